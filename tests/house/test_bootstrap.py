@@ -1,0 +1,117 @@
+"""`./holdfast` in a clean copy of the repository: the real set-up, from the real package index or pip's cache."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.house.repository import ROOT, files, name
+
+SETUP_TIMEOUT_S = 170
+VERSION_LINE = f"holdfast {tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}\n"
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """The repository's files and nothing else, in a folder with a blank in its name."""
+    folder = tmp_path / "a clone"
+    for path in files():
+        copy = folder / name(path)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    return folder
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Outside of any virtual environment, with the Python that runs this as `python3`."""
+    base = Path(sys.base_prefix) / "bin"
+    path = [str(base), *(entry for entry in os.environ["PATH"].split(":") if not entry.startswith(sys.prefix))]
+    return {**os.environ, "PATH": ":".join(path), **changes}
+
+
+def start(clone: Path, *arguments: str, **changes: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [clone / "holdfast", *arguments],
+        cwd=clone.parent,
+        env=environment(**changes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=SETUP_TIMEOUT_S)
+    return process.returncode, out, err
+
+
+def test_two_at_once_set_up_once_and_a_third_start_sets_up_nothing(clone: Path) -> None:
+    ended = [end(process) for process in [start(clone, "--version"), start(clone, "--version")]]
+    assert [(code, out) for code, out, _ in ended] == [(0, VERSION_LINE)] * 2, ended
+    assert sum(err.count("making .venv") for _, _, err in ended) == 1
+    assert end(start(clone, "--version")) == (0, VERSION_LINE, "")
+
+    with (clone / "pyproject.toml").open("a") as project:
+        project.write("# an upgrade\n")
+    code, out, err = end(start(clone, "--version"))
+    assert (code, out) == (0, VERSION_LINE)
+    assert "making .venv" in err
+
+
+def test_an_interrupted_set_up_is_not_trusted(clone: Path) -> None:
+    process = start(clone, "--version")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "installing" in line:
+            break
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+    assert (clone / ".venv/changing").exists()
+    code, out, err = end(start(clone, "--version"))
+    assert (code, out) == (0, VERSION_LINE), err
+    assert "making .venv" in err
+
+
+def test_a_python_without_ensurepip_is_managed_without(clone: Path, tmp_path: Path) -> None:
+    (tmp_path / "ensurepip.py").write_text("raise ImportError('left out, as Debian does')\n")
+    code, out, err = end(start(clone, "--version", PYTHONPATH=str(tmp_path)))
+    assert (code, out) == (0, VERSION_LINE), err
+
+
+def test_what_pip_says_is_shown_when_it_fails(clone: Path) -> None:
+    (clone / "constraints/python3.txt").write_text("typer==0.0.0.1\n")
+    code, _, err = end(start(clone, "--version"))
+    assert code == 2
+    assert "\nERROR: " in err
+    assert err.endswith("holdfast: pip failed, as it says above\n")
+    assert not (clone / ".venv/ready").exists()
+
+
+def test_an_environment_of_somebody_else_is_left_alone(clone: Path) -> None:
+    (clone / ".venv").mkdir()
+    (clone / ".venv/precious").touch()
+    code, _, err = end(start(clone, "--version"))
+    assert code == 2
+    assert "was not made by this command" in err
+    assert (clone / ".venv/precious").exists()
+
+
+def test_an_old_python_is_one_clear_line(clone: Path, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for program in ("sh", "dirname", "readlink", "cat", "cksum", "grep"):
+        (tools / program).symlink_to(str(shutil.which(program)))
+    old = tools / "python3"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    code, _, err = end(start(clone, "--version", PATH=str(tools)))
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "Python 3.11" in err

@@ -1,0 +1,94 @@
+"""The pages agree with the command, with each other and with the files they point to."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.house.repository import ROOT, name, pages
+from tools.cli import COMMANDS, GROUPS, load
+
+COMMANDS_PAGE = ROOT / "docs/reference/commands.md"
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+SHELL_BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ +(.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    for link in LINK.findall(page.read_text()):
+        if re.match(r"https?:|mailto:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file) if file else page
+        if not target.exists():
+            yield f"{name(page)}: {link} leads nowhere"
+        elif anchor and anchor not in anchors(target):
+            yield f"{name(page)}: {link}: the page has no such heading"
+
+
+def options(command: str) -> set[str]:
+    parameters: list[Any] = load(COMMANDS[command]).params
+    return {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
+
+
+def long_options(command: str) -> set[str]:
+    return {option for option in options(command) if option.startswith("--")} - {"--help"}
+
+
+def section(command: str) -> str:
+    """What the page of commands says under the command's heading."""
+    text = COMMANDS_PAGE.read_text()
+    _, found, rest = text.partition(f"\n## holdfast {command}\n")
+    assert found, f"docs/reference/commands.md has no heading '## holdfast {command}'"
+    return rest.partition("\n## ")[0]
+
+
+def shown_commands(page: Path) -> Iterator[list[str]]:
+    """The words behind `holdfast` of each command line in the page's shell blocks."""
+    for block in SHELL_BLOCK.findall(page.read_text()):
+        for line in block.replace("\\\n", " ").splitlines():
+            if re.match(r"(\$ )?(\./)?holdfast\b", line):
+                yield shlex.split(line.removeprefix("$ "), comments=True)[1:]
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert list(broken_links(page)) == []
+
+
+def test_index_leads_to_every_page() -> None:
+    index = ROOT / "docs/README.md"
+    linked = {(index.parent / link.partition("#")[0]).resolve() for link in LINK.findall(index.read_text())}
+    assert [name(page) for page in pages() if name(page).startswith("docs/") and page not in {*linked, index}] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_and_its_options_are_documented_and_no_others(command: str) -> None:
+    documented = set(re.findall(r"^\| `(?:-\w, )?(--[\w-]+)", section(command), re.MULTILINE))
+    documented |= set(re.findall(r"^\| `[^`|]*?/ ?(--[\w-]+)", section(command), re.MULTILINE))
+    assert documented == long_options(command)
+
+
+def test_no_other_command_is_documented() -> None:
+    headings = re.findall(r"^## holdfast (.+)$", COMMANDS_PAGE.read_text(), re.MULTILINE)
+    assert set(headings) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_shown_command_lines_name_commands_and_options_that_exist(page: Path) -> None:
+    for words in shown_commands(page):
+        if not words or words[0].startswith("--"):
+            assert words in ([], ["--help"], ["--version"])
+            continue
+        command = " ".join(words[:2]) if words[0] in GROUPS else words[0]
+        assert command in COMMANDS, f"{name(page)} shows 'holdfast {' '.join(words)}'"
+        used = {word.partition("=")[0] for word in words if word.startswith("--")} - {"--help"}
+        if command != "test":  # pytest's own options follow
+            assert used <= long_options(command), f"{name(page)} shows 'holdfast {' '.join(words)}'"

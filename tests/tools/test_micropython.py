@@ -1,0 +1,73 @@
+"""The real MicroPython that the demo's devices and the tests run on."""
+
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tools.micropython import OLDEST_VERSION, MicroPython, MicroPythonUnavailable, find
+
+
+@pytest.fixture
+def no_system_micropython(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache, and no `micropython` to be found by name; returns the folder of the cache."""
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "micropython" else which(name))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "holdfast"
+
+
+def run(vm: MicroPython, program: str) -> str:
+    done = subprocess.run(
+        [*vm.argv, "-c", program], env=vm.environment(), capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_it_is_micropython_and_new_enough(micropython: MicroPython) -> None:
+    assert run(micropython, "import sys; print(sys.implementation.name)") == "micropython"
+    assert tuple(map(int, micropython.version.split("."))) >= OLDEST_VERSION
+
+
+def test_its_environment_finds_our_packages_and_its_own_asyncio(micropython: MicroPython) -> None:
+    assert run(micropython, "import asyncio, wire; print(wire.__path__)").endswith("wire")
+
+
+def test_its_heap_limit_is_hard(micropython: MicroPython) -> None:
+    limited = MicroPython([*micropython.argv, "-X", "heapsize=64wk"], micropython.version)
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run(limited, "bytearray(1 << 20)")
+    assert "MemoryError" in failed.value.stdout + failed.value.stderr
+
+
+def test_it_is_fetched_once_by_two_at_once(no_system_micropython: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: find(), range(2))
+    assert first == second
+    assert first.argv[0].startswith(str(no_system_micropython))
+    assert sorted(path.name for path in no_system_micropython.iterdir()) == ["micropython", "micropython.lock"]
+
+
+def test_a_broken_cache_is_fetched_again(no_system_micropython: Path) -> None:
+    broken = Path(find().argv[-1])
+    broken.write_bytes(broken.read_bytes()[:1000])
+    assert run(find(), "print(1)") == "1"
+
+
+def test_unreachable_archive_is_named_as_the_reason(
+    no_system_micropython: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    unreachable = tmp_path / "apt.conf"
+    unreachable.write_text('Acquire::http::Proxy "http://127.0.0.1:9";\nAcquire::https::Proxy "http://127.0.0.1:9";\n')
+    monkeypatch.setenv("APT_CONFIG", str(unreachable))
+    with pytest.raises(MicroPythonUnavailable, match="apt-get update: "):
+        find()
+    assert [path.name for path in no_system_micropython.iterdir()] == ["micropython.lock"]
+
+
+def test_unwritable_cache_is_named_as_the_reason(no_system_micropython: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    with pytest.raises(MicroPythonUnavailable, match="/dev/null"):
+        find()

@@ -1,0 +1,111 @@
+"""The `holdfast` command. Each command's module is imported only when that command is called."""
+
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+OUR_PACKAGES = {"wire", "flash_store", "device", "gateway", "uplink", "cloud", "tools"}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: its Typer app or function ("module:name"), a line about it, and the extra that it needs."""
+
+    target: str
+    summary: str
+    extra: str
+
+
+GROUPS = {
+    "gateway": "The local broker: listeners, sessions, durable message store, routes.",
+    "lander": "From the central broker into landing files.",
+    "cloud": "From landing files into tables.",
+}
+COMMANDS = {
+    "demo": Command("tools.demo.command:demo", "Run the real system here, break it, and prove the count.", "tools"),
+    "query": Command("tools.query:query", "Print rows from the tables; without SQL, what there is.", "cloud"),
+    "test": Command("tools.testing:app", "Run Holdfast's own checks and tests (from a checkout).", "dev"),
+    "gateway run": Command("tools.gateway_process:run", "Run a gateway until it is told to stop.", "gateway"),
+    "lander run": Command("tools.lander:app", "Run a lander until it is told to stop.", "cloud"),
+    "cloud ingest": Command("tools.cloud_ingest:app", "Take new landing files into the tables.", "cloud"),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Lists its commands from the tables above; imports a command when it is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, listed, rest = super().resolve_command(ctx, args)
+        command = COMMANDS.get(f"{ctx.command_path} {name}".partition(" ")[2])
+        return name, load(command) if command else listed, rest
+
+
+def load(command: Command) -> Any:
+    """The command's parser; imports its module (ModuleNotFoundError where its extra is not installed)."""
+    module, _, name = command.target.partition(":")
+    target = getattr(import_module(module), name)
+    if not isinstance(target, typer.Typer):
+        app = typer.Typer(add_completion=False)
+        app.command()(target)
+        target = app
+    return typer.main.get_command(target)
+
+
+def _new_group(summary: str) -> typer.Typer:
+    return typer.Typer(
+        cls=LazyGroup, help=summary, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"holdfast {version('holdfast')}")
+        raise typer.Exit
+
+
+def _holdfast(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Sensor readings from device to table: none lost, none counted twice."""
+
+
+def make_app() -> typer.Typer:
+    """The whole command, every subcommand listed, none imported."""
+    app = _new_group("")
+    app.callback()(_holdfast)
+    groups = {name: _new_group(summary) for name, summary in GROUPS.items()}
+    for path, command in COMMANDS.items():
+        group, _, name = path.rpartition(" ")
+        groups.get(group, app).command(name, help=command.summary)(lambda: None)
+    for name, subcommands in groups.items():
+        subcommands.callback()(lambda: None)  # with a callback, a lone subcommand is still called by its name
+        app.add_typer(subcommands, name=name)
+    return app
+
+
+def main() -> None:
+    """Exit codes: 0 done, 1 the thing checked does not hold, 2 bad usage or configuration."""
+    try:
+        make_app()(prog_name="holdfast")
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        path = next((path for path in COMMANDS if sys.argv[1:][: path.count(" ") + 1] == path.split()), None)
+        if missing in OUR_PACKAGES or path is None:
+            raise
+        print(
+            f"holdfast: '{path}' needs {missing}, which is not installed. "
+            f"This brings it: pip install 'holdfast[{COMMANDS[path].extra}]'",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""`holdfast test`: the checkout's tox environment with its linter, type checker and tests."""
+
+import os
+import subprocess
+import sys
+from typing import Annotated
+
+import typer
+
+from tools.paths import source_root
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("test", context_settings={"ignore_unknown_options": True})
+def run_tests(
+    pytest_arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PYTEST ARGUMENTS]...", help="Passed on to pytest, as in: tests/wire -k topics"),
+    ] = None,
+) -> None:
+    """Check style and types, then run the tests, all in tox's own environment."""
+    import tox  # noqa: F401  (so that a missing tox is named like any missing library)
+
+    root = source_root()
+    if not (root / "tox.ini").exists():
+        print(f"holdfast: the tests are in Holdfast's repository, and {root} is no checkout of it", file=sys.stderr)
+        raise typer.Exit(2)
+    tox_run = [sys.executable, "-m", "tox", "run", "--root", str(root), "-c", str(root), "-e", "py"]
+    _prepare([*tox_run, "-q", "--notest"], first_time=not (root / ".tox/py").exists())
+    # Twice quiet, tox adds nothing: pytest's closing line stays the last one.
+    os.execv(sys.executable, [*tox_run, "-qq", "--skip-pkg-install", "--", *(pytest_arguments or [])])
+
+
+def _prepare(command: list[str], *, first_time: bool) -> None:
+    """Brings tox's environment up to date; shows what tox says only when it fails."""
+    if first_time:
+        print("holdfast: making the tests' environment in .tox (once, some minutes)", file=sys.stderr)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        print(f"{done.stdout}holdfast: tox could not make the tests' environment", file=sys.stderr)
+        raise typer.Exit(2)
