@@ -1,0 +1,32 @@
+"""wire on a real MicroPython."""
+
+import pytest
+
+from tests.micropython.runner import run_program
+from tools.micropython import MicroPython
+
+
+def test_golden_packets_are_the_same(micropython: MicroPython) -> None:
+    good, _, bad = map(int, run_program(micropython, "golden_packets").split())
+    assert good > 30
+    assert bad > 80
+
+
+def test_topics_identity_and_byte_stuffing_are_the_same(micropython: MicroPython) -> None:
+    run_program(micropython, "primitives")
+
+
+def test_connections_talk_and_stand_noise(micropython: MicroPython, seed: int) -> None:
+    assert int(run_program(micropython, "connections", seed, 100_000)) >= 100_000
+
+
+@pytest.mark.parametrize("run", range(2))
+def test_serial_link_carries_whole_streams_over_bad_lines(micropython: MicroPython, seed: int, run: int) -> None:
+    assert run_program(micropython, "link", seed + 100 * run).count("\n") == 5
+
+
+def test_client_runs_in_64_kib_and_keeps_nothing_of_what_is_acknowledged(micropython: MicroPython) -> None:
+    imported, connection, growth = map(int, run_program(micropython, "client_import", heap_kib=64).split())
+    assert imported < 72_000  # of 128 KiB: this machine's words are twice as long as a board's
+    assert connection < 4_000
+    assert growth <= 64
