@@ -1,0 +1,1 @@
+"""A power-fail-safe store of messages on flash; `SPEC.md` says what every byte means."""

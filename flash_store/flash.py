@@ -1,0 +1,63 @@
+"""The block device as the store sees it: every program is read back, a failure is an answer."""
+
+from flash_store.block_device import IOCTL_BLOCK_COUNT, IOCTL_BLOCK_ERASE, IOCTL_BLOCK_SIZE
+from flash_store.errors import DeviceFailed
+
+WINDOW_SIZE = 64  # read-back and checksums go through one window of this size, whatever the record's length
+
+
+class Flash:
+    """A block device with verified programs; sectors are its blocks."""
+
+    def __init__(self, device) -> None:
+        self._device = device
+        self.sector_count = device.ioctl(IOCTL_BLOCK_COUNT, 0)
+        self.sector_size = device.ioctl(IOCTL_BLOCK_SIZE, 0)
+        self._window = bytearray(WINDOW_SIZE)
+
+    def read(self, sector: int, offset: int, length: int) -> bytearray:
+        """`length` bytes of a sector. Raises DeviceFailed."""
+        buffer = bytearray(length)
+        self._read_into(sector, offset, buffer)
+        return buffer
+
+    def windows(self, sector: int, offset: int, length: int):
+        """The same bytes in pieces, each valid until the next is taken."""
+        end = offset + length
+        whole = memoryview(self._window)
+        while offset < end:
+            piece = whole[: min(WINDOW_SIZE, end - offset)]
+            self._read_into(sector, offset, piece)
+            yield piece
+            offset += len(piece)
+
+    def is_blank(self, sector: int, offset: int, length: int) -> bool:
+        """True when all these bytes read as erased."""
+        return all(bytes(piece) == b"\xff" * len(piece) for piece in self.windows(sector, offset, length))
+
+    def program(self, sector: int, offset: int, record: bytes | bytearray) -> bool:
+        """Program whole granules; False when the device refuses or reads back something else."""
+        try:
+            self._device.writeblocks(sector, record, offset)
+            at = 0
+            for piece in self.windows(sector, offset, len(record)):
+                if piece != record[at : at + len(piece)]:
+                    return False
+                at += len(piece)
+        except (OSError, DeviceFailed):
+            return False
+        return True
+
+    def erase(self, sector: int) -> bool:
+        """Erase a sector; False when the device refuses."""
+        try:
+            self._device.ioctl(IOCTL_BLOCK_ERASE, sector)
+        except (OSError, DeviceFailed):
+            return False
+        return True
+
+    def _read_into(self, sector: int, offset: int, buffer) -> None:
+        try:
+            self._device.readblocks(sector, buffer, offset)
+        except OSError as error:
+            raise DeviceFailed(f"sector {sector} cannot be read at {offset}: {error}") from error

@@ -1,0 +1,105 @@
+"""Records: a header of 16 bytes, then the body, padded to whole granules (SPEC.md, "Records")."""
+
+import struct
+from binascii import crc32
+
+# Two flipped bits apart from each other, so that one flipped bit does not make one kind another.
+MSG = 0x4D  # "M"
+ACK = 0x41  # "A"
+MOVE = 0x56  # "V"
+STATE = 0x53  # "S"
+
+HEADER_SIZE = 16
+RETAIN = 0x04  # flags: bits 0-1 QoS, bit 2 retain
+_HEADER = "<BBHIII"
+_CRC_OFFSET = 12
+
+
+class Header:
+    """The fixed fields of a record; `number` and `aux` mean what SPEC.md says for each kind."""
+
+    def __init__(self, kind: int, flags: int, length: int, number: int, aux: int, crc: int) -> None:
+        self.kind = kind
+        self.flags = flags
+        self.length = length
+        self.number = number
+        self.aux = aux
+        self.crc = crc
+
+    def is_message(self) -> bool:
+        return self.kind in (MSG, MOVE)
+
+    def is_plausible(self, room: int) -> bool:
+        """True when a record may begin like this and end within `room` bytes."""
+        if self.is_message():
+            return self.aux <= self.length <= room - HEADER_SIZE
+        return self.kind in (ACK, STATE) and self.length == 0
+
+
+def extent(length: int, granule: int) -> int:
+    """Bytes on flash of a record with a body of `length` bytes."""
+    return (HEADER_SIZE + length + granule - 1) // granule * granule
+
+
+def seed(epoch: int, sector_seq: int) -> int:
+    """What a sector's checksums start from: a record of another store or another life of the sector never validates."""
+    return crc32(struct.pack("<II", epoch, sector_seq))
+
+
+def encode(
+    kind: int, flags: int, number: int, aux: int, body: bytes | bytearray, crc_seed: int, granule: int
+) -> bytearray:
+    """A record as it is programmed, padded with 0xFF."""
+    record = bytearray(b"\xff" * extent(len(body), granule))
+    struct.pack_into("<BBHII", record, 0, kind, flags, len(body), number, aux)
+    struct.pack_into("<I", record, _CRC_OFFSET, crc32(body, crc32(record[:_CRC_OFFSET], crc_seed)))
+    record[HEADER_SIZE : HEADER_SIZE + len(body)] = body
+    return record
+
+
+def decode_header(found: bytes | bytearray) -> Header:
+    """The header these bytes begin with, valid or not."""
+    return Header(*struct.unpack_from(_HEADER, found))
+
+
+def size_at(flash, sector: int, offset: int, granule: int) -> int:
+    """Bytes on flash of the message at this place; 0 where its header cannot be believed any more."""
+    header = decode_header(flash.read(sector, offset, HEADER_SIZE))
+    is_message = header.is_message() and header.is_plausible(flash.sector_size - offset)
+    return extent(header.length, granule) if is_message else 0
+
+
+def is_valid(flash, sector: int, offset: int, found: bytes | bytearray, crc_seed: int) -> bool:
+    """True when the header in `found`, read at this place, and its body are what was programmed."""
+    header = decode_header(found)
+    if not header.is_plausible(flash.sector_size - offset):
+        return False
+    crc = crc32(found[:_CRC_OFFSET], crc_seed)
+    for piece in flash.windows(sector, offset + HEADER_SIZE, header.length):
+        crc = crc32(piece, crc)
+    return crc == header.crc
+
+
+def read_message(flash, sector: int, offset: int, crc_seed: int):
+    """(header, body) of the message at this place, None when it is not valid any more."""
+    found = flash.read(sector, offset, HEADER_SIZE)
+    header = decode_header(found)
+    if not header.is_message() or not is_valid(flash, sector, offset, found, crc_seed):
+        return None
+    return header, flash.read(sector, offset + HEADER_SIZE, header.length)
+
+
+def scan(flash, sector: int, first: int, crc_seed: int, granule: int):
+    """Every record of a sector and every granule that is neither part of one nor blank, in order:
+    yields (offset, header, valid). The whole sector is looked at, so that one bad record hides no other."""
+    offset = first
+    blank = b"\xff" * granule
+    while offset + HEADER_SIZE <= flash.sector_size:
+        found = flash.read(sector, offset, max(granule, HEADER_SIZE))
+        if found[:granule] == blank:
+            offset += granule
+            continue
+        header = decode_header(found)
+        valid = is_valid(flash, sector, offset, found, crc_seed)
+        yield offset, header, valid
+        offset += extent(header.length, granule) if valid else granule

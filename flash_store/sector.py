@@ -1,0 +1,79 @@
+"""Sector headers: FREE, written right after the erase, and OPEN, written on first use (SPEC.md, "Sectors")."""
+
+import struct
+from binascii import crc32
+
+MAGIC = 0x4648  # "HF" on flash
+VERSION = 1
+FREE_SIZE = 16
+OPEN_SIZE = 20
+_FREE = "<HBBII"
+_OPEN = "<IIII"
+
+
+class Free:
+    """What a sector knows from its erase on. `granule` in bytes, `epoch` of the store it belongs to."""
+
+    def __init__(self, version: int, granule: int, erase_count: int, epoch: int) -> None:
+        self.version = version
+        self.granule = granule
+        self.erase_count = erase_count
+        self.epoch = epoch
+
+
+class Open:
+    """What a sector knows from its first use on: its place in the log and the log's state at that time."""
+
+    def __init__(self, sector_seq: int, tail_seq: int, next_id: int, boot_id: int) -> None:
+        self.sector_seq = sector_seq
+        self.tail_seq = tail_seq
+        self.next_id = next_id
+        self.boot_id = boot_id
+
+
+def padded(size: int, granule: int) -> int:
+    return (size + granule - 1) // granule * granule
+
+
+def records_offset(granule: int) -> int:
+    """Where a sector's records begin."""
+    return padded(FREE_SIZE, granule) + padded(OPEN_SIZE, granule)
+
+
+def encode_free(granule: int, erase_count: int, epoch: int) -> bytes:
+    granule_bits = 0
+    while 1 << granule_bits < granule:
+        granule_bits += 1
+    fields = struct.pack(_FREE, MAGIC, VERSION, granule_bits, erase_count, epoch)
+    return _sealed(fields, 0, padded(FREE_SIZE, granule))
+
+
+def encode_open(header: Open, epoch: int, granule: int) -> bytes:
+    fields = struct.pack(_OPEN, header.sector_seq, header.tail_seq, header.next_id, header.boot_id)
+    return _sealed(fields, epoch, padded(OPEN_SIZE, granule))
+
+
+def read_free(flash, sector: int) -> Free | None:
+    """The FREE header, or None where there is no valid one: such a sector is erased again, however blank it looks."""
+    found = flash.read(sector, 0, FREE_SIZE)
+    magic, version, granule_bits, erase_count, epoch = struct.unpack_from(_FREE, found)
+    if magic != MAGIC or not _holds(found, 0):
+        return None
+    return Free(version, 1 << granule_bits, erase_count, epoch)
+
+
+def read_open(flash, sector: int, free: Free):
+    """(the OPEN header or None where there is no valid one, whether its place is blank)."""
+    found = flash.read(sector, padded(FREE_SIZE, free.granule), padded(OPEN_SIZE, free.granule))
+    if found == b"\xff" * len(found):
+        return None, True
+    return (Open(*struct.unpack_from(_OPEN, found)) if _holds(found[:OPEN_SIZE], free.epoch) else None), False
+
+
+def _sealed(fields: bytes, crc_seed: int, size: int) -> bytes:
+    sealed = fields + struct.pack("<I", crc32(fields, crc_seed))
+    return sealed + b"\xff" * (size - len(sealed))
+
+
+def _holds(found: bytearray, crc_seed: int) -> bool:
+    return crc32(found[:-4], crc_seed) == struct.unpack("<I", found[-4:])[0]
