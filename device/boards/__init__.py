@@ -1,0 +1,1 @@
+"""What differs between boards, one module a board."""

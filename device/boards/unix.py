@@ -1,0 +1,104 @@
+"""A Linux machine, under MicroPython's unix port or CPython."""
+
+import os
+import sys
+import termios
+import time
+
+from flash_store.block_device import FileFlash
+
+try:
+    from time import ticks_diff, ticks_ms  # type: ignore[attr-defined]
+except ImportError:
+
+    def ticks_ms() -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def ticks_diff(later: int, earlier: int) -> int:
+        return later - earlier
+
+
+RAW_8N1 = 0x30 | 0x80 | 0x800  # CS8, CREAD and CLOCAL of Linux, which MicroPython's termios does not name
+VTIME, VMIN = 5, 6
+TCP, NODELAY = 6, 1  # IPPROTO_TCP and TCP_NODELAY, which MicroPython's socket does not name
+
+
+class Uptime:
+    """Milliseconds since this was made; goes on where the board's ticks wrap."""
+
+    def __init__(self) -> None:
+        self._ms = 0
+        self._ticks = ticks_ms()
+
+    def now_ms(self) -> int:
+        """To be called more often than half of the ticks' period, some days."""
+        ticks = ticks_ms()
+        self._ms += ticks_diff(ticks, self._ticks)
+        self._ticks = ticks
+        return self._ms
+
+
+def unix_seconds() -> float:
+    """The machine's wall clock, with milliseconds."""
+    return round(time.time(), 3)
+
+
+def random_u32() -> int:
+    number = 0
+    for byte in os.urandom(4):
+        number = number << 8 | byte
+    return number
+
+
+def open_flash(path: str, sector_count: int) -> FileFlash:
+    """Raises OSError where the file can neither be opened nor made, StoreCorrupt when it is too long."""
+    return FileFlash(path, sector_count=sector_count)
+
+
+def has_speed(baud: int) -> bool:
+    """Whether a serial line can run at this speed here."""
+    return hasattr(termios, f"B{baud}")
+
+
+class SerialLine:
+    """A terminal without any processing of the bytes, 8N1. Raises OSError where `path` is none.
+
+    `file` is what a poll takes.
+    """
+
+    def __init__(self, path: str, baud: int) -> None:
+        self.file = open(path, "r+b", 0)  # noqa: SIM115 - closed by `close`
+        try:
+            attributes = termios.tcgetattr(self.file.fileno())
+            attributes[0] = attributes[1] = attributes[3] = 0
+            attributes[2] = RAW_8N1
+            attributes[4] = attributes[5] = getattr(termios, f"B{baud}")
+            attributes[6][VTIME] = attributes[6][VMIN] = 0  # a read takes what is there and never waits for more
+            termios.tcsetattr(self.file.fileno(), termios.TCSANOW, attributes)
+        except Exception as error:  # CPython's termios.error is no OSError
+            self.file.close()
+            raise OSError(f"{path} is no serial line: {error}")
+
+    def read(self, most: int) -> bytes:
+        return self.file.read(most) or b""
+
+    def write(self, data: bytes) -> int:
+        """Returns how many bytes the line took."""
+        return self.file.write(data) or 0
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def send_at_once(connection) -> None:
+    """Lets a socket send small packets without waiting for more."""
+    connection.setsockopt(TCP, NODELAY, 1)
+
+
+def say(text: str) -> None:
+    """One line on standard output, now; that nobody listens any more is no reason to stop."""
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except OSError:
+        pass

@@ -1,0 +1,71 @@
+"""How many readings the device has made, kept beside the messages' way: one line a message, for who counts later."""
+
+import os
+
+COPY_BYTES = 512
+
+
+class Journal:
+    """A file of lines `epoch seq readings`, epoch in hexadecimal.
+
+    Opening it counts the readings of all boots in `made` and drops a last line that a power cut tore. Raises OSError,
+    and ValueError naming a line that is not of this form.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.made = 0
+        length = self._count(path)
+        if length < _size(path):
+            _cut(path, length)
+        self._path = path
+
+    def add(self, epoch: int, seq: int, readings: int) -> None:
+        """To be called after the message is durable."""
+        with open(self._path, "ab") as file:
+            file.write(f"{epoch:08x} {seq} {readings}\n".encode())
+        self.made += readings
+
+    def _count(self, path: str) -> int:
+        """Counts the readings; returns the bytes up to the end of the last whole line."""
+        length = number = 0
+        try:
+            file = open(path, "rb")  # noqa: SIM115 - may not exist
+        except OSError:
+            return 0
+        with file:
+            while (line := file.readline()).endswith(b"\n"):
+                number += 1
+                length += len(line)
+                try:
+                    _, _, readings = line.split()
+                    self.made += int(readings)
+                except ValueError:
+                    raise ValueError(f"journal {path}, line {number}: expected 'epoch seq readings', found {line!r}")
+        return length
+
+
+class NoJournal:
+    """Nobody counts."""
+
+    made = 0
+
+    def add(self, epoch: int, seq: int, readings: int) -> None:
+        pass
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path)[6]
+    except OSError:
+        return 0
+
+
+def _cut(path: str, length: int) -> None:
+    """Keeps the first `length` bytes, by way of a copy: MicroPython cannot truncate."""
+    copy = path + ".new"
+    with open(path, "rb") as old, open(copy, "wb") as new:
+        while length:
+            piece = old.read(min(COPY_BYTES, length))
+            new.write(piece)
+            length -= len(piece)
+    os.rename(copy, path)

@@ -1,0 +1,22 @@
+"""Ways to a broker. Every port is used alike and none of them ever waits.
+
+    open(now_ms)             begins to connect; raises OSError where that cannot even begin
+    advance(ready, now_ms)   moves bytes, as far as `ready`, what the poll said about the port, allows
+    next_event()             Up, then bytes as they arrive, then Down; None until more happens
+    send(data, now_ms)       between Up and Down; what does not go at once goes with `advance`
+    next_timer_ms()          when `advance` wants to be called at the latest, or None
+    close()                  after Down, or to give up; `open` may follow
+
+A port keeps itself registered with the `select.poll` object it was given. `name` is what people call it.
+"""
+
+
+class Up:
+    """A fresh stream to a broker starts here."""
+
+
+class Down:
+    """The stream has ended or did not come about; `text` says why."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text

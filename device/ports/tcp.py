@@ -1,0 +1,117 @@
+"""A TCP connection."""
+
+import errno
+import select
+import socket
+
+from device.boards import unix as board
+from device.ports import Down, Up
+
+CONNECT_TIMEOUT_MS = 10_000
+RECEIVE_BYTES = 512
+NOT_NOW = (errno.EAGAIN, errno.EINPROGRESS)
+
+
+class Tcp:
+    """A port (see `device.ports`).
+
+    Args:
+        poller: the `select.poll` object on which the device waits.
+    """
+
+    def __init__(self, host: str, port: int, poller) -> None:
+        self.name = f"{host}:{port}"
+        self._address = (host, port)
+        self._poller = poller
+        self._socket: socket.socket | None = None
+        self._deadline_ms: int | None = None  # of the connection attempt
+        self._unsent = b""
+        self._events: list = []
+
+    def open(self, now_ms: int) -> None:
+        family, kind, protocol, _, address = socket.getaddrinfo(*self._address, 0, socket.SOCK_STREAM)[0]
+        self._socket = socket.socket(family, kind, protocol)
+        self._socket.setblocking(False)
+        board.send_at_once(self._socket)
+        self._deadline_ms = now_ms + CONNECT_TIMEOUT_MS
+        try:
+            self._socket.connect(address)
+        except OSError as error:
+            if error.errno not in NOT_NOW:
+                self.close()
+                raise
+        self._poller.register(self._socket, select.POLLIN | select.POLLOUT)
+
+    def advance(self, ready: int, now_ms: int) -> None:
+        if self._deadline_ms is not None:
+            if ready:
+                self._finish_connecting()
+            elif now_ms >= self._deadline_ms:
+                self._end(f"no answer in {CONNECT_TIMEOUT_MS // 1000} s")
+        elif ready:
+            if ready & select.POLLOUT:
+                self._write()
+            if ready & ~select.POLLOUT:
+                self._read()
+
+    def next_event(self) -> Up | Down | bytes | None:
+        return self._events.pop(0) if self._events else None
+
+    def send(self, data: bytes, now_ms: int) -> None:
+        waiting = bool(self._unsent)
+        self._unsent += data
+        if not waiting:
+            self._write()
+
+    def next_timer_ms(self) -> int | None:
+        return self._deadline_ms
+
+    def close(self) -> None:
+        if self._socket is not None:
+            try:
+                self._poller.unregister(self._socket)
+            except (KeyError, OSError):
+                pass  # it never came that far
+            self._socket.close()
+        self._socket = None
+        self._deadline_ms = None
+        self._unsent = b""
+        self._events = []
+
+    def _finish_connecting(self) -> None:
+        self._deadline_ms = None
+        self._events.append(Up())
+        self._read()  # tells how the attempt ended
+        if isinstance(self._events[-1], Down):
+            self._events.pop(0)
+        else:
+            self._write()
+
+    def _read(self) -> None:
+        assert self._socket is not None
+        try:
+            data = self._socket.recv(RECEIVE_BYTES)
+        except OSError as error:
+            if error.errno not in NOT_NOW:
+                self._end(str(error))
+            return
+        if data:
+            self._events.append(data)
+        else:
+            self._end("closed by the broker")
+
+    def _write(self) -> None:
+        assert self._socket is not None
+        try:
+            sent = self._socket.send(self._unsent) if self._unsent else 0
+        except OSError as error:
+            if error.errno not in NOT_NOW:
+                self._end(str(error))
+                return
+            sent = 0
+        self._unsent = self._unsent[sent:]
+        self._poller.register(self._socket, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+
+    def _end(self, text: str) -> None:
+        self._deadline_ms = None
+        self._events.append(Down(text))

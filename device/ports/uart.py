@@ -1,0 +1,102 @@
+"""A serial line with the reliable link of `wire.link` on it, which carries the same bytes as a TCP connection."""
+
+import select
+
+from device.boards import unix as board
+from device.ports import Down, Up
+from wire.link import Link, LinkData, LinkDown, LinkUp
+
+READ_BYTES = 512
+WRITE_BYTES = 256  # a line that the poll calls writable takes so many without making us wait, on every Linux driver
+
+
+class Uart:
+    """A port (see `device.ports`). While nobody answers it goes on asking.
+
+    Args:
+        poller: the `select.poll` object on which the device waits.
+        boot_id: u32 that differs each time the device starts.
+    """
+
+    def __init__(self, path: str, baud: int, poller, boot_id: int) -> None:
+        self.name = path
+        self._baud = baud
+        self._poller = poller
+        self._link = Link(boot_id)
+        self._line: board.SerialLine | None = None
+        self._unsent = b""
+        self._ended: Down | None = None
+
+    def open(self, now_ms: int) -> None:
+        self._line = board.SerialLine(self.name, self._baud)
+        self._poller.register(self._line.file, select.POLLIN)
+        self._link.open(now_ms)
+        self._collect()
+
+    def advance(self, ready: int, now_ms: int) -> None:
+        assert self._line is not None
+        try:
+            if ready & select.POLLOUT:
+                self._write()
+            if ready & select.POLLIN:
+                self._link.receive_data(self._line.read(READ_BYTES), now_ms)
+            if ready & (select.POLLHUP | select.POLLERR):
+                self._ended = Down("the line hung up")
+        except OSError as error:
+            self._ended = Down(str(error))
+        # While the line takes nothing, asking again would only pile up questions.
+        if not self._unsent:
+            self._link.handle_timer(now_ms)
+        self._collect()
+
+    def next_event(self) -> Up | Down | bytes | None:
+        while self._ended is None and (event := self._link.next_event()) is not None:
+            self._collect()
+            if isinstance(event, LinkUp):
+                return Up()
+            if isinstance(event, LinkData):
+                return event.data
+            if isinstance(event, LinkDown):
+                return Down(event.text)
+        ended, self._ended = self._ended, None
+        return ended
+
+    def send(self, data: bytes, now_ms: int) -> None:
+        self._link.send(data, now_ms)
+        self._collect()
+
+    def next_timer_ms(self) -> int | None:
+        return None if self._unsent else self._link.next_timer_ms()
+
+    def close(self) -> None:
+        self._link.close()
+        while self._link.next_event() is not None:
+            pass
+        if self._line is not None:
+            self._unsent += self._link.data_to_send()
+            try:
+                self._poller.register(self._line.file, select.POLLOUT)
+                if self._poller.poll(0):
+                    self._write()
+            except OSError:
+                pass  # the line is gone
+            self._poller.unregister(self._line.file)
+            self._line.close()
+        self._line = None
+        self._unsent = b""
+        self._ended = None
+
+    def _collect(self) -> None:
+        """Takes what the link wants to send, but only when all of before has gone: it may know better by then."""
+        if self._line is None or self._unsent:
+            return
+        self._unsent = self._link.data_to_send()
+        if self._unsent:
+            self._poller.register(self._line.file, select.POLLIN | select.POLLOUT)
+
+    def _write(self) -> None:
+        assert self._line is not None
+        written = self._line.write(self._unsent[:WRITE_BYTES])
+        self._unsent = self._unsent[written:]
+        if not self._unsent:
+            self._poller.register(self._line.file, select.POLLIN)

@@ -1,0 +1,103 @@
+"""Every wrong configuration is refused with the key's name and what was expected."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from device.config import ConfigError, load
+
+GOOD: dict[str, Any] = {
+    "client_id": "garage-1",
+    "topic": "telemetry/garage",
+    "port": {"kind": "tcp", "host": "gateway.local", "port": 1883},
+    "flash": {"path": "flash.bin", "sector_count": 64},
+    "interval_ms": 1000,
+    "clock": "system",
+    "sensors": ["host"],
+    "readings_limit": 0,
+    "journal": None,
+}
+UART = {"kind": "uart", "path": "/dev/ttyS0", "baud": 115200}
+
+
+def written(folder: Path, **change: Any) -> str:
+    path = folder / "device.json"
+    path.write_text(json.dumps({**GOOD, **change}))
+    return str(path)
+
+
+def test_configuration_for_tcp_is_read(tmp_path: Path) -> None:
+    config = load(written(tmp_path))
+    assert (config.client_id, config.topic, config.interval_ms) == ("garage-1", "telemetry/garage", 1000)
+    assert (config.port.kind, config.port.host, config.port.port) == ("tcp", "gateway.local", 1883)
+    assert (config.flash_path, config.sector_count) == ("flash.bin", 64)
+    assert (config.clock, config.sensors, config.readings_limit, config.journal) == ("system", ["host"], 0, None)
+
+
+def test_configuration_for_a_serial_line_is_read(tmp_path: Path) -> None:
+    config = load(written(tmp_path, port=UART, journal="made"))
+    assert (config.port.kind, config.port.path, config.port.baud) == ("uart", "/dev/ttyS0", 115200)
+    assert config.journal == "made"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"client_id": ""}, 'client_id is "", expected a string of 1 to 128 bytes'),
+        ({"client_id": "x" * 129}, "expected a string of 1 to 128 bytes"),
+        ({"client_id": "garage 1"}, 'client_id is "garage 1", expected letters, digits'),
+        ({"client_id": "-1"}, 'client_id is "-1", expected letters, digits'),
+        ({"client_id": "größe"}, "expected letters, digits"),
+        ({"topic": 7}, "topic is 7, expected a string"),
+        ({"topic": "telemetry/#"}, "expected an MQTT topic name"),
+        ({"port": "tcp"}, 'port is "tcp", expected an object'),
+        ({"port": {**GOOD["port"], "kind": "smoke"}}, 'port.kind is "smoke", expected "tcp" or "uart"'),
+        ({"port": {**GOOD["port"], "port": 65536}}, "port.port is 65536, expected an integer from 1 to 65535"),
+        ({"port": {**GOOD["port"], "baud": 9600}}, "port.baud is no key"),
+        ({"port": {"kind": "tcp", "port": 1883}}, "port.host is missing, expected a string"),
+        ({"port": {**UART, "baud": "fast"}}, 'port.baud is "fast", expected an integer'),
+        ({"flash": {"path": "f", "sector_count": 5}}, "flash.sector_count is 5, expected an integer from 6 to 4096"),
+        ({"flash": {"path": "f", "sector_count": 8, "size": 1}}, "flash.size is no key"),
+        ({"interval_ms": 0}, "interval_ms is 0, expected an integer from 1"),
+        ({"interval_ms": 0.5}, "interval_ms is 0.5, expected an integer"),
+        ({"interval_ms": True}, "interval_ms is true, expected an integer"),
+        ({"clock": "sundial"}, 'clock is "sundial", expected "none" or "system"'),
+        ({"sensors": []}, "sensors is [], expected a list"),
+        ({"sensors": "host"}, 'sensors is "host", expected a list'),
+        ({"sensors": ["nose"]}, 'sensors is ["nose"], expected a list, each once, of "host"'),
+        ({"sensors": ["host", "host"]}, "expected a list, each once"),
+        ({"readings_limit": -1}, "readings_limit is -1, expected an integer from 0"),
+        ({"readings_limit": 10}, "journal is null, expected a path"),
+        ({"journal": 5}, "journal is 5, expected a string or null"),
+        ({"colour": "red"}, "colour is no key that this firmware knows"),
+    ],
+)
+def test_wrong_key_is_named_with_what_was_expected(change: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    path = written(tmp_path, **change)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert expected in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("key", sorted(GOOD))
+def test_missing_key_is_named(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "device.json"
+    path.write_text(json.dumps({name: value for name, value in GOOD.items() if name != key}))
+    with pytest.raises(ConfigError, match=f"{key} is missing, expected"):
+        load(str(path))
+
+
+@pytest.mark.parametrize(("text", "expected"), [("{", "is no JSON"), ("[]", "expected an object"), ("\xff", "JSON")])
+def test_file_that_is_no_json_object_is_named(text: str, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "device.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError, match=expected):
+        load(str(path))
+
+
+def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.json cannot be read"):
+        load(str(tmp_path / "nowhere.json"))
