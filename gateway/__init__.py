@@ -1,0 +1,1 @@
+"""The gateway's local broker: listeners, sessions, subscriptions and the durable message store."""

@@ -1,0 +1,64 @@
+"""A device at the end of a serial line; the port may come and go."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+import serial
+
+from gateway.config import SerialConfig
+from gateway.listeners.serial_line import SerialLine
+from gateway.port import Port
+from wire.backoff import Backoff
+
+RETRY_SHORTEST_MS, RETRY_LONGEST_MS = 250, 5_000
+
+logger = logging.getLogger(__name__)
+
+
+class SerialListener:
+    """Keeps one serial port open, and opens it again whenever it was not there.
+
+    Args:
+        config: the serial port.
+        connect: called with a port for each stream of the link over it.
+    """
+
+    def __init__(self, config: SerialConfig, connect: Callable[[Port], None]) -> None:
+        self._config = config
+        self._connect = connect
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Begins to use the serial port; one that is not there is waited for."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """Ends the link and closes the serial port."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _run(self) -> None:
+        backoff = Backoff(RETRY_SHORTEST_MS, RETRY_LONGEST_MS)
+        complained = False
+        while True:
+            line: SerialLine | None = None
+            try:
+                with self._open_device() as device:
+                    line = SerialLine(device, self._connect)
+                    await line.run()
+            except (OSError, ValueError) as error:
+                if line is not None and line.heard:
+                    complained = False
+                    backoff.reset()
+                if not complained:
+                    logger.warning("serial port %s: %s; trying again", self._config.device, error)
+                complained = True
+            await asyncio.sleep(backoff.next_wait_ms() / 1000)
+
+    def _open_device(self) -> serial.Serial:
+        return serial.Serial(self._config.device, self._config.baud, timeout=0, write_timeout=0, exclusive=True)

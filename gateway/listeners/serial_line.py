@@ -1,0 +1,160 @@
+"""An open serial port: the link over it, and a new port for the broker whenever the link comes up."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+from collections.abc import Callable
+
+import serial
+
+from gateway.listeners.serial_port import SerialPort
+from gateway.port import Port
+from wire.link import Link, LinkData, LinkDown, LinkLog, LinkUp
+
+READ_MOST = 4096
+
+logger = logging.getLogger(__name__)
+
+
+class SerialLine:
+    """Carries the link over a serial port, for as long as that is there.
+
+    Args:
+        device: the open, non-blocking port.
+        connect: called with each new stream's port.
+    """
+
+    def __init__(self, device: serial.Serial, connect: Callable[[Port], None]) -> None:
+        self._device = device
+        self._connect = connect
+        self._descriptor: int = device.fileno()
+        self._link = Link(random.SystemRandom().getrandbits(32))
+        self._port: SerialPort | None = None
+        self._unwritten = bytearray()
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self.heard = False  # whether anything ever came
+
+    async def run(self) -> None:
+        """Carries bytes until it is cancelled. Raises OSError when the port vanishes."""
+        self._loop.add_reader(self._descriptor, self._read)
+        self._link.open(self._now_ms())
+        self.advance()
+        try:
+            await self._gone
+        finally:
+            self._close()
+
+    def begin_anew(self) -> None:
+        """Ends this stream and opens the next one."""
+        self.advance()
+        self._port = None
+        self._link.open(self._now_ms())
+        self.advance()
+
+    def advance(self) -> None:
+        """Does all that can be done now: events, bytes to send, the line, the timer."""
+        if self._gone.done():
+            return
+        try:
+            self._handle_events()
+            self._fill()
+        except OSError as error:
+            self._lose(error)
+        self._arm_timer()
+
+    def _handle_events(self) -> None:
+        while not (self._port and self._port.full) and (event := self._link.next_event()) is not None:
+            match event:
+                case LinkUp():
+                    logger.info("serial port %s: link up", self._device.name)
+                    self._end_port()
+                    self._port = SerialPort(self, str(self._device.name))
+                    self._connect(self._port)
+                case LinkData() if self._port:
+                    self._port.feed(event.data)
+                case LinkDown():
+                    logger.info("serial port %s: link down: %s", self._device.name, event.text)
+                    self._end_port()
+                case LinkLog():
+                    logger.info("serial port %s: the device says %r", self._device.name, event.data)
+
+    def _fill(self) -> None:
+        """Moves bytes from the port through the link, as far as the link and the line take them."""
+        while not self._unwritten:
+            if self._port and (room := self._link.send_room) and self._port.outgoing:
+                self._link.send(self._port.outgoing[:room], self._now_ms())
+                del self._port.outgoing[:room]
+                self._port.note_sent()
+            self._unwritten += self._link.data_to_send()
+            if not self._unwritten:
+                return
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            while self._unwritten:
+                del self._unwritten[: os.write(self._descriptor, self._unwritten)]
+        except BlockingIOError:
+            self._loop.add_writer(self._descriptor, self._writable)
+
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._descriptor)
+        try:
+            self._write()
+        except OSError as error:
+            self._lose(error)
+        self.advance()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._descriptor, READ_MOST)
+            if not data:
+                raise OSError("hung up")
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(error)
+            return
+        self.heard = True
+        self._link.receive_data(data, self._now_ms())
+        self.advance()
+
+    def _lose(self, error: OSError) -> None:
+        self._loop.remove_reader(self._descriptor)
+        if not self._gone.done():
+            self._gone.set_exception(error)
+
+    def _arm_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        # While the line takes nothing, asking again would only pile up questions.
+        timer_ms = None if self._unwritten else self._link.next_timer_ms()
+        if timer_ms is not None and not self._gone.done():
+            self._timer = self._loop.call_at(timer_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._link.handle_timer(self._now_ms())
+        self.advance()
+
+    def _end_port(self) -> None:
+        if self._port is not None:
+            self._port.end()
+            self._port = None
+
+    def _close(self) -> None:
+        self._end_port()
+        self._link.close()
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, self._unwritten + self._link.data_to_send())
+        self._loop.remove_reader(self._descriptor)
+        self._loop.remove_writer(self._descriptor)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)

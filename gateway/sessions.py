@@ -1,0 +1,139 @@
+"""All sessions: made, resumed, left to rest, ended; durable ones across restarts."""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.session import Session
+from gateway.session_store import SessionStore
+from gateway.store.cursor import Cursor
+from gateway.store.log import MessageLog
+from gateway.subscribers import GROUP_PREFIX, Subscribers
+
+if TYPE_CHECKING:
+    from gateway.connection import Connection
+
+NEVER_EXPIRES_S = 0xFFFF_FFFF  # [section 3.1.2.11.2]
+INFLIGHT_WINDOW_MAX = 1000  # unacknowledged deliveries to one client, even if its Receive Maximum is larger
+SESSION_PREFIX = "session/"
+
+logger = logging.getLogger(__name__)
+
+
+class Sessions:
+    """The sessions by client identifier.
+
+    Args:
+        log: the message log, in which each session has its cursor.
+        subscribers: where sessions enter and leave their subscriptions.
+        folder: where the durable sessions' descriptions are kept.
+    """
+
+    def __init__(self, log: MessageLog, subscribers: Subscribers, folder: Path) -> None:
+        self._log = log
+        self._subscribers = subscribers
+        self._store = SessionStore(folder / "sessions.sqlite")
+        self._sessions: dict[str, Session] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Loads the durable sessions; what the log keeps for sessions that are no more, it keeps no longer."""
+        for client_id, description in (await self._store.open()).items():
+            session = self.create(client_id, description.expiry_s)
+            session.disconnected_ms = description.disconnected_ms
+            self._subscribers.restore(session, description.subscriptions, description.shared)
+            self.rest(session)
+        cursors = [session.cursor for session in self._sessions.values()] + self._subscribers.cursors()
+        here = {cursor.consumer for cursor in cursors}
+        for consumer in self._log.consumers():
+            if consumer.startswith((SESSION_PREFIX, GROUP_PREFIX)) and consumer not in here:
+                self._log.forget(consumer)
+
+    async def close(self) -> None:
+        """Leaves everything as the next start expects it."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        for session in self._sessions.values():
+            if session.expiry is not None:
+                session.expiry.cancel()
+            session.cursor.close()
+        for cursor in self._subscribers.cursors():
+            cursor.close()
+        await self._store.close()
+
+    def get(self, client_id: str) -> Session | None:
+        return self._sessions.get(client_id)
+
+    def create(self, client_id: str, expiry_s: int) -> Session:
+        """Makes a session without subscriptions."""
+        name = SESSION_PREFIX + client_id
+        cursor = Cursor(self._log, name, durable=expiry_s > 0, window=INFLIGHT_WINDOW_MAX)
+        session = self._sessions[client_id] = Session(client_id, expiry_s, cursor)
+        return session
+
+    def resume(self, session: Session, connection: "Connection", expiry_s: int) -> None:
+        """A connection takes a session up; from now on the connection's expiry counts."""
+        if session.expiry is not None:
+            session.expiry.cancel()
+            session.expiry = None
+        session.connection = connection
+        session.disconnected_ms = None
+        session.expiry_s = expiry_s
+
+    def rest(self, session: Session) -> None:
+        """There is no connection any more: the session ends as well, or waits for its expiry."""
+        session.connection = session.sender = None
+        if session.expiry_s == 0:
+            self.end(session)
+            return
+        if session.expiry_s != NEVER_EXPIRES_S:
+            self._let_expire(session)
+        for cursor in self._subscribers.unfed_cursors(session):
+            self._in_background(cursor.settle())
+        self._in_background(self.save(session.client_id))
+
+    def end(self, session: Session) -> None:
+        """Ends a session: its subscriptions and what waits for it are gone."""
+        if session.expiry is not None:
+            session.expiry.cancel()
+        for topic_filter in [*session.cursor.filters, *session.shared]:
+            self._subscribers.unsubscribe(session, topic_filter)
+        session.cursor.drop()
+        del self._sessions[session.client_id]
+        self._in_background(self.save(session.client_id))
+
+    async def save(self, client_id: str) -> None:
+        """Makes it durable that a client's session is as it is now, or is no more. Raises sqlite3.Error."""
+        session = self.get(client_id)
+        if session is not None and session.cursor.durable:
+            await self._store.save(client_id, session.describe())
+        else:
+            await self._store.remove(client_id)
+
+    def _let_expire(self, session: Session) -> None:
+        now_ms = int(time.time() * 1000)
+        if session.disconnected_ms is None:
+            session.disconnected_ms = now_ms
+        # A clock that was set back, or is not set yet, makes no session older.
+        passed_s = max(0, now_ms - session.disconnected_ms) / 1000
+        loop = asyncio.get_running_loop()
+        session.expiry = loop.call_later(max(0.0, session.expiry_s - passed_s), self._expire, session)
+
+    def _expire(self, session: Session) -> None:
+        logger.info("session of %s expired", session.client_id)
+        self.end(session)
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._report(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _report(self, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except sqlite3.Error as error:
+            logger.error("a session could not be saved: %s", error)

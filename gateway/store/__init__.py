@@ -1,0 +1,1 @@
+"""The durable message store: every message once, consumers as positions."""

@@ -1,0 +1,76 @@
+"""Who takes from the log, and how far everybody is: what must be saved, and what nobody needs any more."""
+
+from gateway.store.cursor import Cursor
+
+Place = tuple[int, int]
+"""A cursor's durable state: (position, count)."""
+
+
+class Consumers:
+    """The log's consumers: the cursors of this process, and the durable places of those that are not here.
+
+    Args:
+        saved: the places as they are in the file.
+    """
+
+    def __init__(self, saved: dict[str, Place]) -> None:
+        self._saved = saved
+        self._away = dict(saved)
+        self._cursors: dict[str, Cursor] = {}
+
+    @property
+    def cursors(self) -> list[Cursor]:
+        """The cursors of this process."""
+        return list(self._cursors.values())
+
+    def names(self) -> list[str]:
+        """Returns the names of the durable consumers, here or away."""
+        return sorted(self._durable())
+
+    def attach(self, cursor: Cursor, head: int) -> Place:
+        """Returns the place where a consumer goes on, or the head for a new one; ValueError if it is here already."""
+        if cursor.consumer in self._cursors:
+            raise ValueError(f"consumer {cursor.consumer!r} has a cursor already")
+        self._cursors[cursor.consumer] = cursor
+        return self._away.pop(cursor.consumer, (head, 0)) if cursor.durable else (head, 0)
+
+    def detach(self, cursor: Cursor) -> None:
+        """The consumer goes away; the place of a durable one is kept."""
+        del self._cursors[cursor.consumer]
+        if cursor.durable:
+            self._away[cursor.consumer] = (cursor.position, cursor.count)
+
+    def forget(self, consumer: str) -> None:
+        """Removes the place of a consumer that is away."""
+        self._away.pop(consumer, None)
+
+    def unsaved(self) -> list[tuple[str, int, int]]:
+        """Returns (name, position, count) where the file does not say what it should.
+
+        A cursor here that only went past others' messages may do so again after a crash: that is worth no sync.
+        """
+        places = [
+            (name, cursor.position, cursor.count)
+            for name, cursor in self._cursors.items()
+            if cursor.durable and (name not in self._saved or self._saved[name][1] != cursor.count)
+        ]
+        return places + [(name, *place) for name, place in self._away.items() if self._saved.get(name) != place]
+
+    def removed(self) -> list[str]:
+        """Returns the consumers that are in the file and should not be."""
+        return [name for name in self._saved if name not in self._durable()]
+
+    def note_saved(self, saved: list[tuple[str, int, int]], removed: list[str]) -> None:
+        """The file says so now."""
+        for name, position, count in saved:
+            self._saved[name] = (position, count)
+        for name in removed:
+            self._saved.pop(name, None)
+
+    def slowest(self, head: int) -> int:
+        """Returns the position up to which nobody needs the messages."""
+        here = min((cursor.position for cursor in self._cursors.values()), default=head)
+        return min(here, min((position for position, _ in self._away.values()), default=head))
+
+    def _durable(self) -> set[str]:
+        return self._away.keys() | {name for name, cursor in self._cursors.items() if cursor.durable}

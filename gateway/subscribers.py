@@ -1,0 +1,131 @@
+"""Who is subscribed to what: sessions by themselves and in groups that share a subscription."""
+
+import dataclasses
+from collections import OrderedDict
+
+from gateway.message import Message
+from gateway.sender import Sender
+from gateway.session import Session
+from gateway.store.cursor import Cursor
+from gateway.store.log import MessageLog
+from gateway.subscriptions import Subscription, SubscriptionTree
+from wire.packets import NO_LOCAL
+from wire.topics import parse_shared
+
+QOS_MAX = 1
+GROUP_PREFIX = "share/"
+
+
+class ShareGroup:
+    """The sessions that subscribe to one topic filter under one share name [section 4.8.2].
+
+    One durable cursor feeds whoever of them has room. It keeps messages as long as the group has members,
+    connected or not; what a member did not acknowledge before its connection ended goes to another one.
+    """
+
+    def __init__(self, log: MessageLog, share_name: str, topic_filter: str) -> None:
+        self.topic_filter = topic_filter
+        self.members: OrderedDict[Session, None] = OrderedDict()
+        # A share name holds no slash, so the name tells groups apart [MQTT-4.8.2-1].
+        self.cursor = Cursor(log, f"{GROUP_PREFIX}{share_name}/{topic_filter}", [topic_filter])
+
+    def offer(self, message: Message) -> None:
+        """Sends a QoS 0 message to the next member that is there, each in its turn."""
+        for session in self.members:
+            if session.sender is not None:
+                self.members.move_to_end(session)
+                session.sender.send_now(message)
+                return
+
+
+class Subscribers:
+    """Adds and removes subscriptions, and finds the subscribers of a topic.
+
+    Args:
+        log: the message log in which the groups have their cursors.
+    """
+
+    def __init__(self, log: MessageLog) -> None:
+        self._log = log
+        self._tree: SubscriptionTree[Session | ShareGroup] = SubscriptionTree()
+        self._groups: dict[str, ShareGroup] = {}
+
+    def subscribe(self, session: Session, topic_filter: str, options: int) -> int:
+        """Adds or replaces a subscription by its options byte; returns the QoS granted."""
+        qos = min(options & 3, QOS_MAX)
+        share_name, bare_filter = parse_shared(topic_filter)
+        if share_name is not None:
+            self._join(session, topic_filter, Subscription(bare_filter, qos))
+            return qos
+        before = session.cursor.filters.get(topic_filter)
+        since = before.since if before else self._log.head
+        not_from = session.client_id if options & NO_LOCAL else None
+        self._add(session, Subscription(topic_filter, qos, since, not_from))
+        return qos
+
+    def unsubscribe(self, session: Session, topic_filter: str) -> bool:
+        """Removes a subscription; returns whether there was one."""
+        if session.shared.pop(topic_filter, None) is not None:
+            self._leave(session, topic_filter)
+            return True
+        if topic_filter in session.cursor.filters:
+            session.cursor.unsubscribe(topic_filter)
+            self._tree.discard(topic_filter, session)
+            return True
+        return False
+
+    def restore(self, session: Session, own: list[Subscription], shared: dict[str, Subscription]) -> None:
+        """Adds the subscriptions of a session of before."""
+        for subscription in own:
+            # In a log that was made anew positions begin anew.
+            since = min(subscription.since, self._log.head)
+            self._add(session, dataclasses.replace(subscription, since=since))
+        for topic_filter, subscription in shared.items():
+            self._join(session, topic_filter, subscription)
+
+    def feed(self, session: Session, sender: Sender) -> None:
+        """Opens all that feeds a session on its connection's sender."""
+        session.sender = sender
+        sender.open_source(session.cursor, qos_max=QOS_MAX)
+        for topic_filter, subscription in session.shared.items():
+            sender.open_source(self._groups[topic_filter].cursor, qos_max=subscription.qos, shared=True)
+
+    def offer(self, message: Message) -> None:
+        """Gives a QoS 0 message to those of its subscribers that are there; it is never stored."""
+        for subscriber in self._tree.match(message.topic):
+            subscriber.offer(message)
+
+    def unfed_cursors(self, session: Session) -> list[Cursor]:
+        """Returns those cursors of a session that feed nobody now."""
+        groups = [self._groups[topic_filter] for topic_filter in session.shared]
+        unfed = [group.cursor for group in groups if not any(member.sender for member in group.members)]
+        return unfed if session.sender else [session.cursor, *unfed]
+
+    def cursors(self) -> list[Cursor]:
+        """Returns the cursors of all groups."""
+        return [group.cursor for group in self._groups.values()]
+
+    def _add(self, session: Session, subscription: Subscription) -> None:
+        session.cursor.subscribe(subscription)
+        self._tree.add(subscription.topic_filter, session)
+
+    def _join(self, session: Session, topic_filter: str, subscription: Subscription) -> None:
+        share_name, bare_filter = parse_shared(topic_filter)
+        group = self._groups.get(topic_filter)
+        if group is None:
+            group = self._groups[topic_filter] = ShareGroup(self._log, str(share_name), bare_filter)
+            self._tree.add(bare_filter, group)
+        group.members[session] = None
+        session.shared[topic_filter] = subscription
+        if session.sender is not None:
+            session.sender.open_source(group.cursor, qos_max=subscription.qos, shared=True)
+
+    def _leave(self, session: Session, topic_filter: str) -> None:
+        group = self._groups[topic_filter]
+        del group.members[session]
+        if session.sender is not None:
+            session.sender.close_source(group.cursor)
+        if not group.members:
+            del self._groups[topic_filter]
+            self._tree.discard(group.topic_filter, group)
+            group.cursor.drop()

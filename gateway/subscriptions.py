@@ -1,0 +1,76 @@
+"""Who wants which topics: one subscription, and the tree that finds the subscribers of a topic."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+Subscriber = TypeVar("Subscriber")
+
+
+@dataclass(slots=True, frozen=True)
+class Subscription:
+    """One topic filter of one consumer.
+
+    ``qos`` is the highest QoS it takes; ``since`` is the log's position when it was made: what is stored up to
+    there is not for it; ``not_from`` is the client whose own messages it does not want (No Local).
+    """
+
+    topic_filter: str
+    qos: int = 2
+    since: int = 0
+    not_from: str | None = None
+
+
+@dataclass(slots=True)
+class _Node(Generic[Subscriber]):
+    children: dict[str, "_Node[Subscriber]"] = field(default_factory=dict)
+    subscribers: set[Subscriber] = field(default_factory=set)
+
+
+class SubscriptionTree(Generic[Subscriber]):
+    """Subscribers by topic filter, level by level; ``+`` and ``#`` are levels like any other."""
+
+    def __init__(self) -> None:
+        self._root: _Node[Subscriber] = _Node()
+
+    def add(self, topic_filter: str, subscriber: Subscriber) -> None:
+        """Adds a subscriber; adding it again changes nothing."""
+        node = self._root
+        for level in topic_filter.split("/"):
+            node = node.children.setdefault(level, _Node())
+        node.subscribers.add(subscriber)
+
+    def discard(self, topic_filter: str, subscriber: Subscriber) -> None:
+        """Takes a subscriber out again, and with it the branches that then lead nowhere."""
+        levels = topic_filter.split("/")
+        path = [self._root]
+        for level in levels:
+            if level not in path[-1].children:
+                return
+            path.append(path[-1].children[level])
+        path[-1].subscribers.discard(subscriber)
+        for level, node, parent in zip(reversed(levels), reversed(path), reversed(path[:-1]), strict=False):
+            if not node.children and not node.subscribers:
+                del parent.children[level]
+
+    def match(self, topic: str) -> set[Subscriber]:
+        """Returns the subscribers of a topic name, each once, however many of its filters match."""
+        found: set[Subscriber] = set()
+        for node in self._matching(self._root, topic.split("/"), 0, wildcards=not topic.startswith("$")):
+            found |= node.subscribers
+        return found
+
+    def _matching(
+        self, node: _Node[Subscriber], levels: list[str], depth: int, wildcards: bool
+    ) -> Iterator[_Node[Subscriber]]:
+        # A wildcard at the first level does not match names that begin with $ [MQTT-4.7.2-1].
+        children = node.children
+        if wildcards and "#" in children:
+            yield children["#"]
+        if depth == len(levels):
+            yield node
+            return
+        if levels[depth] in children:
+            yield from self._matching(children[levels[depth]], levels, depth + 1, wildcards=True)
+        if wildcards and "+" in children:
+            yield from self._matching(children["+"], levels, depth + 1, wildcards=True)

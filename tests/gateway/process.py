@@ -1,0 +1,25 @@
+"""A gateway in a process of its own, until SIGTERM.
+
+``process.py FOLDER`` prints its TCP port and its process identifier once it can be reached.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from tests.gateway.support import running, tcp_port
+
+
+async def main(folder: Path) -> None:
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    async with running(folder) as broker:
+        print(tcp_port(broker), os.getpid(), flush=True)
+        await stopped.wait()
+
+
+uvloop.run(main(Path(sys.argv[1])))

@@ -1,0 +1,264 @@
+"""Cursors: in order, nothing skipped, nothing twice, and in the same place after a crash."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from gateway.message import Message
+from gateway.store.cursor import Cursor, Delivery
+from gateway.store.log import MessageLog
+from gateway.subscriptions import Subscription
+from tests.gateway.store.support import append_all, opened, stored
+
+
+def numbered(count: int, topic: str = "a") -> list[Message]:
+    return [Message(topic, b"%d" % number) for number in range(count)]
+
+
+def payloads(deliveries: list[Delivery]) -> list[int]:
+    return [int(delivery.message.payload) for delivery in deliveries]
+
+
+async def nothing_comes(cursor: Cursor) -> bool:
+    try:
+        async with asyncio.timeout(0.1):
+            await cursor.fetch(1)
+    except TimeoutError:
+        return True
+    return False
+
+
+async def test_a_new_consumer_begins_at_the_head(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        await append_all(log, numbered(3))
+        cursor = Cursor(log, "route/central", ["#"])
+        assert await nothing_comes(cursor)
+        await log.append(Message("a", b"7"))
+        (delivery,) = await cursor.fetch(10)
+        assert (delivery.position, delivery.packet_identifier, delivery.dup, delivery.qos) == (4, 1, False, 1)
+
+
+async def test_fetch_waits_for_the_next_message(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", ["#"])
+        fetching = asyncio.create_task(cursor.fetch(10))
+        await asyncio.sleep(0)
+        log.append(Message("a", b"1"))
+        assert payloads(await fetching) == [1]
+
+
+async def test_a_cancelled_fetch_loses_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", ["#"])
+        await append_all(log, numbered(50))
+        cursor.rewind()
+        for _ in range(30):
+            fetching = asyncio.create_task(cursor.fetch(5))
+            await asyncio.sleep(0)
+            fetching.cancel()
+            if taken := (await asyncio.gather(fetching, return_exceptions=True))[0]:
+                assert isinstance(taken, list | asyncio.CancelledError)
+                if isinstance(taken, list):
+                    cursor.rewind()
+        assert payloads(await cursor.fetch(50))[:5] == [0, 1, 2, 3, 4]
+
+
+async def test_messages_for_others_only_move_the_position(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", ["mine/#"])
+        await append_all(log, [*numbered(5, "others"), *numbered(2, "mine/a"), *numbered(3, "others")])
+        first, second = await cursor.fetch(10)
+        assert (first.position, second.position, cursor.position, cursor.count) == (6, 7, 5, 0)
+        cursor.acknowledge(first.packet_identifier)
+        assert (cursor.position, cursor.count) == (6, 1)
+        cursor.acknowledge(second.packet_identifier)
+        assert await nothing_comes(cursor)
+        assert (cursor.position, cursor.count) == (10, 2)
+
+
+async def test_a_caught_up_consumer_that_is_away_holds_back_nothing_of_others(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", ["mine"])
+        await append_all(log, numbered(100, "others"))
+        assert cursor.position == 100
+        await append_all(log, [*numbered(1, "mine"), *numbered(10, "others")])
+        assert cursor.position == 100
+
+
+async def test_settling_passes_what_is_not_wanted_after_a_restart(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        Cursor(log, "c", ["mine"])
+        Cursor(log, "keeper", ["#"])
+        await append_all(log, [*numbered(2000, "others"), *numbered(1, "mine"), *numbered(5, "others")])
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", ["mine"])
+        await cursor.settle()
+        assert cursor.position == 2000
+
+
+async def test_acknowledgements_out_of_order_move_the_position_by_the_prefix(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", ["#"])
+        await append_all(log, numbered(4))
+        deliveries = await cursor.fetch(4)
+        for index, position in ((2, 0), (1, 0), (0, 3), (3, 4)):
+            assert cursor.acknowledge(deliveries[index].packet_identifier)
+            assert cursor.position == position
+            assert cursor.count == position
+        assert not cursor.acknowledge(deliveries[0].packet_identifier)
+
+
+async def test_rewinding_repeats_what_is_unacknowledged_with_the_same_identifiers(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", ["#"])
+        await append_all(log, numbered(6))
+        deliveries = await cursor.fetch(5)
+        cursor.acknowledge(deliveries[1].packet_identifier)
+        cursor.rewind()
+        cursor.rewind()
+        again = await cursor.fetch(10)
+        assert again == [delivery._replace(dup=True) for delivery in deliveries if delivery is not deliveries[1]]
+        (new,) = await cursor.fetch(10)
+        assert (new.packet_identifier, new.dup) == (6, False)
+
+
+async def test_released_deliveries_come_before_new_ones_and_to_whoever_fetches(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", ["#"])
+        await append_all(log, numbered(6))
+        lost = (await cursor.fetch(2))[1]
+        held = await cursor.fetch(2)
+        waiting = asyncio.create_task(cursor.fetch(4))
+        assert payloads(await waiting) == [4, 5]
+        waiting = asyncio.create_task(cursor.fetch(4))
+        await asyncio.sleep(0)
+        cursor.release([held[0].packet_identifier, lost.packet_identifier])
+        assert payloads(await waiting) == [1, 2]
+
+
+async def test_a_crash_repeats_the_unacknowledged_with_the_same_identifiers(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", ["#"])
+        await append_all(log, numbered(70_000))
+        while cursor.count < 69_990:
+            for delivery in await cursor.fetch(min(1000, 69_990 - cursor.count)):
+                cursor.acknowledge(delivery.packet_identifier)
+        before = await cursor.fetch(3)
+        assert [delivery.packet_identifier for delivery in before] == [4456, 4457, 4458]
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", ["#"], window=3)
+        assert (cursor.position, cursor.count) == (69_990, 69_990)
+        after = await cursor.fetch(3)
+        assert after == [delivery._replace(dup=True) for delivery in before]
+        for delivery in after:
+            cursor.acknowledge(delivery.packet_identifier)
+        assert not any(delivery.dup for delivery in await cursor.fetch(3))
+
+
+async def test_the_window_bounds_what_is_unacknowledged(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", ["#"], window=4)
+        await append_all(log, numbered(10))
+        deliveries = [*await cursor.fetch(3), *await cursor.fetch(3)]
+        assert payloads(deliveries) == [0, 1, 2, 3]
+        cursor.acknowledge(deliveries[1].packet_identifier)
+        assert await nothing_comes(cursor)
+        cursor.acknowledge(deliveries[0].packet_identifier)
+        assert payloads(await cursor.fetch(9)) == [4, 5]
+
+
+async def test_a_subscription_made_later_does_not_reach_back(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", [Subscription("a", qos=1)])
+        await append_all(log, [Message("a", b"0"), Message("b", b"1")])
+        cursor.subscribe(Subscription("b", qos=0, since=log.head))
+        await append_all(log, [Message("b", b"2"), Message("a", b"3")])
+        deliveries = await cursor.fetch(10)
+        assert [(int(d.message.payload), d.qos) for d in deliveries] == [(0, 1), (2, 0), (3, 1)]
+
+
+async def test_overlapping_subscriptions_deliver_once_at_the_highest_qos(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", [Subscription("a/#", qos=0), Subscription("a/+", qos=1)])
+        await log.append(Message("a/b", b"0"))
+        (delivery,) = await cursor.fetch(10)
+        assert delivery.qos == 1
+
+
+async def test_one_consumer_has_one_cursor(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        Cursor(log, "c", ["#"])
+        with pytest.raises(ValueError, match="'c' has a cursor already"):
+            Cursor(log, "c", ["#"])
+
+
+async def test_a_dropped_consumer_begins_anew(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", ["#"])
+        await append_all(log, numbered(3))
+        cursor.drop()
+        again = Cursor(log, "c", ["#"])
+        assert (again.position, again.count) == (3, 0)
+    assert stored(tmp_path, "SELECT * FROM cursor") == [("c", 3, 0)]
+
+
+async def test_random_walks_agree_with_a_list(tmp_path: Path, seed: int) -> None:
+    """A list of what was published and a set of what was acknowledged, beside the real cursor over restarts."""
+    chance = random.Random(seed)
+    published: list[int] = []
+    expected: list[int] = []
+    acknowledged: set[int] = set()
+    for _ in range(6):
+        async with opened(tmp_path) as log:
+            cursor = Cursor(log, "c", ["mine/+"], window=20)
+            held: dict[int, Delivery] = {}
+            for _ in range(60):
+                await walk(chance, log, cursor, held, published, expected, acknowledged)
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", ["mine/+"])
+        missing = [number for number in expected if number not in acknowledged]
+        received: list[int] = []
+        while len(received) < len(missing):
+            received += payloads(await cursor.fetch(1000))
+        assert received == sorted(received)
+        assert set(received) >= set(missing)
+        assert await nothing_comes(cursor)
+
+
+async def walk(
+    chance: random.Random,
+    log: MessageLog,
+    cursor: Cursor,
+    held: dict[int, Delivery],
+    published: list[int],
+    expected: list[int],
+    acknowledged: set[int],
+) -> None:
+    step = chance.choice(("publish", "fetch", "acknowledge", "acknowledge", "rewind"))
+    if step == "publish":
+        for _ in range(chance.randrange(10)):
+            number = len(published)
+            topic = chance.choice(("mine/a", "mine/b", "others"))
+            published.append(number)
+            if topic != "others":
+                expected.append(number)
+            await log.append(Message(topic, b"%d" % number))
+    elif step == "fetch" and len(expected) > len(acknowledged) + len(held) and len(held) < 20:
+        try:
+            async with asyncio.timeout(0.02):  # out-of-order acknowledgements can keep the window shut
+                for delivery in await cursor.fetch(chance.randrange(1, 8)):
+                    assert delivery.packet_identifier not in held
+                    assert held == {} or delivery.dup or delivery.position > max(d.position for d in held.values())
+                    held[delivery.packet_identifier] = delivery
+        except TimeoutError:
+            pass
+    elif step == "acknowledge" and held:
+        packet_identifier = chance.choice(list(held))
+        delivery = held.pop(packet_identifier)
+        assert cursor.acknowledge(packet_identifier)
+        acknowledged.add(int(delivery.message.payload))
+    elif step == "rewind":
+        cursor.rewind()
+        held.clear()

@@ -1,0 +1,215 @@
+"""The message log: durable before a position is known, read back the same, trimmed behind the slowest cursor."""
+
+import asyncio
+import resource
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import StoreError
+from gateway.message import Message
+from gateway.store import log as log_module
+from gateway.store import tail as tail_module
+from gateway.store.cursor import Cursor
+from gateway.store.log import MessageLog
+from tests.gateway.store.support import append_all, opened, stored
+from tests.gateway.support import until
+from wire.properties import CONTENT_TYPE, USER_PROPERTY
+
+
+async def test_messages_come_back_as_they_were(tmp_path: Path) -> None:
+    message = Message(
+        "a/b",
+        b"\x00payload",
+        qos=1,
+        properties={CONTENT_TYPE: "text/plain", USER_PROPERTY: [("b", "1"), ("a", "2"), ("b", "3")]},
+        origin="device",
+        epoch=7,
+        seq=9,
+        received_ms=123,
+        received_by="gw",
+        publisher="client",
+    )
+    async with opened(tmp_path) as log:
+        assert await log.append(message) == 1
+    async with opened(tmp_path) as log:
+        ((position, read),) = await log.read(0, 10)
+        assert position == 1
+        assert [tuple(pair) for pair in read.properties.pop(USER_PROPERTY)] == message.properties.pop(USER_PROPERTY)
+        assert read == message
+
+
+async def test_a_message_without_identity_gets_the_next_one_of_the_store(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        identified = Message("a", b"", origin="device", epoch=1, seq=5)
+        await append_all(log, [Message("a", b""), identified, Message("a", b"")])
+        epoch = log.store_epoch
+    async with opened(tmp_path) as log:
+        await log.append(Message("a", b""))
+        assert log.store_epoch == epoch
+    identities = stored(tmp_path, "SELECT origin, epoch, seq FROM message ORDER BY position")
+    assert identities == [("gw", epoch, 3)]  # nobody needed the others
+    assert stored(tmp_path, "SELECT seq FROM identity") == [(3,)]
+
+
+async def test_two_stores_have_different_epochs(tmp_path: Path) -> None:
+    async with opened(tmp_path / "one") as one, opened(tmp_path / "two") as two:
+        assert one.store_epoch != two.store_epoch
+
+
+async def test_what_gathers_while_a_commit_runs_is_committed_together(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        # A lock held by another connection keeps the first commit from ending.
+        with sqlite3.connect(tmp_path / "messages.sqlite", isolation_level=None) as other:
+            other.execute("BEGIN IMMEDIATE")
+            first = log.append(Message("a", b"first"))
+            await asyncio.sleep(0.05)
+            rest = [log.append(Message("a", b"rest")) for _ in range(100)]
+            await asyncio.sleep(0.05)
+            assert not first.done()
+            other.execute("ROLLBACK")
+        other.close()
+        await first
+        (second_group, *_) = rest
+        await second_group
+        assert all(future.done() for future in rest)
+
+
+async def test_a_commit_interval_gathers_what_comes_within_it(tmp_path: Path) -> None:
+    log = await MessageLog.open(tmp_path, origin="gw", commit_interval_ms=1000)
+    await log.append(Message("a", b"first"))
+    second = log.append(Message("a", b"second"))
+    await asyncio.sleep(0.05)
+    third = log.append(Message("a", b"third"))
+    await second
+    assert third.done()
+    await log.close()
+
+
+async def test_a_disk_that_is_full_fails_the_messages_concerned_and_no_other(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        before = await log.append(Message("a", b"before"))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        used = (tmp_path / "messages.sqlite-wal").stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (used, hard))
+        try:
+            failed = log.append(Message("a", b"x" * 10_000))
+            with pytest.raises(sqlite3.OperationalError):
+                await failed
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert await log.append(Message("a", b"after")) == before + 1
+        assert [message.payload for _, message in await log.read(0, 10)] == [b"before", b"after"]
+        assert [message.seq for _, message in await log.read(0, 10)] == [1, 2]  # dense: nothing seems lost later
+
+
+async def test_messages_older_than_the_tail_are_read_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail_module, "TAIL_MESSAGES_MAX", 10)
+    async with opened(tmp_path) as log:
+        Cursor(log, "keeper", ["#"])
+        await append_all(log, [Message("a", b"%d" % number) for number in range(100)])
+        for after in (0, 42, 88, 89, 90, 95, 99, 100):
+            positions = [position for position, _ in await log.read(after, 20)]
+            assert positions == list(range(after + 1, min(after + 20, 100) + 1))
+        assert (await log.read(41, 1))[0][1].payload == b"41"
+
+
+async def test_a_read_of_large_messages_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail_module, "TAIL_BYTES_MAX", 1000)
+    async with opened(tmp_path) as log:
+        Cursor(log, "keeper", ["#"])
+        await append_all(log, [Message("a", b"x" * 400_000) for _ in range(6)])
+        assert len(await log.read(0, 6)) == 3
+
+
+async def test_the_log_is_trimmed_behind_the_slowest_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL_S", 0.01)
+    async with opened(tmp_path) as log:
+        fast, slow = Cursor(log, "fast", ["#"]), Cursor(log, "slow", ["#"], durable=False)
+        await append_all(log, [Message("a", b"") for _ in range(10)])
+        for cursor, acknowledged in ((fast, 10), (slow, 4)):
+            for delivery in (await cursor.fetch(10))[:acknowledged]:
+                cursor.acknowledge(delivery.packet_identifier)
+        await until(lambda: stored(tmp_path, "SELECT min(position) FROM message") == [(5,)], "trimmed to 5")
+        slow.close()
+        await until(lambda: stored(tmp_path, "SELECT min(position) FROM message") == [(10,)], "all but the newest")
+
+
+async def test_a_durable_consumer_that_is_away_keeps_its_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL_S", 0.01)
+    async with opened(tmp_path) as log:
+        Cursor(log, "away", ["#"]).close()
+        Cursor(log, "here", ["#"], durable=False)
+    async with opened(tmp_path) as log:
+        assert log.consumers() == ["away"]
+        await append_all(log, [Message("a", b"") for _ in range(10)])
+        await asyncio.sleep(0.1)
+        assert len(stored(tmp_path, "SELECT 1 FROM message")) == 10
+        log.forget("away")
+        assert log.consumers() == []
+        await until(lambda: len(stored(tmp_path, "SELECT 1 FROM message")) == 1, "nobody needs them")
+
+
+async def test_positions_go_on_where_they_were_after_everything_was_trimmed(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        await append_all(log, [Message("a", b"") for _ in range(5)])
+    async with opened(tmp_path) as log:
+        assert log.head == 5
+        assert await log.append(Message("a", b"")) == 6
+
+
+async def test_a_store_in_use_is_refused_by_name(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        with pytest.raises(StoreError, match=f"{tmp_path}: another process uses it"):
+            await MessageLog.open(tmp_path, origin="gw")
+
+
+async def test_what_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "messages.sqlite")
+    other.execute("CREATE TABLE somebodys (thing)")
+    other.close()
+    before = (tmp_path / "messages.sqlite").read_bytes()
+    with pytest.raises(StoreError, match=r"messages.sqlite: not a message store"):
+        await MessageLog.open(tmp_path, origin="gw")
+    assert (tmp_path / "messages.sqlite").read_bytes() == before
+    (tmp_path / "messages.sqlite").write_bytes(b"no database at all, but long enough to look" * 100)
+    with pytest.raises(StoreError, match="file is not a database"):
+        await MessageLog.open(tmp_path, origin="gw")
+
+
+async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="file/store: Not a directory"):
+        await MessageLog.open(tmp_path / "file/store", origin="gw")
+
+
+async def test_a_cursor_that_could_not_be_saved_is_saved_with_the_next_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path) as log:
+        await log.append(Message("a", b""))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        used = (tmp_path / "messages.sqlite-wal").stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (used, hard))
+        try:
+            cursor = Cursor(log, "route/" + "x" * 10_000, ["#"])
+            await until(lambda: "cursors could not be saved" in caplog.text, "said so")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        await log.append(Message("a", b""))
+        assert stored(tmp_path, "SELECT position, count FROM cursor") == [(1, 0)]
+        assert (await cursor.fetch(1))[0].position == 2
+
+
+async def test_publishers_wait_while_too_much_is_not_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "UNCOMMITTED_BYTES_MAX", 10_000)
+    async with opened(tmp_path) as log:
+        future = log.append(Message("a", b"x" * 20_000))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await log.wait_for_room()
+        await future
+        await log.wait_for_room()

@@ -1,0 +1,153 @@
+"""One connection's faults and limits: answered as the standard says, logged once, and nobody else's matter."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.support import Client, running, tcp_port, until
+from wire.packets import Connack, Disconnect, Puback, Will
+from wire.properties import (
+    MAXIMUM_PACKET_SIZE,
+    MAXIMUM_QOS,
+    REASON_STRING,
+    RECEIVE_MAXIMUM,
+    RETAIN_AVAILABLE,
+    SUBSCRIPTION_IDENTIFIERS_AVAILABLE,
+)
+
+
+async def test_the_connack_says_what_is_not_offered(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        assert client.connack.properties == {
+            MAXIMUM_QOS: 1,
+            RETAIN_AVAILABLE: 0,
+            SUBSCRIPTION_IDENTIFIERS_AVAILABLE: 0,
+            RECEIVE_MAXIMUM: 2000,
+            MAXIMUM_PACKET_SIZE: 1024 * 1024,
+        }
+
+
+async def test_malformed_bytes_end_that_connection_only_and_are_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as broker:
+        bad = await Client("bad").connect(tcp_port(broker))
+        good = await Client("good").connect(tcp_port(broker))
+        await good.subscribe("a")
+        bad.write(b"\x30\x02\x00\x09")  # PUBLISH whose topic is cut off
+        assert (await bad.expect(Disconnect)).reason_code == 0x81
+        await good.publish("b", b"still served")
+        (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert "'bad' at 127.0.0.1:" in line
+        assert "malformed packet (0x81)" in line
+
+
+async def test_what_is_no_mqtt_is_closed_and_logged_with_its_address(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as broker:
+        reader, writer = await asyncio.open_connection("127.0.0.1", tcp_port(broker))
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await reader.read()
+        writer.close()
+        await until(lambda: "disconnected" in caplog.text, "logged")
+        (line,) = [record.getMessage() for record in caplog.records if "disconnected" in record.getMessage()]
+        host, port = writer.get_extra_info("sockname") or ("127.0.0.1", "")
+        assert f"{host}:{port}" in line
+
+
+async def test_an_older_protocol_version_is_refused_in_its_own_words(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        reader, writer = await asyncio.open_connection("127.0.0.1", tcp_port(broker))
+        writer.write(bytes.fromhex("100d00044d51545404020000000161"))  # CONNECT of 3.1.1
+        assert await reader.read() == b"\x20\x02\x00\x01"
+        writer.close()
+
+
+async def test_a_will_is_refused_with_a_reason(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = Client(will=Will("a", b"gone"))
+        await client.open(tcp_port(broker))
+        connack = await client.expect(Connack)
+        assert connack.reason_code == 0x83
+        assert "will" in connack.properties[REASON_STRING]
+        assert broker.sessions.get("client") is None
+
+
+@pytest.mark.parametrize(
+    ("packet", "reason_code"),
+    [
+        ("3406000161000100", 0x9B),  # PUBLISH at QoS 2
+        ("310400016100", 0x9A),  # PUBLISH, retained
+        ("82090001020b0100016101", 0xA1),  # SUBSCRIBE with a subscription identifier
+        ("3006000003230001", 0x94),  # PUBLISH with a topic alias
+        ("82080001000002612301", 0x81),  # SUBSCRIBE to a#
+        ("c100", 0x81),  # PINGREQ with flags
+        ("30ffffff7f", 0x95),  # PUBLISH of 256 MB
+    ],
+)
+async def test_what_is_not_offered_is_answered_with_its_reason_code(
+    tmp_path: Path, packet: str, reason_code: int
+) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        client.write(bytes.fromhex(packet))
+        assert (await client.expect(Disconnect)).reason_code == reason_code
+
+
+async def test_a_silent_client_is_sent_away_after_its_keep_alive(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client(keep_alive_s=1).connect(tcp_port(broker))
+        assert (await client.expect(Disconnect)).reason_code == 0x8D
+
+
+async def test_more_than_receive_maximum_is_answered_with_0x93(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        publishes = [b"\x32\x06\x00\x01a" + number.to_bytes(2, "big") + b"\x00" for number in range(1, 2100)]
+        client.write(b"".join(publishes))
+        while isinstance(event := await client.event(), Puback):
+            pass
+        assert isinstance(event, Disconnect)
+        assert event.reason_code == 0x93
+
+
+async def test_pubacks_come_in_the_order_of_their_publishes(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        sent = [client.send("a", b"%d" % number) for number in range(1000)]
+        assert [(await client.expect(Puback)).packet_identifier for _ in sent] == sent
+
+
+async def test_a_client_that_reads_nothing_is_not_read_from_for_ever(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        deaf = await Client("deaf", session_expiry_s=0).connect(tcp_port(broker))
+        await deaf.subscribe("#", options=0)
+        other = await Client("other").connect(tcp_port(broker))
+        for _ in range(50):
+            await other.publish("a", b"x" * 500_000)
+        connection = broker.sessions.get("deaf").connection  # type: ignore[union-attr]
+        assert connection is not None
+        assert connection._port.backlog < 3_000_000
+
+
+async def test_unsubscribing_answers_for_each_filter(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        await client.subscribe("a")
+        assert await client.unsubscribe("a", "never") == [0x00, 0x11]
+        await client.publish("a", b"")
+        assert await client.silent()
+
+
+async def test_messages_before_a_subscription_do_not_reach_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        await client.subscribe("other")
+        await client.publish("a", b"before")
+        await client.subscribe("a")
+        client.send("a", b"after")
+        events = [await client.event(), await client.event()]
+        assert [event.payload for event in events if not isinstance(event, Puback)] == [b"after"]  # type: ignore[union-attr]

@@ -1,0 +1,179 @@
+"""Store, sync, then acknowledge: no PUBACK for what could be lost."""
+
+import asyncio
+import re
+import resource
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.store.support import stored
+from tests.gateway.support import Client, GatewayProcess, running, tcp_port, user_property
+from wire.packets import Connack, Disconnect, Puback, Publish
+from wire.properties import REASON_STRING
+
+
+@contextmanager
+def commits_held_up(folder: Path) -> Iterator[sqlite3.Connection]:
+    """Another connection holds SQLite's write lock, so the gateway's commit cannot end."""
+    other = sqlite3.connect(folder / "messages.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield other
+    finally:
+        other.close()
+
+
+@contextmanager
+def disk_full(file: Path) -> Iterator[None]:
+    """No file of this process may grow beyond the size that this one has now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_no_puback_leaves_while_the_commit_runs(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        await subscriber.subscribe("a")
+        with commits_held_up(tmp_path):
+            sent = [client.send("a", b"%d" % number) for number in range(10)]
+            assert await client.silent()
+            assert await subscriber.silent()
+        assert [(await client.expect(Puback)).packet_identifier for _ in sent] == sent
+        assert (await subscriber.receive()).payload == b"0"
+
+
+async def test_no_puback_leaves_when_the_disk_is_full_and_the_gateway_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client("unlucky").connect(tcp_port(broker))
+        bystander = await Client("bystander").connect(tcp_port(broker))
+        await bystander.subscribe("q")
+        await client.publish("a", b"before")
+        with disk_full(tmp_path / "messages.sqlite-wal"):
+            for _ in range(3):
+                client.send("a", b"x" * 100_000)
+            event = await client.expect(Disconnect)
+            assert event.reason_code == 0x83
+            assert "the message store failed" in event.properties[REASON_STRING]
+            bystander.send("q", b"still here", qos=0)
+            assert (await bystander.receive()).payload == b"still here"
+            again = await Client("unlucky").connect(tcp_port(broker))
+            assert again.connack.session_present
+        await again.publish("a", b"after")
+    assert caplog.text.count("the message store failed") == 1
+    assert stored(tmp_path, "SELECT seq FROM identity") == [(2,)]
+
+
+async def test_no_suback_leaves_for_a_subscription_that_could_not_be_saved(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        with disk_full(tmp_path / "sessions.sqlite-wal"):
+            client.protocol.subscribe([("a" * 10_000, 1)])
+            client.flush()
+            event = await client.expect(Disconnect)
+            assert "the session store failed" in event.properties[REASON_STRING]
+        client = await Client().connect(tcp_port(broker))
+        assert client.connack.session_present
+        assert await client.subscribe("a" * 10_000) == [1]
+
+
+async def test_no_connack_leaves_for_a_session_that_could_not_be_saved(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await Client("first").connect(tcp_port(broker))
+        with disk_full(tmp_path / "sessions.sqlite-wal"):
+            client = Client("c" * 10_000)
+            await client.open(tcp_port(broker))
+            assert (await client.expect(Connack)).reason_code == 0x83
+
+
+async def test_a_durable_subscriber_gets_all_that_was_acknowledged_before_a_kill(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path)
+    await gateway.start()
+    subscriber = await Client("subscriber").connect(gateway.port)
+    await subscriber.subscribe("a/#")
+    acknowledged: set[int] = set()
+    received: dict[int, str] = {}
+    number = 0
+    for life in range(1, 4):
+        publisher = await Client("publisher").connect(gateway.port)
+        reading = asyncio.create_task(receive_into(received, subscriber))
+        sent: dict[int, int] = {}
+        while len(acknowledged) < 500 * life:
+            while len(sent) < 100:
+                number += 1
+                identifier = publisher.send(f"a/{number % 3}", b"%d" % number)
+                assert identifier is not None
+                sent[identifier] = number
+            assert await take_puback(publisher, sent, acknowledged)
+        await gateway.kill()
+        while await take_puback(publisher, sent, acknowledged):
+            pass
+        await asyncio.gather(reading, return_exceptions=True)
+        await gateway.start()
+        subscriber = await Client("subscriber").connect(gateway.port)
+        assert subscriber.connack.session_present
+    while not acknowledged <= received.keys():
+        note(received, await subscriber.receive())
+    assert list(received) == sorted(received)  # what comes for the first time comes in order
+    assert len(set(received.values())) == len(received)  # an identity each, over all lives of the process
+    assert await gateway.stop() == 0
+
+
+async def take_puback(publisher: Client, sent: dict[int, int], acknowledged: set[int]) -> bool:
+    try:
+        event = await publisher.event()
+    except OSError:
+        return False
+    if not isinstance(event, Puback):
+        return False
+    acknowledged.add(sent.pop(event.packet_identifier))
+    return True
+
+
+async def receive_into(received: dict[int, str], subscriber: Client) -> None:
+    while isinstance(event := await subscriber.event(), Publish):
+        note(received, event)
+        subscriber.acknowledge(event)
+
+
+def note(received: dict[int, str], packet: Publish) -> None:
+    """The same message may come again; then with the same identity."""
+    identity = user_property(packet, "hf-id")
+    assert identity is not None
+    assert received.setdefault(int(packet.payload), identity) == identity
+
+
+async def test_the_sync_ends_before_the_puback_is_written(tmp_path: Path) -> None:
+    """The kernel's own record: between a PUBLISH read and its PUBACK sent lies a completed fdatasync of the WAL."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    trace = tmp_path / "trace"
+    calls = "trace=fdatasync,fsync,pwrite64,read,recvfrom,write,sendto,openat"
+    gateway = GatewayProcess(tmp_path / "store", "strace", "-f", "-xx", "-y", "-s", "64", "-e", calls, "-o", str(trace))
+    await gateway.start()
+    client = await Client().connect(gateway.port)
+    for number in range(5):
+        await client.publish("a", b"mark%d" % number)
+    await gateway.stop()
+    lines = trace.read_text().splitlines()
+    for number in range(5):
+        mark = "".join(f"\\x{byte:02x}" for byte in b"mark%d" % number)
+        puback = f"\\x40\\x02\\x00\\x{number + 1:02x}"
+        arrived = next(i for i, line in enumerate(lines) if mark in line)
+        answered = next(i for i, line in enumerate(lines) if puback in line and i > arrived)
+        assert any(completed_sync(line) for line in lines[arrived:answered]), f"PUBACK {number + 1} before any sync"
+
+
+def completed_sync(line: str) -> bool:
+    return re.search(r"(fdatasync|fsync)(\(.*| resumed>.*)= 0$", line) is not None

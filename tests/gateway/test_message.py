@@ -1,0 +1,52 @@
+"""Identity and provenance: taken from the message where they can be read, given where there are none."""
+
+import pytest
+
+from gateway.message import message_from, publish_properties
+from wire.packets import Publish
+from wire.properties import CONTENT_TYPE, TOPIC_ALIAS, USER_PROPERTY
+
+
+def accepted(*user_properties: tuple[str, str]) -> tuple[tuple[str, int, int], tuple[int, str], list[tuple[str, str]]]:
+    packet = Publish("a", b"", 1, packet_identifier=1, properties={USER_PROPERTY: list(user_properties)})
+    message = message_from(packet, "client", "gw", 1234)
+    rest = message.properties.get(USER_PROPERTY, [])
+    return (message.origin, message.epoch, message.seq), (message.received_ms, message.received_by), rest
+
+
+def test_a_message_without_identity_waits_for_one() -> None:
+    assert accepted(("a", "b")) == (("", 0, 0), (1234, "gw"), [("a", "b")])
+
+
+def test_an_identity_and_a_provenance_are_kept() -> None:
+    identity, received, rest = accepted(("hf-id", "0000002a/7/dev/ice"), ("hf-received", "99/first"))
+    assert (identity, received, rest) == (("dev/ice", 42, 7), (99, "first"), [])
+
+
+@pytest.mark.parametrize("bad", ["", "x", "0000002a/0/device", "2a/7/device", "0000002a/7/", "0000002a/-7/device"])
+def test_an_identity_that_cannot_be_read_travels_on_as_rejected(bad: str) -> None:
+    identity, _, rest = accepted(("a", "b"), ("hf-id", bad), ("c", "d"))
+    assert identity == ("", 0, 0)
+    assert rest == [("a", "b"), ("hf-id-rejected", bad), ("c", "d")]
+
+
+def test_a_provenance_that_cannot_be_read_travels_on_as_rejected() -> None:
+    _, received, rest = accepted(("hf-received", "yesterday/first"))
+    assert received == (1234, "gw")
+    assert rest == [("hf-received-rejected", "yesterday/first")]
+
+
+def test_the_first_identity_counts() -> None:
+    identity, _, rest = accepted(("hf-id", "0000002a/7/device"), ("hf-id", "0000002a/8/device"))
+    assert identity == ("device", 42, 7)
+    assert rest == [("hf-id-rejected", "0000002a/8/device")]
+
+
+def test_what_belongs_to_one_connection_does_not_travel() -> None:
+    packet = Publish("a", b"", 1, packet_identifier=1, properties={TOPIC_ALIAS: 3, CONTENT_TYPE: "text/plain"})
+    message = message_from(packet, "client", "gw", 1234)
+    message.origin, message.epoch, message.seq = "gw", 42, 7
+    assert publish_properties(message) == {
+        CONTENT_TYPE: "text/plain",
+        USER_PROPERTY: [("hf-id", "0000002a/7/gw"), ("hf-received", "1234/gw")],
+    }

@@ -1,0 +1,225 @@
+"""Sessions: resumed, taken over, expired, and kept across restarts."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import StoreError
+from gateway.session_store import SessionDescription
+from tests.gateway.store.support import stored
+from tests.gateway.support import Client, running, tcp_port, until
+from wire.connection import Closed
+from wire.packets import Disconnect, Publish
+from wire.properties import ASSIGNED_CLIENT_IDENTIFIER
+
+
+async def test_a_resumed_session_receives_what_it_missed(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        port = tcp_port(broker)
+        subscriber = await Client("subscriber").connect(port)
+        assert not subscriber.connack.session_present
+        await subscriber.subscribe("a")
+        await subscriber.disconnect()
+        publisher = await Client("publisher").connect(port)
+        for number in range(5):
+            await publisher.publish("a", b"%d" % number)
+        subscriber = await Client("subscriber").connect(port)
+        assert subscriber.connack.session_present
+        assert [(await subscriber.receive()).payload for _ in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_what_was_not_acknowledged_comes_again_with_dup_and_its_identifier(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        port = tcp_port(broker)
+        subscriber = await Client("subscriber").connect(port)
+        await subscriber.subscribe("a")
+        publisher = await Client("publisher").connect(port)
+        for number in range(3):
+            await publisher.publish("a", b"%d" % number)
+        first, second, third = [await subscriber.event() for _ in range(3)]
+        subscriber.acknowledge(second)  # type: ignore[arg-type]
+        subscriber.send("b", b"")  # its PUBACK shows that ours was handled
+        await subscriber.event()
+        subscriber.cut()
+        subscriber = await Client("subscriber").connect(port)
+        again = [await subscriber.receive() for _ in range(2)]
+        assert [(p.payload, p.packet_identifier, p.dup) for p in again] == [
+            (packet.payload, packet.packet_identifier, True)  # type: ignore[union-attr]
+            for packet in (first, third)
+        ]
+
+
+async def test_clean_start_discards_the_session(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        port = tcp_port(broker)
+        subscriber = await Client("subscriber").connect(port)
+        await subscriber.subscribe("a")
+        await subscriber.disconnect()
+        publisher = await Client("publisher").connect(port)
+        await publisher.publish("a", b"missed")
+        subscriber = await Client("subscriber", clean_start=True).connect(port)
+        assert not subscriber.connack.session_present
+        await publisher.publish("a", b"not subscribed any more")
+        assert await subscriber.silent()
+        await subscriber.disconnect()
+        subscriber = await Client("subscriber").connect(port)
+        assert subscriber.connack.session_present
+
+
+async def test_a_session_without_expiry_ends_with_its_connection(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        port = tcp_port(broker)
+        client = await Client("client", session_expiry_s=0).connect(port)
+        await client.subscribe("a")
+        client.cut()
+        await until(lambda: broker.sessions.get("client") is None, "the session ended")
+        client = await Client("client", session_expiry_s=0).connect(port)
+        assert not client.connack.session_present
+
+
+async def test_a_second_connection_takes_the_session_over(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        port = tcp_port(broker)
+        first = await Client("client").connect(port)
+        await first.subscribe("a")
+        second = await Client("client").connect(port)
+        assert second.connack.session_present
+        assert (await first.expect(Disconnect)).reason_code == 0x8E
+        assert isinstance(await first.event(), Closed)
+        publisher = await Client("publisher").connect(port)
+        await publisher.publish("a", b"for the second")
+        assert (await second.receive()).payload == b"for the second"
+
+
+async def test_many_connections_of_one_client_leave_one(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        clients = [Client("client") for _ in range(20)]
+        for client in clients:
+            await client.open(tcp_port(broker))
+        alive = []
+        for client in clients:
+            events = [await client.event()]
+            while events[-1] is not None and not isinstance(events[-1], Disconnect | Closed):
+                try:
+                    async with asyncio.timeout(0.2):
+                        events.append(await client.event())
+                except TimeoutError:
+                    alive.append(client)
+                    break
+        assert len(alive) == 1
+        await alive[0].publish("a", b"still served")
+
+
+async def test_a_session_expires(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client("client", session_expiry_s=1).connect(tcp_port(broker))
+        await client.subscribe("a")
+        await client.disconnect()
+        assert broker.sessions.get("client") is not None
+        await until(lambda: broker.sessions.get("client") is None, "the session expired")
+        client = await Client("client").connect(tcp_port(broker))
+        assert not client.connack.session_present
+
+
+async def test_a_session_that_is_resumed_in_time_does_not_expire(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client("client", session_expiry_s=1).connect(tcp_port(broker))
+        await client.disconnect()
+        client = await Client("client", session_expiry_s=1).connect(tcp_port(broker))
+        assert client.connack.session_present
+        await asyncio.sleep(1.2)
+        await client.publish("a", b"still there")
+
+
+async def test_sessions_outlive_a_restart_with_their_subscriptions(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        await subscriber.subscribe("a/+", "b")
+        await subscriber.unsubscribe("b")
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        await subscriber.disconnect()
+        await publisher.publish("a/b", b"before")
+    async with running(tmp_path) as broker:
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        await publisher.publish("b", b"unsubscribed")
+        await publisher.publish("a/c", b"after")
+        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        assert subscriber.connack.session_present
+        assert [(await subscriber.receive()).payload for _ in range(2)] == [b"before", b"after"]
+
+
+async def test_a_session_goes_on_expiring_while_the_gateway_is_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as broker:
+        for client_id, expiry_s in (("short", 100), ("long", 10_000), ("endless", 0xFFFFFFFF)):
+            client = await Client(client_id, session_expiry_s=expiry_s).connect(tcp_port(broker))
+            await client.disconnect()
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + 1000)
+    async with running(tmp_path) as broker:
+        await until(lambda: broker.sessions.get("short") is None, "the short one expired")
+        assert broker.sessions.get("long") is not None
+        assert broker.sessions.get("endless") is not None
+    assert stored(tmp_path, "SELECT consumer FROM cursor") == [("session/endless",), ("session/long",)]
+
+
+async def test_what_the_log_keeps_for_sessions_that_are_no_more_is_let_go(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client("client").connect(tcp_port(broker))
+        await client.subscribe("a", "$share/group/b")
+    for path in tmp_path.glob("sessions*"):
+        path.unlink()
+    async with running(tmp_path) as broker:
+        assert broker.log.consumers() == []
+
+
+async def test_a_session_is_durable_before_its_suback(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client("client").connect(tcp_port(broker))
+        await client.subscribe("a/#", options=0)
+        ((_, value),) = stored(tmp_path, "SELECT * FROM session", "sessions.sqlite")
+        assert b"a/#" in value
+        assert SessionDescription.__name__ not in str(value)  # plain MessagePack, no pickle
+
+
+async def test_an_empty_client_identifier_gets_one_assigned(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        names = set()
+        for _ in range(2):
+            client = await Client("", clean_start=True).connect(tcp_port(broker))
+            names.add(client.connack.properties[ASSIGNED_CLIENT_IDENTIFIER])
+        assert len(names) == 2
+        assert all(broker.sessions.get(name) for name in names)
+
+
+async def test_a_disconnect_may_shorten_the_expiry(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client("client").connect(tcp_port(broker))
+        client.write(bytes.fromhex("e00700051100000000"))  # DISCONNECT, normal, session expiry interval 0
+        await until(lambda: broker.sessions.get("client") is None, "the session ended")
+
+
+async def test_a_file_that_holds_no_sessions_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "sessions.sqlite"
+    file.write_bytes(b"no database at all, but long enough to look" * 100)
+    with pytest.raises(StoreError, match=f"session store {file}: file is not a database"):
+        async with running(tmp_path):
+            pass
+
+
+async def test_subscriptions_work_on_in_a_log_that_was_made_anew(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        for _ in range(5):
+            await client.publish("other")
+        await client.subscribe("a")
+    for path in tmp_path.glob("messages*"):
+        path.unlink()
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        client.send("a", b"new")
+        events = [await client.event(), await client.event()]
+        assert any(isinstance(event, Publish) and event.payload == b"new" for event in events)
