@@ -1,0 +1,233 @@
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from queue import Queue
+
+import pytest
+from paho.mqtt.client import MQTTMessage
+
+from gateway.message import Message
+from gateway.store.log import MessageLog
+from tests.support.mosquitto import mosquitto, subscriber
+from tests.support.scripted_broker import scripted_broker
+from tools.sim.network_link import NetworkLink
+from uplink.config import RouteConfig
+from uplink.route import Route
+from wire.identity import IDENTITY_PROPERTY, decode_identity
+from wire.packets import Publish
+from wire.reasons import QUOTA_EXCEEDED
+
+DEADLINE_S = 20.0
+
+
+def route_config(port: int, **keys: object) -> RouteConfig:
+    quick = {"backoff_shortest_ms": 10, "backoff_longest_ms": 100}
+    return RouteConfig(name="central", broker=f"mqtt://127.0.0.1:{port}", **{**quick, **keys})  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def running(log: MessageLog, config: RouteConfig) -> AsyncIterator[None]:
+    task = asyncio.create_task(Route(config, "gateway-1", log).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[MessageLog]:
+    log = await MessageLog.open(folder / "store", origin="gateway-1")
+    try:
+        yield log
+    finally:
+        await log.close()
+
+
+async def append(log: MessageLog, numbers: range, topic: str = "telemetry/a") -> None:
+    await asyncio.gather(
+        *(log.append(Message(topic, b"%d" % number, origin="a", epoch=7, seq=number)) for number in numbers)
+    )
+
+
+async def get(received: "Queue[MQTTMessage]") -> MQTTMessage:
+    return await asyncio.to_thread(received.get, timeout=DEADLINE_S)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def identity_of(message: MQTTMessage) -> tuple[str, int, int]:
+    values = dict(message.properties.UserProperty)  # type: ignore[union-attr]
+    return decode_identity(values[IDENTITY_PROPERTY])
+
+
+def test_a_route_forwards_what_is_stored_with_its_identity(tmp_path: Path) -> None:
+    async def scenario(port: int, received: "Queue[MQTTMessage]") -> None:
+        async with opened(tmp_path) as log, running(log, route_config(port)):
+            await append(log, range(1, 4))
+            messages = [await get(received) for _ in range(3)]
+        assert [identity_of(message) for message in messages] == [("a", 7, 1), ("a", 7, 2), ("a", 7, 3)]
+        assert [message.payload for message in messages] == [b"1", b"2", b"3"]
+
+    with mosquitto(tmp_path) as port, subscriber(port) as received:
+        asyncio.run(scenario(port, received))
+
+
+def test_a_route_takes_only_what_its_filters_match(tmp_path: Path) -> None:
+    async def scenario(port: int, received: "Queue[MQTTMessage]") -> None:
+        async with opened(tmp_path) as log, running(log, route_config(port, filters=["telemetry/b"])):
+            await append(log, range(1, 3), "telemetry/a")
+            await append(log, range(3, 4), "telemetry/b")
+            assert identity_of(await get(received)) == ("a", 7, 3)
+
+    with mosquitto(tmp_path) as port, subscriber(port) as received:
+        asyncio.run(scenario(port, received))
+
+
+def test_what_is_stored_while_the_broker_is_away_goes_out_when_it_is_there_and_the_log_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(port: int, received: "Queue[MQTTMessage]") -> None:
+        link = NetworkLink("127.0.0.1", port)
+        await link.open()
+        await link.cut()
+        async with opened(tmp_path) as log, running(log, route_config(link.port)):
+            await append(log, range(1, 501))
+            await until(lambda: "storing meanwhile" in caplog.text)
+            await link.open()
+            assert [identity_of(await get(received))[2] for _ in range(500)] == list(range(1, 501))
+        await link.cut()
+
+    caplog.set_level(logging.WARNING)
+    with mosquitto(tmp_path) as port, subscriber(port) as received:
+        asyncio.run(scenario(port, received))
+    assert caplog.text.count("storing meanwhile") == 1
+
+
+def test_every_message_arrives_in_order_over_a_link_that_is_cut_again_and_again(tmp_path: Path, seed: int) -> None:
+    count = 3000
+
+    async def scenario(port: int, received: "Queue[MQTTMessage]") -> None:
+        link = NetworkLink("127.0.0.1", port)
+        await link.open()
+        async with opened(tmp_path) as log, running(log, route_config(link.port, inflight_window=50)):
+            await append(log, range(1, count + 1))
+            seqs: list[int] = []
+            while not seqs or max(seqs) < count:
+                seqs.append(identity_of(await get(received))[2])
+                if len(seqs) % 500 == 0:
+                    await link.cut()
+                    await link.open()
+        await link.cut()
+        firsts = list(dict.fromkeys(seqs))
+        assert firsts == list(range(1, count + 1))
+
+    with mosquitto(tmp_path) as port, subscriber(port) as received:
+        asyncio.run(scenario(port, received))
+
+
+def test_only_an_acknowledgement_moves_the_cursor_and_a_resumed_session_gets_the_rest_again_with_dup(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        def only_the_first_two(publish: Publish) -> int | None:
+            return 0 if publish.payload in (b"1", b"2") else None
+
+        async with scripted_broker(puback=only_the_first_two) as broker:
+            config = route_config(broker.port, inflight_window=10)
+            async with opened(tmp_path) as log, running(log, config):
+                await append(log, range(1, 6))
+                await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 5)
+                broker.session_present = True
+                broker.drop_clients()
+                await until(lambda: len(broker.publishes) == 2 and len(broker.publishes[-1]) == 3)
+        first, second = broker.publishes
+        assert [(p.packet_identifier, p.dup) for p in first] == [(n, False) for n in (1, 2, 3, 4, 5)]
+        assert [(p.packet_identifier, p.dup) for p in second] == [(n, True) for n in (3, 4, 5)]
+        assert [bytes(p.payload) for p in second] == [b"3", b"4", b"5"]
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_lost_the_session_gets_the_rest_as_new(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            scripted_broker(puback=lambda _: None) as broker,
+            opened(tmp_path) as log,
+            running(log, route_config(broker.port)),
+        ):
+            await append(log, range(1, 4))
+            await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 3)
+            broker.drop_clients()
+            await until(lambda: len(broker.publishes) == 2 and len(broker.publishes[-1]) == 3)
+        assert [p.dup for p in broker.publishes[1]] == [False, False, False]
+
+    asyncio.run(scenario())
+
+
+def test_a_restarted_gateway_goes_on_behind_the_last_acknowledged_message_with_the_same_packet_identifiers(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with scripted_broker(puback=lambda p: 0 if p.payload in (b"1", b"2") else None) as broker:
+            async with opened(tmp_path) as log, running(log, route_config(broker.port)):
+                await append(log, range(1, 6))
+                await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 5)
+            broker.session_present = True
+            async with opened(tmp_path) as log, running(log, route_config(broker.port)):
+                await until(lambda: len(broker.publishes) == 2 and len(broker.publishes[1]) == 3)
+        assert [(p.packet_identifier, bytes(p.payload), p.dup) for p in broker.publishes[1]] == [
+            (3, b"3", True),
+            (4, b"4", True),
+            (5, b"5", True),
+        ]
+
+    asyncio.run(scenario())
+
+
+def test_a_refused_message_is_kept_and_sent_again_and_the_log_names_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with (
+            scripted_broker(puback=lambda _: QUOTA_EXCEEDED) as broker,
+            opened(tmp_path) as log,
+            running(log, route_config(broker.port)),
+        ):
+            await append(log, range(1, 2))
+            await until(lambda: len(broker.publishes) >= 3)
+            broker.puback = lambda _: 0
+            await until(lambda: log.head == 1 and all(bytes(p[0].payload) == b"1" for p in broker.publishes if p))
+
+    caplog.set_level(logging.WARNING)
+    asyncio.run(scenario())
+    assert "refused packet identifier 1: quota exceeded" in caplog.text.lower()
+
+
+def test_never_more_is_on_the_way_than_the_broker_takes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        answers: list[int | None] = []
+
+        def answer_once_the_window_is_full(publish: Publish) -> int | None:
+            answers.append(publish.packet_identifier)
+            return None if len(answers) <= 3 else 0
+
+        async with (
+            scripted_broker(puback=answer_once_the_window_is_full, receive_maximum=3) as broker,
+            opened(tmp_path) as log,
+            running(log, route_config(broker.port)),
+        ):
+            await append(log, range(1, 11))
+            await until(lambda: len(answers) == 3)
+            broker.drop_clients()
+            await until(lambda: len(answers) == 13)
+        # The protocol core ends a connection on which more than the receive maximum is open.
+        assert [len(publishes) for publishes in broker.publishes] == [3, 10]
+
+    asyncio.run(scenario())

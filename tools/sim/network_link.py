@@ -1,0 +1,102 @@
+"""A TCP path that can be cut and mended, for the demo and the tests.
+
+Whoever should reach ``(host, port)`` connects to the link's own port instead. A cut resets the connections that
+are open, with whatever bytes were on the way, and refuses new ones, as a router without power does.
+"""
+
+import asyncio
+import socket
+import struct
+
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class NetworkLink:
+    """One cuttable path to a TCP server.
+
+    Args:
+        host: name or address of the far end.
+        port: TCP port of the far end.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._far_end = (host, port)
+        self._server: asyncio.Server | None = None
+        self.ends: set[_End] = set()
+        self.connects: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    async def open(self) -> int:
+        """Listens on a loopback port of its own, the same one after every cut, and returns it."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _NearEnd(self), "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self.port
+
+    async def cut(self) -> None:
+        """Resets every connection and refuses new ones until ``open`` is called again."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if self.connects:
+            await asyncio.wait(self.connects)
+        for end in self.ends:
+            end.reset()
+
+    async def connect(self, near: "_NearEnd") -> None:
+        """Connects a new near end through to the far one; what cannot be reached resets the near end."""
+        try:
+            _, far = await asyncio.get_running_loop().create_connection(lambda: _End(self), *self._far_end)
+        except OSError:
+            near.reset()
+            return
+        near.other, far.other = far, near
+        near.transport.resume_reading()
+
+
+class _End(asyncio.Protocol):
+    """One end of one connection; what it receives goes to the other end."""
+
+    transport: asyncio.Transport
+    other: "_End | None" = None
+
+    def __init__(self, link: NetworkLink) -> None:
+        self._link = link
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._link.ends.add(self)
+
+    def reset(self) -> None:
+        """Ends the connection with a TCP reset; what was queued is gone."""
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        assert self.other is not None
+        self.other.transport.write(data)
+
+    def pause_writing(self) -> None:
+        if self.other is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None:
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._link.ends.discard(self)
+        if self.other is not None:
+            self.other.transport.close()
+
+
+class _NearEnd(_End):
+    """The end that somebody connected to; it reads nothing before the far end is there."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.transport.pause_reading()
+        connect = asyncio.get_running_loop().create_task(self._link.connect(self))
+        self._link.connects.add(connect)
+        connect.add_done_callback(self._link.connects.discard)
