@@ -129,7 +129,7 @@ class ClientConnection(Connection):
             return
         if self._deadline_ms is None:
             self._deadline_ms = now_ms + 500 * self.keep_alive_s
-            self._send(Pingreq())
+            self._send_if_it_fits(Pingreq())
         elif self.state == CONNECTED:
             self._close(KEEP_ALIVE_TIMEOUT, f"no answer to a PINGREQ in {self.keep_alive_s / 2} s")
         else:

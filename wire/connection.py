@@ -192,7 +192,7 @@ class Connection:
         """Acknowledges a QoS 1 message. Raises LocalProtocolError unless one with this identifier waits."""
         self._check_may_send(PUBACK)
         self._receive_window.close(packet_identifier)
-        self._send(Puback(packet_identifier, reason_code))
+        self._send_if_it_fits(Puback(packet_identifier, reason_code))
 
     # For the two ends.
 
@@ -241,6 +241,7 @@ class Connection:
         self._last_sent_ms = self._now_ms
 
     def _send_if_it_fits(self, packet: Packet) -> bool:
+        """For answers: one that the peer says it does not take is as good as sent [MQTT-3.1.2-25]."""
         try:
             self._send(packet)
         except PacketTooLargeError:

@@ -43,6 +43,7 @@ from wire.properties import (
 from wire.reasons import (
     BAD_AUTHENTICATION_METHOD,
     KEEP_ALIVE_TIMEOUT,
+    PACKET_TOO_LARGE,
     PROTOCOL_ERROR,
     QOS_NOT_SUPPORTED,
     RETAIN_NOT_SUPPORTED,
@@ -85,7 +86,8 @@ class ServerConnection(Connection):
         """Answers the CONNECT with success. What `properties` announces is enforced from now on.
 
         Announced without being asked: Maximum QoS 1, our Receive Maximum and Maximum Packet Size. A will that goes
-        beyond what is announced is refused instead, and Closed follows [MQTT-3.2.2-12, MQTT-3.2.2-13].
+        beyond what is announced is refused instead, and Closed follows [MQTT-3.2.2-12, MQTT-3.2.2-13]; the same
+        where the client's Maximum Packet Size leaves no room for a CONNACK.
         """
         connect = self._connect_to_answer()
         announced = {MAXIMUM_QOS: QOS_MAX}
@@ -101,7 +103,9 @@ class ServerConnection(Connection):
             if connect.will.retain and not announced.get(RETAIN_AVAILABLE, 1):
                 self._refuse(RETAIN_NOT_SUPPORTED, "a retained will")
                 return
-        self._send(Connack(session_present, SUCCESS, announced))
+        if not self._send_if_it_fits(Connack(session_present, SUCCESS, announced)):
+            self._refuse(PACKET_TOO_LARGE, f"no CONNACK fits {self.maximum_packet_size_peer} bytes")
+            return
         self._announced = announced
         self.keep_alive_s = announced.get(SERVER_KEEP_ALIVE, connect.keep_alive_s)
 
@@ -158,7 +162,7 @@ class ServerConnection(Connection):
             text = f"no request {packet.packet_identifier} with {len(packet.reason_codes)} filters waits"
             raise LocalProtocolError(text)
         del self._requests[packet.packet_identifier]
-        self._send(packet)
+        self._send_if_it_fits(packet)
 
     def _ready_to_read(self) -> bool:
         return self.state != AWAIT_CONNACK

@@ -172,8 +172,8 @@ class World:
         for line in self.lines:
             line.faulty = False
 
-    def step(self) -> None:
-        """Lets both sides write, then goes to the next moment at which something happens."""
+    def step(self, end_ms=None) -> None:
+        """Lets both sides write, then goes to the next moment at which something happens, `end_ms` at the latest."""
         moments = []
         for index in (0, 1):
             side, line = self.sides[index], self.lines[index]
@@ -185,6 +185,7 @@ class World:
                 moments.append(side.link.next_timer_ms())
             if not self.deaf[1 - index]:
                 moments.append(line.next_arrival_ms())
+        moments.append(end_ms)
         known = [moment for moment in moments if moment is not None]
         self.now_ms = max(self.now_ms + 1, min(known)) if known else self.now_ms + 1
         for index in (0, 1):
@@ -198,7 +199,7 @@ class World:
     def run(self, duration_ms: int) -> None:
         end_ms = self.now_ms + duration_ms
         while self.now_ms < end_ms:
-            self.step()
+            self.step(end_ms)
 
     def finish(self, within_ms: int) -> None:
         """Runs until both sides have sent all and received all of it."""

@@ -275,7 +275,7 @@ def test_noise_neither_raises_nor_reaches_the_application(seed: int) -> None:
 
 def test_frames_with_impossible_numbers_change_nothing(seed: int) -> None:
     dice = Dice(seed)
-    a, _ = pair()
+    a, b = pair()
     a.send(b"x" * 100, 1)
     a.data_to_send()
     for _ in range(2_000):
@@ -286,6 +286,10 @@ def test_frames_with_impossible_numbers_change_nothing(seed: int) -> None:
         a.receive_data(encode_frame(kind, dice.roll(256), 200 + dice.roll(50), 0, payload), 1)
         a.data_to_send()
     assert [type(event) for event in events(a) if not isinstance(event, LinkData)] == []
+    for now_ms in (10_000, 20_000):
+        a.handle_timer(now_ms)
+        carry(a, b, now_ms)
+    assert [event.data for event in events(b)] == [b"x" * 100]
 
 
 def test_bytes_of_an_earlier_stream_that_wait_on_the_line_are_not_taken() -> None:

@@ -27,6 +27,7 @@ from wire.reasons import PACKET_TOO_LARGE, describe
 
 text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
 topic_name = text.filter(lambda name: name and not set(name) & set("+#"))
+topic_filter = topic_name.filter(lambda name: not name.startswith("$share/"))
 identifier = st.integers(1, 65_535)
 u16, u32 = st.integers(1, 0xFFFF), st.integers(1, 0xFFFFFFFF)
 flag = st.integers(0, 1)
@@ -98,10 +99,10 @@ packets: st.SearchStrategy[Packet] = st.one_of(
     ),
     st.builds(Puback, identifier, st.sampled_from([0, 0x10, 0x97]), reason_properties),
     st.builds(
-        Subscribe, identifier, st.lists(st.tuples(topic_name, st.sampled_from([0, 1, 2])), min_size=1, max_size=4)
+        Subscribe, identifier, st.lists(st.tuples(topic_filter, st.sampled_from([0, 1, 2])), min_size=1, max_size=4)
     ),
     st.builds(Suback, identifier, st.lists(st.sampled_from([0, 1, 2, 0x87]), min_size=1), reason_properties),
-    st.builds(Unsubscribe, identifier, st.lists(topic_name, min_size=1, max_size=4)),
+    st.builds(Unsubscribe, identifier, st.lists(topic_filter, min_size=1, max_size=4)),
     st.builds(Disconnect, st.sampled_from([0, 4, 0x8B]), reason_properties),
 )
 

@@ -234,6 +234,23 @@ def test_nothing_larger_than_the_client_takes_is_sent() -> None:
     assert sent(server) == [Disconnect(reasons.SERVER_BUSY)]  # [MQTT-3.14.2-3]
 
 
+def test_client_that_takes_no_connack_is_closed() -> None:
+    server = ServerConnection()
+    events(server, Connect("dev", properties={p.MAXIMUM_PACKET_SIZE: 2}))
+    server.accept(False)
+    assert sent(server) == []
+    (closed,) = events(server)
+    assert closed.reason_code == reasons.PACKET_TOO_LARGE
+
+
+def test_answer_larger_than_the_client_takes_counts_as_sent() -> None:
+    server = connected_server(Connect("dev", properties={p.MAXIMUM_PACKET_SIZE: 20}))
+    events(server, Subscribe(1, [("a", 0)] * 20))
+    server.suback(1, [0] * 20)
+    assert sent(server) == []
+    assert server.connected
+
+
 def test_clients_disconnect_is_seen_and_closes() -> None:
     server = connected_server(Connect("dev", properties={p.SESSION_EXPIRY_INTERVAL: 9}))
     goodbye = Disconnect(reasons.DISCONNECT_WITH_WILL, {p.SESSION_EXPIRY_INTERVAL: 5})

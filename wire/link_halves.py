@@ -22,10 +22,11 @@ class OutStream:
     Args:
         mtu: bytes of the longest segment.
         window: segments on the way at most.
+        credit: bytes that the peer has room for.
     """
 
-    def __init__(self, mtu: int, window: int) -> None:
-        self.credit = 0
+    def __init__(self, mtu: int, window: int, credit: int) -> None:
+        self.credit = credit
         self.peer_paused = False
         self.timeout_ms = TIMEOUT_FIRST_MS
         self._mtu = mtu
