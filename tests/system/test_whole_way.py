@@ -1,0 +1,140 @@
+"""The whole system with the demo's own faults: every process for real, counted from the tables."""
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cloud.job import ingest
+from cloud.queries import open_views, select
+from cloud.spark import open_session
+from tests.support.mosquitto import mosquitto
+from tools.demo.faults import draw_faults
+from tools.demo.firmware import find_firmware
+from tools.demo.run import Run
+from tools.demo.site import Broker, Site
+from tools.demo.verdict import judge
+from tools.paths import cache_directory, source_root
+
+READINGS = 1500
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return open_session(cache_directory())
+
+
+@contextmanager
+def central_broker(kind: str, folder: Path) -> Iterator[Broker | None]:
+    """None stands for Holdfast's own, which the site starts itself."""
+    if kind == "holdfast":
+        yield None
+    else:
+        with mosquitto(folder) as port:
+            yield Broker("127.0.0.1", port)
+
+
+async def drive(site: Site, run: Run) -> None:
+    try:
+        await site.open()
+        await run.flow()
+        await run.drain()
+    finally:
+        await site.close()
+
+
+@pytest.mark.parametrize(("central", "nth"), [("holdfast", 0), ("holdfast", 1), ("mosquitto", 2)])
+def test_no_reading_is_missing_or_twice_after_a_cut_link_a_killed_gateway_and_a_power_cut(
+    central: str, nth: int, seed: int, tmp_path: Path, spark: SparkSession
+) -> None:
+    firmware, why_not = find_firmware()
+    assert why_not is None, "the tests insist on the real MicroPython"
+    faults = draw_faults(random.Random(f"{seed}/{nth}"))
+    with central_broker(central, tmp_path) as broker:
+        site = Site(tmp_path, "test", broker, firmware, READINGS)
+        run = Run(site, READINGS, faults, print)
+        asyncio.run(drive(site, run))
+    report = ingest(spark, site.landing, tmp_path / "tables")
+    open_views(spark, tmp_path / "tables")
+    verdict = judge(spark, run.made())
+    assert verdict.total("made") == READINGS
+    assert (verdict.total("missing"), verdict.total("twice")) == (0, 0), verdict
+    assert verdict.holds
+    assert report.rows_in == report.new + report.duplicates + report.quarantined
+    assert report.quarantined == 0
+    assert select(spark, "SELECT * FROM gaps").rows == []
+
+
+def test_stock_clients_see_the_readings_on_both_brokers_and_their_own_messages_end_in_the_table(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    async def scenario(site: Site, run: Run) -> tuple[list[str], list[str]]:
+        try:
+            await site.open()
+            hearing = [await mosquitto_sub(broker, f"{site.topic_root}/+") for broker in (site.gateway, site.central)]
+            await mosquitto_pub(site.gateway, f"{site.topic_root}/kitchen", '[{"n":"kitchen:t","u":"Cel","v":21.5}]')
+            heard = [(await process.communicate())[0].decode().splitlines() for process in hearing]
+            await run.flow()
+            await run.drain()
+        finally:
+            await site.close()
+        return heard[0], heard[1]
+
+    firmware, _ = find_firmware()
+    site = Site(tmp_path, "test", None, firmware, 600)
+    at_gateway, at_central = asyncio.run(scenario(site, Run(site, 600, [], print)))
+    for heard in (at_gateway, at_central):
+        assert any('"bn":"garage-test:"' in line for line in heard)
+        assert any('"bn":"greenhouse-test:"' in line for line in heard)
+    ingest(spark, site.landing, tmp_path / "tables")
+    open_views(spark, tmp_path / "tables")
+    found = select(
+        spark, "SELECT origin, seq, decode(payload, 'utf-8') FROM bronze_messages WHERE topic LIKE '%/kitchen'"
+    )
+    assert found.rows == [("gateway-test", 1, '[{"n":"kitchen:t","u":"Cel","v":21.5}]')]
+
+
+async def mosquitto_sub(broker: Broker, topic_filter: str) -> asyncio.subprocess.Process:
+    """A stock subscriber that ends after a number of messages; subscribed when this returns."""
+    address = ("-V", "5", "-h", broker.host, "-p", str(broker.port))
+    command = ("mosquitto_sub", *address, "-q", "1", "-t", topic_filter, "-C", "40", "-W", "60")
+    return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+
+
+async def mosquitto_pub(broker: Broker, topic: str, payload: str) -> None:
+    address = ("-V", "5", "-h", broker.host, "-p", str(broker.port))
+    process = await asyncio.create_subprocess_exec("mosquitto_pub", *address, "-q", "1", "-t", topic, "-m", payload)
+    assert await process.wait() == 0
+
+
+def test_ctrl_c_ends_the_demo_cleanly_and_leaves_no_process_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    command = [sys.executable, "-m", "tools.cli", "demo", "--keep", str(folder), "--readings", "100000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=source_root()) as demo:
+        assert demo.stdout is not None
+        while "readings are being made" not in demo.stdout.readline():
+            pass
+        assert len(processes_of(folder)) == 5 + 1  # and the demo itself
+        demo.send_signal(signal.SIGINT)
+        rest = demo.stdout.read()
+    assert "every process has been stopped" in rest
+    assert demo.returncode == 130
+    assert processes_of(folder) == []
+
+
+def processes_of(folder: Path) -> list[str]:
+    """The command lines that name the folder, of all processes of this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(folder) in line:
+                found.append(line)
+    return found

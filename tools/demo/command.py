@@ -1,0 +1,115 @@
+"""``holdfast demo``: the real system on one machine, broken on purpose, and the verdict from its tables."""
+
+import asyncio
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cloud.queries import open_views
+from cloud.spark import open_session
+from tools.demo import chart
+from tools.demo.faults import draw_faults
+from tools.demo.firmware import find_firmware
+from tools.demo.folder import demo_folder
+from tools.demo.process import ProcessFailed
+from tools.demo.report import Outcome, outcome_json, print_outcome
+from tools.demo.run import Run
+from tools.demo.site import NETWORK_DEVICE, Broker, Site
+from tools.demo.verdict import judge
+from tools.paths import cache_directory
+from uplink.config import parse_broker
+
+READINGS = 6_000
+CHARTED_METRIC = "load"
+INTERRUPTED = 130
+
+
+def demo(
+    readings: Annotated[int, typer.Option(min=100, help="How many readings the devices make together.")] = READINGS,
+    faults: Annotated[bool, typer.Option("--faults/--no-faults", help="Break things while readings flow.")] = True,
+    broker: Annotated[str | None, typer.Option(help="A central broker that runs already: mqtt://host:port.")] = None,
+    keep: Annotated[Path | None, typer.Option(help="Leave every file of the run in this empty folder.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Draws the moments, lengths and victims of the faults.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+) -> None:
+    """Run the whole system on this machine, break it, and prove from its tables that no reading is lost or twice."""
+    central = _central(broker)
+    seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
+    console = Console(highlight=False)
+    try:
+        with demo_folder(keep) as folder:
+            outcome = asyncio.run(_demo(console, folder, central, readings, faults, seed))
+    except ProcessFailed as error:
+        console.print(f"[bold red]The demo broke down[/] (seed {seed}): ", end="")
+        console.print(str(error), markup=False)
+        raise typer.Exit(1) from None
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        console.print("Interrupted; every process has been stopped.")
+        raise typer.Exit(INTERRUPTED) from None
+    print_outcome(console, outcome)
+    if json:
+        print(outcome_json(outcome))
+    raise typer.Exit(0 if outcome.verdict.holds else 1)
+
+
+def _central(broker: str | None) -> Broker | None:
+    try:
+        return Broker(*parse_broker(broker)) if broker else None
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--broker") from None
+
+
+async def _demo(
+    console: Console, folder: Path, central: Broker | None, readings: int, with_faults: bool, seed: int
+) -> Outcome:
+    started = time.monotonic()
+    _end_on_sigterm()
+
+    def say(text: str) -> None:
+        console.print(f"[dim]{time.monotonic() - started:5.1f} s[/]  ", end="")
+        console.print(text, markup=False, soft_wrap=True)
+
+    chance = random.Random(seed)
+    run_name = f"{random.SystemRandom().randrange(1 << 16):04x}"
+    firmware, why_not_micropython = find_firmware()
+    if why_not_micropython:
+        say(f"no MicroPython here ({why_not_micropython}): the firmware runs on CPython instead")
+    faults = draw_faults(chance) if with_faults else []
+    site = Site(folder, run_name, central, firmware, readings)
+    run = Run(site, readings, faults, say)
+    broker = f"with {central.url} as the central broker" if central else "with a central broker of its own"
+    say(f"seed {seed}; starting a site of two devices, a gateway and a lander, {broker}")
+    try:
+        await site.open()
+        say(f"{readings:,} readings are being made on {firmware.vm}")
+        await run.flow()
+        say("all readings are made; waiting for the last of them to land")
+        await run.drain()
+    finally:
+        await site.close()
+    say("everything has landed; the Spark job brings it into tables")
+    await run.ingest(folder / "tables")
+    say("the tables are there; holding them against what the devices counted")
+    return await asyncio.to_thread(_judge, folder, site, run, firmware.vm, len(faults), started)
+
+
+def _judge(folder: Path, site: Site, run: Run, vm: str, faults: int, started: float) -> Outcome:
+    spark = open_session(cache_directory())
+    open_views(spark, folder / "tables")
+    verdict = judge(spark, run.made())
+    series = chart.read_series(spark, site.origins[NETWORK_DEVICE], CHARTED_METRIC)
+    chart.draw_png(series, folder / "chart.png")
+    print(chart.draw_text(series))
+    spark.stop()
+    return Outcome(verdict, faults, vm, run.flow_s, time.monotonic() - started, folder / "tables", folder / "chart.png")
+
+
+def _end_on_sigterm() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -1,0 +1,50 @@
+"""What the demo breaks while readings flow."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from tools.demo.site import DEVICES, GATEWAY, Site
+
+Say = Callable[[str], None]
+
+
+class Fault(NamedTuple):
+    """One thing to break, once this share (0 to 1) of the readings has been made."""
+
+    at_share: float
+    strike: Callable[[Site, Say], Awaitable[None]]
+
+
+def draw_faults(chance: random.Random) -> list[Fault]:
+    """Returns one fault of each kind, in order, at moments, lengths and on a device drawn from ``chance``."""
+    cut_s, gateway_down_s, device_down_s = chance.uniform(3, 5), chance.uniform(0.3, 1.0), chance.uniform(0.3, 1.0)
+    device = chance.choice(DEVICES)
+
+    async def cut_the_link(site: Site, say: Say) -> None:
+        say(f"the link between gateway and central broker is cut for {cut_s:.1f} s")
+        await site.link.cut()
+        await asyncio.sleep(cut_s)
+        await site.link.open()
+        say("the link is back")
+
+    async def kill_the_gateway(site: Site, say: Say) -> None:
+        say("the gateway is killed (SIGKILL)")
+        await _kill_and_restart(site, GATEWAY, gateway_down_s)
+        say("the gateway runs again, on the store it left")
+
+    async def cut_the_power(site: Site, say: Say) -> None:
+        say(f"the power of device {device} is cut (SIGKILL of its VM; its flash stays)")
+        await _kill_and_restart(site, device, device_down_s)
+        say(f"device {device} runs again, on the flash it left")
+
+    strikes = (cut_the_link, kill_the_gateway, cut_the_power)
+    shares = (chance.uniform(0.10, 0.20), chance.uniform(0.45, 0.55), chance.uniform(0.70, 0.80))
+    return [Fault(share, strike) for share, strike in zip(shares, strikes, strict=True)]
+
+
+async def _kill_and_restart(site: Site, name: str, down_s: float) -> None:
+    await site.processes[name].kill()
+    await asyncio.sleep(down_s)
+    await site.restart(name)

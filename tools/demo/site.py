@@ -1,0 +1,173 @@
+"""The demo's site: every process of a real installation on one machine, and the links between them."""
+
+import asyncio
+import json
+import socket
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.demo.firmware import Firmware
+from tools.demo.process import Process
+from tools.demo.sessions import end_session
+from tools.sim.network_link import NetworkLink
+from tools.sim.serial_line import SerialLine
+
+CENTRAL, GATEWAY, LANDER = "central", "gateway", "lander"
+NETWORK_DEVICE, SERIAL_DEVICE = "garage", "greenhouse"
+DEVICES = (NETWORK_DEVICE, SERIAL_DEVICE)
+SAMPLING_INTERVAL_MS = 50
+FLASH_SECTORS = 64
+SERIAL_BAUD = 115_200
+LANDING_ROLL_S = 1
+
+
+class Broker(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"mqtt://{self.host}:{self.port}"
+
+
+class Site:
+    """Two devices, a gateway, a central broker and a lander; ``open`` starts them, ``close`` ends them.
+
+    Args:
+        folder: an empty folder for all that the site keeps.
+        run: a word that sets this run's topics and sessions apart on a broker that others use too.
+        broker: a central broker that runs already, or None to start Holdfast's own.
+        firmware: what runs the devices.
+        readings: how many readings the devices make together before they stop sampling.
+    """
+
+    def __init__(self, folder: Path, run: str, broker: Broker | None, firmware: Firmware, readings: int) -> None:
+        self.folder = folder
+        self.landing = folder / "landing"
+        self.origins = {device: f"{device}-{run}" for device in DEVICES}
+        self.journals = {device: folder / f"{device}.journal" for device in DEVICES}
+        self.processes: dict[str, Process] = {}
+        self.line = SerialLine()
+        self._lander, self._gateway = f"{LANDER}-{run}", f"{GATEWAY}-{run}"
+        self.topic_root = f"holdfast-demo/{run}"
+        self._firmware = firmware
+        self._readings = readings
+        self._starts_central = broker is None
+        self.central = broker or Broker("127.0.0.1", _free_port())
+        self.gateway = Broker("127.0.0.1", _free_port())
+        self._ready: dict[str, str] = {}
+        self.link = NetworkLink(*self.central)
+
+    async def open(self) -> None:
+        """Writes each process's configuration and starts it after those it talks to."""
+        self.line.open()
+        await self.link.open()
+        if self._starts_central:
+            await self._start(CENTRAL, holdfast("gateway", "run", "--config", self._central_config()), "ready")
+        await self._start(LANDER, self._lander_command(), "subscribed")
+        await self._start(GATEWAY, holdfast("gateway", "run", "--config", self._gateway_config()), "ready")
+        for device in DEVICES:
+            command = self._firmware.command(self._device_config(device))
+            await self._start(device, command, "connected to", self._firmware.environment)
+
+    async def restart(self, name: str) -> None:
+        """Starts a killed process again, on the files it left."""
+        await self.processes[name].start()
+        await self.processes[name].says(self._ready[name])
+
+    async def close(self) -> None:
+        """Ends what runs, the devices first and the central broker last; on somebody else's broker no session stays."""
+        for process in reversed(self.processes.values()):
+            await process.stop()
+        await self.link.cut()
+        self.line.close()
+        if not self._starts_central:
+            for client_id in (self._lander, f"{self._gateway}-{CENTRAL}"):
+                await asyncio.to_thread(end_session, *self.central, client_id)
+
+    def failed(self) -> list[str]:
+        """Names of the processes that ended on their own."""
+        return [name for name, process in self.processes.items() if not process.running]
+
+    async def _start(self, name: str, argv: list[str], ready: str, environment: dict[str, str] | None = None) -> None:
+        self._ready[name] = ready
+        self.processes[name] = Process(name, argv, self.folder / f"{name}.log", environment)
+        await self.restart(name)
+
+    def _lander_command(self) -> list[str]:
+        return holdfast(
+            "lander", "run",
+            "--name", self._lander,
+            "--broker", self.central.url,
+            "--filter", f"{self.topic_root}/#",
+            "--group", self._lander,
+            "--landing", str(self.landing),
+            "--roll-seconds", str(LANDING_ROLL_S),
+        )  # fmt: skip
+
+    def _central_config(self) -> str:
+        return self._write("central.toml", f"""\
+name = "central"
+[store]
+path = "{self.folder}/central"
+[[listener]]
+kind = "tcp"
+host = "{self.central.host}"
+port = {self.central.port}
+""")  # fmt: skip
+
+    def _gateway_config(self) -> str:
+        return self._write("gateway.toml", f"""\
+name = "{self._gateway}"
+[store]
+path = "{self.folder}/gateway"
+[[listener]]
+kind = "tcp"
+host = "127.0.0.1"
+port = {self.gateway.port}
+[[listener]]
+kind = "serial"
+device = "{self.line.far}"
+baud = {SERIAL_BAUD}
+[[route]]
+name = "{CENTRAL}"
+broker = "mqtt://127.0.0.1:{self.link.port}"
+filters = ["{self.topic_root}/#"]
+""")  # fmt: skip
+
+    def _device_config(self, device: str) -> str:
+        """The device on the network has a clock; the one on the serial line knows only how long it has been up."""
+        tcp = {"kind": "tcp", "host": "127.0.0.1", "port": self.gateway.port}
+        uart = {"kind": "uart", "path": self.line.near, "baud": SERIAL_BAUD}
+        first = device == NETWORK_DEVICE
+        config = {
+            "client_id": self.origins[device],
+            "topic": f"{self.topic_root}/{device}",
+            "port": tcp if first else uart,
+            "flash": {"path": f"{self.folder}/{device}.flash", "sector_count": FLASH_SECTORS},
+            "interval_ms": SAMPLING_INTERVAL_MS,
+            "clock": "system" if first else "none",
+            "sensors": ["host"],
+            "readings_limit": self._readings // 2 + (self._readings % 2 if first else 0),
+            "journal": str(self.journals[device]),
+        }
+        return self._write(f"{device}.json", json.dumps(config, indent=2))
+
+    def _write(self, name: str, text: str) -> str:
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+
+def holdfast(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "tools.cli", *arguments]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,66 @@
+"""The verdict: what the devices counted, held against what the tables hold."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from tools.demo.journal import Made
+
+
+class OriginVerdict(NamedTuple):
+    """Readings of one origin: counted by the device, found in the table, and the difference.
+
+    ``uncounted`` are in the table although the device had not counted them: they were in its hand, stored but not
+    yet counted, when its power was cut.
+    """
+
+    origin: str
+    made: int
+    in_table: int
+    missing: int
+    twice: int
+    uncounted: int
+
+
+class Verdict(NamedTuple):
+    """All origins, and how many repeated messages were removed on the way into the tables."""
+
+    origins: list[OriginVerdict]
+    removed: int
+
+    def total(self, column: str) -> int:
+        return sum(getattr(origin, column) for origin in self.origins)
+
+    @property
+    def holds(self) -> bool:
+        return self.total("missing") == 0 and self.total("twice") == 0
+
+
+COMPARE = """
+WITH stored AS (
+  SELECT origin, epoch, seq, count(*) AS rows, count(DISTINCT record) AS records
+  FROM readings WHERE origin IN (SELECT origin FROM made) GROUP BY origin, epoch, seq
+), compared AS (
+  SELECT origin, coalesce(made.readings, 0) AS made, coalesce(rows, 0) AS rows, coalesce(records, 0) AS records,
+         made.readings IS NULL AS uncounted
+  FROM made FULL OUTER JOIN stored USING (origin, epoch, seq)
+)
+SELECT origin, sum(made) AS made, sum(records) AS in_table, sum(greatest(made - records, 0)) AS missing,
+       sum(rows - records) AS twice, sum(IF(uncounted, records, 0)) AS uncounted
+FROM compared GROUP BY origin ORDER BY origin
+"""
+
+
+def judge(spark: SparkSession, made: Iterable[Made]) -> Verdict:
+    """Compares message by message, by identity.
+
+    Args:
+        spark: a session with the tables as views.
+        made: what the devices counted.
+    """
+    schema = "origin string, epoch long, seq long, readings long"
+    spark.createDataFrame(list(made), schema).createOrReplaceTempView("made")
+    origins = [OriginVerdict(*row) for row in spark.sql(COMPARE).collect()]
+    removed = spark.sql("SELECT coalesce(sum(duplicates), 0) FROM batches").collect()[0][0]
+    return Verdict(origins, removed)
