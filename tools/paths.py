@@ -19,6 +19,11 @@ def cache_directory() -> Path:
     return _xdg_directory("XDG_CACHE_HOME", ".cache")
 
 
+def demo_directory() -> Path:
+    """Where the last demo left its tables and its chart. Not created here."""
+    return state_directory() / "demo"
+
+
 def _xdg_directory(variable: str, fallback: str) -> Path:
     # The base directory specification says to ignore a relative path.
     base = Path(os.environ.get(variable, ""))

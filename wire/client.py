@@ -91,9 +91,7 @@ class ClientConnection(Connection):
             properties[MAXIMUM_PACKET_SIZE] = self.maximum_packet_size
         username, password = self._credentials
         keep_alive_s, will = self.keep_alive_s, self._will
-        self._send(
-            Connect(self.client_id, self.clean_start, keep_alive_s, username, password, will, properties)
-        )
+        self._send(Connect(self.client_id, self.clean_start, keep_alive_s, username, password, will, properties))
         self._deadline_ms = now_ms + CONNACK_TIMEOUT_MS
 
     def subscribe(self, filters: list, properties: dict | None = None) -> int:

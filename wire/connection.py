@@ -75,9 +75,7 @@ class Closed:
         self.text = text
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Closed) and self.reason_code == other.reason_code and self.text == other.text
-        )
+        return isinstance(other, Closed) and self.reason_code == other.reason_code and self.text == other.text
 
     def __repr__(self) -> str:
         return f"Closed({describe(self.reason_code)}: {self.text})"

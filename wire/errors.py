@@ -1,10 +1,10 @@
 """What can go wrong on the wire.
 
-    WireError
-    ├── LocalProtocolError     our side asked for something the protocol does not allow now
-    │   └── PacketTooLargeError
-    └── RemoteProtocolError    the peer sent something the protocol does not allow
-        └── UnsupportedVersionError
+WireError
+├── LocalProtocolError     our side asked for something the protocol does not allow now
+│   └── PacketTooLargeError
+└── RemoteProtocolError    the peer sent something the protocol does not allow
+    └── UnsupportedVersionError
 """
 
 

@@ -1,8 +1,8 @@
 """The frames of the serial link: zero, COBS of (kind, seq, ack, credit, payload, CRC-32), zero.
 
-    kind     version << 5 | FINAL << 4 | POLL << 3 | type
-    credit   free room in the sender's receive buffer, in units of 64 bytes
-    CRC-32   of all before it, most significant byte first
+kind     version << 5 | FINAL << 4 | POLL << 3 | type
+credit   free room in the sender's receive buffer, in units of 64 bytes
+CRC-32   of all before it, most significant byte first
 """
 
 from binascii import crc32

@@ -56,9 +56,7 @@ class OutStream:
         """What may go on the line now: what is lost, then what is new."""
         if self.peer_paused:
             return []
-        segments = [
-            segment for segment in self._on_the_way if segment.order < self._arrived_order and not segment.held
-        ]
+        segments = [segment for segment in self._on_the_way if segment.order < self._arrived_order and not segment.held]
         for segment in segments:
             segment.resent = True
             segment.timed = False

@@ -62,7 +62,9 @@ class TcpListener:
         try:
             self._server = await asyncio.start_server(self._accept, self._host, self.port)
         except OSError as error:
-            reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+            # asyncio puts the address into its text as well, and keeps no number where it tried several.
+            known = error.errno and not isinstance(error, socket.gaierror)
+            reason = os.strerror(error.errno or 0) if known else error.strerror or str(error)
             raise ListenError(f"listener tcp {self._host}:{self.port}: {reason}") from error
         self.port = self._server.sockets[0].getsockname()[1]
 

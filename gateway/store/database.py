@@ -4,6 +4,7 @@ WAL with ``synchronous=FULL``: a transaction is on the medium when its commit re
 which thread may wait is the log's matter. Writing and reading each have a connection of their own.
 """
 
+import contextlib
 import random
 import sqlite3
 from collections.abc import Sequence
@@ -71,17 +72,26 @@ class Database:
 
     def __init__(self, path: Path, origin: str) -> None:
         self._origin = origin
-        try:
-            self._writing = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S)
-            self._prepare()
-            self._reading = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self.epoch = int(self._writing.execute("SELECT epoch FROM identity").fetchone()[0])
-            self._load_counters()
-            (self.oldest,) = self._reading.execute("SELECT coalesce(min(position), 0) FROM message").fetchone()
-            rows = self._reading.execute("SELECT consumer, position, count FROM cursor")
-            self.cursors = {consumer: (position, count) for consumer, position, count in rows}
-        except (sqlite3.Error, TypeError) as error:
-            raise StoreError(f"message store {path}: {error}") from error
+        with contextlib.ExitStack() as opened:
+            try:
+                self._writing = sqlite3.connect(
+                    path, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S
+                )
+                opened.callback(self._writing.close)
+                self._prepare()
+                self._reading = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+                opened.callback(self._reading.close)
+                self._load()
+            except (sqlite3.Error, TypeError) as error:
+                raise StoreError(f"message store {path}: {error}") from error
+            opened.pop_all()
+
+    def _load(self) -> None:
+        self.epoch = int(self._writing.execute("SELECT epoch FROM identity").fetchone()[0])
+        self._load_counters()
+        (self.oldest,) = self._reading.execute("SELECT coalesce(min(position), 0) FROM message").fetchone()
+        rows = self._reading.execute("SELECT consumer, position, count FROM cursor")
+        self.cursors: dict[str, tuple[int, int]] = {consumer: (position, count) for consumer, position, count in rows}
 
     def _prepare(self) -> None:
         # The ids are read before anything is written, so that a foreign database stays as it was.

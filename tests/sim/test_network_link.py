@@ -33,8 +33,8 @@ def say_and_hear(port: int, data: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         connection.sendall(data)
         heard = b""
-        while len(heard) < len(data):
-            heard += connection.recv(1000)
+        while len(heard) < len(data) and (more := connection.recv(1000)):
+            heard += more
         return heard
 
 

@@ -35,9 +35,7 @@ user_properties = st.lists(st.tuples(text, text), min_size=1, max_size=3)
 
 
 def properties(**strategies: st.SearchStrategy) -> st.SearchStrategy[dict]:
-    return st.fixed_dictionaries(
-        {}, optional={getattr(p, name): strategy for name, strategy in strategies.items()}
-    )
+    return st.fixed_dictionaries({}, optional={getattr(p, name): strategy for name, strategy in strategies.items()})
 
 
 message_properties = {
@@ -55,9 +53,7 @@ publish_properties = properties(
 )
 reason_properties = properties(REASON_STRING=text, USER_PROPERTY=user_properties)
 publishes = st.one_of(
-    st.builds(
-        Publish, topic_name, st.binary(max_size=300), st.just(0), st.booleans(), properties=publish_properties
-    ),
+    st.builds(Publish, topic_name, st.binary(max_size=300), st.just(0), st.booleans(), properties=publish_properties),
     st.builds(
         Publish,
         topic_name,

@@ -8,14 +8,9 @@ from pathlib import Path
 
 import typer
 
-from tools.paths import state_directory
+from tools.paths import demo_directory
 
 RESULTS = ("tables", "chart.png")
-
-
-def demo_directory() -> Path:
-    """Where the last demo left its results."""
-    return state_directory() / "demo"
 
 
 @contextlib.contextmanager

@@ -50,8 +50,8 @@ class NetworkLink:
         except OSError:
             near.reset()
             return
-        near.other, far.other = far, near
-        near.transport.resume_reading()
+        far.other = near
+        near.join(far)
 
 
 class _End(asyncio.Protocol):
@@ -92,11 +92,25 @@ class _End(asyncio.Protocol):
 
 
 class _NearEnd(_End):
-    """The end that somebody connected to; it reads nothing before the far end is there."""
+    """The end that somebody connected to; it keeps what comes before the far end is there."""
+
+    def __init__(self, link: NetworkLink) -> None:
+        super().__init__(link)
+        self._early = b""
+
+    def join(self, far: _End) -> None:
+        """From here on bytes go through."""
+        self.other = far
+        far.transport.write(self._early)
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is None:
+            self._early += data
+        else:
+            super().data_received(data)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.transport.pause_reading()
         connect = asyncio.get_running_loop().create_task(self._link.connect(self))
         self._link.connects.add(connect)
         connect.add_done_callback(self._link.connects.discard)

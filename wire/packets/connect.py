@@ -132,13 +132,9 @@ class Connack(Packet):
     TYPE = CONNACK
     __slots__ = FIELDS = ("session_present", "reason_code", "properties")
 
-    _ALLOWED = (
-        b"\x00\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8c\x90\x95\x97\x99\x9a\x9b\x9c\x9d\x9f"
-    )
+    _ALLOWED = b"\x00\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8c\x90\x95\x97\x99\x9a\x9b\x9c\x9d\x9f"
 
-    def __init__(
-        self, session_present: bool, reason_code: int = SUCCESS, properties: dict | None = None
-    ) -> None:
+    def __init__(self, session_present: bool, reason_code: int = SUCCESS, properties: dict | None = None) -> None:
         self.session_present = session_present
         self.reason_code = reason_code
         self.properties = {} if properties is None else properties

@@ -83,9 +83,7 @@ class Acknowledgement(Packet):
     ALLOWED = b"\x00\x10\x80\x83\x87\x90\x91\x97\x99"
     __slots__ = FIELDS = ("packet_identifier", "reason_code", "properties")
 
-    def __init__(
-        self, packet_identifier: int, reason_code: int = SUCCESS, properties: dict | None = None
-    ) -> None:
+    def __init__(self, packet_identifier: int, reason_code: int = SUCCESS, properties: dict | None = None) -> None:
         self.packet_identifier = packet_identifier
         self.reason_code = reason_code
         self.properties = {} if properties is None else properties

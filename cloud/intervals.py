@@ -1,0 +1,76 @@
+"""Sets of sequence numbers as closed intervals.
+
+Identities are dense, so what arrived of one (origin, epoch) is a few intervals and not a set of keys. Every list
+here is sorted, its intervals are disjoint and none touches the next, unless a parameter's name says otherwise.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+Interval: TypeAlias = tuple[int, int]
+Intervals: TypeAlias = list[Interval]
+
+
+def merge(any_order: Iterable[Interval]) -> Intervals:
+    """The same numbers as intervals that may overlap, touch and come in any order."""
+    merged: Intervals = []
+    for lo, hi in sorted(any_order):
+        if merged and lo <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], hi))
+        else:
+            merged.append((lo, hi))
+    return merged
+
+
+def from_numbers(numbers: Iterable[int]) -> Intervals:
+    """The intervals of single numbers, in any order and repeated or not."""
+    return merge((number, number) for number in numbers)
+
+
+def overlaps(any_order: Iterable[Interval]) -> Intervals:
+    """The numbers that lie in two or more of the given intervals."""
+    twice: Intervals = []
+    reached = None
+    for lo, hi in sorted(any_order):
+        if reached is not None and lo <= reached:
+            twice.append((lo, min(hi, reached)))
+        reached = hi if reached is None else max(reached, hi)
+    return merge(twice)
+
+
+def intersect(left: Intervals, right: Intervals) -> Intervals:
+    """The numbers that are in both."""
+    return list(_intersections(left, right))
+
+
+def subtract(left: Intervals, right: Intervals) -> Intervals:
+    """The numbers of `left` that are not in `right`."""
+    rest: Intervals = []
+    cuts = iter(intersect(left, right))
+    cut = next(cuts, None)
+    for lo, hi in left:
+        while cut is not None and cut[1] <= hi:
+            if lo < cut[0]:
+                rest.append((lo, cut[0] - 1))
+            lo = cut[1] + 1
+            cut = next(cuts, None)
+        if lo <= hi:
+            rest.append((lo, hi))
+    return rest
+
+
+def count(intervals: Intervals) -> int:
+    """How many numbers they hold."""
+    return sum(hi - lo + 1 for lo, hi in intervals)
+
+
+def _intersections(left: Intervals, right: Intervals) -> Iterator[Interval]:
+    i = j = 0
+    while i < len(left) and j < len(right):
+        lo, hi = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        if lo <= hi:
+            yield lo, hi
+        if left[i][1] < right[j][1]:
+            i += 1
+        else:
+            j += 1

@@ -1,0 +1,97 @@
+"""The tables as SQL views: docs/reference/tables.md lists them with their columns."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from cloud.tables import LEDGER, TABLES, Tables
+
+_LEDGER_ROWS = "ledger_rows"
+_VIEWS = {
+    # What arrived, as few intervals as there can be: a new one begins where nothing before reaches.
+    "ledger": f"""
+        SELECT origin, epoch, min(lo) AS lo, max(hi) AS hi
+        FROM (
+            SELECT *, sum(CASE WHEN lo <= reached + 1 THEN 0 ELSE 1 END)
+                OVER (PARTITION BY origin, epoch ORDER BY lo, hi) AS island
+            FROM (
+                SELECT *, max(hi) OVER (PARTITION BY origin, epoch ORDER BY lo, hi
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
+                FROM {_LEDGER_ROWS}))
+        GROUP BY origin, epoch, island""",
+    "gaps": """
+        SELECT origin, epoch, hi + 1 AS lo, following - 1 AS hi, following - hi - 1 AS missing
+        FROM (SELECT *, lead(lo) OVER (PARTITION BY origin, epoch ORDER BY lo) AS following FROM ledger)
+        WHERE following IS NOT NULL""",
+    "completeness": """
+        SELECT origin, epoch, min(lo) AS first, max(hi) AS last, sum(hi - lo + 1) AS arrived,
+            max(hi) - min(lo) + 1 - sum(hi - lo + 1) AS missing,
+            sum(hi - lo + 1) / (max(hi) - min(lo) + 1) AS share
+        FROM ledger GROUP BY origin, epoch""",
+}
+_DEVICES = """
+    SELECT origin, count(*) AS readings, min(time) AS first, max(time) AS last
+    FROM readings GROUP BY origin ORDER BY origin"""
+
+
+class NoTables(Exception):
+    """There are no tables in the folder."""
+
+
+class BadQuery(Exception):
+    """Spark does not accept the SQL; the text is the first line of why."""
+
+
+class Result(NamedTuple):
+    """Column names, and rows of plain Python values; times are in UTC."""
+
+    columns: list[str]
+    rows: list[tuple[object, ...]]
+
+
+def open_views(spark: SparkSession, folder: Path) -> list[str]:
+    """Makes the tables in `folder` views of the session; returns their names. Raises NoTables."""
+    if not has_tables(folder):
+        raise NoTables(f"there are no tables in {folder}")
+    tables = Tables(spark, folder.absolute())
+    for table in TABLES:
+        tables.read(table).createOrReplaceTempView(_LEDGER_ROWS if table is LEDGER else table.name)
+    for name, sql in _VIEWS.items():
+        spark.sql(sql).createOrReplaceTempView(name)
+    return [*dict.fromkeys([*(table.name for table in TABLES), *_VIEWS])]
+
+
+def has_tables(folder: Path) -> bool:
+    """Whether a job has written there; needs no Spark."""
+    return any((folder / table.name / "_delta_log").is_dir() for table in TABLES)
+
+
+def select(spark: SparkSession, sql: str) -> Result:
+    """What the SQL gives. Raises BadQuery."""
+    try:
+        return _collect(spark.sql(sql))
+    except PySparkException as error:
+        text = str(error).strip().splitlines() or [type(error).__name__]
+        raise BadQuery(text[0]) from None
+
+
+def count_rows(spark: SparkSession, views: list[str]) -> Result:
+    """Each view with its number of rows."""
+    return select(
+        spark, " UNION ALL ".join(f"SELECT '{name}' AS table, count(*) AS rows FROM {name}" for name in views)
+    )
+
+
+def list_devices(spark: SparkSession) -> Result:
+    """Each origin with its readings and the time of its first and last one."""
+    return select(spark, _DEVICES)
+
+
+def _collect(frame: DataFrame) -> Result:
+    # By Arrow, because collect() turns timestamps into the local time of this machine, without saying so.
+    arrow: pa.Table = frame.toArrow()
+    columns = [column.to_pylist() for column in arrow.columns]
+    return Result(arrow.column_names, list(zip(*columns, strict=True)) if columns else [])

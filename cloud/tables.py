@@ -1,0 +1,205 @@
+"""The Delta tables: their columns, appends that are idempotent, and what their logs say was written last."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, SparkSession
+
+from cloud.durable_file import sync
+
+
+class Table(NamedTuple):
+    """`columns` is Spark's DDL; `partition` names the column by which the files are laid out, if any."""
+
+    name: str
+    columns: str
+    partition: str | None = None
+
+    @property
+    def column_names(self) -> list[str]:
+        return re.findall(r"^\s*(\w+) ", self.columns, re.MULTILINE)
+
+
+BRONZE_MESSAGES = Table(
+    "bronze_messages",
+    """\
+    origin STRING,
+    epoch BIGINT,
+    seq BIGINT,
+    topic STRING,
+    payload BINARY,
+    qos TINYINT,
+    retain BOOLEAN,
+    content_type STRING,
+    received_at TIMESTAMP,
+    gateway STRING,
+    landed_at TIMESTAMP,
+    lander STRING,
+    file STRING,
+    batch BIGINT,
+    ingest_date DATE""",
+    partition="ingest_date",
+)
+READINGS = Table(
+    "readings",
+    """\
+    origin STRING,
+    epoch BIGINT,
+    seq BIGINT,
+    record INT,
+    device STRING,
+    metric STRING,
+    unit STRING,
+    time TIMESTAMP,
+    boot_id BIGINT,
+    uptime_ms BIGINT,
+    value DOUBLE,
+    value_string STRING,
+    value_bool BOOLEAN,
+    value_data BINARY,
+    sum DOUBLE,
+    topic STRING,
+    received_at TIMESTAMP,
+    batch BIGINT,
+    event_date DATE""",
+    partition="event_date",
+)
+QUARANTINE = Table(
+    "quarantine",
+    """\
+    kind STRING,
+    reason STRING,
+    origin STRING,
+    epoch BIGINT,
+    seq BIGINT,
+    topic STRING,
+    payload BINARY,
+    content_type STRING,
+    received_at TIMESTAMP,
+    landed_at TIMESTAMP,
+    file STRING,
+    batch BIGINT,
+    ingest_date DATE""",
+)
+LEDGER = Table(
+    "ledger",
+    """\
+    origin STRING,
+    epoch BIGINT,
+    lo BIGINT,
+    hi BIGINT,
+    batch BIGINT""",
+)
+BATCHES = Table(
+    "batches",
+    """\
+    batch BIGINT,
+    checkpoint STRING,
+    files INT,
+    rows_in BIGINT,
+    new BIGINT,
+    duplicates BIGINT,
+    quarantined BIGINT,
+    undecodable BIGINT,
+    conflicts BIGINT,
+    readings BIGINT,
+    planned_at TIMESTAMP,
+    proved_at TIMESTAMP""",
+)
+LANDING_FILES = Table(
+    "landing_files",
+    """\
+    file STRING,
+    lander STRING,
+    boot BIGINT,
+    number BIGINT,
+    rows BIGINT,
+    bytes BIGINT,
+    sha256 STRING,
+    status STRING,
+    reason STRING,
+    batch BIGINT,
+    recorded_at TIMESTAMP""",
+)
+INGESTED = "ingested"
+SET_ASIDE = "set aside"
+"""The `status` of a landing file."""
+
+DATA_TABLES = (BRONZE_MESSAGES, READINGS, QUARANTINE)
+TABLES = (*DATA_TABLES, LEDGER, BATCHES, LANDING_FILES)
+
+
+class Transaction(NamedTuple):
+    """What names a batch in a Delta log: the checkpoint that ran it, and its number, which only grows."""
+
+    checkpoint: str
+    number: int
+
+
+class Tables:
+    """The folder with the tables. A table exists from its first append on."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+
+    def exists(self, table: Table) -> bool:
+        return next(self._commits(table), None) is not None
+
+    def read(self, table: Table) -> DataFrame:
+        """The table's rows; none when it does not exist yet."""
+        if not self.exists(table):
+            return self.spark.createDataFrame([], table.columns)
+        return self.spark.read.format("delta").load(str(self._path(table)))
+
+    def append(self, table: Table, rows: DataFrame, transaction: Transaction | None) -> None:
+        """Appends and brings it to the disk. Does nothing when the table has this transaction already."""
+        writer = rows.select(table.column_names).write.format("delta").mode("append")
+        if table.partition:
+            writer = writer.partitionBy(table.partition)
+        if transaction:
+            writer = writer.option("txnAppId", transaction.checkpoint).option("txnVersion", transaction.number)
+        writer.save(str(self._path(table)))
+        self._sync_last_commit(table)
+
+    def append_values(self, table: Table, rows: list[tuple[Any, ...]], transaction: Transaction | None) -> None:
+        """The same for a few rows from here."""
+        self.append(table, self.spark.createDataFrame(rows, table.columns).coalesce(1), transaction)
+
+    def last_transaction(self, table: Table) -> Transaction | None:
+        """The batch that the table got last, by Delta's own log."""
+        for commit in self._commits(table):
+            for action in _actions(commit):
+                if "txn" in action:
+                    return Transaction(action["txn"]["appId"], action["txn"]["version"])
+        return None
+
+    def take_back(self, table: Table, above: int) -> None:
+        """Deletes the rows of batches with higher numbers."""
+        self.spark.sql(f"DELETE FROM delta.`{self._path(table)}` WHERE batch > {above}")
+
+    def _path(self, table: Table) -> Path:
+        return self.folder / table.name
+
+    def _commits(self, table: Table) -> Iterator[Path]:
+        """The commits of the table's log, newest first."""
+        log = self._path(table) / "_delta_log"
+        names = (path for path in log.glob("*.json") if re.fullmatch(r"\d{20}", path.stem))
+        return iter(sorted(names, reverse=True))
+
+    def _sync_last_commit(self, table: Table) -> None:
+        """Spark leaves what it wrote in the system's cache; the batch is done when it has reached the disk."""
+        commit = next(self._commits(table))
+        added = [self._path(table) / unquote(action["add"]["path"]) for action in _actions(commit) if "add" in action]
+        for path in (*added, commit):
+            sync(path)
+        for folder in {path.parent for path in (*added, commit)} | {self._path(table), self.folder}:
+            sync(folder)
+
+
+def _actions(commit: Path) -> Iterator[dict[str, Any]]:
+    return map(json.loads, commit.read_text().splitlines())

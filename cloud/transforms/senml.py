@@ -1,0 +1,192 @@
+"""SenML JSON (RFC 8428) in plain Python: a pack's records, resolved.
+
+Two fields are ours: `boot` and `up` tell the boot and the uptime (ms) of the record that carries them, and by their
+difference in time those of the records after it. Others ignore them, as section 4.4 asks.
+"""
+
+import base64
+import binascii
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+VERSION = 10
+ABSOLUTE_TIME_S = 2**28
+"""Section 4.5.3: smaller times are relative to "now", and who does not restamp cannot tell when that was."""
+TIME_MAX_S = 253_402_300_800
+"""The end of the year 9999, where timestamps end."""
+COUNT_MAX = 2**53
+"""The largest boot id or uptime (ms) that a JSON number carries exactly."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-:./_]*")
+
+
+class NotSenml(Exception):
+    """A payload is not SenML; the text says what is wrong with it."""
+
+
+class Record(NamedTuple):
+    """A resolved record. `device` is None when the name tells none, `time_us` (Unix) when the time is not absolute."""
+
+    device: str | None
+    metric: str
+    unit: str | None
+    time_us: int | None
+    boot_id: int | None
+    uptime_ms: int | None
+    value: float | None
+    value_string: str | None
+    value_bool: bool | None
+    value_data: bytes | None
+    sum: float | None
+
+
+class _Packed(msgspec.Struct):
+    """A record as it stands in the pack (section 5, table 2). Fields that are not listed are ignored."""
+
+    bn: str | UnsetType = UNSET
+    bt: float | UnsetType = UNSET
+    bu: str | UnsetType = UNSET
+    bv: float | UnsetType = UNSET
+    bs: float | UnsetType = UNSET
+    bver: int | UnsetType = UNSET
+    n: str = ""
+    u: str | UnsetType = UNSET
+    v: float | UnsetType = UNSET
+    vs: str | UnsetType = UNSET
+    vb: bool | UnsetType = UNSET
+    vd: str | UnsetType = UNSET
+    s: float | UnsetType = UNSET
+    t: float = 0.0
+    ut: float | UnsetType = UNSET
+    boot: Any = None
+    up: Any = None
+
+
+_decode_pack = msgspec.json.Decoder(list[_Packed]).decode
+
+
+def resolve(payload: bytes) -> list[Record]:
+    """The pack's records, each complete in itself (section 4.6). Raises NotSenml."""
+    try:
+        pack = _decode_pack(payload)
+        if b'_"' in payload:
+            _check_mandatory(msgspec.json.decode(payload))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise NotSenml(str(error)) from None
+    if not pack:
+        raise NotSenml("the pack holds no record")
+    bases = _Bases()
+    records = []
+    for index, packed in enumerate(pack):
+        try:
+            records.append(bases.resolve(packed))
+        except NotSenml as error:
+            raise NotSenml(f"record {index}: {error}") from None
+    return records
+
+
+class _Bases:
+    """The base fields in force: each holds from its record on, until another record has the same one (4.1)."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._time_s = 0.0
+        self._unit: str | None = None
+        self._value: float | UnsetType = UNSET
+        self._sum: float | UnsetType = UNSET
+        self._boot: tuple[int, float, float] | None = None  # boot id, uptime (ms), and the time (s) it was told for
+
+    def resolve(self, packed: _Packed) -> Record:
+        self._take(packed)
+        time_s = self._time_s + packed.t
+        if time_s >= TIME_MAX_S:
+            raise NotSenml(f"time {time_s} is beyond the year 9999")
+        if _is_count(packed.boot) and _is_count(packed.up):
+            self._boot = (packed.boot, packed.up, time_s)
+        boot_id, uptime_ms = self._uptime(time_s)
+        device, metric = _split_name(self._name + packed.n)
+        value, value_data = self._values(packed)
+        return Record(
+            device=device,
+            metric=metric,
+            unit=self._unit if packed.u is UNSET else packed.u,
+            time_us=round(time_s * 1e6) if time_s >= ABSOLUTE_TIME_S else None,
+            boot_id=boot_id,
+            uptime_ms=uptime_ms,
+            value=value,
+            value_string=None if packed.vs is UNSET else packed.vs,
+            value_bool=None if packed.vb is UNSET else packed.vb,
+            value_data=value_data,
+            sum=_add(self._sum, packed.s),
+        )
+
+    def _take(self, packed: _Packed) -> None:
+        if packed.bver is not UNSET and packed.bver > VERSION:
+            raise NotSenml(f"version {packed.bver} is newer than {VERSION}")
+        if packed.bn is not UNSET:
+            self._name = packed.bn
+        if packed.bt is not UNSET:
+            self._time_s = packed.bt
+        if packed.bu is not UNSET:
+            self._unit = packed.bu
+        if packed.bv is not UNSET:
+            self._value = packed.bv
+        if packed.bs is not UNSET:
+            self._sum = packed.bs
+
+    def _uptime(self, time_s: float) -> tuple[int | None, int | None]:
+        if self._boot is None:
+            return None, None
+        boot_id, told_ms, told_at_s = self._boot
+        uptime_ms = told_ms + (time_s - told_at_s) * 1000
+        if not abs(uptime_ms) <= COUNT_MAX:  # so that NaN is refused as well
+            raise NotSenml(f"uptime {uptime_ms} ms is out of range")
+        return boot_id, round(uptime_ms)
+
+    def _values(self, packed: _Packed) -> tuple[float | None, bytes | None]:
+        """The number and the data; checks that there is one value, or none and a sum (section 4.2)."""
+        others = (packed.vs is not UNSET) + (packed.vb is not UNSET) + (packed.vd is not UNSET)
+        if others + (packed.v is not UNSET) > 1:
+            raise NotSenml("more than one value")
+        if others:
+            return None, None if packed.vd is UNSET else _decode_data(packed.vd)
+        value = _add(self._value, packed.v)
+        if value is None and _add(self._sum, packed.s) is None:
+            raise NotSenml("neither a value nor a sum")
+        return value, None
+
+
+def _add(base: float | UnsetType, own: float | UnsetType) -> float | None:
+    """Of a base field and its field, a missing one counts as zero; None when both are missing (section 4.5)."""
+    if own is UNSET:
+        return None if base is UNSET else base
+    return own if base is UNSET else base + own
+
+
+def _split_name(name: str) -> tuple[str | None, str]:
+    """Device and metric: what stands before and behind the last ':' or '/' of the whole name (section 4.5.1)."""
+    if not _NAME.fullmatch(name):
+        raise NotSenml(f"{name[:64]!r} is not a name of SenML" if name else "no name")
+    cut = max(name.rfind(":"), name.rfind("/"))
+    return (name[:cut], name[cut + 1 :]) if cut > 0 else (None, name)
+
+
+def _decode_data(text: str) -> bytes:
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise NotSenml(f"vd is not base64url: {error}") from None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= COUNT_MAX and value == int(value)
+
+
+def _check_mandatory(pack: list[dict[str, Any]]) -> None:
+    """Section 4.4: a field whose label ends with '_' must be understood or refused, and we know none."""
+    for index, record in enumerate(pack):
+        for label in record:
+            if label.endswith("_"):
+                raise NotSenml(f"record {index}: field {label!r} must be understood, and is not")

@@ -1,0 +1,80 @@
+"""What the tables hold, and whether it is what it should be."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql import SparkSession
+
+from cloud.job import Report, ingest
+from cloud.landing_file import Row
+from cloud.tables import TABLES, Tables
+from cloud.transforms.senml import NotSenml, resolve
+
+Identity = tuple[str, int, int]
+
+
+class Lake(NamedTuple):
+    """A landing folder and the tables made of it."""
+
+    spark: SparkSession
+    landing: Path
+    folder: Path
+
+    def ingest(self) -> Report:
+        return ingest(self.spark, self.landing, self.folder)
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        (table,) = (table for table in TABLES if table.name == name)
+        found: list[dict[str, Any]] = Tables(self.spark, self.folder).read(table).toArrow().to_pylist()
+        return found
+
+    def check(self, landed: Iterable[Row]) -> None:
+        """The tables hold each message once: `landed` are all rows that ever landed, in the order of landing."""
+        genuine: dict[Identity, bytes] = {}
+        conflicts: set[tuple[Identity, bytes]] = set()
+        for row in landed:
+            identity = row.origin, row.epoch, row.seq
+            if genuine.setdefault(identity, row.payload) != row.payload:
+                conflicts.add((identity, row.payload))
+        bronze = [(_identity(row), row["payload"]) for row in self.rows("bronze_messages")]
+        assert sorted(bronze) == sorted(genuine.items())
+        resolved = {identity: _resolve(payload) for identity, payload in genuine.items()}
+        readings = [(_identity(row), row["record"]) for row in self.rows("readings")]
+        assert sorted(readings) == sorted(
+            (identity, number) for identity, count in resolved.items() for number in range(count or 0)
+        )
+        quarantine = sorted((row["kind"], _identity(row), row["payload"]) for row in self.rows("quarantine"))
+        undecodable = [("undecodable", one, genuine[one]) for one, count in resolved.items() if count is None]
+        assert quarantine == sorted([*undecodable, *(("conflict", *conflict) for conflict in conflicts)])
+        self._check_ledger(genuine)
+        self._check_batches(len(genuine), len(undecodable), len(conflicts))
+
+    def _check_ledger(self, genuine: Iterable[Identity]) -> None:
+        """It has each arrived number in one interval, and no other."""
+        spans = self.rows("ledger")
+        numbers = [(row["origin"], row["epoch"], seq) for row in spans for seq in range(row["lo"], row["hi"] + 1)]
+        assert sorted(numbers) == sorted(genuine)
+
+    def _check_batches(self, messages: int, undecodable: int, conflicts: int) -> None:
+        batches = self.rows("batches")
+        files = [row for row in self.rows("landing_files") if row["status"] == "ingested"]
+        for batch in batches:
+            assert batch["rows_in"] == batch["new"] + batch["duplicates"] + batch["quarantined"]
+            assert batch["rows_in"] == sum(file["rows"] for file in files if file["batch"] == batch["batch"])
+        assert len({batch["batch"] for batch in batches}) == len(batches)
+        assert len({file["file"] for file in files}) == len(files)
+        assert sum(batch["new"] + batch["undecodable"] for batch in batches) == messages
+        assert sum(batch["undecodable"] for batch in batches) == undecodable
+        assert sum(batch["conflicts"] for batch in batches) == conflicts
+
+
+def _identity(row: dict[str, Any]) -> Identity:
+    return row["origin"], row["epoch"], row["seq"]
+
+
+def _resolve(payload: bytes) -> int | None:
+    try:
+        return len(resolve(payload))
+    except NotSenml:
+        return None

@@ -1,0 +1,90 @@
+import hashlib
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from cloud import manifest
+from cloud.landing_file import FileNumber, parse_stem
+from cloud.landing_folder import LanderRunning, LandingFolder
+from tests.cloud.messages import EPOCH, land, row
+
+
+def visible(landing: Path) -> list[str]:
+    return sorted(path.name for path in landing.iterdir() if not path.name.startswith("."))
+
+
+def test_landed_rows_read_back_as_they_were(landing: Path) -> None:
+    rows = [row(1), row(2, content=b""), row(7, origin="größe/α", content=b"\x00\xff")._replace(gateway=None)]
+    (described,) = land(landing, rows)
+    table = pq.read_table(landing / described.file)
+    assert [tuple(record.values()) for record in table.to_pylist()] == [tuple(one) for one in rows]
+
+
+def test_manifest_says_what_the_file_holds(landing: Path) -> None:
+    (described,) = land(landing, [row(3), row(1), row(2), row(9), row(9), row(1, "cellar")])
+    content = (landing / described.file).read_bytes()
+    assert manifest.read(landing / described.file.replace("parquet", "json")) == described
+    assert (described.rows, described.bytes) == (6, len(content))
+    assert described.sha256 == hashlib.sha256(content).hexdigest()
+    assert described.intervals == [("cellar", EPOCH, 1, 1), ("garage", EPOCH, 1, 3), ("garage", EPOCH, 9, 9)]
+    assert described.streams() == {("cellar", EPOCH): [(1, 1)], ("garage", EPOCH): [(1, 3), (9, 9)]}
+
+
+def test_numbers_go_on_over_boots(landing: Path) -> None:
+    land(landing, [row(1)], [row(2)], boot=0xA)
+    land(landing, [row(3)], boot=0xB)
+    land(landing, [row(4)], lander="lander-2", boot=0xB)
+    stems = [Path(name).stem for name in visible(landing) if name.endswith(".json")]
+    assert stems == [
+        "lander-1-0000000a-00000001",
+        "lander-1-0000000a-00000002",
+        "lander-1-0000000b-00000003",
+        "lander-2-0000000b-00000001",
+    ]
+    assert parse_stem(stems[2]) == FileNumber("lander-1", 0xB, 3)
+
+
+def test_leftovers_of_a_killed_lander_are_named_and_removed(landing: Path) -> None:
+    land(landing, [row(1)], [row(2)])
+    (landing / "lander-1-00000001-00000002.json").unlink()
+    hidden = ".lander-1-00000001-00000003.parquet"
+    others = ["lander-2-00000001-00000001.parquet", "notes.parquet", "lander-1.txt"]
+    for name in (hidden, *others):
+        (landing / name).touch()
+    folder = LandingFolder(landing, "lander-1", boot=2)
+    assert folder.leftovers == [hidden, "lander-1-00000001-00000002.parquet"]
+    assert folder.land([row(2)]).file == "lander-1-00000002-00000002.parquet"
+    folder.close()
+    assert not (landing / hidden).exists()
+    assert set(others) <= set(visible(landing))
+
+
+def test_second_lander_of_the_same_name_is_refused(landing: Path) -> None:
+    first = LandingFolder(landing, "lander-1", boot=1)
+    with pytest.raises(LanderRunning, match="lander-1 is already landing"):
+        LandingFolder(landing, "lander-1", boot=2)
+    other = LandingFolder(landing, "lander-2", boot=2)
+    first.close()
+    LandingFolder(landing, "lander-1", boot=3).close()
+    other.close()
+
+
+def test_failed_landing_leaves_nothing_that_counts_and_keeps_its_number(landing: Path) -> None:
+    folder = LandingFolder(landing, "lander-1", boot=1)
+    blocked = landing / ".lander-1-00000001-00000001.json"
+    blocked.mkdir()  # the manifest cannot be written, the landing file can
+    with pytest.raises(OSError, match="directory"):
+        folder.land([row(1)])
+    assert visible(landing) == ["lander-1-00000001-00000001.parquet"]
+    blocked.rmdir()
+    assert folder.land([row(1), row(2)]).number == 1
+    folder.close()
+    assert manifest.read(landing / "lander-1-00000001-00000001.json").rows == 2
+
+
+@pytest.mark.parametrize(
+    "stem", ["lander-1", "lander-1-xyz-00000001", "-00000001-00000001", "l-00000001-1", "a/b-00000001-00000001"]
+)
+def test_other_names_are_no_landing_files(stem: str) -> None:
+    assert parse_stem(stem) is None

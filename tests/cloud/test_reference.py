@@ -1,0 +1,33 @@
+"""The reference pages name every column and key that there is."""
+
+import re
+
+import pytest
+
+from cloud.landing_file import SCHEMA
+from cloud.manifest import Manifest
+from cloud.tables import TABLES, Table
+from tools.paths import source_root
+
+REFERENCE = source_root() / "docs/reference"
+
+
+def names_in(text: str) -> set[str]:
+    """What stands in backquotes in the first column of the text's tables."""
+    first_cells = re.findall(r"^\|([^|]*)\|", text, re.MULTILINE)
+    return {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_every_column_of_a_table_is_documented(table: Table) -> None:
+    _, found, rest = (REFERENCE / "tables.md").read_text().partition(f"\n## {table.name}\n")
+    assert found, f"tables.md has no heading {table.name}"
+    assert names_in(rest.partition("\n## ")[0]) == set(table.column_names)
+
+
+def test_every_column_and_key_of_a_landing_file_is_documented() -> None:
+    columns, manifest = (
+        (REFERENCE / "landing-files.md").read_text().partition("\n## Columns\n")[2].split("\n## Manifest")
+    )
+    assert names_in(columns) == set(SCHEMA.names)
+    assert names_in(manifest) == set(Manifest.__struct_fields__)

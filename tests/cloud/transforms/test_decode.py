@@ -1,0 +1,60 @@
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from cloud.transforms.decode import decode, decode_payloads
+from cloud.transforms.senml import NotSenml, resolve
+from tests.cloud.messages import payload
+
+payloads = st.none() | st.binary(max_size=5) | st.integers(1, 9).map(lambda seq: payload("garage", seq))
+
+
+@given(st.lists(payloads))
+def test_column_holds_for_each_payload_what_it_resolves_to(given_payloads: list[bytes | None]) -> None:
+    decoded = decode_payloads(given_payloads, [None] * len(given_payloads)).to_pylist()
+    assert len(decoded) == len(given_payloads)
+    for one, result in zip(given_payloads, decoded, strict=True):
+        try:
+            records = None if one is None else resolve(one)
+        except NotSenml as refused:
+            expected = str(refused)
+            assert result == {"records": None, "problem": expected}
+            continue
+        assert result["problem"] is None
+        assert (result["records"] is None) == (records is None)
+        assert [record["value"] for record in result["records"] or []] == [record.value for record in records or []]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "decodes"),
+    [
+        (None, True),
+        ("", True),
+        ("application/senml+json", True),
+        ("Application/SenML+JSON; charset=utf-8", True),
+        ("application/json", True),
+        ("text/plain", False),
+        ("application/senml+cbor", False),
+    ],
+)
+def test_content_type_decides_whether_it_is_tried(content_type: str | None, decodes: bool) -> None:
+    (result,) = decode_payloads([payload("garage", 1)], [content_type]).to_pylist()
+    assert (result["problem"] is None) == decodes
+    assert decodes or repr(content_type) in result["problem"]
+
+
+def test_frame_gets_records_where_wanted(spark: SparkSession) -> None:
+    rows = [(1, payload("garage", 1), None), (2, payload("garage", 2), None), (3, b"21.5", "text/plain")]
+    frame = spark.createDataFrame(rows, "seq INT, payload BINARY, content_type STRING")
+    first, second, third = decode(frame, sf.col("seq") != 2).orderBy("seq").toArrow().to_pylist()
+    assert [(record["device"], record["metric"], record["value"]) for record in first["records"]] == [
+        ("garage", "load", 1.5),
+        ("garage", "memory", 1.5),
+    ]
+    assert first["records"][0]["time"] == datetime.fromtimestamp(1_760_000_001, UTC)
+    assert (second["records"], second["problem"]) == (None, None)
+    assert (third["records"], third["problem"]) == (None, "nothing here decodes content type 'text/plain'")

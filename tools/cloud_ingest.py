@@ -1,0 +1,58 @@
+"""``holdfast cloud ingest``: from landing files into tables."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import msgspec
+import typer
+
+from cloud.batch import ProofFailed
+from cloud.jars import JarsMissing
+from cloud.java import JavaMissing
+from cloud.job import JobRunning, Report, ingest
+from cloud.spark import SparkMissing, open_session
+from tools.paths import cache_directory, state_directory
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("ingest")
+def ingest_landing(
+    landing: Annotated[Path | None, typer.Option(help="The landing folder.", show_default="state folder")] = None,
+    tables: Annotated[Path | None, typer.Option(help="The folder of tables.", show_default="state folder")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Take what has landed since the last time into the tables; each message once."""
+    landing = landing or state_directory() / "landing"
+    if not landing.is_dir():
+        _fail(2, f"the landing folder {landing} does not exist")
+    try:
+        report = ingest(open_session(cache_directory()), landing, tables or state_directory() / "tables")
+    except (JavaMissing, JarsMissing, SparkMissing, JobRunning, OSError) as error:
+        _fail(2, str(error))
+    except ProofFailed as error:
+        _fail(1, str(error))
+    for item in report.set_aside:
+        print(f"holdfast cloud: set aside {item.file}: {item.reason}", file=sys.stderr)
+    print(msgspec.json.encode(_facts(report)).decode() if as_json else _sentence(report))
+    if report.set_aside:
+        raise typer.Exit(1)
+
+
+def _facts(report: Report) -> dict[str, object]:
+    facts: dict[str, object] = msgspec.to_builtins(report)
+    return {**facts, "set_aside": [item._asdict() for item in report.set_aside], "holds": not report.set_aside}
+
+
+def _sentence(report: Report) -> str:
+    return (
+        f"{report.files} landing files: {report.rows_in} rows in = {report.new} new + {report.duplicates} duplicates "
+        f"+ {report.quarantined} quarantined; {report.readings} readings"
+        + (f"; {len(report.set_aside)} files set aside" if report.set_aside else "")
+    )
+
+
+def _fail(code: int, text: str) -> NoReturn:
+    print(f"holdfast cloud: {text}", file=sys.stderr)
+    raise typer.Exit(code)

@@ -1,0 +1,113 @@
+"""``holdfast query``: rows from the tables, for people and for pipes."""
+
+import csv
+import json
+import sys
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cloud.jars import JarsMissing
+from cloud.java import JavaMissing
+from cloud.queries import BadQuery, Result, count_rows, has_tables, list_devices, open_views, select
+from cloud.spark import SparkMissing, open_session
+from tools.paths import cache_directory, demo_directory, state_directory
+
+_PIPE_WIDTH = 100_000
+
+
+def query(
+    sql: Annotated[str | None, typer.Argument(help="Spark SQL; without it, the tables and the devices.")] = None,
+    tables: Annotated[Path | None, typer.Option(help="The folder of tables.", show_default="state folder")] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array with an object a row.")] = False,
+) -> None:
+    """Print rows from the tables; without SQL, list tables and devices."""
+    folder = tables or _default_tables()
+    if as_csv and (as_json or sql is None):
+        _fail("--csv needs SQL, and excludes --json")
+    if not has_tables(folder):
+        _fail(f"no tables in {folder}; `holdfast demo` and `holdfast cloud ingest` make some")
+    try:
+        spark = open_session(cache_directory())
+        views = open_views(spark, folder)
+        if sql is None:
+            _show_overview(count_rows(spark, views), list_devices(spark), as_json)
+        else:
+            _show(select(spark, sql), as_csv, as_json)
+    except (BadQuery, JavaMissing, JarsMissing, SparkMissing) as error:
+        _fail(str(error))
+
+
+def _default_tables() -> Path:
+    """The tables of this machine, or those of the last demo where there are none."""
+    ours = state_directory() / "tables"
+    return ours if has_tables(ours) else demo_directory() / "tables"
+
+
+def _show_overview(tables: Result, devices: Result, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"tables": _objects(tables), "devices": _objects(devices)}))
+    else:
+        _show_table(tables)
+        _show_table(devices)
+
+
+def _show(result: Result, as_csv: bool, as_json: bool) -> None:
+    if as_json:
+        lines = ",\n ".join(json.dumps(row) for row in _objects(result))
+        print(f"[{lines}]")
+    elif as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(result.columns)
+        writer.writerows([_plain(value) for value in row] for row in result.rows)
+    else:
+        _show_table(result)
+        print(f"{len(result.rows)} row{'' if len(result.rows) == 1 else 's'}")
+
+
+def _show_table(result: Result) -> None:
+    console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+    table = Table()
+    for number, column in enumerate(result.columns):
+        numeric = any(isinstance(row[number], int | float) for row in result.rows)
+        table.add_column(escape(column), justify="right" if numeric else "left", overflow="fold")
+    for row in result.rows:
+        table.add_row(*("" if value is None else escape(str(_plain(value))) for value in row))
+    console.print(table)
+
+
+def _objects(result: Result) -> list[dict[str, object]]:
+    return [dict(zip(result.columns, map(_plain, row), strict=True)) for row in result.rows]
+
+
+def _plain(value: object) -> object:
+    """What JSON and CSV can say: times as ISO 8601 in UTC, bytes as text where they are text."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return f"0x{value.hex()}"
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z") if value.tzinfo else value.isoformat()
+        case date():
+            return value.isoformat()
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case dict():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case _:
+            return str(value)
+
+
+def _fail(text: str) -> NoReturn:
+    print(f"holdfast query: {text}", file=sys.stderr)
+    raise typer.Exit(2)
