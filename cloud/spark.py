@@ -50,8 +50,7 @@ def open_session(cache: Path) -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)  # it prints the whole trace of what it also raises
+    _keep_quiet()
     java = find_java()
     jars = delta_jars(java, cache)
     _set_environment(make_java_home(java, cache))
@@ -81,6 +80,13 @@ def generated_code(spark: SparkSession, wanted: bool) -> Iterator[None]:
     finally:
         for key, value in before.items():
             spark.conf.set(key, value)
+
+
+def _keep_quiet() -> None:
+    """These print the whole trace of what is raised as well."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 def _set_environment(java_home: Path) -> None:

@@ -60,6 +60,7 @@ class Lake(NamedTuple):
         batches = self.rows("batches")
         files = [row for row in self.rows("landing_files") if row["status"] == "ingested"]
         for batch in batches:
+            print(batch, [f for f in files if f["batch"]==batch["batch"]])
             assert batch["rows_in"] == batch["new"] + batch["duplicates"] + batch["quarantined"]
             assert batch["rows_in"] == sum(file["rows"] for file in files if file["batch"] == batch["batch"])
         assert len({batch["batch"] for batch in batches}) == len(batches)
