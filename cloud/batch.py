@@ -1,7 +1,8 @@
-"""One batch: the files of its plan → judged and decoded rows → data tables → ledger → its proof → its files.
+"""One batch: the files of its plan → judged and decoded rows → data tables → its proof → ledger → its files.
 
 It may be killed anywhere and carried out again: each append is skipped where the table has the transaction already,
-and the batch looks only at what earlier batches wrote, so it comes to the same verdicts again.
+and the batch looks only at what earlier batches wrote, so it comes to the same verdicts again. With its intervals
+in the ledger a batch counts; until then it can be taken back without a trace.
 """
 
 from collections.abc import Iterable
@@ -54,10 +55,10 @@ def carry_out(plan: Plan, transaction: Transaction, landing: Path, tables: Table
         _append_data(messages, counts, transaction, tables)
     finally:
         messages.unpersist()
+    tables.append_values(BATCHES, [_batch_row(plan, counts, transaction)], transaction)
     spans = [(*stream, lo, hi, plan.batch) for stream, found in new.items() for lo, hi in found]
     if spans:
         tables.append_values(LEDGER, spans, transaction)
-    tables.append_values(BATCHES, [_batch_row(plan, counts, transaction)], transaction)
     tables.append_values(LANDING_FILES, list(_file_rows(plan)), transaction)
     return counts
 

@@ -124,10 +124,13 @@ class _Job:
         return []
 
     def _take_back_orphans(self, pending: list[Plan]) -> None:
-        """The rows of a batch that never got as far as the ledger, and will not run again under its transaction."""
-        sealed = max(self._last_number(LEDGER), self._last_number(BATCHES))
+        """The rows of a batch that never got as far as the ledger, and will not run again under its transaction.
+
+        A batch without a new message has nothing for the ledger: that one counts when its files are recorded.
+        """
+        sealed = max(self._last_number(LEDGER), self._last_number(LANDING_FILES))
         resumed = {Transaction(self._checkpoint.id or "", plan.batch) for plan in pending}
-        for table in DATA_TABLES:
+        for table in (*DATA_TABLES, BATCHES):
             last = self._tables.last_transaction(table)
             if last and last.number > sealed and last not in resumed:
                 self._tables.take_back(table, above=sealed)

@@ -1,10 +1,14 @@
-"""What every test may use: the seed of this run and a real MicroPython."""
+"""What every test may use: the seed of this run, a real MicroPython and a Spark session."""
 
 import random
+from collections.abc import Iterator
 
 import pytest
+from pyspark.sql import SparkSession
 
+from cloud.spark import open_session
 from tools.micropython import MicroPython, find
+from tools.paths import cache_directory
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,3 +36,11 @@ def seed(request: pytest.FixtureRequest) -> int:
 def micropython() -> MicroPython:
     """A real MicroPython; where there is none the tests that ask for it fail, saying why."""
     return find()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of this test process."""
+    session = open_session(cache_directory())
+    yield session
+    session.stop()

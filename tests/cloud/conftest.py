@@ -1,21 +1,11 @@
-"""One Spark session and one mosquitto for all tests of the cloud."""
+"""One mosquitto for all tests of the cloud, and where landing files and tables lie."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from cloud.spark import open_session
 from tests.support.mosquitto import mosquitto
-from tools.paths import cache_directory
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = open_session(cache_directory())
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="session")

@@ -14,21 +14,15 @@ from pyspark.sql import SparkSession
 
 from cloud.job import ingest
 from cloud.queries import open_views, select
-from cloud.spark import open_session
 from tests.support.mosquitto import mosquitto
 from tools.demo.faults import draw_faults
 from tools.demo.firmware import find_firmware
 from tools.demo.run import Run
 from tools.demo.site import Broker, Site
 from tools.demo.verdict import judge
-from tools.paths import cache_directory, source_root
+from tools.paths import source_root
 
 READINGS = 1500
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    return open_session(cache_directory())
 
 
 @contextmanager

@@ -34,7 +34,7 @@ class Verdict(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        return self.total("missing") == 0 and self.total("twice") == 0
+        return self.total("made") > 0 and self.total("missing") == 0 and self.total("twice") == 0
 
 
 COMPARE = """
