@@ -31,6 +31,8 @@ SETTINGS = {
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.driver.memory": "2g",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # Spark's own default is not UTC to others
     # Python's garbage collector looks at every object of a batch again and again.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
 }

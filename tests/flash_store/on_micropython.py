@@ -18,10 +18,10 @@ SECTOR_SIZE, SECTOR_COUNT = 512, 8
 class MortalFlash(FileFlash):
     """Dies at an operation."""
 
-    def __init__(self, path: str, granule: int, die_at: int) -> None:
+    def __init__(self, path: str, granule: int) -> None:
         super().__init__(path, SECTOR_SIZE, SECTOR_COUNT, granule)
         self.operations = 0
-        self.die_at = die_at
+        self.die_at = 0
 
     def writeblocks(self, block: int, buffer, offset: int = 0) -> None:
         self.begin()
@@ -73,10 +73,10 @@ def say(what: str, message_id: int) -> None:
 
 
 def main(path: str, seed: int, steps: int, granule: int, die_at: int) -> None:
-    flash = MortalFlash(path, granule, die_at)
+    flash = MortalFlash(path, granule)
     if is_blank(flash):
         Log.format(flash, 0x12345678, granule)
-    flash.operations = 0
+    flash.operations, flash.die_at = 0, die_at
     model = Model()
     work = SpeakingWorkload(Log(flash), model, seed, 100)
     for number in range(steps):

@@ -80,7 +80,7 @@ class Run:
 
     def _missing_in_landing(self) -> set[tuple[str, int, int]]:
         missing = {(made.origin, made.epoch, made.seq) for made in self.made()}
-        for path in self._site.landing.glob("*.json"):
+        for path in self._site.landing.glob("[!.]*.json"):
             for origin, epoch, low, high in manifest.read(path).intervals:
                 missing -= {(origin, epoch, seq) for seq in range(low, high + 1)}
         return missing
