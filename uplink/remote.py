@@ -67,7 +67,8 @@ class Remote(asyncio.Protocol):
             self._transport.close()
 
     def _write(self) -> None:
-        if self._transport is not None and (data := self._client.data_to_send()):
+        data = self._client.data_to_send()
+        if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def _on_timer(self) -> None:

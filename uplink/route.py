@@ -58,6 +58,8 @@ class Route:
                 if str(error) != self._said:
                     self._said = str(error)
                     logger.warning("route %s to %s: %s; storing meanwhile", *self._who, self._said)
+            except Exception:
+                logger.exception("route %s to %s: unexpected failure; storing meanwhile", *self._who)
             await asyncio.sleep(self._backoff.next_wait_ms() / 1000)
 
     async def _serve(self) -> None:
