@@ -72,5 +72,4 @@ def _publish(fetched: Path, folder: Path) -> None:
 def _reason(output: str) -> str:
     """The line of Ivy's report that tells most."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if "error" in line.lower() or "exception" in line.lower()]
-    return (telling or lines or ["Ivy said nothing"])[0]
+    return next((line for line in lines if "Exception" in line), lines[0] if lines else "Ivy said nothing")

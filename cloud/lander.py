@@ -41,7 +41,7 @@ POLL_S = 0.05
 """How soon the loop notices a signal, a due roll, or a broker that has fallen silent."""
 STALL_S = 5.0
 """A broker that sends in less than this as many messages as before, and then nothing, waits for acknowledgements."""
-FAREWELL_S = 5.0
+LEAVE_S = 10.0
 
 
 def parse_broker(url: str) -> tuple[str, int]:
@@ -79,6 +79,7 @@ class Lander:
         self._held = Held()
         self._own_seq = 0
         self._connected = False
+        self._leaving = False
         self._told: str | None = None
         self._backoff = Backoff(*RETRY_MS)
         self._retry_at = 0.0
@@ -101,7 +102,7 @@ class Lander:
             self._held.leave_to_broker()
         if self._held.rows:
             self._land()
-        self._say_farewell()
+        self._leave()
 
     # The connection
 
@@ -154,6 +155,9 @@ class Lander:
         client.subscribe(self._subscription, qos=1)  # at QoS 2 the broker would give custody away at PUBREC
 
     def _on_subscribe(self, client: Client, _u: Any, _mid: int, reasons: list[ReasonCode], _p: Any) -> None:
+        if self._leaving:
+            client.disconnect()
+            return
         if reasons[0].is_failure:
             self._say_once(f"{self._url} refuses {self._subscription}: {reasons[0]}; trying again until it accepts")
             client.disconnect()
@@ -169,11 +173,21 @@ class Lander:
             self._say(f"connection to {self._url} lost: {reason}")
         self._connected = False
 
-    def _say_farewell(self) -> None:
-        self._connected = False
-        self._client.disconnect()
-        deadline = time.monotonic() + FAREWELL_S
+    def _leave(self) -> None:
+        """Disconnects once the broker has read every acknowledgement, as its answer to one more request shows.
+
+        Without that, messages still on their way to us would make the close a reset, which takes what the broker
+        has not read yet with it.
+        """
+        if self._connected:
+            self._connected = False
+            self._leaving = True
+            self._client.subscribe(self._subscription, qos=1)
+        else:
+            self._client.disconnect()
+        deadline = time.monotonic() + LEAVE_S
         while (socket := self._client.socket()) is not None and time.monotonic() < deadline:
+            self._held.clear()
             self._exchange(socket)
 
     # The messages

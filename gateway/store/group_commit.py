@@ -12,6 +12,8 @@ Result = TypeVar("Result")
 class GroupCommit(Generic[Item, Result]):
     """Commits items in the order they were submitted, in groups, on one thread of its own.
 
+    When a commit fails, what was submitted behind it fails too: nothing overtakes what has to be submitted again.
+
     Args:
         commit: commits a group durably and returns one result an item; runs on the thread, may raise.
         committed: told of each group that is durable, on the event loop, before anybody else.
@@ -66,11 +68,22 @@ class GroupCommit(Generic[Item, Result]):
         try:
             results = await self._loop.run_in_executor(self._thread, self._commit, items)
         except Exception as error:
-            for _, future in group:
-                if not future.done():
-                    future.set_exception(error)
+            # Just before those who sent the group hear of it, and send no more.
+            self._loop.call_soon(self._fail_what_came_behind, error)
+            _fail(group, error)
+            await asyncio.sleep(0)
             return
         self._committed(items, results)
         for (_, future), result in zip(group, results, strict=True):
             if not future.done():
                 future.set_result(result)
+
+    def _fail_what_came_behind(self, error: Exception) -> None:
+        behind, self._gathered = self._gathered, []
+        _fail(behind, error)
+
+
+def _fail(group: list[tuple[Item, asyncio.Future[Result]]], error: Exception) -> None:
+    for _, future in group:
+        if not future.done():
+            future.set_exception(error)

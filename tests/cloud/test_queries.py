@@ -1,0 +1,117 @@
+"""Queries as a user types them, on tables that the command made."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from tests.cloud.messages import EPOCH, land, row
+from tools.cli import make_app
+
+
+def holdfast(*arguments: str) -> Result:
+    return CliRunner().invoke(make_app(), arguments)
+
+
+@pytest.fixture(scope="module")
+def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables with gaps, a repetition and a message that cannot be decoded."""
+    landing = tmp_path_factory.mktemp("landing")
+    folder = tmp_path_factory.mktemp("lake") / "tables"
+    first = [row(seq) for seq in (2, 3, 4, 8)]
+    land(landing, [*first, *first], [row(seq) for seq in (5, 12)], [row(1, "cellar"), row(2, "cellar", b"\xff\x00")])
+    arguments = ["cloud", "ingest", "--landing", str(landing), "--tables", str(folder)]
+    done = holdfast(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {
+        "batches": 1,
+        "files": 3,
+        "rows_in": 12,
+        "new": 7,
+        "duplicates": 4,
+        "quarantined": 1,
+        "readings": 14,
+        "set_aside": [],
+        "holds": True,
+    }
+    return folder
+
+
+def select(folder: Path, sql: str) -> list[dict[str, object]]:
+    done = holdfast("query", sql, "--tables", str(folder), "--json")
+    assert done.exit_code == 0, done.stderr
+    found: list[dict[str, object]] = json.loads(done.stdout)
+    return found
+
+
+def test_ledger_gaps_and_completeness_follow_from_the_intervals(folder: Path) -> None:
+    identity = {"origin": "garage", "epoch": EPOCH}
+    assert select(folder, "SELECT * FROM ledger WHERE origin = 'garage' ORDER BY lo") == [
+        {**identity, "lo": 2, "hi": 5},
+        {**identity, "lo": 8, "hi": 8},
+        {**identity, "lo": 12, "hi": 12},
+    ]
+    assert select(folder, "SELECT * FROM gaps ORDER BY lo") == [
+        {**identity, "lo": 6, "hi": 7, "missing": 2},
+        {**identity, "lo": 9, "hi": 11, "missing": 3},
+    ]
+    assert select(folder, "SELECT * FROM completeness ORDER BY origin") == [
+        {"origin": "cellar", "epoch": EPOCH, "first": 1, "last": 2, "arrived": 2, "missing": 0, "share": 1.0},
+        {**identity, "first": 2, "last": 12, "arrived": 6, "missing": 5, "share": 6 / 11},
+    ]
+
+
+def test_values_are_plain_in_json_and_csv(folder: Path) -> None:
+    columns = "payload, received_at, ingest_date, retain, gateway"
+    sql = f"SELECT {columns} FROM bronze_messages WHERE origin = 'cellar' ORDER BY seq"
+    first, second = select(folder, sql)
+    assert first["payload"] == row(1, "cellar").payload.decode()
+    assert second["payload"] == "0xff00"
+    assert (first["received_at"], first["retain"], first["gateway"]) == ("2025-10-09T08:53:20.001000Z", False, "gw-1")
+    done = holdfast("query", sql, "--tables", str(folder), "--csv")
+    header, *lines = csv.reader(done.stdout.splitlines())
+    assert header == list(first)
+    assert lines == [["" if value is None else str(value) for value in one.values()] for one in (first, second)]
+
+
+def test_table_for_people_is_not_cut_in_a_pipe(folder: Path) -> None:
+    done = holdfast("query", "SELECT repeat('long ', 100) AS text, 1 AS one", "--tables", str(folder))
+    assert done.exit_code == 0
+    assert "long " * 99 in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELEC 1", "PARSE_SYNTAX_ERROR"),
+        ("SELECT nonsense FROM readings", "`nonsense` cannot be resolved"),
+        ("SELECT * FROM nowhere", "`nowhere` cannot be found"),
+        ("SELECT 1/0", "Division by zero"),
+    ],
+)
+def test_bad_sql_is_one_line_and_ends_with_2(folder: Path, sql: str, said: str) -> None:
+    done = holdfast("query", sql, "--tables", str(folder))
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert said in done.stderr
+
+
+def test_landing_folder_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    done = holdfast("cloud", "ingest")
+    assert done.exit_code == 2
+    assert done.stderr == f"holdfast cloud: the landing folder {tmp_path}/holdfast/landing does not exist\n"
+
+
+def test_ingest_names_what_it_sets_aside_and_ends_with_1(spark: SparkSession, landing: Path, tmp_path: Path) -> None:
+    (described,) = land(landing, [row(1)])
+    (landing / described.file).unlink()
+    arguments = ["cloud", "ingest", "--landing", str(landing), "--tables", str(tmp_path / "tables")]
+    done = holdfast(*arguments)
+    assert done.exit_code == 1
+    assert done.stderr == f"holdfast cloud: set aside {described.file}: the file is missing, its manifest is there\n"
+    assert done.stdout.startswith(
+        "0 landing files: 0 rows in = 0 new + 0 duplicates + 0 quarantined; 0 readings; 1 file"
+    )

@@ -1,0 +1,50 @@
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cloud.tables import LANDING_FILES, LEDGER, QUARANTINE, TABLES, Table, Tables, Transaction
+
+PAGE = Path(__file__).parents[2] / "docs/reference/tables.md"
+
+
+def spans(tables: Tables) -> list[tuple[int, int]]:
+    return sorted((row.lo, row.hi) for row in tables.read(LEDGER).collect())
+
+
+def test_append_is_done_once_for_each_transaction(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(spark, tmp_path)
+    assert (tables.exists(LEDGER), tables.last_transaction(LEDGER), spans(tables)) == (False, None, [])
+    tables.append_values(LEDGER, [("a", 1, 1, 5, 1)], Transaction("stream", 1))
+    tables.append_values(LEDGER, [("a", 1, 1, 5, 1)], Transaction("stream", 1))
+    tables.append_values(LEDGER, [("a", 1, 6, 9, 2)], Transaction("stream", 2))
+    assert tables.last_transaction(LEDGER) == Transaction("stream", 2)
+    tables.append_values(LEDGER, [("a", 1, 6, 9, 2)], Transaction("another stream", 2))
+    assert spans(tables) == [(1, 5), (6, 9), (6, 9)]
+    tables.take_back(LEDGER, above=1)
+    assert spans(tables) == [(1, 5)]
+    assert tables.last_transaction(LEDGER) == Transaction("another stream", 2)
+
+
+def test_appends_without_a_transaction_leave_the_last_one(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(spark, tmp_path)
+    now = datetime.now(UTC)
+    row = ("a.parquet", *[None] * 6, "set aside", "missing", None, now)
+    tables.append_values(LANDING_FILES, [row], Transaction("stream", 7))
+    tables.append_values(LANDING_FILES, [row], None)
+    assert tables.last_transaction(LANDING_FILES) == Transaction("stream", 7)
+    assert [found.recorded_at.astimezone(UTC) for found in tables.read(LANDING_FILES).collect()] == [now, now]
+
+
+def test_table_that_does_not_exist_reads_as_an_empty_one(spark: SparkSession, tmp_path: Path) -> None:
+    frame = Tables(spark, tmp_path).read(QUARANTINE)
+    assert (frame.columns, frame.collect()) == (QUARANTINE.column_names, [])
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_reference_lists_the_columns_of_the_table_and_no_others(table: Table) -> None:
+    sections = dict(part.split("\n", 1) for part in PAGE.read_text().split("\n## ")[1:])
+    cells = re.findall(r"^\| (`[^|]+)\|", sections[table.name], re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(cells))) == sorted(table.column_names)

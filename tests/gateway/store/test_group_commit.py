@@ -1,0 +1,78 @@
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gateway.store.group_commit import GroupCommit
+
+
+class Medium:
+    """What is durable; a commit of an item below zero fails, and each commit waits to be let through."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[int]] = []
+        self.let_through = threading.Semaphore(0)
+
+    def commit(self, group: list[int]) -> list[int]:
+        assert self.let_through.acquire(timeout=30)
+        if min(group) < 0:
+            raise OSError("the medium is full")
+        self.groups.append(group)
+        return [10 * item for item in group]
+
+
+@asynccontextmanager
+async def committing(medium: Medium) -> AsyncIterator[GroupCommit[int, int]]:
+    commits: GroupCommit[int, int] = GroupCommit(medium.commit, lambda items, results: None)
+    yield commits
+    medium.let_through.release(10)
+    await commits.close()
+
+
+async def submit_in_two_groups(commits: GroupCommit[int, int], items: list[int]) -> list[asyncio.Future[int]]:
+    first = commits.submit(items[0])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # the first is on its way to the medium now
+    return [first, *map(commits.submit, items[1:])]
+
+
+async def test_what_gathers_during_a_commit_goes_into_the_next_one() -> None:
+    medium = Medium()
+    async with committing(medium) as commits:
+        futures = await submit_in_two_groups(commits, [1, 2, 3])
+        medium.let_through.release(2)
+        assert await asyncio.gather(*futures) == [10, 20, 30]
+    assert medium.groups == [[1], [2, 3]]
+
+
+async def test_nothing_overtakes_what_could_not_be_committed() -> None:
+    medium = Medium()
+    async with committing(medium) as commits:
+        futures = await submit_in_two_groups(commits, [-1, 2, 3])
+        medium.let_through.release(1)
+        for future in futures:
+            with pytest.raises(OSError, match="full"):
+                await future
+        later = commits.submit(4)
+        medium.let_through.release(1)
+        assert await later == 40
+    assert medium.groups == [[4]]
+
+
+async def test_what_comes_before_the_failure_is_heard_of_fails_too_and_what_comes_after_does_not() -> None:
+    medium = Medium()
+    async with committing(medium) as commits:
+        later: list[asyncio.Future[int]] = []
+        first = commits.submit(-1)
+        first.add_done_callback(lambda _: later.append(commits.submit(3)))
+        medium.let_through.release(1)
+        while not first.done():
+            await asyncio.sleep(0)
+        behind = commits.submit(2)
+        with pytest.raises(OSError, match="full"):
+            await behind
+        medium.let_through.release(1)
+        assert await later[0] == 30
+    assert medium.groups == [[3]]
