@@ -167,7 +167,7 @@ class Log:
         """Open a new head where the present one is too full. Raises StoreFull [A2]."""
         # A sector filled by relocation keeps room to say so: else what it relocated could not be freed.
         needed = size if kind == MSG else size + self._extent(0)
-        while self._ring.room() < needed:
+        while self._ring.room() < needed or (kind == MSG and not self._ring.count(FREE)):
             if self._may_open(kind):
                 self._open_next()
             elif kind == MOVE or not self._reclaim():

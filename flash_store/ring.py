@@ -95,9 +95,9 @@ class Ring:
         a sector over and above what relocating writes itself."""
         state = record.extent(0, self.granule)
         live_max = self.capacity - self._dead[index] * self.granule
-        if not self.count(FREE) and live_max + state > self.room():
-            return False
         dead = sum(self._dead[i] for i in range(len(self.seqs)) if self.is_used(i)) * self.granule
+        if not self.count(FREE):  # the last chance to move it, if it gains anything
+            return live_max + state <= self.room() and dead > self.flash.sector_count * state
         return dead > self.capacity + self.flash.sector_count * state
 
     def place(self, index: int, offset: int) -> int:
@@ -130,7 +130,11 @@ class Ring:
     def open_next(self, next_id: int, boot_id: int) -> bool:
         """Make the next free sector the head; False when that one turns out not to be usable."""
         count = len(self.seqs)
-        index = next(i % count for i in range(self.head + 1, self.head + 1 + count) if self.seqs[i % count] == FREE)
+        around = (i % count for i in range(self.head + 1, self.head + 1 + count))
+        index = next(i for i in around if self.seqs[i] in (FREE, DIRTY))
+        if self.seqs[index] == DIRTY:
+            self.erase(index)  # left out, it would wear less than the others for ever
+            return False
         if not self._is_checked[index] and not self._is_erased(index):
             self.seqs[index] = DIRTY
             return False
