@@ -1,6 +1,7 @@
 """The block device as the store sees it: every program is read back, a failure is an answer."""
 
 from flash_store.block_device import IOCTL_BLOCK_COUNT, IOCTL_BLOCK_ERASE, IOCTL_BLOCK_SIZE
+from flash_store.devices.stm32 import refuse_caching
 from flash_store.errors import DeviceFailed
 
 WINDOW_SIZE = 64  # read-back and checksums go through one window of this size, whatever the record's length
@@ -10,6 +11,7 @@ class Flash:
     """A block device with verified programs; sectors are its blocks."""
 
     def __init__(self, device) -> None:
+        refuse_caching(device)
         self._device = device
         self.sector_count = device.ioctl(IOCTL_BLOCK_COUNT, 0)
         self.sector_size = device.ioctl(IOCTL_BLOCK_SIZE, 0)
@@ -38,7 +40,8 @@ class Flash:
     def program(self, sector: int, offset: int, record: bytes | bytearray) -> bool:
         """Program whole granules; False when the device refuses or reads back something else."""
         try:
-            self._device.writeblocks(sector, record, offset)
+            if self._device.writeblocks(sector, record, offset):  # an error number, as the protocol allows
+                return False
             at = 0
             for piece in self.windows(sector, offset, len(record)):
                 if piece != record[at : at + len(piece)]:
@@ -49,15 +52,18 @@ class Flash:
         return True
 
     def erase(self, sector: int) -> bool:
-        """Erase a sector; False when the device refuses."""
+        """Erase a sector; False when the device refuses or it is not blank then."""
         try:
-            self._device.ioctl(IOCTL_BLOCK_ERASE, sector)
+            if self._device.ioctl(IOCTL_BLOCK_ERASE, sector):
+                return False
+            return self.is_blank(sector, 0, self.sector_size)
         except (OSError, DeviceFailed):
             return False
-        return True
 
     def _read_into(self, sector: int, offset: int, buffer) -> None:
         try:
-            self._device.readblocks(sector, buffer, offset)
+            failed = self._device.readblocks(sector, buffer, offset)
         except OSError as error:
             raise DeviceFailed(f"sector {sector} cannot be read at {offset}: {error}") from error
+        if failed:
+            raise DeviceFailed(f"sector {sector} cannot be read at {offset}: error {failed}")

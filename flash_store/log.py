@@ -1,16 +1,24 @@
 """The log of unacknowledged messages. Clauses in brackets are SPEC.md's."""
 
-from flash_store import record
-from flash_store.errors import DeviceFailed, MessageTooLarge, StoreFull
+import struct
+
+from flash_store import gaps, record
+from flash_store.errors import DeviceFailed, MessageTooLarge, StoreCorrupt, StoreFull
 from flash_store.flash import Flash
+from flash_store.gaps import Gaps
 from flash_store.index import Index
 from flash_store.mount import ACK_SPAN, Mount
-from flash_store.record import ACK, MOVE, MSG, STATE
-from flash_store.ring import BAD, DIRTY, FREE, Ring
+from flash_store.record import ACK, MSG, REC
+from flash_store.ring import BAD, Ring
+from flash_store.settings import RESERVED, Settings
+from flash_store.writer import Writer
 
 ACK_BATCH = 8  # acknowledgements that wait in RAM for one record; a power cut costs their repetition, no message
 MIN_SECTORS = 6
 TOPIC_LENGTH_MAX = 65535
+GRANULE = 16  # bytes, of a device that does not tell its own
+POLICIES = ("reject_new", "drop_oldest")
+_RECEIVED = RESERVED + "received"  # packet identifiers, u16 each
 
 
 def packet_identifier(message_id: int) -> int:
@@ -25,50 +33,81 @@ def is_blank(device) -> bool:
 
 
 class Log:
-    """Messages on flash until they are acknowledged. Not for use from several threads.
+    """Messages on flash until they are acknowledged, and `settings`. Not for use from several threads.
 
-    `device` speaks MicroPython's block-device protocol in its extended form. Mounting raises StoreCorrupt, saying why,
-    when no store is there.
+    `device` speaks MicroPython's block-device protocol in its extended form. `on_full` says what `append` does when
+    no room is left: "reject_new" raises StoreFull, "drop_oldest" drops the oldest messages and notes which (`gaps`).
+    Mounting raises StoreCorrupt, saying why, when no store is there.
     """
 
-    def __init__(self, device) -> None:
+    def __init__(self, device, on_full: str = "reject_new") -> None:
+        if on_full not in POLICIES:
+            raise ValueError(f"on_full is {on_full!r}, expected one of {', '.join(POLICIES)}")
+        self._on_full = on_full
         self._flash = Flash(device)
         self._index = Index()
         self._pending: list[int] = []  # acknowledged, not yet on flash
-        found = Mount(self._flash, self._index)
+        self._appended = 0  # bytes on flash of the messages since the mount
+        places: dict = {}
+        found = Mount(self._flash, self._index, places)
         self._ring = found.ring
         self._bad_records = found.bad_records
         self.epoch = self._ring.epoch
-        self.last_id = found.last_id
-        self.boot_id = found.boot_id + 1
-        self._write_boot()
+        self._writer = Writer(
+            self._flash, found.ring, self._index, places, found.last_id, found.boot_id + 1, self._note_lost
+        )
+        self.settings = Settings(self._writer)
+        self._gaps = Gaps(self.settings, self._ring.capacity // 4)
+        self._recover(found.is_torn)
+        self._received = self._load_received()
+
+    @property
+    def last_id(self) -> int:
+        """The highest message id ever given out; 0 before the first."""
+        return self._writer.last_id
+
+    @property
+    def boot_id(self) -> int:
+        """Which mount of this store it is, from 1."""
+        return self._writer.boot_id
 
     @staticmethod
-    def format(device, epoch: int, granule: int = 16) -> None:
+    def format(device, epoch: int, granule: int | None = None) -> None:
         """Make an empty store, of which `epoch` (u32, random) is the name; all that was on the device is gone.
 
-        `granule` is the device's program unit in bytes: 8, 16, 32 … 256. Raises DeviceFailed.
+        `granule` is the device's program unit in bytes: 8, 16, 32 … 256; by default what the device says it is.
+        Raises DeviceFailed.
         """
         flash = Flash(device)
+        unit = granule if granule is not None else getattr(device, "granule", GRANULE)
         if flash.sector_count < MIN_SECTORS:
             raise DeviceFailed(f"{flash.sector_count} sectors are too few, expected at least {MIN_SECTORS}")
-        ring = Ring(flash, granule, epoch)
+        ring = Ring(flash, unit, epoch)
         for index in range(flash.sector_count):
-            ring.erase(index)
-        if ring.count(FREE) < MIN_SECTORS:
-            raise DeviceFailed(f"only {ring.count(FREE)} of {flash.sector_count} sectors could be erased")
+            ring.erase(index, 1)
+        if ring.free() < MIN_SECTORS:
+            raise DeviceFailed(f"only {ring.free()} of {flash.sector_count} sectors could be erased")
 
     def append(self, topic: str, payload: bytes, qos: int = 1, retain: bool = False) -> int:
         """Store a message and return its id: it is durable then. Raises StoreFull, MessageTooLarge, DeviceFailed."""
-        encoded_topic = topic.encode()
-        body = encoded_topic + payload
-        if self._extent(len(body)) > self._ring.capacity or len(encoded_topic) > TOPIC_LENGTH_MAX:
-            raise MessageTooLarge(f"{len(body)} bytes of topic and payload, {self._ring.capacity - 16} fit")
-        message_id = self.last_id + 1
+        name = topic.encode()
+        body = name + payload
+        size = self._writer.extent(len(body))
+        room = self._ring.capacity - self._writer.extent(0) - record.HEADER_SIZE
+        if len(body) > room or len(name) > TOPIC_LENGTH_MAX:
+            raise MessageTooLarge(f"{len(body)} bytes of topic and payload, {room} fit")
         flags = qos | (record.RETAIN if retain else 0)
-        self._write(MSG, flags, message_id, len(encoded_topic), body)
-        self.last_id = message_id
-        return message_id
+        while True:
+            try:
+                self._check_packet_identifier()
+                self._gaps.save()
+                self._writer.write(MSG, flags, self.last_id + 1, len(name), body)
+            except StoreFull:
+                if self._on_full == "reject_new" or not self._drop_oldest():
+                    raise
+                continue
+            self._appended += size
+            return self.last_id
 
     def acknowledge(self, message_id: int) -> bool:
         """Forget a message; False when it is not here (any more). On flash with `flush` or a full batch."""
@@ -91,10 +130,47 @@ class Log:
                 for message_id in self._pending:
                     if message_id - base < ACK_SPAN:
                         bitmap |= 1 << message_id - base
-                self._write(ACK, 0, base, bitmap)
+                self._writer.write(ACK, 0, base, bitmap)
                 self._pending = [m for m in self._pending if m - base >= ACK_SPAN]
+            self._gaps.save()
         except StoreFull:
             pass
+
+    def note_pubrec(self, message_id: int) -> bool:
+        """The receiver has this QoS 2 message: durable on return, before PUBREL goes out [Q1]. False when the message
+        is not here. Raises StoreFull, DeviceFailed."""
+        if self._index.place(message_id) is None:
+            return False
+        if not self._index.is_received(message_id):
+            self._writer.write(REC, 0, message_id, 1)
+            self._index.set_received(message_id)
+        return True
+
+    def has_pubrec(self, message_id: int) -> bool:
+        """True when the message is here and its PUBREC came: what is left to send is PUBREL."""
+        return self._index.is_received(message_id)
+
+    def remember(self, identifier: int) -> None:
+        """A QoS 2 message with this packet identifier was received: durable on return, before PUBREC goes out [Q2].
+        Raises StoreFull, MessageTooLarge, DeviceFailed."""
+        if identifier not in self._received:
+            if 2 * len(self._received) >= self._ring.capacity // 4:
+                raise MessageTooLarge(f"{len(self._received)} packet identifiers are remembered already")
+            self._save_received(self._received + [identifier])
+
+    def release(self, identifier: int) -> None:
+        """PUBREL came for this packet identifier: durable on return, before PUBCOMP goes out [Q2].
+        Raises StoreFull, DeviceFailed."""
+        if identifier in self._received:
+            self._save_received([other for other in self._received if other != identifier])
+
+    def remembers(self, identifier: int) -> bool:
+        """True when a QoS 2 message with this packet identifier was received and not released."""
+        return identifier in self._received
+
+    def remembered(self) -> list[int]:
+        """The packet identifiers received and not released, in the order they came."""
+        return list(self._received)
 
     def messages(self, after: int = 0):
         """Unacknowledged messages with an id above `after`, oldest first: (id, qos, retain, topic, payload).
@@ -104,131 +180,131 @@ class Log:
             if position == len(self._index):
                 return
             after, place = self._index.entry(position)
-            found = record.read_message(self._flash, *self._where(place))
+            found = self._message(place)
             if found is None:
                 # Its sector goes on counting it as live: with a header gone bad nothing else is sure about its size.
-                self._bad_records += 1
                 self._index.remove(after)
+                self._note_unreadable([after])
                 continue
-            header, body = found
-            topic = str(bytes(body[: header.aux]), "utf-8")
-            yield after, header.flags & 3, bool(header.flags & record.RETAIN), topic, bytes(body[header.aux :])
+            yield (after,) + found
 
     def __len__(self) -> int:
         return len(self._index)
 
+    def oldest(self):
+        """The first of `messages`, None when there is none."""
+        return next(self.messages(), None)
+
+    def gaps(self) -> list[tuple]:
+        """(first id, last id, count, reason) of messages that are gone without an acknowledgement; reasons are
+        "dropped", "unreadable" and "torn". They stay until `forget_gaps`."""
+        return [(first, last, n, gaps.REASONS.get(reason, "?")) for first, last, n, reason in self._gaps.ranges]
+
+    def forget_gaps(self, last_id: int) -> None:
+        """The gaps that end at or before this id were told upstream. Durable on return; raises StoreFull."""
+        self.flush()
+        if self._pending:  # what was dropped must not come back once nothing says that it was
+            raise StoreFull("no room to make sure that what was dropped does not come back")
+        before = self._gaps.forget(last_id)
+        try:
+            self._gaps.save()
+        except StoreFull:
+            self._gaps.ranges = before
+            raise
+
     def idle(self) -> None:
         """Erase ahead, and move stragglers out of the way: call it when time does not press."""
-        while self._ring.count(FREE) <= self._ring.reserve and self._reclaim():
+        while self._ring.free() <= self._ring.reserve and self._writer.reclaim():
             pass
 
-    def stats(self) -> dict[str, int]:
-        """Counts: messages `live`, acknowledgements `waiting` in RAM, sectors `free` and `bad`, `bad_records` skipped,
-        `erases` since the mount."""
+    def stats(self, elapsed_ms: int | None = None) -> dict:
+        """Counts: messages `live`, acknowledgements `waiting` in RAM, `sectors`, of these `free` and `bad`,
+        `bad_records` skipped, `lost` messages (see `gaps`), `used` bytes, `erases` since the mount, `erase_counts` of
+        each sector and their `wear_spread`, bytes `appended` since the mount and, with the milliseconds since then,
+        `ms_to_full` at this rate if nothing is acknowledged (None where nothing is appended)."""
+        ring = self._ring
+        counts = ring.erase_counts()
+        room = (max(0, ring.free() - ring.reserve)) * ring.capacity + ring.room()
+        known = [count for count in counts if count]
         return {
             "live": len(self._index),
             "waiting": len(self._pending),
-            "free": self._ring.count(FREE),
-            "bad": self._ring.count(BAD),
+            "sectors": self._flash.sector_count,
+            "free": ring.free(),
+            "bad": ring.count(BAD),
             "bad_records": self._bad_records,
-            "erases": self._ring.erases,
+            "lost": sum(one[2] for one in self._gaps.ranges),
+            "used": len(ring.used()) * ring.capacity - ring.room(),
+            "erases": ring.erases,
+            "erase_counts": counts,
+            "wear_spread": max(known) - min(known) if known else 0,
+            "appended": self._appended,
+            "ms_to_full": room * elapsed_ms // self._appended if elapsed_ms and self._appended else None,
         }
 
-    def _extent(self, length: int) -> int:
-        return record.extent(length, self._ring.granule)
-
-    def _where(self, place: int):
-        index = self._ring.sector_of(place)
-        return index, self._ring.offset_of(place), self._ring.seed(index)
-
-    def _write(self, kind: int, flags: int, number: int, aux: int, body: bytes | bytearray = b"") -> int:
-        """Add a record; returns its place. A sector where that fails takes no more, the next one gets it [W3]."""
-        for _ in range(self._flash.sector_count):
-            self._make_room(kind, self._extent(len(body)))
-            place = self._program(kind, flags, number, aux, body)
-            if place is not None:
-                return place
-        raise DeviceFailed("no sector takes the record")
-
-    def _program(self, kind: int, flags: int, number: int, aux: int, body: bytes | bytearray) -> int | None:
-        ring = self._ring
-        encoded = record.encode(kind, flags, number, aux, body, ring.seed(ring.head), ring.granule)
-        place = ring.program(encoded)
-        if place is None:
-            return None
-        if kind in (MSG, MOVE):
-            ring.add_live(place)
-            self._index.put(number, place)
-        else:
-            ring.add_dead(ring.head, len(encoded))
-        return place
-
-    def _make_room(self, kind: int, size: int) -> None:
-        """Open a new head where the present one is too full. Raises StoreFull [A2]."""
-        # A sector filled by relocation keeps room to say so: else what it relocated could not be freed.
-        needed = size if kind == MSG else size + self._extent(0)
-        while self._ring.room() < needed or (kind == MSG and not self._ring.count(FREE)):
-            if self._may_open(kind):
-                self._open_next()
-            elif kind == MOVE or not self._reclaim():
-                raise StoreFull(f"{len(self._index)} unacknowledged messages fill the store")
-
-    def _may_open(self, kind: int) -> bool:
-        free = self._ring.count(FREE)
-        if kind == MSG:
-            return free > 1 and free + self._ring.erasable() > self._ring.reserve
-        return free > (0 if kind == MOVE else 1)
-
-    def _open_next(self) -> bool:
-        return self._ring.open_next(self.last_id + 1, self.boot_id)
-
-    def _write_boot(self) -> None:
-        """Make this mount's boot_id durable: in the head, or by opening the first one [R5]."""
-        try:
-            self._make_room(STATE, self._extent(0))
-        except StoreFull:
-            pass  # the very last room is good enough
-        self._write_state()
-
-    def _write_state(self) -> None:
-        """Make durable the boot and from where on the log counts, by a record or by a new head."""
-        ring = self._ring
-        tail_seq = ring.live_seq(ring.seqs[ring.head])
-        if ring.room() >= self._extent(0) and self._program(STATE, 0, self.boot_id, tail_seq, b"") is not None:
-            ring.durable_tail = tail_seq
-            return
-        while ring.count(FREE) and not self._open_next():
-            pass
-
-    def _reclaim(self) -> bool:
-        """Free one sector; False when none can be [A3]."""
-        ring = self._ring
-        if ring.count(DIRTY):
-            ring.erase(ring.first_dirty())
-            return True
-        tail = ring.tail()
-        if tail == ring.head:
-            return False
-        if ring.is_live(tail) and not (ring.is_relocation_worthwhile(tail) and self._relocate(tail)):
-            return False
-        if ring.durable_tail <= ring.seqs[tail]:
-            self._write_state()  # where that finds no room, a cut in the erase repeats messages: better than a wedge
-        ring.erase(tail)
-        return True
-
-    def _relocate(self, index: int) -> bool:
-        """Copy what is live in a sector to the head [A4]; False when there is no room for all of it.
-        A message that cannot be read any more is dropped and counted."""
-        ring = self._ring
-        for offset, header, valid in record.scan(self._flash, index, ring.first, ring.seed(index), ring.granule):
-            place = ring.place(index, offset)
-            if not valid or not header.is_message() or self._index.place(header.number) != place:
-                continue
-            body = self._flash.read(index, offset + record.HEADER_SIZE, header.length)
+    def _recover(self, is_torn: bool) -> None:
+        """What a mount makes durable: an id that is left out [R4], the boot [R5], drops that a cut spared [G1]."""
+        torn = self.last_id + is_torn
+        if is_torn:
+            self._gaps.add(torn, torn, 1, gaps.TORN)
             try:
-                self._write(MOVE, header.flags, header.number, header.aux, body)
+                self._gaps.save(True)
             except StoreFull:
-                return False
-            ring.kill(place)
-        self._bad_records += self._index.remove_if(lambda place: ring.sector_of(place) == index)
+                pass  # with the next append
+        # Not before: an OPEN that says so would hide it from a mount without the gap.
+        self._writer.last_id = torn
+        self._writer.write_boot()
+        self._forget(self._gaps.dropped_up_to())
+
+    def _load_received(self) -> list[int]:
+        try:
+            value = self.settings.get(_RECEIVED) or b""
+        except StoreCorrupt:
+            value = b""
+        return list(struct.unpack(f"<{len(value) // 2}H", value))
+
+    def _save_received(self, identifiers: list[int]) -> None:
+        self.settings.put(_RECEIVED, struct.pack(f"<{len(identifiers)}H", *identifiers))
+        self._received = identifiers
+
+    def _check_packet_identifier(self) -> None:
+        if len(self._index) and self.last_id + 1 - self._index.entry(0)[0] >= 65535:
+            raise StoreFull(f"message {self._index.entry(0)[0]} still has the next packet identifier")
+
+    def _message(self, place: int):
+        """(QoS, retain, topic, payload) of the message here, None when it cannot be read any more."""
+        found = self._writer.read(place)
+        if found is None:
+            return None
+        header, body = found
+        try:
+            topic = str(bytes(body[: header.aux]), "utf-8")
+        except UnicodeError:
+            return None
+        return header.flags & 3, bool(header.flags & record.RETAIN), topic, bytes(body[header.aux :])
+
+    def _note_unreadable(self, ids: list[int]) -> None:
+        self._bad_records += len(ids)
+        for message_id in ids:
+            self._gaps.add(message_id, message_id, 1, gaps.UNREADABLE)
+
+    def _note_lost(self, ids: list[int], keys: list[bytes]) -> None:
+        """Called before the sector that held these is erased; raises StoreFull."""
+        self._bad_records += len(keys)
+        self._note_unreadable(ids)
+        self._gaps.save(True)
+
+    def _drop_oldest(self) -> bool:
+        """Drop what is live in the sector used longest ago, and all that is older; False when nothing is live [G1]."""
+        ring = self._ring
+        last, count = self._index.oldest_in(lambda place: ring.seqs[ring.sector_of(place)])
+        if not count:
+            return False
+        self._gaps.add(self._index.entry(0)[0], last, count, gaps.DROPPED)
+        self._gaps.save(True)
+        self._forget(last)
         return True
+
+    def _forget(self, last_id: int) -> None:
+        while len(self._index) and self._index.entry(0)[0] <= last_id:
+            self.acknowledge(self._index.entry(0)[0])

@@ -2,34 +2,37 @@
 
 from flash_store import record, sector
 from flash_store.errors import DeviceFailed, StoreCorrupt
-from flash_store.record import ACK, MSG, STATE
-from flash_store.ring import DIRTY, FREE, Ring
+from flash_store.record import ACK, ERASE, MSG, REC, SET, STATE
+from flash_store.ring import FREE, Ring
 
-ACK_SPAN = 32  # ids that one ACK record covers
+GAPS = b"\x00gaps"
+ACK_SPAN = 32  # ids that one ACK or REC record covers
 
 
 class Mount:
-    """Replays what `flash` holds into `index`; the attributes are what the log goes on from. Raises StoreCorrupt."""
+    """Replays what `flash` holds into `index` and `settings` ({key: place}); the attributes are what the log goes on
+    from. Raises StoreCorrupt."""
 
-    def __init__(self, flash, index) -> None:
+    def __init__(self, flash, index, settings: dict) -> None:
         self._flash = flash
         self._index = index
+        self._settings = settings
         self.last_id = 0
         self.boot_id = 0
         self.bad_records = 0
+        self._bad_since_boot = 0
+        self._tail_seq = 0  # sectors with a smaller sector_seq hold nothing that counts
         self.ring = self._read_headers()
         self._suspect = Suspect(self.ring.granule)
-        bad_by_sector = [0] * flash.sector_count
-        for index_of_sector in self.ring.used():
-            bad_by_sector[index_of_sector] = self._replay(index_of_sector)
-        if self._suspect.may_have_been_sent():
-            self.last_id += 1
-        for index_of_sector in self.ring.used():
-            if self.ring.seqs[index_of_sector] < self.ring.durable_tail:
-                self.ring.discard(index_of_sector)
-                self._index.remove_if(lambda place, dead=index_of_sector: self.ring.sector_of(place) == dead)
+        used = self.ring.used()
+        bad_by_sector = {number: self._replay(number) for number in used}
+        self.is_torn = self._suspect.was_sent  # one id is to be left out
+        self.boot_id += self._bad_since_boot  # each may have been the STATE of a later boot [R5]
+        for number in used:
+            if self.ring.seqs[number] < self._tail_seq:
+                self._bury(number)
             else:
-                self.bad_records += bad_by_sector[index_of_sector]
+                self.bad_records += bad_by_sector[number]
 
     def _read_headers(self) -> Ring:
         """Sort the sectors by what their headers say [R1]: one without a valid header is erased before its next use."""
@@ -37,17 +40,11 @@ class Mount:
         granule, epoch = _most_common([(free.granule, free.epoch) for free in frees if free])
         ring = Ring(self._flash, granule, epoch)
         for number, free in enumerate(frees):
-            if free is None or (free.granule, free.epoch) != (granule, epoch):
+            if free and (free.granule, free.epoch) == (granule, epoch):
+                ring.erase_count_max = max(ring.erase_count_max, free.erase_count)
+            elif free:
                 continue
-            opened, is_blank = sector.read_open(self._flash, number, free)
-            if opened is None:
-                ring.seqs[number] = FREE if is_blank else DIRTY
-                continue
-            ring.seqs[number] = opened.sector_seq
-            self.boot_id = max(self.boot_id, opened.boot_id)
-            if opened.sector_seq == max(ring.seqs[i] for i in ring.used()):
-                ring.head, ring.durable_tail = number, opened.tail_seq
-                self.last_id = opened.next_id - 1
+            self._read_open(ring, number, free)
         return ring
 
     def _read_free(self, number: int):
@@ -55,77 +52,157 @@ class Mount:
             free = sector.read_free(self._flash, number)
         except DeviceFailed:
             return None
-        if free and free.version != sector.VERSION:
-            raise StoreCorrupt(f"sector {number} has format version {free.version}, expected {sector.VERSION}")
+        if free and free.version > sector.VERSION:
+            raise StoreCorrupt(f"sector {number} has format version {free.version}, expected at most {sector.VERSION}")
         return free
+
+    def _read_open(self, ring: Ring, number: int, free) -> None:
+        try:
+            opened, is_blank = sector.read_open(self._flash, number, ring.granule, ring.epoch)
+        except DeviceFailed:
+            return
+        if opened is None:
+            if free and is_blank:
+                ring.set_free(number, free.erase_count)
+            return
+        if not 0 < opened.sector_seq < FREE:
+            return
+        ring.use(number, opened.sector_seq)
+        self.boot_id = max(self.boot_id, opened.boot_id)
+        if opened.sector_seq == ring.sector_seq:
+            ring.head, self._tail_seq = number, opened.tail_seq
 
     def _replay(self, number: int) -> int:
         """Replay one sector [R2]; returns how many bad records it has, neighbours taken for one."""
         ring, bad, in_bad = self.ring, 0, False
-        end = ring.first
-        for offset, header, valid in record.scan(self._flash, number, ring.first, ring.seed(number), ring.granule):
+        self._go_by_open(number)
+        end = first = ring.first()
+        live = 0
+        seed = ring.seed(number)
+        for offset, header, valid in record.scan(self._flash, number, first, seed, ring.granule):
             if valid:
+                if in_bad:
+                    self._suspect.judge(self._flash)
                 in_bad = False
                 end = offset + record.extent(header.length, ring.granule)
-                self._apply(number, offset, header)
+                live += end - offset if self._apply(number, offset, header) else 0
                 continue
             if not in_bad:
                 in_bad = True
                 bad += 1
-                end = self._suspect.begin(offset, header, self._flash.sector_size)
+                self._bad_since_boot += 1
+                end = self._suspect.begin(number, offset, header, seed, self._flash.sector_size)
             self._suspect.grow(offset)
             end = max(end, offset + ring.granule)
-            ring.add_dead(number, ring.granule)
+        if in_bad:
+            self._suspect.judge(self._flash)
+        ring.add_dead(number, end - first - live)
         if number == ring.head:
             ring.head_offset = end
         return bad
 
-    def _apply(self, number: int, offset: int, header) -> None:
+    def _go_by_open(self, number: int) -> None:
+        opened, _ = sector.read_open(self._flash, number, self.ring.granule, self.ring.epoch)
+        self._bad_since_boot = 0  # OPEN has said which boot it was
+        if opened:
+            self._decide(opened.next_id - 1)
+
+    def _decide(self, highest_id: int) -> None:
+        """Whoever wrote this had decided about the bad records before it, if it tells of an id not seen yet [R4]."""
+        if highest_id > self.last_id:
+            self.last_id = highest_id
+            self._suspect.clear()
+
+    def _apply(self, number: int, offset: int, header) -> bool:
+        """Apply one record; True when it is live now."""
         ring = self.ring
-        size = record.extent(header.length, ring.granule)
         if header.is_message():
-            place = ring.place(number, offset)
-            before = self._index.put(header.number, place)
-            if before is not None:
-                ring.kill(before)
-            ring.add_live(place)
-            self.last_id = max(self.last_id, header.number)
-            if header.kind == MSG:
-                self._suspect.clear()
-            return
-        ring.add_dead(number, size)
-        if header.kind == ACK:
+            self._place_message(header, ring.place(number, offset))
+            return True
+        if header.kind == SET:
+            return self._place_setting(header, number, offset)
+        if header.kind in (ACK, REC):
             for bit in range(ACK_SPAN):
                 if header.aux >> bit & 1:
-                    self._acknowledge(header.number + bit)
+                    self._note(header.kind, header.number + bit)
         elif header.kind == STATE:
             self.boot_id = max(self.boot_id, header.number)
-            ring.durable_tail = max(ring.durable_tail, header.aux)
+            self._bad_since_boot = 0
+            self._tail_seq = max(self._tail_seq, header.aux)
+        elif header.kind == ERASE and header.number < self._flash.sector_count:
+            self._void(number, header.number, header.aux)
+        return False
 
-    def _acknowledge(self, message_id: int) -> None:
+    def _place_message(self, header, place: int) -> None:
+        before = self._index.put(header.number, place, header.flags & record.RECEIVED > 0)
+        if before is not None:
+            self.ring.kill(before)
+        self.ring.add_live(place)
+        self.last_id = max(self.last_id, header.number)
+        if header.kind == MSG:
+            self._suspect.clear()
+
+    def _place_setting(self, header, number: int, offset: int) -> bool:
+        key = bytes(self._flash.read(number, offset + record.HEADER_SIZE, header.aux))
+        before = self._settings.pop(key, None)
+        if before is not None:
+            self.ring.kill(before)
+        if header.flags & record.REMOVED:
+            return False
+        self._settings[key] = self.ring.place(number, offset)
+        self.ring.add_live(self._settings[key])
+        if key == GAPS:
+            highest = self._flash.read(number, offset + record.HEADER_SIZE + header.aux, 4)
+            self._decide(int.from_bytes(highest, "little"))
+        return True
+
+    def _note(self, kind: int, message_id: int) -> None:
         self.last_id = max(self.last_id, message_id)
+        if kind == REC:
+            self._index.set_received(message_id)
+            return
         place = self._index.remove(message_id)
         if place is not None:
             self.ring.kill(place)
 
+    def _void(self, number: int, erased: int, erase_count: int) -> None:
+        """A sector was to be erased, says a record in sector `number`: unless the erase ended, nothing in it counts,
+        whatever it reads as [R7]."""
+        ring = self.ring
+        if ring.is_used(erased) and ring.seqs[erased] < ring.seqs[number]:
+            self._bury(erased)
+            ring.void(erased)
+        elif ring.is_free(erased) and ring.erase_count(erased) <= erase_count:
+            ring.void(erased)
+
+    def _bury(self, number: int) -> None:
+        def lies_here(place: int) -> bool:
+            return self.ring.sector_of(place) == number
+
+        self._index.remove_if(lies_here)
+        for key in [key for key, place in self._settings.items() if lies_here(place)]:
+            self._settings.pop(key)
+        self.ring.bury(number)
+
 
 class Suspect:
-    """The last bad record that no later message follows: was it complete once, so that its id may have been sent?
+    """The bad records that no later message follows: was one complete once, so that its id may have been sent
+    (`was_sent`)?
 
     An id that may have been sent is not used again [R4]: two messages of one identity would be taken for one.
     """
 
     def __init__(self, granule: int) -> None:
         self._granule = granule
+        self._end: int | None = None
         self.clear()
 
     def clear(self) -> None:
-        self._start = self._last = -1
-        self._end: int | None = None
-        self._is_message = True
+        self.was_sent = False
 
-    def begin(self, offset: int, header, sector_size: int) -> int:
+    def begin(self, number: int, offset: int, header, crc_seed: int, sector_size: int) -> int:
         """A bad record begins here; returns where it ends, as far as its header can be believed."""
+        self._where = (number, offset, crc_seed)
         self._start = self._last = offset
         self._end = None
         self._is_message = True
@@ -139,16 +216,23 @@ class Suspect:
         """The granule here belongs to it."""
         self._last = offset
 
-    def may_have_been_sent(self) -> bool:
-        if self._start < 0 or not self._is_message:
+    def judge(self, flash) -> None:
+        """The bad record ends here."""
+        self.was_sent = self.was_sent or self._may_have_been_sent(flash)
+
+    def _may_have_been_sent(self, flash) -> bool:
+        if self._end is None:
+            if self._last + self._granule - self._start > record.HEADER_SIZE:
+                return True
+        elif not self._is_message:
             return False
-        if self._end is not None:  # a cut leaves the last granule blank
-            return self._last >= self._end - self._granule
-        return self._last + self._granule - self._start > record.HEADER_SIZE
+        elif self._last >= self._end - self._granule:  # a cut leaves the last granule blank
+            return True
+        return record.is_one_bit_off(flash, *self._where)
 
 
 def _most_common(stores: list[tuple[int, int]]) -> tuple[int, int]:
     """(granule, epoch) that most sectors agree on. Raises StoreCorrupt when there is none."""
     if not stores:
         raise StoreCorrupt("no sector has a valid header: the device is not formatted")
-    return max(set(stores), key=lambda store: stores.count(store))
+    return max(stores, key=lambda store: stores.count(store))

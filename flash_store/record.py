@@ -3,16 +3,22 @@
 import struct
 from binascii import crc32
 
-# Two flipped bits apart from each other, so that one flipped bit does not make one kind another.
+# An even number of ones each, so that one flipped bit does not make one kind another.
 MSG = 0x4D  # "M"
 ACK = 0x41  # "A"
+REC = 0x72  # "r"
 MOVE = 0x56  # "V"
+SET = 0x4B  # "K"
 STATE = 0x53  # "S"
+ERASE = 0x65  # "e"
 
 HEADER_SIZE = 16
-RETAIN = 0x04  # flags: bits 0-1 QoS, bit 2 retain
+RETAIN = 0x04  # flags of a message: bits 0-1 QoS, bit 2 retain, bit 3 PUBREC received
+RECEIVED = 0x08
+REMOVED = 0x01  # flag of a setting
 _HEADER = "<BBHIII"
 _CRC_OFFSET = 12
+_POLYNOMIAL = 0xEDB88320  # CRC-32's, as it is used from the lowest bit up
 
 
 class Header:
@@ -29,11 +35,14 @@ class Header:
     def is_message(self) -> bool:
         return self.kind in (MSG, MOVE)
 
+    def has_body(self) -> bool:
+        return self.kind in (MSG, MOVE, SET)
+
     def is_plausible(self, room: int) -> bool:
         """True when a record may begin like this and end within `room` bytes."""
-        if self.is_message():
+        if self.has_body():
             return self.aux <= self.length <= room - HEADER_SIZE
-        return self.kind in (ACK, STATE) and self.length == 0
+        return self.kind in (ACK, REC, STATE, ERASE) and self.length == 0
 
 
 def extent(length: int, granule: int) -> int:
@@ -63,10 +72,10 @@ def decode_header(found: bytes | bytearray) -> Header:
 
 
 def size_at(flash, sector: int, offset: int, granule: int) -> int:
-    """Bytes on flash of the message at this place; 0 where its header cannot be believed any more."""
+    """Bytes on flash of the message or setting at this place; 0 where its header cannot be believed any more."""
     header = decode_header(flash.read(sector, offset, HEADER_SIZE))
-    is_message = header.is_message() and header.is_plausible(flash.sector_size - offset)
-    return extent(header.length, granule) if is_message else 0
+    is_believable = header.has_body() and header.is_plausible(flash.sector_size - offset)
+    return extent(header.length, granule) if is_believable else 0
 
 
 def is_valid(flash, sector: int, offset: int, found: bytes | bytearray, crc_seed: int) -> bool:
@@ -80,11 +89,11 @@ def is_valid(flash, sector: int, offset: int, found: bytes | bytearray, crc_seed
     return crc == header.crc
 
 
-def read_message(flash, sector: int, offset: int, crc_seed: int):
-    """(header, body) of the message at this place, None when it is not valid any more."""
+def read_body(flash, sector: int, offset: int, crc_seed: int):
+    """(header, body) of the message or setting at this place, None when it is not valid any more."""
     found = flash.read(sector, offset, HEADER_SIZE)
     header = decode_header(found)
-    if not header.is_message() or not is_valid(flash, sector, offset, found, crc_seed):
+    if not header.has_body() or not is_valid(flash, sector, offset, found, crc_seed):
         return None
     return header, flash.read(sector, offset + HEADER_SIZE, header.length)
 
@@ -103,3 +112,30 @@ def scan(flash, sector: int, first: int, crc_seed: int, granule: int):
         valid = is_valid(flash, sector, offset, found, crc_seed)
         yield offset, header, valid
         offset += extent(header.length, granule) if valid else granule
+
+
+def is_one_bit_off(flash, sector: int, offset: int, crc_seed: int) -> bool:
+    """True when the record here is valid but for one flipped bit: it was programmed whole once."""
+    found = flash.read(sector, offset, HEADER_SIZE)
+    for bit in range(8 * HEADER_SIZE):
+        found[bit >> 3] ^= 1 << (bit & 7)
+        if is_valid(flash, sector, offset, found, crc_seed):
+            return True
+        found[bit >> 3] ^= 1 << (bit & 7)
+    header = decode_header(found)
+    if not header.is_plausible(flash.sector_size - offset):
+        return False
+    crc = crc32(found[:_CRC_OFFSET], crc_seed)
+    for piece in flash.windows(sector, offset + HEADER_SIZE, header.length):
+        crc = crc32(piece, crc)
+    return _is_trace_of_a_bit(crc ^ header.crc, 8 * header.length)
+
+
+def _is_trace_of_a_bit(difference: int, bits: int) -> bool:
+    """True when one flipped bit among the last `bits` makes this difference between two CRC-32s (CRCs are linear)."""
+    trace = _POLYNOMIAL
+    for _ in range(bits):
+        if trace == difference:
+            return True
+        trace = trace >> 1 ^ (_POLYNOMIAL if trace & 1 else 0)
+    return False

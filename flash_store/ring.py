@@ -6,53 +6,86 @@ from flash_store import record, sector
 from flash_store.sector import Open
 
 # In place of a sector_seq, which counts from 1:
-FREE = 0
-DIRTY = 0xFFFFFFFF  # to be erased before use
-BAD = 0xFFFFFFFE  # an erase or its header failed: left alone until the next mount
+FREE = 0x20000000  # or above: free, with the erase_count in the lower bits; small integers on a 32-bit board
+BAD = 0x3FFFFFFE  # an erase or its header failed: left alone until the next mount
+DIRTY = 0x3FFFFFFF  # to be erased before use
+_COUNT = 0x1FFFFFFF
+
+RELOCATION = 2  # sectors that only a relocation may use
 
 
 class Ring:
-    """The state of all sectors in RAM, 8 bytes each: sector_seq, live messages, dead granules."""
+    """The state of all sectors in RAM, 8 bytes each: sector_seq or what stands in its place, live and dead granules."""
 
     def __init__(self, flash, granule: int, epoch: int) -> None:
         self.flash = flash
         self.granule = granule
         self.epoch = epoch
-        self.first = sector.records_offset(granule)
-        self.seqs = array("I", (DIRTY for _ in range(flash.sector_count)))
-        self._live = array("H", (0 for _ in range(flash.sector_count)))
-        self._dead = array("H", (0 for _ in range(flash.sector_count)))
-        self._is_checked = bytearray(flash.sector_count)  # 1: was erased since the mount
+        count = flash.sector_count
+        self.seqs = array("I", (DIRTY for _ in range(count)))
+        self._live = array("H", (0 for _ in range(count)))
+        self._dead = array("H", (0 for _ in range(count)))
+        self._erased = 0  # a bit for each sector that was erased since the mount
         self.head = 0
         self.head_offset = flash.sector_size  # where the next record goes
-        self.durable_tail = 0  # sectors with a smaller sector_seq are dead, and the flash says so
+        self.sector_seq = 0  # the highest that any OPEN has, also one that failed
         self.erases = 0
-        self._erase_count_max = 0
+        self.erase_count_max = 0
 
     @property
     def capacity(self) -> int:
         """Bytes of records that one sector takes."""
-        return self.flash.sector_size - self.first
+        return self.flash.sector_size - self.first()
 
     @property
     def reserve(self) -> int:
-        """Sectors that new messages leave free: one for the first of a relocation's records, the others for
-        acknowledgements, so many that what these displace is worth relocating before the last one is needed."""
-        overhead = self.flash.sector_count * record.extent(0, self.granule)
-        return 2 + (overhead + self.capacity - 1) // self.capacity
+        """Sectors that new messages leave free: two for a relocation, of which a power cut may spoil one, one for
+        settings, and for acknowledgements so many that what these displace is worth relocating once they are full."""
+        notes = self.flash.sector_count * record.extent(0, self.granule)
+        return RELOCATION + 1 + (self.capacity // 2 + notes + self.capacity - 1) // self.capacity
 
-    def count(self, state: int) -> int:
-        return sum(1 for seq in self.seqs if seq == state)
+    def first(self) -> int:
+        """Where a sector's records begin."""
+        return sector.records_offset(self.granule)
 
-    def first_dirty(self) -> int:
-        return list(self.seqs).index(DIRTY)
+    def is_free(self, index: int) -> bool:
+        return FREE <= self.seqs[index] < BAD
 
     def is_used(self, index: int) -> bool:
-        return self.seqs[index] != FREE and self.seqs[index] < BAD
+        return self.seqs[index] < FREE
+
+    def free(self) -> int:
+        """How many sectors are free."""
+        return sum(1 for index in range(len(self.seqs)) if self.is_free(index))
+
+    def count(self, state: int) -> int:
+        """How many sectors are BAD or DIRTY."""
+        return sum(1 for seq in self.seqs if seq == state)
 
     def used(self) -> list[int]:
         """Sectors that hold records, oldest first."""
         return sorted((i for i in range(len(self.seqs)) if self.is_used(i)), key=lambda i: self.seqs[i])
+
+    def first_dirty(self) -> int:
+        """A sector that is to be erased before use."""
+        return list(self.seqs).index(DIRTY)
+
+    def use(self, index: int, seq: int) -> None:
+        """The mount found this sector in use."""
+        self.seqs[index] = seq
+        self.sector_seq = max(self.sector_seq, seq)
+
+    def set_free(self, index: int, erase_count: int) -> None:
+        """The mount found this sector free."""
+        self.seqs[index] = FREE | min(erase_count, _COUNT - 2)
+
+    def void(self, index: int) -> None:
+        """Nothing in this sector counts: it is erased before its next use."""
+        self.seqs[index] = DIRTY
+
+    def erase_count(self, index: int) -> int:
+        """erase_count of a free sector."""
+        return self.seqs[index] & _COUNT
 
     def tail(self) -> int:
         """The sector used longest ago."""
@@ -83,22 +116,26 @@ class Ring:
         """The message at `place` is dead from now on."""
         index = self.sector_of(place)
         self._live[index] -= 1
-        self.add_dead(index, record.size_at(self.flash, index, self.offset_of(place), self.granule))
+        self.add_dead(index, self.size_at(place))
 
-    def discard(self, index: int) -> None:
+    def size_at(self, place: int) -> int:
+        """Bytes on flash of the message or setting at this place; 0 where its header cannot be believed any more."""
+        return record.size_at(self.flash, self.sector_of(place), self.offset_of(place), self.granule)
+
+    def bury(self, index: int) -> None:
         """Nothing in this sector counts any more."""
         self._live[index] = 0
-        self.seqs[index] = DIRTY
+        self._dead[index] = self.capacity // self.granule
 
-    def is_relocation_worthwhile(self, index: int) -> bool:
-        """True when the live part of this sector has room elsewhere, and all dead bytes between live ones make up
-        a sector over and above what relocating writes itself."""
-        state = record.extent(0, self.granule)
-        live_max = self.capacity - self._dead[index] * self.granule
-        dead = sum(self._dead[i] for i in range(len(self.seqs)) if self.is_used(i)) * self.granule
-        if not self.count(FREE):  # the last chance to move it, if it gains anything
-            return live_max + state <= self.room() and dead > self.flash.sector_count * state
-        return dead > self.capacity + self.flash.sector_count * state
+    def is_relocation_worthwhile(self, live: int) -> bool:
+        """True when these live bytes of a sector have room elsewhere, and all dead bytes between live ones make up
+        an eighth of what is used, or half a sector, over and above what relocating all of it would write itself."""
+        note = record.extent(0, self.granule)
+        used = self.used()
+        dead = sum(self._dead[i] for i in used) * self.granule - len(used) * note
+        if not self.free():  # the last chance to move it, if it gains anything
+            return live + note <= self.room() and dead > 0
+        return live + note <= self.capacity // 2 or dead > min(self.capacity // 2, len(used) * self.capacity // 8)
 
     def place(self, index: int, offset: int) -> int:
         """A place on flash as a u32."""
@@ -128,39 +165,43 @@ class Ring:
         return place
 
     def open_next(self, next_id: int, boot_id: int) -> bool:
-        """Make the next free sector the head; False when that one turns out not to be usable."""
+        """Make the free sector that was erased least often the head [A1]; False when it turns out not to be usable."""
         count = len(self.seqs)
-        around = (i % count for i in range(self.head + 1, self.head + 1 + count))
-        index = next(i for i in around if self.seqs[i] in (FREE, DIRTY))
-        if self.seqs[index] == DIRTY:
-            self.erase(index)  # left out, it would wear less than the others for ever
-            return False
-        if not self._is_checked[index] and not self._is_erased(index):
+        free = [i % count for i in range(self.head + 1, self.head + 1 + count) if self.is_free(i % count)]
+        index = min(free, key=self.erase_count)
+        if not self._erased >> index & 1 and not self._is_blank(index):
             self.seqs[index] = DIRTY
             return False
-        seq = max(self.seqs[i] if self.is_used(i) else 0 for i in range(count)) + 1
-        tail_seq = self.live_seq(seq)
-        header = sector.encode_open(Open(seq, tail_seq, next_id, boot_id), self.epoch, self.granule)
-        if not self.flash.program(index, sector.padded(sector.FREE_SIZE, self.granule), header):
+        self.sector_seq = seq = self.sector_seq + 1
+        header = sector.encode_open(Open(seq, self.live_seq(seq), next_id, boot_id), self.epoch, self.granule)
+        if not self.flash.program(index, sector.open_offset(self.granule), header):
             self.seqs[index] = BAD
             return False
         self.seqs[index] = seq
-        self.head, self.head_offset, self.durable_tail = index, self.first, tail_seq
+        self.head, self.head_offset = index, self.first()
         return True
 
-    def erase(self, index: int) -> None:
-        """Erase a sector and write its FREE header; a sector that fails is left alone from then on."""
+    def next_erase_count(self, index: int) -> int:
+        """What this sector's FREE will say after its next erase."""
         free = sector.read_free(self.flash, index)
-        count = (free.erase_count if free else self._erase_count_max) + 1
-        self._erase_count_max = max(self._erase_count_max, count)
+        return (free.erase_count if free else self.erase_count_max) + 1
+
+    def erase(self, index: int, erase_count: int) -> None:
+        """Erase a sector and write its FREE header; a sector that fails is left alone from then on."""
+        self.erase_count_max = max(self.erase_count_max, erase_count)
         self._live[index] = self._dead[index] = 0
-        header = sector.encode_free(self.granule, count, self.epoch)
+        header = sector.encode_free(self.granule, erase_count, self.epoch)
         done = self.flash.erase(index) and self.flash.program(index, 0, header)
-        self.seqs[index] = FREE if done else BAD
-        self._is_checked[index] = 1
+        self.seqs[index] = FREE | erase_count if done else BAD
+        self._erased |= 1 << index
         self.erases += 1
 
-    def _is_erased(self, index: int) -> bool:
+    def erase_counts(self) -> list[int]:
+        """How often each sector was erased in its life, as its header says; 0 where none can be read."""
+        frees = [sector.read_free(self.flash, index) for index in range(len(self.seqs))]
+        return [free.erase_count if free else 0 for free in frees]
+
+    def _is_blank(self, index: int) -> bool:
         """An erase that was cut may leave the FREE header and clear the OPEN one: only a blank rest proves it free."""
-        start = sector.padded(sector.FREE_SIZE, self.granule)
+        start = sector.open_offset(self.granule)
         return self.flash.is_blank(index, start, self.flash.sector_size - start)

@@ -4,15 +4,15 @@ import struct
 from binascii import crc32
 
 MAGIC = 0x4648  # "HF" on flash
-VERSION = 1
-FREE_SIZE = 16
+VERSION = 2
+FREE_SIZE = 16  # of later versions too
 OPEN_SIZE = 20
 _FREE = "<HBBII"
 _OPEN = "<IIII"
 
 
 class Free:
-    """What a sector knows from its erase on. `granule` in bytes, `epoch` of the store it belongs to."""
+    """What a sector knows from its erase on: `granule` in bytes, `epoch` of the store it belongs to."""
 
     def __init__(self, version: int, granule: int, erase_count: int, epoch: int) -> None:
         self.version = version
@@ -35,9 +35,14 @@ def padded(size: int, granule: int) -> int:
     return (size + granule - 1) // granule * granule
 
 
+def open_offset(granule: int) -> int:
+    """Where OPEN begins."""
+    return padded(FREE_SIZE, granule)
+
+
 def records_offset(granule: int) -> int:
     """Where a sector's records begin."""
-    return padded(FREE_SIZE, granule) + padded(OPEN_SIZE, granule)
+    return open_offset(granule) + padded(OPEN_SIZE, granule)
 
 
 def encode_free(granule: int, erase_count: int, epoch: int) -> bytes:
@@ -45,7 +50,7 @@ def encode_free(granule: int, erase_count: int, epoch: int) -> bytes:
     while 1 << granule_bits < granule:
         granule_bits += 1
     fields = struct.pack(_FREE, MAGIC, VERSION, granule_bits, erase_count, epoch)
-    return _sealed(fields, 0, padded(FREE_SIZE, granule))
+    return _sealed(fields, 0, open_offset(granule))
 
 
 def encode_open(header: Open, epoch: int, granule: int) -> bytes:
@@ -54,20 +59,24 @@ def encode_open(header: Open, epoch: int, granule: int) -> bytes:
 
 
 def read_free(flash, sector: int) -> Free | None:
-    """The FREE header, or None where there is no valid one: such a sector is erased again, however blank it looks."""
+    """The FREE header, or None where there is no valid one: such a sector is erased again, however blank it looks.
+    Of a version above ours only `version` says something."""
     found = flash.read(sector, 0, FREE_SIZE)
     magic, version, granule_bits, erase_count, epoch = struct.unpack_from(_FREE, found)
-    if magic != MAGIC or not _holds(found, 0):
+    if magic != MAGIC or not version or not _holds(found, 0) or not 3 <= granule_bits <= 8:
         return None
     return Free(version, 1 << granule_bits, erase_count, epoch)
 
 
-def read_open(flash, sector: int, free: Free):
+def read_open(flash, sector: int, granule: int, epoch: int):
     """(the OPEN header or None where there is no valid one, whether its place is blank)."""
-    found = flash.read(sector, padded(FREE_SIZE, free.granule), padded(OPEN_SIZE, free.granule))
+    found = flash.read(sector, open_offset(granule), padded(OPEN_SIZE, granule))
     if found == b"\xff" * len(found):
         return None, True
-    return (Open(*struct.unpack_from(_OPEN, found)) if _holds(found[:OPEN_SIZE], free.epoch) else None), False
+    found = found[:OPEN_SIZE]
+    if not _holds(found, epoch) and not _mend(found, epoch):
+        return None, False
+    return Open(*struct.unpack_from(_OPEN, found)), False
 
 
 def _sealed(fields: bytes, crc_seed: int, size: int) -> bytes:
@@ -77,3 +86,13 @@ def _sealed(fields: bytes, crc_seed: int, size: int) -> bytes:
 
 def _holds(found: bytearray, crc_seed: int) -> bool:
     return crc32(found[:-4], crc_seed) == struct.unpack("<I", found[-4:])[0]
+
+
+def _mend(found: bytearray, crc_seed: int) -> bool:
+    """Set one flipped bit right; False when it is not just one."""
+    for bit in range(8 * len(found)):
+        found[bit >> 3] ^= 1 << (bit & 7)
+        if _holds(found, crc_seed):
+            return True
+        found[bit >> 3] ^= 1 << (bit & 7)
+    return False

@@ -22,7 +22,10 @@ class Command:
 
 
 GROUPS = {
+    "bench": "What the parts cost, counted and beside others.",
+    "flash": "A device's store, from a copy of its flash.",
     "gateway": "The local broker: listeners, sessions, durable message store, routes.",
+    "torture": "What must hold whatever happens: power cuts, noise, ruined images.",
     "lander": "From the central broker into landing files.",
     "cloud": "From landing files into tables.",
 }
@@ -30,6 +33,9 @@ COMMANDS = {
     "demo": Command("tools.demo.command:demo", "Run the real system here, break it, and prove the count.", "tools"),
     "query": Command("tools.query:query", "Print rows from the tables; without SQL, what there is.", "cloud"),
     "test": Command("tools.testing:app", "Run Holdfast's own checks and tests (from a checkout).", "dev"),
+    "bench flash": Command("tools.bench.flash:flash", "Count what the flash store costs, beside littlefs.", "tools"),
+    "torture flash": Command("tools.torture.flash:flash", "Cut a store's power at every byte.", "tools"),
+    "flash inspect": Command("tools.flash.inspect:inspect", "Show what a store on flash holds.", "tools"),
     "gateway run": Command("tools.gateway_process:run", "Run a gateway until it is told to stop.", "gateway"),
     "lander run": Command("tools.lander:app", "Run a lander until it is told to stop.", "cloud"),
     "cloud ingest": Command("tools.cloud_ingest:app", "Take new landing files into the tables.", "cloud"),

@@ -5,7 +5,7 @@ import sys
 import termios
 import time
 
-from flash_store.block_device import FileFlash
+from flash_store.devices.file import FileFlash
 
 try:
     from time import ticks_diff, ticks_ms  # type: ignore[attr-defined]

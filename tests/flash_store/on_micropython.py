@@ -8,7 +8,7 @@ The process gets SIGKILL before (odd) or after (even) that program or erase; 0 i
 import os
 import sys
 
-from flash_store.block_device import FileFlash
+from flash_store.devices.file import FileFlash
 from flash_store.log import Log, is_blank
 from tests.flash_store.workload import Model, Workload
 
@@ -62,14 +62,27 @@ class SpeakingWorkload(Workload):
         say("done", message_id)
         super().done(message_id)
 
+    def noted(self, message_id: int) -> None:
+        super().noted(message_id)
+        say("noted", message_id)
+
+    def change(self, key, value, do) -> None:
+        say("changing", key, value)
+        super().change(key, value, do)
+        say("unchanged", 0)
+
+    def changed(self, key, value) -> None:
+        super().changed(key, value)
+        say("changed", 0)
+
     def note_forgotten(self) -> None:
         super().note_forgotten()
         if self.log.stats()["waiting"] == 0:
             say("forgotten", 0)
 
 
-def say(what: str, message_id: int) -> None:
-    print(what, message_id)
+def say(what: str, *values) -> None:
+    print(what, *[repr(value) for value in values])
 
 
 def main(path: str, seed: int, steps: int, granule: int, die_at: int) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flash_store.block_device import FileFlash
+from flash_store.devices.file import FileFlash
 from flash_store.errors import DeviceFailed, StoreCorrupt
 
 

@@ -1,5 +1,6 @@
 """The same store on the real VM, also killed at flash operations."""
 
+import ast
 import random
 import signal
 import subprocess
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flash_store.block_device import FileFlash
+from flash_store.devices.file import FileFlash
 from flash_store.log import Log
 from tests.flash_store.workload import Model, payload_of
 from tools.micropython import MicroPython
@@ -27,7 +28,8 @@ def promised(output: str) -> Model:
     """What a run that was killed had promised, by what it printed."""
     model = Model()
     for line in output.splitlines():
-        what, _, number = line.partition(" ")
+        what, *values = line.split()
+        number = values[0] if values else ""
         if what == "hand":
             next_id = max(model.stored, default=0) + 1
             model.in_hand = (next_id, payload_of(next_id, int(number)))
@@ -39,6 +41,14 @@ def promised(output: str) -> Model:
             model.acknowledged.add(int(number))
         elif what == "forgotten":
             model.forgotten |= model.acknowledged
+        elif what == "noted":
+            model.received.add(int(number))
+        elif what == "changing":
+            model.changing = tuple(ast.literal_eval(value) for value in values)
+        elif what == "changed":
+            model.note_change(*model.changing)
+        elif what == "unchanged":
+            model.changing = ()
     return model
 
 
@@ -72,7 +82,7 @@ def test_nothing_durable_is_lost_when_the_vm_is_killed_at_a_flash_operation(
 def test_the_heap_does_not_grow_with_the_number_of_appends(micropython: MicroPython, tmp_path: Path) -> None:
     program = f"""
 import gc
-from flash_store.block_device import FileFlash
+from flash_store.devices.file import FileFlash
 from flash_store.log import Log
 flash = FileFlash({str(tmp_path / "flash.bin")!r}, 4096, 8)
 Log.format(flash, 1)

@@ -15,6 +15,7 @@ MODULES = {
     *("array", "asyncio", "binascii", "collections", "errno", "gc", "hashlib", "io", "json", "machine", "math"),
     *("micropython", "network", "os", "random", "re", "select", "socket", "struct", "sys", "termios", "time", "tls"),
     *("vfs", *PORTABLE_FOLDERS),
+    *("esp", "esp32", "pyb", "rp2"),  # one board's own, so imported where that board is in use
 }
 _SELF_DOCUMENTING = re.compile(r"\{[^{}:!]*[^{}:!=<>]=\s*[!:}]")
 

@@ -1,0 +1,1 @@
+"""Block devices to keep a store on."""

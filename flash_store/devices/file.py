@@ -1,0 +1,84 @@
+"""NOR flash simulated on a file: what the firmware keeps its messages on where there is no chip."""
+
+import os
+
+from flash_store.block_device import IOCTL_BLOCK_COUNT, IOCTL_BLOCK_ERASE, IOCTL_BLOCK_SIZE, IOCTL_SYNC
+from flash_store.errors import DeviceFailed, StoreCorrupt
+
+
+def open_sized(path: str, size: int):
+    """Open `path` for reading and writing, grown to `size` bytes of erased flash. StoreCorrupt when it is longer."""
+    try:
+        file = open(path, "r+b", 0)  # noqa: SIM115 - the flash keeps it open
+    except OSError:
+        file = open(path, "w+b", 0)  # noqa: SIM115
+    present = file.seek(0, 2)
+    if present > size:
+        file.close()
+        raise StoreCorrupt(f"flash file {path} has {present} bytes, expected at most {size}")
+    while present < size:
+        present += file.write(b"\xff" * min(4096, size - present))
+    return file
+
+
+class FileFlash:
+    """NOR flash on a file: an erase sets 0xFF, a granule takes one program until its next erase, all is synced."""
+
+    def __init__(self, path: str, sector_size: int = 4096, sector_count: int = 64, granule: int = 16) -> None:
+        self._file = open_sized(path, sector_size * sector_count)
+        self.sector_size = sector_size
+        self.sector_count = sector_count
+        self.granule = granule
+        # Only granules programmed with all ones need this: any other shows its program in its content.
+        self._programmed = bytearray((sector_size // granule * sector_count + 7) // 8)
+
+    def readblocks(self, block: int, buffer, offset: int = 0) -> None:
+        """Read len(buffer) bytes from `offset` in `block`."""
+        self._file.seek(block * self.sector_size + offset)
+        if self._file.readinto(buffer) != len(buffer):
+            raise DeviceFailed(f"short read in sector {block} at {offset}")
+
+    def writeblocks(self, block: int, buffer, offset: int = 0) -> None:
+        """Program whole granules that nothing was programmed to since their erase; else DeviceFailed."""
+        length = len(buffer)
+        if offset % self.granule or length % self.granule or offset + length > self.sector_size:
+            raise DeviceFailed(f"program of {length} bytes in sector {block} at {offset} is not made of whole granules")
+        before = bytearray(length)
+        self.readblocks(block, before, offset)
+        for at in range(0, length, self.granule):
+            number = (block * self.sector_size + offset + at) // self.granule
+            blank = before[at : at + self.granule] == b"\xff" * self.granule
+            if not blank or self._programmed[number >> 3] >> (number & 7) & 1:
+                raise DeviceFailed(f"sector {block} at {offset + at} was programmed since its last erase")
+            self._programmed[number >> 3] |= 1 << (number & 7)
+        self._file.seek(block * self.sector_size + offset)
+        self._file.write(buffer)
+        self._sync()
+
+    def ioctl(self, operation: int, argument: int) -> int | None:
+        """The protocol's ioctl: sync, block count, block size, block erase."""
+        if operation == IOCTL_BLOCK_COUNT:
+            return self.sector_count
+        if operation == IOCTL_BLOCK_SIZE:
+            return self.sector_size
+        if operation == IOCTL_BLOCK_ERASE:
+            self._erase(argument)
+        elif operation == IOCTL_SYNC:
+            self._sync()
+        return 0
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _erase(self, block: int) -> None:
+        first = block * self.sector_size // self.granule
+        for number in range(first, first + self.sector_size // self.granule):
+            self._programmed[number >> 3] &= ~(1 << (number & 7)) & 0xFF
+        self._file.seek(block * self.sector_size)
+        self._file.write(b"\xff" * self.sector_size)
+        self._sync()
+
+    def _sync(self) -> None:
+        self._file.flush()  # MicroPython's flush is an fsync
+        if hasattr(os, "fsync"):
+            os.fsync(self._file.fileno())

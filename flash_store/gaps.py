@@ -1,0 +1,80 @@
+"""Ranges of ids whose messages are gone without an acknowledgement, and why: never silent [G1]."""
+
+import struct
+
+from flash_store.errors import StoreCorrupt
+from flash_store.settings import RESERVED
+
+DROPPED = 1  # to make room, by the policy `drop_oldest`
+UNREADABLE = 2  # its record went bad on flash
+TORN = 3  # left out: a record that was cut or went bad at the log's end may have had this id
+REASONS = {DROPPED: "dropped", UNREADABLE: "unreadable", TORN: "torn"}
+
+_KEY = RESERVED + "gaps"
+_RANGE = "<IIIB"
+_RANGE_SIZE = 13
+
+
+class Gaps:
+    """The ranges [first id, last id, count, reason] in order of id, kept in a setting of the store's own.
+
+    `room` is what they may take in bytes: beyond it the nearest two of one reason become one; `count` stays exact.
+    `torn` is the highest id that was left out after a torn record, ever.
+    """
+
+    def __init__(self, settings, room: int) -> None:
+        self._settings = settings
+        self._room = room
+        self._is_saved = True
+        try:
+            value = settings.get(_KEY) or bytes(4)
+        except StoreCorrupt:
+            value = bytes(4)
+        self.torn = int.from_bytes(value[:4], "little")
+        starts = range(4, len(value) - _RANGE_SIZE + 1, _RANGE_SIZE)
+        self.ranges = [list(struct.unpack_from(_RANGE, value, at)) for at in starts]
+
+    def add(self, first: int, last: int, count: int, reason: int) -> None:
+        """Note a range; on flash with `save`."""
+        self._is_saved = False
+        if reason == TORN:
+            self.torn = last
+        for one in self.ranges:
+            if one[3] == reason and one[1] + 1 == first:
+                one[1] = last
+                one[2] += count
+                return
+        self.ranges.append([first, last, count, reason])
+        self.ranges.sort()
+        while len(self.ranges) * _RANGE_SIZE > self._room:
+            self._merge_nearest()
+
+    def forget(self, last_id: int) -> list:
+        """Leave out the ranges that end at or before this id, on flash with `save`; returns what they were."""
+        before = self.ranges
+        self.ranges = [one for one in self.ranges if one[1] > last_id]
+        self._is_saved = False
+        return before
+
+    def save(self, is_move: bool = False) -> None:
+        """Make durable what changed. Raises StoreFull."""
+        if not self._is_saved:
+            value = struct.pack("<I", self.torn) + b"".join([struct.pack(_RANGE, *one) for one in self.ranges])
+            self._settings.put(_KEY, value, is_move)
+            self._is_saved = True
+
+    def dropped_up_to(self) -> int:
+        """The highest id that was dropped to make room; 0 where none was."""
+        return max((one[1] for one in self.ranges if one[3] == DROPPED), default=0)
+
+    def _merge_nearest(self) -> None:
+        ranges = self.ranges
+        pairs = [(ranges[j][0] - ranges[i][1], i, j) for i in range(len(ranges)) for j in self._next_of_reason(i)]
+        _, i, j = min(pairs)
+        later = ranges.pop(j)
+        ranges[i][1] = max(ranges[i][1], later[1])
+        ranges[i][2] += later[2]
+
+    def _next_of_reason(self, i: int) -> list[int]:
+        """The range after this one that has the same reason, if any."""
+        return [j for j in range(i + 1, len(self.ranges)) if self.ranges[j][3] == self.ranges[i][3]][:1]

@@ -1,0 +1,61 @@
+"""Small named values that outlive power cuts: on flash as SET records, the last one of a key counts [S1]."""
+
+from flash_store import record
+from flash_store.errors import MessageTooLarge, StoreCorrupt
+from flash_store.record import SET
+
+RESERVED = "\x00"  # what the store keeps for itself has keys that begin so
+
+
+class Settings:
+    """The settings of one log: bytes by name. Each change is durable on return."""
+
+    def __init__(self, writer) -> None:
+        self._writer = writer
+        self._room = writer.ring.capacity // 2
+
+    def keys(self) -> list[str]:
+        """The names that have a value, sorted."""
+        return sorted(str(key, "utf-8") for key in self._writer.setting_places if not key.startswith(RESERVED.encode()))
+
+    def get(self, key: str) -> bytes | None:
+        """The value; None where there is none. Raises StoreCorrupt when it cannot be read any more."""
+        place = self._writer.setting_places.get(key.encode())
+        if place is None:
+            return None
+        found = self._writer.read(place)
+        if found is None:
+            raise StoreCorrupt(f"setting {key!r} cannot be read any more")
+        header, body = found
+        return bytes(body[header.aux :])
+
+    def set(self, key: str, value: bytes) -> None:
+        """Give a name a value.
+
+        Raises ValueError for a name that is empty or reserved, MessageTooLarge when all settings together would take
+        more than half a sector, StoreFull.
+        """
+        if not key or key.startswith(RESERVED):
+            raise ValueError(f"setting {key!r}: a name is not empty and begins with no zero character")
+        size = self._writer.extent(len(key.encode()) + len(value)) + self._size_of_others(key.encode())
+        if size > self._room:
+            raise MessageTooLarge(f"setting {key!r}: all settings would take {size} bytes, {self._room} fit")
+        self.put(key, value)
+
+    def remove(self, key: str) -> bool:
+        """Forget a name; False when it had no value."""
+        name = key.encode()
+        if name not in self._writer.setting_places:
+            return False
+        self._writer.write(SET, record.REMOVED, 0, len(name), name)
+        return True
+
+    def put(self, key: str, value: bytes, is_move: bool = False) -> None:
+        """As `set` without its limits: for the store's own keys."""
+        name = key.encode()
+        self._writer.write(SET, 0, 0, len(name), name + value, is_move)
+
+    def _size_of_others(self, name: bytes) -> int:
+        places = self._writer.setting_places.items()
+        size_at = self._writer.ring.size_at
+        return sum(size_at(at) for key, at in places if key != name and not key.startswith(RESERVED.encode()))

@@ -1,0 +1,175 @@
+"""Adding records: opens sectors, relocates what is live and erases what is dead, so that there is room (SPEC.md,
+"Allocation"). Clauses in brackets are SPEC.md's."""
+
+from flash_store import record
+from flash_store.errors import DeviceFailed, StoreFull
+from flash_store.record import ACK, ERASE, MOVE, MSG, SET, STATE
+from flash_store.ring import DIRTY, RELOCATION
+
+
+class Writer:
+    """The log's end. `setting_places` maps the keys of settings to their places, `index` the messages.
+
+    `note_lost(ids, keys)` is called with the messages and settings that a relocation finds unreadable, before their
+    sector is erased.
+    """
+
+    def __init__(self, flash, ring, index, setting_places: dict, last_id: int, boot_id: int, note_lost) -> None:
+        self._flash = flash
+        self.ring = ring
+        self.index = index
+        self.setting_places = setting_places
+        self.last_id = last_id
+        self.boot_id = boot_id
+        self._note_lost = note_lost
+
+    def extent(self, length: int) -> int:
+        """Bytes on flash of a record with a body of `length` bytes."""
+        return record.extent(length, self.ring.granule)
+
+    def read(self, place: int):
+        """(header, body) of the message or setting at this place, None when it cannot be read any more."""
+        index = self.ring.sector_of(place)
+        return record.read_body(self._flash, index, self.ring.offset_of(place), self.ring.seed(index))
+
+    def write(
+        self, kind: int, flags: int, number: int, aux: int, body: bytes | bytearray = b"", is_move: bool = False
+    ) -> int:
+        """Add a record; returns its place. A sector where that fails takes no more, the next one gets it [W3].
+        With `is_move` the last free sector may be used. Raises StoreFull, DeviceFailed."""
+        for _ in range(self._flash.sector_count):
+            self._make_room(MOVE if is_move else kind, self.extent(len(body)))
+            place = self._program(kind, flags, number, aux, body)
+            if place is not None:
+                return place
+        raise DeviceFailed("no sector takes the record")
+
+    def write_boot(self) -> None:
+        """Make this mount's boot_id durable: in the head, or by opening the first one [R5]."""
+        before = self.ring.seqs[self.ring.head]
+        try:
+            self._make_room(STATE, self.extent(0))
+        except StoreFull:
+            pass  # the very last room is good enough
+        ring = self.ring
+        while ring.seqs[ring.head] == before:  # else OPEN says it
+            if ring.room() >= self.extent(0) and self._program(STATE, 0, self.boot_id, 0, b"") is not None:
+                return
+            if not ring.free():
+                return
+            self._open_next()
+
+    def reclaim(self) -> bool:
+        """Free one sector; False when none can be [A3]."""
+        if self._erase_dirty():
+            return True
+        ring = self.ring
+        tail = ring.tail()
+        if tail == ring.head:
+            return False
+        if ring.is_live(tail) and not (ring.is_relocation_worthwhile(self._live_bytes(tail)) and self._relocate(tail)):
+            return False
+        self._erase(tail)
+        return True
+
+    def _erase_dirty(self) -> bool:
+        if not self.ring.count(DIRTY):
+            return False
+        self._erase(self.ring.first_dirty())
+        return True
+
+    def _erase(self, index: int) -> None:
+        """Erase a sector, with a note on flash before that nothing in it counts any more [A3]."""
+        ring = self.ring
+        erase_count = ring.next_erase_count(index)
+        while ring.room() < self.extent(0) or self._program(ERASE, 0, index, erase_count - 1, b"") is None:
+            if not ring.free():
+                break  # a cut in the erase repeats messages then: better than a wedge
+            self._open_next()
+        ring.erase(index, erase_count)
+
+    def _program(self, kind: int, flags: int, number: int, aux: int, body: bytes | bytearray) -> int | None:
+        ring = self.ring
+        encoded = record.encode(kind, flags, number, aux, body, ring.seed(ring.head), ring.granule)
+        place = ring.program(encoded)
+        if place is None:
+            return None
+        if kind in (MSG, MOVE):
+            ring.add_live(place)
+            self.index.put(number, place)
+            self.last_id = max(self.last_id, number)
+        elif kind == SET:
+            self._place_setting(bytes(body[:aux]), flags, place, len(encoded))
+        else:
+            ring.add_dead(ring.head, len(encoded))
+        return place
+
+    def _place_setting(self, key: bytes, flags: int, place: int, size: int) -> None:
+        before = self.setting_places.pop(key, None)
+        if before is not None:
+            self.ring.kill(before)
+        if flags & record.REMOVED:
+            self.ring.add_dead(self.ring.head, size)
+        else:
+            self.setting_places[key] = place
+            self.ring.add_live(place)
+
+    def _make_room(self, kind: int, size: int) -> None:
+        """Open a new head where the present one is too full. Raises StoreFull [A2]."""
+        # One ERASE always fits behind: so what is live in a sector, and the note that it is erased, fits in one.
+        needed = size + self.extent(0)
+        while kind != MOVE and self.ring.free() < RELOCATION and self.reclaim():
+            pass  # while there is still room for what is live in the tail
+        if kind in (MSG, ACK, SET) and not self.ring.free():
+            raise StoreFull("what room is left is for what must be moved")
+        while self.ring.room() < needed:
+            if self._may_open(kind):
+                self._open_next()
+            elif not (self._erase_dirty() if kind == MOVE else self.reclaim()):
+                raise StoreFull(f"{len(self.index)} unacknowledged messages fill the store")
+
+    def _may_open(self, kind: int) -> bool:
+        free = self.ring.free()
+        if kind == MSG:
+            return free > RELOCATION and free + self.ring.erasable() > self.ring.reserve
+        return free > (0 if kind == MOVE else RELOCATION)
+
+    def _open_next(self) -> bool:
+        return self.ring.open_next(self.last_id + 1, self.boot_id)
+
+    def _live_bytes(self, index: int) -> int:
+        ring = self.ring
+        places = [place for place in self.setting_places.values() if ring.sector_of(place) == index]
+        return sum(ring.size_at(place) for place in places + self.index.places(lambda at: ring.sector_of(at) == index))
+
+    def _relocate(self, index: int) -> bool:
+        """Copy what is live in a sector to the head [A4]; False when there is no room for all of it."""
+        ring = self.ring
+        try:
+            for offset, header, valid in record.scan(self._flash, index, ring.first(), ring.seed(index), ring.granule):
+                if valid and header.has_body():
+                    self._move(index, offset, header)
+            lost_keys = [key for key, place in self.setting_places.items() if ring.sector_of(place) == index]
+            for key in lost_keys:
+                self.setting_places.pop(key)
+            self._note_lost(self.index.remove_if(lambda place: ring.sector_of(place) == index), lost_keys)
+        except StoreFull:
+            return False
+        return True
+
+    def _move(self, index: int, offset: int, header) -> None:
+        """Copy the message or setting here, if it is live."""
+        place = self.ring.place(index, offset)
+        if header.kind == SET:
+            key = bytes(self._flash.read(index, offset + record.HEADER_SIZE, header.aux))
+            if self.setting_places.get(key) != place:
+                return
+        elif self.index.place(header.number) != place:
+            return
+        body = self._flash.read(index, offset + record.HEADER_SIZE, header.length)
+        if header.kind == SET:
+            self.write(SET, header.flags, header.number, header.aux, body, True)
+        else:
+            received = record.RECEIVED if self.index.is_received(header.number) else 0
+            self.write(MOVE, header.flags | received, header.number, header.aux, body, True)
+            self.ring.kill(place)

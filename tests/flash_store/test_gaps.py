@@ -1,0 +1,127 @@
+"""Messages that are gone without an acknowledgement are never gone in silence."""
+
+import random
+
+import pytest
+
+from flash_store.log import Log
+from tests.flash_store.simulated_nor import SimulatedNor
+from tests.flash_store.workload import payload_of
+
+
+def formatted(granule: int = 16, sector_size: int = 512) -> SimulatedNor:
+    flash = SimulatedNor(sector_size, 8, granule)
+    Log.format(flash, 1, granule)
+    return flash
+
+
+def ids(log: Log) -> list[int]:
+    return [message[0] for message in log.messages()]
+
+
+def accounted(log: Log) -> None:
+    """What is there and what the gaps count are all that was ever appended."""
+    gaps = log.gaps()
+    found = ids(log)
+    assert sum(count for _, _, count, _ in gaps) + len(found) == log.last_id
+    assert not [number for number in found for first, last, _, _ in gaps if first <= number <= last]
+
+
+@pytest.mark.parametrize(("granule", "sector_size"), [(8, 512), (16, 512), (32, 512), (64, 1024), (256, 4096)])
+def test_a_full_store_drops_its_oldest_by_policy_and_says_which(granule: int, sector_size: int) -> None:
+    flash = formatted(granule, sector_size)
+    log = Log(flash, on_full="drop_oldest")
+    for number in range(1, 600):
+        assert log.append("t", b"x" * 60) == number
+    (gap,) = log.gaps()
+    assert gap == (1, gap[1], gap[1], "dropped")
+    assert ids(log) == list(range(gap[1] + 1, 600))
+    accounted(log)
+    again = Log(flash)
+    assert again.gaps() == [gap]
+    assert ids(again) == ids(log)
+
+
+def test_gaps_stay_until_they_were_told() -> None:
+    flash = formatted()
+    log = Log(flash, on_full="drop_oldest")
+    for _ in range(100):
+        log.append("t", b"x" * 60)
+    ((_, last, _, _),) = log.gaps()
+    log.forget_gaps(last - 1)
+    assert len(log.gaps()) == 1
+    log.forget_gaps(last)
+    assert log.gaps() == Log(flash).gaps() == []
+    assert min(ids(Log(flash))) == last + 1
+
+
+@pytest.mark.parametrize(("granule", "sector_size"), [(8, 512), (16, 512), (64, 1024)])
+def test_a_cut_while_messages_are_dropped_loses_none_that_no_gap_tells(
+    granule: int, sector_size: int, seed: int
+) -> None:
+    flash = formatted(granule, sector_size)
+    log = Log(flash, on_full="drop_oldest")
+    rng = random.Random(seed)
+    while not log.gaps():
+        log.append("t", b"x" * 60)
+    before = flash.copy()
+    flash.operations.clear()
+    for number in range(log.last_id + 1, log.last_id + 60):
+        log.append("t", payload_of(number, 60))
+        if number % 5 == 0:
+            log.idle()
+    for operation in flash.operations:
+        cut = before.torn(operation, rng)
+        again = Log(cut, on_full="drop_oldest")
+        accounted(again)
+        for _ in range(20):
+            again.append("t", b"x" * 60)
+        accounted(again)
+        assert cut.violations == 0
+        before.redo(operation)
+
+
+def test_a_message_that_rots_is_a_gap() -> None:
+    flash = formatted()
+    log = Log(flash)
+    log.append("t", b"first")
+    log.append("t", b"precious")
+    log.append("t", b"last")
+    flash.image[flash.image.index(b"precious")] ^= 1
+    assert ids(log) == [1, 3]
+    assert log.gaps() == [(2, 2, 1, "unreadable")]
+    log.flush()
+    assert Log(flash).gaps() == [(2, 2, 1, "unreadable")]
+
+
+def test_an_id_that_is_left_out_after_a_torn_record_is_a_gap() -> None:
+    flash = formatted()
+    log = Log(flash)
+    log.append("t", b"first")
+    log.append("t", b"precious")
+    flash.image[flash.image.index(b"precious")] ^= 1
+    log = Log(flash)
+    assert ids(log) == [1]
+    assert log.gaps() == [(2, 2, 1, "torn")]
+    assert log.append("t", b"next") == 3
+    assert Log(flash).gaps() == [(2, 2, 1, "torn")]
+
+
+def test_many_gaps_become_few_without_a_wrong_count(seed: int) -> None:
+    flash = formatted()
+    log = Log(flash, on_full="drop_oldest")
+    rng = random.Random(seed)
+    acknowledged = 0
+    for _ in range(3000):
+        log.append("t", b"x" * 60)
+        while rng.random() < 0.4 and len(log):
+            acknowledged += log.acknowledge(rng.choice(ids(log)[-4:]))
+    gaps = log.gaps()
+    assert sum(count for _, _, count, _ in gaps) + len(log) + acknowledged == log.last_id
+    assert len(gaps) <= 8
+    assert Log(flash).gaps() == gaps
+
+
+def test_an_unknown_policy_is_refused() -> None:
+    with pytest.raises(ValueError, match="on_full is 'drop', expected one of reject_new, drop_oldest"):
+        Log(formatted(), on_full="drop")

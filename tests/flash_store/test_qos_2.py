@@ -1,0 +1,71 @@
+"""Both sides of QoS 2: what must be on flash before PUBREL, PUBREC and PUBCOMP go out."""
+
+import pytest
+
+from flash_store.errors import MessageTooLarge
+from flash_store.log import Log
+from tests.flash_store.simulated_nor import SimulatedNor
+
+
+def formatted(granule: int = 16, sector_size: int = 512) -> SimulatedNor:
+    flash = SimulatedNor(sector_size, 8, granule)
+    Log.format(flash, 1, granule)
+    return flash
+
+
+def test_a_pubrec_is_noted_at_once_in_one_program_of_18_bytes_at_most() -> None:
+    flash = formatted()
+    log = Log(flash)
+    message_id = log.append("t", b"x", qos=2)
+    before = len(flash.operations)
+    assert log.note_pubrec(message_id)
+    assert [len(content) for _, _, _, content in flash.operations[before:]] == [16]
+    assert log.note_pubrec(message_id)
+    assert len(flash.operations) == before + 1, "a PUBREC that comes twice is written once"
+    assert Log(flash).has_pubrec(message_id)
+
+
+def test_a_message_without_pubrec_says_so_and_an_unknown_one_takes_none() -> None:
+    log = Log(formatted())
+    message_id = log.append("t", b"x", qos=2)
+    assert not log.has_pubrec(message_id)
+    assert not log.note_pubrec(message_id + 1)
+    log.acknowledge(message_id)
+    assert not log.has_pubrec(message_id)
+
+
+def test_a_pubrec_outlives_the_relocation_of_its_message() -> None:
+    flash = formatted()
+    log = Log(flash)
+    first = log.append("t", b"x", qos=2)
+    log.note_pubrec(first)
+    while flash.erase_counts[1] < 3:
+        log.acknowledge(log.append("t", b"x" * 60))
+        log.flush()
+        log.idle()
+    assert log.has_pubrec(first)
+    assert Log(flash).has_pubrec(first)
+
+
+@pytest.mark.parametrize(("granule", "sector_size"), [(8, 512), (16, 512), (256, 4096)])
+def test_received_packet_identifiers_are_remembered_until_they_are_released(granule: int, sector_size: int) -> None:
+    flash = formatted(granule, sector_size)
+    log = Log(flash)
+    for identifier in (7, 65535, 1):
+        log.remember(identifier)
+    log.remember(7)
+    log.release(65535)
+    log.release(12)
+    for again in (log, Log(flash)):
+        assert again.remembered() == [7, 1]
+        assert again.remembers(7)
+        assert not again.remembers(65535)
+
+
+def test_remembering_more_than_a_receiver_may_have_on_the_way_is_refused() -> None:
+    log = Log(formatted())
+    for identifier in range(1, 59):
+        log.remember(identifier)
+    with pytest.raises(MessageTooLarge, match="58 packet identifiers are remembered already"):
+        log.remember(59)
+    assert len(log.remembered()) == 58

@@ -1,0 +1,130 @@
+"""The torture itself finds broken stores; and the store holds in a sample of it."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tools.torture.flash import flash
+from tools.torture.images import fuzz
+from tools.torture.model import IDENTIFIERS, KEYS, Broken, Model
+from tools.torture.power import Torture, torture_with_cuts
+from tools.torture.rot import rot
+from tools.torture.workload import SCENARIOS, Scenario, Workload, message_of
+
+
+def test_power_cuts_anywhere_and_in_the_recovery_break_no_promise(seed: int) -> None:
+    torture = Torture()
+    torture_with_cuts(torture, 3000, seed)
+    assert torture.violations == []
+    assert torture.counts["cuts"] >= 3000
+    assert torture.counts["cuts_two_deep"] > 1000
+
+
+def test_ruined_images_mount_or_are_refused_and_invent_nothing(seed: int) -> None:
+    torture = Torture()
+    fuzz(torture, 2000, seed)
+    assert torture.violations == []
+    assert 0 < torture.counts["images_refused"] < torture.counts["images"] == 2000
+
+
+def test_a_flipped_bit_costs_its_record_and_a_dead_sector_its_own(seed: int) -> None:
+    torture = Torture()
+    rot(torture, 3000, seed)
+    assert torture.violations == []
+    assert torture.counts["flipped_bits"] >= 3000
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_the_workload_wraps_the_ring_and_reaches_what_it_is_for(scenario: Scenario, seed: int) -> None:
+    work = Workload(scenario, seed)
+    while len(work.model.done) < 300:
+        work.step()
+    assert min(work.flash.erase_counts) >= 1
+    assert work.full or work.model.dropped
+    assert work.model.received
+    assert work.model.boot_id > 1
+    assert bool(work.flash.bad_erases | work.flash.bad_programs) == scenario.goes_bad
+    assert work.flash.violations == 0
+
+
+def test_the_command_prints_what_it_did(seed: int) -> None:
+    app = typer.Typer()
+    app.command()(flash)
+    arguments = ["--cuts", "90", "--images", "60", "--seed", str(seed), "--json"]
+    result = CliRunner().invoke(app, arguments)
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert report["violations"] == []
+    assert report["cuts"] >= 90
+    assert report["images"] == 60
+    assert report["seed"] == seed
+    assert result.exit_code == 0
+
+
+def lose(model: Model) -> None:
+    model.stored[model.last_id + 1] = message_of(model.last_id + 1, 5)
+    model.last_id += 1
+
+
+def invent(model: Model) -> None:
+    model.stored.popitem()
+
+
+def change(model: Model) -> None:
+    message_id = min(model.stored)
+    model.stored[message_id] = message_of(message_id + 1, 5)
+
+
+def bring_back(model: Model) -> None:
+    model.done.add(min(model.stored))
+
+
+def forget_pubrec(model: Model) -> None:
+    model.received ^= {min(model.stored)}
+
+
+def forget_identifier(model: Model) -> None:
+    model.remembered ^= {IDENTIFIERS[-1]}
+
+
+def change_setting(model: Model) -> None:
+    model.settings[KEYS[0]] = b"never set"
+
+
+def repeat_boot(model: Model) -> None:
+    model.boot_id += 1
+
+
+def drop_silently(model: Model) -> None:
+    model.dropped.add(model.last_id + 1)
+
+
+def leave_out_silently(model: Model) -> None:
+    model.last_id -= 1
+
+
+BROKEN = {
+    lose: "lost",
+    invent: "invented",
+    change: "invented",
+    bring_back: "came back",
+    forget_pubrec: "PUBREC",
+    forget_identifier: "received",
+    change_setting: "setting",
+    repeat_boot: "boot_id",
+    drop_silently: "no gap tells",
+    leave_out_silently: "left out",
+}
+
+
+@pytest.mark.parametrize(("break_promise", "told"), BROKEN.items(), ids=lambda one: getattr(one, "__name__", ""))
+def test_the_model_notices_a_broken_promise(break_promise: Callable[[Model], None], told: str, seed: int) -> None:
+    work = Workload(SCENARIOS[0], seed)
+    while len(work.model.stored) < 10 or work.model.acknowledged or work.log.gaps():
+        work.step()
+        work.flush()
+    break_promise(work.model)
+    with pytest.raises(Broken, match=told):
+        work.mount()

@@ -1,0 +1,1 @@
+"""What the parts cost, counted: the commands of ``holdfast bench``."""

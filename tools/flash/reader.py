@@ -1,0 +1,124 @@
+"""Reads a store from an image as a mount would, without writing. Clauses in brackets are SPEC's."""
+
+from collections import Counter
+from struct import iter_unpack
+
+from tools.flash.layout import (
+    VERSION,
+    Free,
+    Open,
+    RecordReader,
+    is_blank,
+    open_offset,
+    parse_free,
+    parse_open,
+    sector_seed,
+)
+from tools.flash.replay import GAPS, Replay
+from tools.flash.store import DROPPED, REASONS, Gap, NoStore, Sector, Store
+
+SEARCH_STEP = 256  # for stores of another sector size
+RECEIVED = "\0received"  # a setting of the store's own
+
+
+def read_store(image: bytes, sector_size: int) -> Store:
+    """The store in `image`. Raises NoStore."""
+    if not image or len(image) % sector_size:
+        raise NoStore(f"{len(image)} bytes are not whole sectors of {sector_size}")
+    contents = [image[start : start + sector_size] for start in range(0, len(image), sector_size)]
+    store = Store(sector_size)
+    _classify(store, contents, image)
+    replay = Replay(store)
+    used = [(sector.open.sector_seq, sector.number) for sector in store.sectors if sector.open]
+    for seq, number in sorted(used):
+        seed = sector_seed(store.epoch, seq)
+        replay.sector(store.sectors[number], RecordReader(number, contents[number], store.granule, seed))
+    replay.drop_below_tail()
+    for number in [
+        *(found.sector for found in store.messages.values()),
+        *(found.sector for found in store.settings.values()),
+    ]:
+        store.sectors[number].live += 1
+    _take_own_settings(store)
+    _foresee_mount(store, replay, contents)
+    return store
+
+
+def _classify(store: Store, contents: list[bytes], image: bytes) -> None:
+    """Sort the sectors by their headers [R1]."""
+    frees = [parse_free(content) for content in contents]
+    valid = [free for free in frees if isinstance(free, Free)]
+    if not valid:
+        raise NoStore(_nothing_found(frees, image, store.sector_size))
+    for number, free in enumerate(frees):
+        if isinstance(free, Free) and free.version > VERSION:
+            raise NoStore(f"sector {number} has format version {free.version}, known here: up to {VERSION}")
+    (store.granule, store.epoch), _ = Counter((free.granule, free.epoch) for free in valid).most_common(1)[0]
+    store.sectors = [
+        _classified(store, number, free, content)
+        for number, (free, content) in enumerate(zip(frees, contents, strict=True))
+    ]
+
+
+def _classified(store: Store, number: int, free: Free | str, content: bytes) -> Sector:
+    if isinstance(free, Free) and (free.granule, free.epoch) != (store.granule, store.epoch):
+        return Sector(number, "unusable", f"of the store {free.epoch:08x}, granule {free.granule}", free, None)
+    found = parse_open(content, store.granule, store.epoch)
+    problem = None if isinstance(free, Free) else free
+    header = free if isinstance(free, Free) else None
+    if isinstance(found, Open):
+        if found.mended:
+            problem = f"{problem}; " * bool(problem) + "one flipped bit in OPEN"
+        return Sector(number, "used", problem, header, found)
+    if header and found == "blank":
+        return Sector(number, "free", None, header, None)
+    return Sector(number, "unusable", problem or found, header, None)
+
+
+def _nothing_found(frees: list[Free | str], image: bytes, sector_size: int) -> str:
+    found = [at for at in range(0, len(image), SEARCH_STEP) if isinstance(parse_free(image[at : at + 32]), Free)]
+    if found:
+        return f"no sector of {sector_size} bytes begins with a valid FREE, but bytes at {found[0]} do"
+    most, count = Counter(str(free) for free in frees).most_common(1)[0]
+    return f"no valid FREE in any of {len(frees)} sectors of {sector_size} bytes; {count} of them: {most}"
+
+
+def _take_own_settings(store: Store) -> None:
+    """Settings with a key that begins with a zero byte are the store's own."""
+    own = {key: store.settings.pop(key) for key in list(store.settings) if key.startswith("\0")}
+    if GAPS in own:
+        value = own[GAPS].value
+        whole = value[4 : len(value) - (len(value) - 4) % 13]
+        store.gaps = [
+            Gap(first, last, count, REASONS.get(reason, str(reason)))
+            for first, last, count, reason in iter_unpack("<IIIB", whole)
+        ]
+    if RECEIVED in own:
+        value = own[RECEIVED].value
+        store.received = [identifier for (identifier,) in iter_unpack("<H", value[: len(value) // 2 * 2])]
+
+
+def _foresee_mount(store: Store, replay: Replay, contents: list[bytes]) -> None:
+    """What a mount does by itself, beside reading."""
+    mount = store.next_mount
+    mount.boot_id = replay.next_boot_id
+    if replay.lost_message:
+        mount.leaves_out = store.last_id + 1
+    dropped_up_to = max((gap.last for gap in store.gaps if gap.reason == DROPPED), default=0)
+    mount.drops = [message_id for message_id in store.messages if message_id <= dropped_up_to]
+    for message_id in mount.drops:
+        store.messages.pop(message_id)
+    for sector in store.sectors:
+        if sector.state == "free":
+            sector.problem = _distrust(sector.number in replay.voided, contents[sector.number], store.granule)
+            if sector.problem:
+                mount.erases.append(sector.number)
+
+
+def _distrust(is_voided: bool, content: bytes, granule: int) -> str | None:
+    """Why a free sector is erased again before its use [R1] [R7]."""
+    if is_voided:
+        return "its erase was cut"
+    if not is_blank(content[open_offset(granule) :]):
+        return "not blank"
+    return None

@@ -1,0 +1,137 @@
+"""Applies the records of a store in their order. Clauses in brackets are SPEC's."""
+
+from collections.abc import Iterator
+
+from tools.flash.layout import ACK, ERASE, MOVE, MSG, REC, SET, STATE, BadRecord, Record, RecordReader
+from tools.flash.store import Message, Sector, Setting, Store
+
+ACK_SPAN = 32
+GAPS = "\0gaps"  # a setting of the store's own
+QOS, RETAIN, PUBREC, REMOVED = 0x03, 0x04, 0x08, 0x01  # flags
+
+
+class Replay:
+    """Fills `store` sector by sector [R2]."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._tail_seq = 0
+        self._bad_since_boot = 0
+        self.lost_message: BadRecord | None = None  # one at the log's end that may have had an id [R4]
+        self.voided: set[int] = set()  # free sectors whose last erase may have been cut [R7]
+        for sector in store.sectors:
+            if sector.open:
+                store.boot_id = max(store.boot_id, sector.open.boot_id)
+
+    @property
+    def next_boot_id(self) -> int:
+        """Each bad record may have been the STATE of a mount [R5]."""
+        return self._store.boot_id + self._bad_since_boot + 1
+
+    def sector(self, sector: Sector, reader: RecordReader) -> None:
+        """Replay the next sector in use."""
+        assert sector.open is not None
+        self._bad_since_boot = 0
+        self._tail_seq = max(self._tail_seq, sector.open.tail_seq)
+        self._decide(sector.open.next_id - 1)
+        for found in reader.scan():
+            if isinstance(found, Record):
+                sector.records += 1
+                self._apply(sector, found)
+            else:
+                self._note_bad(sector, found)
+
+    def drop_below_tail(self) -> None:
+        """Sectors with a smaller sector_seq than the highest tail_seq hold nothing that counts [R2]."""
+        for sector in self._store.sectors:
+            if sector.open and sector.open.sector_seq < self._tail_seq:
+                self._drop(sector)
+        self._store.messages = dict(sorted(self._store.messages.items()))
+
+    def _decide(self, highest_id: int) -> None:
+        """Whoever wrote this had decided about the bad records before it, if it tells of an id not seen yet [R4]."""
+        if highest_id > self._store.last_id:
+            self._store.last_id = highest_id
+            self.lost_message = None
+
+    def _note_bad(self, sector: Sector, bad: BadRecord) -> None:
+        bad.offset += sector.number * self._store.sector_size
+        self._store.bad_records.append(bad)
+        self._bad_since_boot += 1
+        if bad.was_message:
+            self.lost_message = bad
+
+    def _apply(self, sector: Sector, record: Record) -> None:
+        store, header = self._store, record.header
+        if header.kind in (MSG, MOVE):
+            store.messages[header.number] = self._message(sector, record)
+            store.last_id = max(store.last_id, header.number)
+            if header.kind == MSG:
+                self.lost_message = None
+        elif header.kind == ACK:
+            for message_id in _ids(record):
+                store.last_id = max(store.last_id, message_id)
+                store.acknowledged.add(message_id)
+                store.messages.pop(message_id, None)
+        elif header.kind == REC:
+            for message_id in _ids(record):
+                store.last_id = max(store.last_id, message_id)
+                if message_id in store.messages:
+                    store.messages[message_id].pubrec = True
+        elif header.kind == SET:
+            self._apply_setting(sector, record)
+        elif header.kind == STATE:
+            self._apply_state(record)
+        elif header.kind == ERASE:
+            self._apply_erase(sector, record)
+
+    def _message(self, sector: Sector, record: Record) -> Message:
+        header, topic_size = record.header, record.header.aux
+        before = self._store.messages.get(header.number)
+        return Message(
+            id=header.number,
+            qos=header.flags & QOS,
+            retain=bool(header.flags & RETAIN),
+            pubrec=bool(header.flags & PUBREC) or (before is not None and before.pubrec),
+            topic=record.body[:topic_size].decode(errors="backslashreplace"),
+            payload=record.body[topic_size:],
+            moved=header.kind == MOVE,
+            sector=sector.number,
+            offset=sector.number * self._store.sector_size + record.offset,
+        )
+
+    def _apply_setting(self, sector: Sector, record: Record) -> None:
+        key = record.body[: record.header.aux].decode(errors="backslashreplace")
+        self._store.settings.pop(key, None)
+        if not record.header.flags & REMOVED:
+            offset = sector.number * self._store.sector_size + record.offset
+            value = record.body[record.header.aux :]
+            self._store.settings[key] = Setting(value, sector.number, offset)
+            if key == GAPS:
+                self._decide(int.from_bytes(value[:4], "little"))
+
+    def _apply_state(self, record: Record) -> None:
+        self._store.boot_id = max(self._store.boot_id, record.header.number)
+        self._bad_since_boot = 0
+        self._tail_seq = max(self._tail_seq, record.header.aux)
+
+    def _apply_erase(self, sector: Sector, record: Record) -> None:
+        """A sector was to be erased: unless that has ended, nothing in it counts, whatever it reads as [R7]."""
+        if record.header.number >= len(self._store.sectors):
+            return
+        erased = self._store.sectors[record.header.number]
+        assert sector.open is not None
+        if erased.open and erased.open.sector_seq < sector.open.sector_seq:
+            self._drop(erased)
+        elif erased.state == "free" and erased.free and erased.free.erase_count <= record.header.aux:
+            self.voided.add(erased.number)
+
+    def _drop(self, sector: Sector) -> None:
+        sector.state = "dropped"
+        store = self._store
+        store.messages = {key: found for key, found in store.messages.items() if found.sector != sector.number}
+        store.settings = {key: found for key, found in store.settings.items() if found.sector != sector.number}
+
+
+def _ids(record: Record) -> Iterator[int]:
+    return (record.header.number + bit for bit in range(ACK_SPAN) if record.header.aux >> bit & 1)

@@ -1,0 +1,323 @@
+"""NOR flash in RAM with its faults: torn programs, half erases, bad sectors, stuck bits, read disturb, wear.
+
+Erased bits are 1, a program clears bits; a granule takes one program until its sector is erased. Times are those of a
+W25Q. All that is random follows from the seed.
+"""
+
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from flash_store.block_device import IOCTL_BLOCK_COUNT, IOCTL_BLOCK_ERASE, IOCTL_BLOCK_SIZE
+from flash_store.errors import DeviceFailed
+
+PAGE_SIZE = 256
+PROGRAM_US = (700, 3_000)  # of a page, typical and worst
+ERASE_US = (45_000, 400_000)  # of a sector of 4 KiB, typical and worst
+READ_BYTES_PER_US = 20
+WORN_OUT_ODDS = 4  # beyond its endurance every fourth erase of a sector fails, and from then on all
+
+
+class PowerCut(Exception):
+    """The power went during a program or an erase."""
+
+
+class Operation(NamedTuple):
+    """A program of `content`, or an erase where that is empty."""
+
+    sector: int
+    offset: int
+    content: bytes
+
+    @property
+    def is_erase(self) -> bool:
+        return not self.content
+
+
+def _nothing(operation: Operation) -> None:
+    pass
+
+
+class NorFlash:
+    """A block device of MicroPython's protocol, extended form. `image` is what it holds; counters go on for ever.
+
+    Faults, all without effect until they are set: `bad_erases`, sectors where an erase has no effect, and
+    `bad_programs`, where a program stops half-way, both raise DeviceFailed unless `silent`; `stuck_at_0` and
+    `stuck_at_1`, masks of bits by address; `disturb_after`, reads of a sector that cost it a bit; `endurance`, erases
+    that a sector stands.
+    `before_operation` and `after_operation` are called with each operation; `operations` tells them all.
+    `violations` counts granules programmed twice, and programs of a sector whose last erase was cut.
+    """
+
+    def __init__(
+        self, sector_size: int, sector_count: int, granule: int, seed: int = 0, image: bytes | None = None
+    ) -> None:
+        self.sector_size, self.sector_count, self.granule = sector_size, sector_count, granule
+        self.image = bytearray(b"\xff" * sector_size * sector_count if image is None else image)
+        self.bad_erases: set[int] = set()
+        self.bad_programs: set[int] = set()
+        self.silent = False
+        self.stuck_at_0: dict[int, int] = {}
+        self.stuck_at_1: dict[int, int] = {}
+        self.disturb_after: int | None = None
+        self.endurance: int | None = None
+        self.before_operation: Callable[[Operation], None] = _nothing
+        self.after_operation: Callable[[Operation], None] = _nothing
+        self.operations: list[Operation] = []
+        self.violations = self.reads = self.bytes_read = self.bytes_programmed = self.pages_programmed = 0
+        self.erase_counts = [0] * sector_count
+        self._random = random.Random(seed)
+        self._reads_since_erase = [0] * sector_count
+        self._half_erased: set[int] = set()
+        self._weak: dict[int, tuple[int, float]] = {}  # by sector: a mask of its bits, how often they read as 0
+        self._cut_after: int | None = None
+        blank = b"\xff" * granule
+        self._programmed = bytearray(
+            self.image[at : at + granule] != blank for at in range(0, len(self.image), granule)
+        )
+
+    @property
+    def erases(self) -> int:
+        return sum(self.erase_counts)
+
+    @property
+    def time_us(self) -> int:
+        """What all this would have taken at typical times."""
+        return self._time_us(0)
+
+    @property
+    def worst_time_us(self) -> int:
+        """What all this would have taken at the worst times."""
+        return self._time_us(1)
+
+    def readblocks(self, block: int, buffer: bytearray | memoryview, offset: int = 0) -> None:
+        """Read len(buffer) bytes from `offset` in `block`."""
+        size = len(buffer)
+        if not 0 <= block < self.sector_count or offset < 0 or offset + size > self.sector_size:
+            raise DeviceFailed(f"sector {block}: {size} bytes at {offset} are not within it")
+        start = block * self.sector_size + offset
+        buffer[:] = self.image[start : start + size]
+        self.reads += 1
+        self.bytes_read += size
+        if block in self._weak:
+            self._read_weak(block, offset, buffer)
+        if self.disturb_after is not None:
+            self._disturb(block)
+
+    def writeblocks(self, block: int, buffer: bytes | bytearray | memoryview, offset: int = 0) -> None:
+        """Program whole granules."""
+        size = len(buffer)
+        is_whole = size and not offset % self.granule and not size % self.granule
+        if not is_whole or not 0 <= block < self.sector_count or offset < 0 or offset + size > self.sector_size:
+            raise DeviceFailed(f"sector {block}: {size} bytes at {offset} are not whole granules within it")
+        self._do(Operation(block, offset, bytes(buffer)))
+
+    def ioctl(self, operation: int, argument: int) -> int:
+        """The protocol's ioctl: block count, block size, block erase; the others have nothing to do."""
+        if operation == IOCTL_BLOCK_COUNT:
+            return self.sector_count
+        if operation == IOCTL_BLOCK_SIZE:
+            return self.sector_size
+        if operation == IOCTL_BLOCK_ERASE:
+            if not 0 <= argument < self.sector_count:
+                raise DeviceFailed(f"there is no sector {argument}")
+            self._do(Operation(argument, 0, b""))
+        return 0
+
+    def size_of(self, operation: Operation) -> int:
+        """In how many places an operation can be cut: at each byte it programs or erases."""
+        return len(operation.content) or self.sector_size
+
+    def cut_at(self, byte: int | None) -> None:
+        """The power goes when this many bytes more have been programmed or erased: that operation raises PowerCut.
+        None calls it off."""
+        self._cut_after = byte
+
+    @property
+    def is_cut_ahead(self) -> bool:
+        return self._cut_after is not None
+
+    def torn(self, operation: Operation, byte: int) -> "NorFlash":
+        """The flash after a power cut at this byte of an operation that it has not done yet."""
+        flash = self.copy()
+        flash._tear(operation, byte)
+        return flash
+
+    def redo(self, operation: Operation) -> None:
+        """Do an operation recorded elsewhere."""
+        self._do(operation)
+
+    def copy(self) -> "NorFlash":
+        """Another one with the same content and faults, and its own chance. It has no callbacks; counters start."""
+        other = NorFlash.__new__(NorFlash)
+        other.__dict__.update(self.__dict__)
+        other.image = bytearray(self.image)
+        other._programmed = bytearray(self._programmed)
+        other.bad_erases, other.bad_programs = set(self.bad_erases), set(self.bad_programs)
+        other.stuck_at_0, other.stuck_at_1 = dict(self.stuck_at_0), dict(self.stuck_at_1)
+        other._half_erased, other._weak = set(self._half_erased), dict(self._weak)
+        other.erase_counts, other._reads_since_erase = list(self.erase_counts), list(self._reads_since_erase)
+        other.before_operation = other.after_operation = _nothing
+        other.operations = []
+        other.violations = other.reads = other.bytes_read = other.bytes_programmed = other.pages_programmed = 0
+        other._cut_after = None
+        other._random = random.Random(self._random.getrandbits(64))
+        return other
+
+    def _time_us(self, which: int) -> int:
+        erases = self.erases * ERASE_US[which]
+        return erases + self.pages_programmed * PROGRAM_US[which] + self.bytes_read // READ_BYTES_PER_US
+
+    def _do(self, operation: Operation) -> None:
+        self.before_operation(operation)
+        self.operations.append(operation)
+        if self._cut_after is not None:
+            if self._cut_after < self.size_of(operation):
+                self._tear(operation, self._cut_after)
+                self._cut_after = None
+                raise PowerCut
+            self._cut_after -= self.size_of(operation)
+        done = self._erase(operation.sector) if operation.is_erase else self._program(operation)
+        self.after_operation(operation)
+        if not done and not self.silent:
+            raise DeviceFailed(f"sector {operation.sector} failed at {operation.offset}")
+
+    def _program(self, operation: Operation) -> bool:
+        sector, offset, content = operation
+        start = sector * self.sector_size + offset
+        self.bytes_programmed += len(content)
+        self.pages_programmed += (start + len(content) - 1) // PAGE_SIZE - start // PAGE_SIZE + 1
+        if sector in self.bad_programs:
+            self._tear(operation, self._random.randrange(len(content)))
+            return False
+        if not self._note_programmed(sector, offset, len(content)):
+            return False
+        self._clear_bits(start, content)
+        return True
+
+    def _erase(self, sector: int) -> bool:
+        self.erase_counts[sector] += 1
+        # A granule may be programmed once for each erase that was asked for, also where the device was silent.
+        self._set_programmed(sector, 0, self.sector_size, 0)
+        if sector in self.bad_erases or self._is_worn_out(sector):
+            return False
+        start = sector * self.sector_size
+        self.image[start : start + self.sector_size] = b"\xff" * self.sector_size
+        self._weak.pop(sector, None)
+        self._half_erased.discard(sector)
+        self._reads_since_erase[sector] = 0
+        self._stick(start, self.sector_size)
+        return True
+
+    def _tear(self, operation: Operation, byte: int) -> None:
+        """Do an operation up to this byte."""
+        if operation.is_erase:
+            if byte and operation.sector not in self.bad_erases:
+                self._tear_erase(operation.sector, byte)
+            return
+        sector, offset, content = operation
+        if not byte:
+            return
+        done = byte // self.granule * self.granule
+        begun = bytes(content[done : done + self.granule])
+        noise = self._random.randbytes(self.granule - (byte - done))  # what comes after the byte is cleared in part
+        torn = begun[: byte - done] + _either(begun[byte - done :], noise)
+        if not self._note_programmed(sector, offset, done + self.granule * (torn != b"\xff" * len(torn))):
+            return
+        self._clear_bits(sector * self.sector_size + offset, content[:done] + torn)
+
+    def _tear_erase(self, sector: int, byte: int) -> None:
+        """An erase was cut when it had come this far: some way between what was there and a blank that cannot last."""
+        size = self.sector_size
+        start = sector * size
+        before = bytes(self.image[start : start + size])
+        stage = self._random.choice((self._swept, self._preprogrammed, self._rising, self._blank, self._patchy))
+        after = stage(before, byte)
+        self.image[start : start + size] = after
+        self._half_erased.add(sector)
+        weakness = self._random.choice((0.0, 0.02, 0.5))
+        if weakness:
+            mask = self._random.getrandbits(8 * size) & self._random.getrandbits(8 * size)
+            self._weak[sector] = (mask, weakness)
+        blank = b"\xff" * self.granule
+        first = start // self.granule
+        for number in range(size // self.granule):
+            self._programmed[first + number] = after[number * self.granule : (number + 1) * self.granule] != blank
+        self._stick(start, size)
+
+    def _swept(self, before: bytes, byte: int) -> bytes:
+        return b"\xff" * byte + before[byte:]
+
+    def _preprogrammed(self, before: bytes, byte: int) -> bytes:
+        return bytes(byte) + before[byte:]
+
+    def _rising(self, before: bytes, byte: int) -> bytes:
+        noise = self._random.randbytes(len(before))
+        return _either(before, noise if 2 * byte < len(before) else _either(noise, self._random.randbytes(len(noise))))
+
+    def _blank(self, before: bytes, byte: int) -> bytes:
+        """All reads as erased, or all but the headers."""
+        kept = self._random.choice((0, 0, 32, 64, 2 * self.granule, 4 * self.granule))
+        return before[:kept] + b"\xff" * (len(before) - kept)
+
+    def _patchy(self, before: bytes, byte: int) -> bytes:
+        """Granules that are done, begun, or not touched yet; often the headers are among the last."""
+        kept = self._random.choice((0, 64))
+        pieces = [before[:kept]]
+        for at in range(kept, len(before), self.granule):
+            piece = before[at : at + self.granule]
+            noise = _either(piece, self._random.randbytes(len(piece)))
+            pieces.append(self._random.choice((piece, piece, noise, b"\xff" * len(piece))))
+        return b"".join(pieces)[: len(before)]
+
+    def _note_programmed(self, sector: int, offset: int, size: int) -> bool:
+        """Count what may not be; False when a granule was programmed before."""
+        first = (sector * self.sector_size + offset) // self.granule
+        twice = self._programmed.count(1, first, first + size // self.granule)
+        self.violations += twice + (sector in self._half_erased)
+        self._set_programmed(sector, offset, size, 1)
+        return not twice
+
+    def _set_programmed(self, sector: int, offset: int, size: int, value: int) -> None:
+        first, count = (sector * self.sector_size + offset) // self.granule, size // self.granule
+        self._programmed[first : first + count] = bytes((value,)) * count
+
+    def _clear_bits(self, start: int, content: bytes) -> None:
+        there = int.from_bytes(self.image[start : start + len(content)], "little")
+        both = there & int.from_bytes(content, "little")
+        self.image[start : start + len(content)] = both.to_bytes(len(content), "little")
+        self._stick(start, len(content))
+
+    def _stick(self, start: int, size: int) -> None:
+        for at, mask in self.stuck_at_0.items():
+            if start <= at < start + size:
+                self.image[at] &= ~mask
+        for at, mask in self.stuck_at_1.items():
+            if start <= at < start + size:
+                self.image[at] |= mask
+
+    def _read_weak(self, sector: int, offset: int, buffer: bytearray | memoryview) -> None:
+        mask, odds = self._weak[sector]
+        if self._random.random() < odds:
+            bits = 8 * len(buffer)
+            low = (mask >> 8 * offset) & self._random.getrandbits(bits)
+            seen = int.from_bytes(buffer, "little") & ~low
+            buffer[:] = seen.to_bytes(len(buffer), "little")
+
+    def _disturb(self, sector: int) -> None:
+        self._reads_since_erase[sector] += 1
+        if self.disturb_after is not None and self._reads_since_erase[sector] % self.disturb_after == 0:
+            at = sector * self.sector_size + self._random.randrange(self.sector_size)
+            self.image[at] &= ~(1 << self._random.randrange(8))
+
+    def _is_worn_out(self, sector: int) -> bool:
+        if self.endurance is None or self.erase_counts[sector] <= self.endurance:
+            return False
+        if self._random.randrange(WORN_OUT_ODDS) == 0:
+            self.bad_erases.add(sector)
+        return sector in self.bad_erases
+
+
+def _either(one: bytes, other: bytes) -> bytes:
+    """The bits that are 1 in one of two texts of the same length."""
+    return (int.from_bytes(one, "little") | int.from_bytes(other, "little")).to_bytes(len(one), "little")

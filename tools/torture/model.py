@@ -1,0 +1,181 @@
+"""What a store promised, in plain dicts and sets beside it: after each mount they decide what must be there."""
+
+from flash_store.log import Log
+
+Message = tuple[int, bool, str, bytes]  # QoS, retain, topic, payload
+IDENTIFIERS = range(1, 9)
+KEYS = ("clock", "identifiers", "configuration")
+ACK_BATCH = 8
+PACKET_IDENTIFIERS = 65535
+
+
+class Broken(AssertionError):
+    """The store broke a promise; the text says which."""
+
+
+def expect(holds: bool, promise: str) -> None:
+    """Raises Broken where the promise does not hold."""
+    if not holds:
+        raise Broken(promise)
+
+
+def is_told(log: Log, message_id: int, reason: str) -> bool:
+    """True when a gap of this reason covers the id."""
+    return any(first <= message_id <= last for first, last, _, why in log.gaps() if why == reason)
+
+
+class Model:
+    """`stored` is not acknowledged; `acknowledged` may come back with a mount, `done` may not, nor may `dropped`.
+
+    `appending`, `noting`, `changing` and `telling` are on their way when the power goes: a message, the id of a PUBREC,
+    a setting or packet identifier and its new value, the last id of gaps. `torn` ids were left out; of the gaps `told`
+    nothing is kept any more.
+    """
+
+    def __init__(self) -> None:
+        self.stored: dict[int, Message] = {}
+        self.acknowledged: dict[int, Message] = {}
+        self.done: set[int] = set()
+        self.dropped: set[int] = set()
+        self.torn: set[int] = set()
+        self.told: set[int] = set()
+        self.received: set[int] = set()
+        self.remembered: set[int] = set()
+        self.settings: dict[str, bytes] = {}
+        self.appending: tuple[int, Message] | None = None
+        self.noting: int | None = None
+        self.changing: tuple[str | int, bytes | None] | None = None
+        self.telling: int | None = None
+        self.last_id = 0
+        self.boot_id = 0
+
+    def copy(self) -> "Model":
+        other = Model()
+        for name, value in vars(self).items():
+            setattr(other, name, value.copy() if isinstance(value, dict | set) else value)
+        return other
+
+    def appended(self, message_id: int, message: Message, log: Log) -> None:
+        """An append returned."""
+        expect(message_id > self.last_id, f"id {message_id} was given out twice")
+        self._note_torn(message_id - 1, log)
+        self.last_id = message_id
+        self.stored[message_id] = message
+        self.appending = None
+        self.find_dropped(log)
+        expect(message_id - min(self.stored) < PACKET_IDENTIFIERS, f"{message_id} has a packet identifier in use")
+
+    def flushed(self, log: Log) -> None:
+        """A flush returned: where nothing waits, nothing that was acknowledged comes back."""
+        if self.acknowledged and log.stats()["waiting"] == 0:
+            self.done |= set(self.acknowledged)
+            self.acknowledged.clear()
+
+    def changed(self, key: str | int, value: bytes | None) -> None:
+        """A setting (a text) or a packet identifier received (a number) has this value from now on."""
+        self.changing = None
+        if isinstance(key, int):
+            self.remembered.discard(key)
+            if value is not None:
+                self.remembered.add(key)
+        elif value is None:
+            self.settings.pop(key, None)
+        else:
+            self.settings[key] = value
+
+    def find_dropped(self, log: Log) -> None:
+        """What an append dropped to make room."""
+        if len(self.stored) > len(log):
+            found = {message[0] for message in log.messages()}
+            gone = set(self.stored) - found
+            lost = [message_id for message_id in sorted(gone) if not is_told(log, message_id, "dropped")]
+            expect(not lost, f"lost {lost}")
+            expect(max(gone) < min(found, default=max(gone) + 1), f"dropped {sorted(gone)}, which are not the oldest")
+            for message_id in gone:
+                self.stored.pop(message_id)
+            self.dropped |= gone
+
+    def after_mount(self, log: Log) -> None:
+        """Check all that must have stayed, then go on from what is there."""
+        expect(log.boot_id > self.boot_id, f"boot_id {log.boot_id} after {self.boot_id}")
+        self.boot_id = log.boot_id
+        found = self._check_messages(log)
+        if self.appending and self.appending[0] in found:
+            self.last_id = self.appending[0]
+            self.stored[self.appending[0]] = self.appending[1]
+        self.appending = None
+        for message_id, message in self.acknowledged.items():
+            if message_id in found:
+                self.stored[message_id] = message
+            else:
+                self.done.add(message_id)
+        self.acknowledged.clear()
+        self.find_dropped(log)
+        expect(log.last_id >= self.last_id, f"last_id went back from {self.last_id} to {log.last_id}")
+        self._note_torn(log.last_id, log)
+        self._check_received(log, found)
+        self._check_settings(log)
+        self._check_gaps(log)
+
+    def _check_messages(self, log: Log) -> dict[int, Message]:
+        messages = list(log.messages())
+        ids = [message[0] for message in messages]
+        expect(ids == sorted(set(ids)), f"order lost: {ids}")
+        expect(len(log) == len(ids), f"{len(log)} live, {len(ids)} readable")
+        allowed = self.stored | self.acknowledged | dict([self.appending] if self.appending else [])
+        for message_id, *message in messages:
+            for gone in ("done", "dropped", "torn"):
+                expect(message_id not in getattr(self, gone), f"{message_id} came back, it was {gone}")
+            expect(allowed.get(message_id) == tuple(message), f"{message_id} was invented")
+        return {message[0]: allowed[message[0]] for message in messages}
+
+    def _note_torn(self, last_id: int, log: Log) -> None:
+        for message_id in range(self.last_id + 1, last_id + 1):
+            expect(is_told(log, message_id, "torn"), f"id {message_id} was left out and no gap tells")
+            self.torn.add(message_id)
+        self.last_id = max(self.last_id, last_id)
+
+    def _check_received(self, log: Log, found: dict[int, Message]) -> None:
+        for message_id in found:
+            expected = message_id in self.received
+            if log.has_pubrec(message_id) != expected:
+                expect(self.noting == message_id, f"PUBREC of {message_id}: expected {expected}")
+                self.received.add(message_id)
+        self.noting = None
+
+    def _check_settings(self, log: Log) -> None:
+        changing, new = self.changing or (None, None)
+        if isinstance(changing, str) and log.settings.get(changing) == new:
+            self.changed(changing, new)
+        if isinstance(changing, int) and log.remembers(changing) == (new is not None):
+            self.changed(changing, new)
+        self.changing = None
+        for key in KEYS:
+            expect(log.settings.get(key) == self.settings.get(key), f"setting {key} is neither old nor new")
+        expect(log.settings.keys() == sorted(self.settings), f"settings {log.settings.keys()}")
+        for identifier in IDENTIFIERS:
+            expected = identifier in self.remembered
+            expect(log.remembers(identifier) == expected, f"received {identifier}: expected {expected}")
+
+    def _check_gaps(self, log: Log) -> None:
+        """Each range counts exactly what it covers, and together they cover all."""
+        if self.telling is not None:
+            if not any(last <= self.telling for _, last, _, _ in log.gaps()):
+                self.told_of(log)
+            self.telling = None
+        for reason, gone in (("dropped", self.dropped - self.told), ("torn", self.torn - self.told)):
+            counted = set()
+            for first, last, count, why in log.gaps():
+                expect(why in ("dropped", "torn"), f"gap {first}-{last} is {why}")
+                if why == reason:
+                    inside = {message_id for message_id in gone if first <= message_id <= last}
+                    expect({first, last} <= inside, f"gap {first}-{last} {why} does not end at what is gone")
+                    expect(len(inside) == count, f"gap {first}-{last} {why} counts {count}, gone are {len(inside)}")
+                    counted |= inside
+            expect(counted == gone, f"no gap tells that {sorted(gone - counted)} are {reason}")
+
+    def told_of(self, log: Log) -> None:
+        """Gaps are forgotten: what no gap covers any more was told."""
+        for reason, gone in (("dropped", self.dropped), ("torn", self.torn)):
+            self.told |= {message_id for message_id in gone if not is_told(log, message_id, reason)}
+        self.telling = None
