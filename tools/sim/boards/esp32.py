@@ -1,0 +1,74 @@
+"""`esp32` of a simulated board: partitions of one flash, encrypted ones too.
+
+The cipher is a keystream of the address, which is enough for what counts here: erased flash reads as noise through
+the key, and whole cipher blocks are written.
+"""
+
+import hashlib
+
+SECTOR_SIZE = 4096
+KEY_SIZE = 32
+ESP_ERR_INVALID_SIZE = 0x104
+ENOENT = 2
+TABLE: list = []  # (type, subtype, address, size, label, is encrypted) of each partition
+FLASH = bytearray()  # the whole chip, as it is without the key
+
+
+def set_table(flash_size: int, partitions: list) -> None:
+    """A new chip with these partitions."""
+    FLASH[:] = b"\xff" * flash_size
+    TABLE[:] = partitions
+
+
+class Partition:
+    """A partition by its label. Raises OSError where there is none, or the arguments do not suit the flash."""
+
+    TYPE_APP, TYPE_DATA = 0, 1
+
+    def __init__(self, label: str) -> None:
+        found = sorted(entry for entry in TABLE if entry[4] == label)  # programs come before data
+        if not found:
+            raise OSError(ENOENT)
+        self._entry = found[0]
+
+    def info(self) -> tuple:
+        return self._entry
+
+    def readblocks(self, block: int, buffer: bytearray, offset: int) -> None:
+        start = self._start(block, offset, len(buffer))
+        buffer[:] = self._ciphered(start, FLASH[start : start + len(buffer)])
+
+    def writeblocks(self, block: int, buffer: bytearray, offset: int) -> None:
+        start = self._start(block, offset, len(buffer))
+        if self._entry[5] and (start % 16 or len(buffer) % 16):
+            raise OSError(-ESP_ERR_INVALID_SIZE)
+        for at, byte in enumerate(self._ciphered(start, buffer)):
+            FLASH[start + at] &= byte
+
+    def ioctl(self, operation: int, argument: int) -> int | None:
+        if operation == 4:
+            return self._entry[3] // SECTOR_SIZE
+        if operation == 5:
+            return SECTOR_SIZE
+        if operation == 6:
+            start = self._start(argument, 0, SECTOR_SIZE)
+            FLASH[start : start + SECTOR_SIZE] = b"\xff" * SECTOR_SIZE
+        return 0 if operation in (1, 2, 3, 6) else None
+
+    def _start(self, block: int, offset: int, length: int) -> int:
+        start = block * SECTOR_SIZE + offset
+        if not 0 <= start <= start + length <= self._entry[3]:
+            raise OSError(-ESP_ERR_INVALID_SIZE)
+        return self._entry[2] + start
+
+    def _ciphered(self, start: int, content: bytes | bytearray) -> bytes:
+        if not self._entry[5]:
+            return bytes(content)
+        first = start // KEY_SIZE
+        last = (start + len(content) - 1) // KEY_SIZE
+        keys = b"".join(_key(number) for number in range(first, last + 1))
+        return bytes(byte ^ keys[start % KEY_SIZE + at] for at, byte in enumerate(content))
+
+
+def _key(number: int) -> bytes:
+    return hashlib.sha256(b"key" + number.to_bytes(4, "big")).digest()

@@ -1,0 +1,46 @@
+"""`rp2` of a simulated board: the storage area of its flash.
+
+Where a real one would spoil what lies around, this one raises AssertionError: it checks neither bounds nor pages.
+"""
+
+SECTOR_SIZE = 4096
+PAGE_SIZE = 256
+STORAGE_SIZE = 16 * SECTOR_SIZE
+STORAGE = bytearray(b"\xff" * STORAGE_SIZE)
+
+
+class Flash:
+    """A region of the storage area. Raises ValueError where it does not lie in there."""
+
+    def __init__(self, *, start: int = 0, len: int = -1) -> None:
+        size = STORAGE_SIZE - start if len == -1 else len
+        if not 0 <= start < STORAGE_SIZE or start % SECTOR_SIZE or size <= 0 or size % SECTOR_SIZE:
+            raise ValueError
+        if start + size > STORAGE_SIZE:
+            raise ValueError
+        self._base, self._size = start, size
+
+    def readblocks(self, block: int, buffer: bytearray, offset: int) -> None:
+        start = self._start(block, offset, len(buffer))
+        buffer[:] = STORAGE[start : start + len(buffer)]
+
+    def writeblocks(self, block: int, buffer: bytearray, offset: int) -> None:
+        start = self._start(block, offset, len(buffer))
+        assert start % PAGE_SIZE == len(buffer) % PAGE_SIZE == 0, "the ROM programs whole pages"
+        for at, byte in enumerate(buffer):
+            STORAGE[start + at] &= byte
+
+    def ioctl(self, operation: int, argument: int) -> int | None:
+        if operation == 4:
+            return self._size // SECTOR_SIZE
+        if operation == 5:
+            return SECTOR_SIZE
+        if operation == 6:
+            start = self._start(argument, 0, SECTOR_SIZE)
+            STORAGE[start : start + SECTOR_SIZE] = b"\xff" * SECTOR_SIZE
+        return 0 if operation in (1, 2, 3, 6) else None
+
+    def _start(self, block: int, offset: int, length: int) -> int:
+        start = block * SECTOR_SIZE + offset
+        assert start >= 0 and start + length <= self._size, "nothing stops at the region's end"
+        return self._base + start

@@ -1,0 +1,85 @@
+"""From a stream of bytes to packets."""
+
+from wire.codec.packet import MQTT_5, Packet
+from wire.errors import RemoteProtocolError
+from wire.packet_types import AUTH, PUBLISH, PUBREL, SUBSCRIBE, UNSUBSCRIBE
+from wire.primitives import VARINT_MAX, decode_varint, malformed
+from wire.reasons import PACKET_TOO_LARGE, PROTOCOL_ERROR
+
+PACKET_SIZE_MAX = VARINT_MAX + 5
+
+_FLAGS_TWO = (PUBREL, SUBSCRIBE, UNSUBSCRIBE)  # they carry 0b0010, table 2-2
+
+
+class PacketDecoder:
+    """Cuts packets out of the bytes fed to it, however they were split.
+
+    Args:
+        readers: {packet type: a function of (flags, body, level)} for what the peer may send.
+        maximum_packet_size: bytes of the largest packet taken, fixed header included.
+        level: the protocol level; may be set anew between two packets.
+    """
+
+    def __init__(self, readers: dict, maximum_packet_size: int = PACKET_SIZE_MAX, level: int = MQTT_5) -> None:
+        self.level = level
+        self._readers = readers
+        self._maximum_packet_size = maximum_packet_size
+        self._buffer: bytes | bytearray = b""
+        self._offset = 0
+
+    def add_reader(self, kind) -> None:
+        """Takes packets of this class too."""
+        if kind.TYPE not in self._readers:
+            self._readers = dict(self._readers)
+            self._readers[kind.TYPE] = kind.decode
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        if self._offset == len(self._buffer):
+            self._buffer = bytes(data)  # no copy where bytes come in and nothing is left over: the usual case
+        else:
+            if isinstance(self._buffer, bytes):
+                self._buffer = bytearray(self._buffer[self._offset :])
+            else:
+                self._buffer[: self._offset] = b""
+            self._buffer += data
+        self._offset = 0
+
+    def next_packet(self) -> Packet | None:
+        """The next packet, or None until more is fed.
+
+        Raises RemoteProtocolError with the reason code of the standard; the stream is then of no more use, and
+        every further call raises the same.
+        """
+        buffer = self._buffer
+        offset = self._offset
+        if len(buffer) - offset < 2:
+            return None
+        length = buffer[offset + 1]
+        start = offset + 2
+        if length & 0x80:
+            length, start = decode_varint(buffer, offset + 1)
+            if start == 0:
+                return None
+        first_byte = buffer[offset]
+        read = self._reader_of(first_byte)
+        end = start + length
+        if end - offset > self._maximum_packet_size:
+            text = f"a packet of {end - offset} bytes; {self._maximum_packet_size} is the most"
+            raise RemoteProtocolError(PACKET_TOO_LARGE, text)
+        if end > len(buffer):
+            return None
+        packet = read(first_byte & 0x0F, bytes(buffer[start:end]), self.level)
+        self._offset = end
+        return packet
+
+    def _reader_of(self, first_byte: int):
+        packet_type = first_byte >> 4
+        if packet_type == 0 or (packet_type == AUTH and self.level != MQTT_5):
+            raise malformed(f"packet type {packet_type} is reserved")
+        flags = 2 if packet_type in _FLAGS_TWO else 0
+        if packet_type != PUBLISH and first_byte & 0x0F != flags:
+            raise malformed(f"packet type {packet_type} has flags 0x{first_byte & 0x0F:x} [MQTT-2.1.3-1]")
+        read = self._readers.get(packet_type)
+        if read is None:
+            raise RemoteProtocolError(PROTOCOL_ERROR, f"packet type {packet_type} may not come from this side")
+        return read
