@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from cloud.tables import LEDGER, TABLES, Tables
+from cloud.transforms.utc import ANCHORS, TIMELINE
 
 _LEDGER_ROWS = "ledger_rows"
 _VIEWS = {
@@ -31,6 +32,8 @@ _VIEWS = {
             max(hi) - min(lo) + 1 - sum(hi - lo + 1) AS missing,
             sum(hi - lo + 1) / (max(hi) - min(lo) + 1) AS share
         FROM ledger GROUP BY origin, epoch""",
+    "anchors": ANCHORS,
+    "timeline": TIMELINE,
 }
 _DEVICES = """
     SELECT origin, count(*) AS readings, min(time) AS first, max(time) AS last

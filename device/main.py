@@ -3,15 +3,16 @@
 import select
 import sys
 
+from device import clock as clocks
 from device import config as configuration
 from device.boards import unix as board
-from device.clock import CLOCKS, earliest
+from device.clock import earliest
 from device.config import ConfigError
 from device.journal import Journal, NoJournal
 from device.ports.tcp import Tcp
 from device.publisher import Publisher
 from device.sampler import Sampler
-from device.sensors import open_sensor
+from device.sensors.probe import Probe
 from device.session import Session
 from flash_store.errors import StoreCorrupt, StoreError
 from flash_store.log import Log, is_blank
@@ -49,11 +50,13 @@ class Device:
             f"{count} messages to send, {journal.made} readings made"
         )
         self._tell_bad_records()
-        sensors = [open_sensor(name) for name in config.sensors]
-        self._sampler = Sampler(config, self._log, journal, CLOCKS[config.clock](), sensors, board.say)
+        probes = [Probe(sensor) for sensor in config.sensors]
+        clock = _make_clock(config.clock, self._log.boot_id)
+        self._sampler = Sampler(config, self._log, journal, clock, probes, board.say)
+        self._sntp = _make_sntp(config.clock, clock)
         port = _make_port(config.port, self._poller, self._log.boot_id)
         publisher = Publisher(self._log, config.client_id, board.say)
-        self._session = Session(port, config.client_id, publisher, board.say)
+        self._session = Session(port, config.client_id, publisher, clock, board.say)
         self._ready = 0
 
     def advance(self) -> None:
@@ -61,7 +64,11 @@ class Device:
         now_ms = self._uptime.now_ms()
         self._sampler.advance(now_ms)
         self._session.advance(self._ready, now_ms)
-        timer_ms = earliest([self._sampler.next_timer_ms(), self._session.next_timer_ms()])
+        timers_ms = [self._sampler.next_timer_ms(), self._session.next_timer_ms(), now_ms + board.Uptime.CALL_MS]
+        if self._sntp is not None:
+            self._sntp.advance(now_ms)
+            timers_ms.append(self._sntp.next_timer_ms())
+        timer_ms = earliest(timers_ms)
         wait_ms = -1 if timer_ms is None else max(0, timer_ms - self._uptime.now_ms())
         found = self._poller.poll(wait_ms)
         self._ready = found[0][1] if found else 0
@@ -98,6 +105,20 @@ def _open_journal(config) -> Journal | NoJournal:
         return Journal(config.journal)
     except (OSError, ValueError) as error:
         raise ConfigError(f"journal is {config.journal}, expected a file of this device's counts: {error}")
+
+
+def _make_clock(config, boot_id: int) -> clocks.Clock:
+    if config.kind == clocks.SYSTEM:
+        return clocks.SystemClock(boot_id, board.unix_ms)
+    return clocks.Clock(boot_id, None if config.kind == clocks.NONE else config.kind)
+
+
+def _make_sntp(config, clock):
+    if config.kind != clocks.NTP:
+        return None
+    from device.sntp import Sntp
+
+    return Sntp(config.host, clock)
 
 
 def _make_port(port, poller, boot_id: int):

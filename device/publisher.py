@@ -1,7 +1,7 @@
 """From flash to the broker: the window of messages on the way, and what becomes of each."""
 
-from device import senml
 from device.clock import earliest
+from device.payload import content_type
 from flash_store.log import packet_identifier
 from wire.backoff import Backoff
 from wire.client import ClientConnection
@@ -113,7 +113,10 @@ class Publisher:
         message_id, qos, retain, topic, payload = message
         identifier = packet_identifier(message_id)
         identity = encode_identity(self._client_id, self._log.epoch, message_id)
-        properties = {CONTENT_TYPE: senml.CONTENT_TYPE, USER_PROPERTY: [(IDENTITY_PROPERTY, identity)]}
+        properties: dict = {USER_PROPERTY: [(IDENTITY_PROPERTY, identity)]}
+        kind = content_type(payload)
+        if kind is not None:
+            properties[CONTENT_TYPE] = kind
         assert self._connection is not None
         try:
             self._connection.publish(

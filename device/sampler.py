@@ -1,76 +1,132 @@
 """From the sensors to flash: one message for each moment."""
 
-from device import senml
+from device.dead_band import DeadBand
+from device.duty import is_filling
+from device.payload import encoder
 from flash_store.errors import DeviceFailed, StoreFull
+
+ANCHOR, ANCHOR_ERROR = "clock", "clock_error"  # the readings of an anchor: who told UTC, and how far off (s) at most
 
 
 class Sampler:
     """Samples every `interval_ms`, until `readings_limit` readings were made over all boots (0: for ever).
 
+    All sensors begin to measure at once, and are read together when the slowest has finished.
     Where the store takes no message, sampling pauses until some are acknowledged: those readings are not made.
 
     Args:
         config: `device.config.Config`.
         log: the device's `flash_store.log.Log`.
         journal: see `device.journal`.
-        clock: see `device.clock`.
-        sensors: see `device.sensors`.
+        clock: `device.clock.Clock`.
+        probes: a `device.sensors.probe.Probe` for each sensor.
         say: called with each line for people.
     """
 
-    def __init__(self, config, log, journal, clock, sensors: list, say) -> None:
+    def __init__(self, config, log, journal, clock, probes: list, say) -> None:
         self._config = config
         self._log = log
         self._journal = journal
         self._clock = clock
-        self._sensors = sensors
+        self._probes = probes
         self._say = say
+        self._encode_pack = encoder(config.payload)
+        bands: dict = {}
+        for sensor in config.sensors:
+            bands.update(sensor.bands)
+        self._dead_band = DeadBand(bands, config.interval_ms)
         self._due_ms = 0
+        self._measured_ms: int | None = None  # when the sensors, which are measuring, will have finished
         self._full_at: int | None = None  # messages in the store when it took no more
+        self._message_bytes = 0  # of the last one
         self._empty = False
         self._done = False
         self._check_limit()
 
     def next_timer_ms(self) -> int | None:
         """When `advance` wants to be called; None: never again."""
-        return None if self._done else self._due_ms
+        if self._done:
+            return None
+        return self._due_ms if self._measured_ms is None else self._measured_ms
 
     def advance(self, now_ms: int) -> None:
         """Takes a sample when it is due; moments that have passed meanwhile are left out."""
+        if self._clock.untold and self._has_room():
+            self._store_anchor()
+        if self._measured_ms is None:
+            self._start(now_ms)
+        if not self._done and self._measured_ms is not None and now_ms >= self._measured_ms:
+            self._measured_ms = None
+            self._sample(now_ms)
+
+    @property
+    def has_sampled(self) -> bool:
+        """Whether the first moment since the start is over."""
+        return self._done or (self._due_ms > 0 and self._measured_ms is None)
+
+    def is_filling(self) -> bool:
+        """Whether the store had better be emptied soon."""
+        return not self._has_room() or is_filling(len(self._log), self._message_bytes, self._config.sector_count)
+
+    def encode_bands(self) -> bytes:
+        """What the thresholds compare with, for `decode_bands` after a deep sleep."""
+        return self._dead_band.encode()
+
+    def decode_bands(self, content: bytes) -> None:
+        self._dead_band.decode(content)
+
+    def _start(self, now_ms: int) -> None:
         if self._done or now_ms < self._due_ms:
             return
         interval_ms = self._config.interval_ms
         self._due_ms += interval_ms * (1 + (now_ms - self._due_ms) // interval_ms)
-        if self._full_at is None or len(self._log) < self._full_at:
-            self._sample(now_ms)
+        if self._has_room():
+            self._measured_ms = now_ms + max([probe.start() for probe in self._probes])
 
     def _sample(self, now_ms: int) -> None:
         samples: list = []
-        for sensor in self._sensors:
-            samples += sensor.sample()
+        for probe in self._probes:
+            samples += probe.sample()
+        if bool(samples) == self._empty:
+            self._empty = not samples
+            if self._empty:
+                self._say("no sensor has a value")
+        samples = self._dead_band.choose(samples, now_ms)
         if self._config.readings_limit:
             samples = samples[: self._config.readings_limit - self._journal.made]
         if samples:
             self._store(samples, now_ms)
-        elif not self._empty:
-            self._say("no sensor has a value")
-        self._empty = not samples
 
     def _store(self, samples: list, now_ms: int) -> None:
+        if self._append(samples, now_ms, self._clock.unix_ms(now_ms)):
+            self._dead_band.note(samples, now_ms)
+            self._check_limit()
+
+    def _store_anchor(self) -> None:
+        """Gives UTC to what this boot measured before it was known."""
+        anchor_ms, unix_ms, error_ms = self._clock.anchor
+        told = [(ANCHOR, None, self._clock.source), (ANCHOR_ERROR, "s", error_ms / 1000)]
+        self._clock.untold = not self._append(told, anchor_ms, unix_ms)
+
+    def _append(self, samples: list, uptime_ms: int, unix_ms: int | None) -> bool:
         log = self._log
-        pack = senml.encode_pack(self._config.client_id, samples, log.boot_id, now_ms, self._clock.unix_seconds())
+        pack = self._encode_pack(self._config.client_id, samples, self._clock.boot_id, uptime_ms, unix_ms)
         try:
             message_id = log.append(self._config.topic, pack)
         except (StoreFull, DeviceFailed) as error:
             if self._full_at is None:
                 self._say(f"store full: {error}; sampling pauses")
             self._full_at = len(log)
-            return
+            return False
+        self._message_bytes = len(self._config.topic) + len(pack)
         self._journal.add(log.epoch, message_id, len(samples))
         if self._full_at is not None:
             self._full_at = None
             self._say("store has room: sampling goes on")
-        self._check_limit()
+        return True
+
+    def _has_room(self) -> bool:
+        return self._full_at is None or len(self._log) < self._full_at
 
     def _check_limit(self) -> None:
         limit = self._config.readings_limit

@@ -2,22 +2,24 @@
 
 import json
 
-CONTENT_TYPE = "application/senml+json"
 
-
-def encode_pack(client_id: str, samples: list, boot_id: int, uptime_ms: int, unix_seconds: float | None) -> bytes:
-    """`samples` is a list of (name, unit, value), at least one.
+def encode_pack(client_id: str, samples: list, boot_id: int, uptime_ms: int, unix_ms: int | None) -> bytes:
+    """`samples` is a list of (name, unit or None, number or text or truth), at least one.
 
     The first record also carries what holds for all: the base name `client_id:`, the base time where it is known, and
     the fields `boot` and `up`, by which a device without a clock tells the moment; others ignore them (section 4.4).
     """
-    fields: list = [("bn", client_id + ":")]
-    if unix_seconds is not None:
-        fields.append(("bt", unix_seconds))
-    fields += [("boot", boot_id), ("up", uptime_ms)]
+    fields: list = ['"bn":' + json.dumps(client_id + ":")]
+    if unix_ms is not None:
+        fields.append(f'"bt":{unix_ms // 1000}.{unix_ms % 1000:03d}')  # a board's own floats do not hold it
+    fields += [f'"boot":{boot_id}', f'"up":{uptime_ms}']
     records = []
     for name, unit, value in samples:
-        fields += [("n", name), ("u", unit), ("v", value)]
-        records.append("{" + ",".join([f'"{label}":{json.dumps(content)}' for label, content in fields]) + "}")
+        fields.append('"n":' + json.dumps(name))
+        if unit is not None:
+            fields.append('"u":' + json.dumps(unit))
+        label = "vs" if isinstance(value, str) else "vb" if isinstance(value, bool) else "v"
+        fields.append(f'"{label}":{json.dumps(value)}')
+        records.append("{" + ",".join(fields) + "}")
         fields = []
     return ("[" + ",".join(records) + "]").encode()

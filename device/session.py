@@ -1,12 +1,14 @@
 """The way to the broker kept open: a port, the MQTT connection over it, and a new attempt whenever one ends."""
 
-from device.clock import earliest
+from device.clock import GATEWAY, earliest
 from device.ports import Down, Up
 from wire.backoff import Backoff
 from wire.client import ClientConnection
+from wire.codec.acknowledge import Puback
+from wire.codec.connack import Connack
 from wire.connection import Closed
-from wire.packets import Connack, Puback
 from wire.reasons import SUCCESS
+from wire.time_offer import offered_time
 
 RETRY_SHORTEST_MS, RETRY_LONGEST_MS = 250, 30_000
 SILENCE_MS = 5_000  # an attempt that has come to nothing by then is worth a line, though it goes on
@@ -19,14 +21,17 @@ class Session:
 
     Args:
         port: see `device.ports`.
+        clock: `device.clock.Clock`, which hears the time that the broker offers.
         say: called with each line for people.
     """
 
-    def __init__(self, port, client_id: str, publisher, say) -> None:
+    def __init__(self, port, client_id: str, publisher, clock, say) -> None:
         self._port = port
         self._client_id = client_id
         self._publisher = publisher
+        self._clock = clock
         self._say = say
+        self._connect_ms = 0  # when the last CONNECT was made
         self._connection: ClientConnection | None = None
         self._backoff = Backoff(RETRY_SHORTEST_MS, RETRY_LONGEST_MS)
         self._retry_ms: int | None = 0  # the port is closed until then
@@ -51,6 +56,14 @@ class Session:
         if self._silence_ms is not None and now_ms >= self._silence_ms:
             self._silence_ms = None
             self._complain("nobody answers")
+
+    def close(self, now_ms: int) -> None:
+        """Leaves the broker, which keeps the session. Nothing is to be done with this object any more."""
+        if self._connection is not None and self._publisher.attached:
+            self._connection.disconnect()
+            self._send(self._connection.data_to_send(), now_ms)
+        self._publisher.detach()
+        self._port.close()
 
     def next_timer_ms(self) -> int | None:
         """When `advance` wants to be called at the latest."""
@@ -77,6 +90,7 @@ class Session:
                 self._connection = ClientConnection(
                     self._client_id, keep_alive_s=KEEP_ALIVE_S, maximum_packet_size=PACKET_SIZE_MAX
                 )
+                self._connect_ms = now_ms
                 self._connection.connect(now_ms)
             elif self._connection is not None:
                 self._connection.receive_data(event, now_ms)
@@ -90,7 +104,13 @@ class Session:
             elif isinstance(event, Puback):
                 self._publisher.handle_puback(event, now_ms)
             elif isinstance(event, Connack) and event.reason_code == SUCCESS:
+                self._hear_time(event, now_ms)
                 self._begin(event.session_present)
+
+    def _hear_time(self, connack, now_ms: int) -> None:
+        unix_ms = offered_time(connack.properties)
+        if unix_ms is not None:
+            self._clock.offer(GATEWAY, unix_ms, self._connect_ms, now_ms)
 
     def _begin(self, session_present: bool) -> None:
         self._backoff.reset()

@@ -20,10 +20,11 @@ from wire import properties, reasons
 from wire.packets import Connect
 
 ANNOUNCED = {
+    properties.MAXIMUM_QOS: 1,
     properties.RETAIN_AVAILABLE: 0,
     properties.SUBSCRIPTION_IDENTIFIERS_AVAILABLE: 0,
 }
-"""What this broker does not offer; that QoS 1 is the highest is announced by the protocol itself."""
+"""What this broker does not offer."""
 
 logger = logging.getLogger(__name__)
 

@@ -11,10 +11,13 @@ from gateway.message import message_from
 from gateway.port import Port
 from gateway.sender import Sender
 from wire import reasons
-from wire.connection import AWAIT_CONNACK, Closed
-from wire.packets import Connect, Disconnect, Packet, Puback, Publish, Subscribe, Unsubscribe
-from wire.properties import SESSION_EXPIRY_INTERVAL
+from wire.connection import Closed
+from wire.packets import MQTT_5, Connect, Disconnect, Packet, Puback, Publish, Subscribe, Unsubscribe
+from wire.properties import MAXIMUM_PACKET_SIZE as MAXIMUM_PACKET_SIZE_PROPERTY
+from wire.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY
 from wire.server import ServerConnection
+from wire.states import AWAIT_CONNACK
+from wire.time_offer import TIME_PROPERTY, encode_time
 
 if TYPE_CHECKING:
     from gateway.broker import Broker
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 RECEIVE_MAXIMUM = 2000  # QoS 1 messages of one client that may wait for their sync
 MAXIMUM_PACKET_SIZE = 1024 * 1024  # bytes; a client that wants more memory of us than this is refused
 CONNECT_TIMEOUT_MS = 10_000
+OFFER_FROM = 256  # bytes; a client that takes smaller packets only is offered no time [MQTT-3.2.2-19]
 BACKLOG_MAX = 1024 * 1024  # bytes a client has not taken; beyond it nothing is read from it either
 
 logger = logging.getLogger(__name__)
@@ -114,6 +118,9 @@ class Connection:
                 self._handle_closed(event)
 
     async def _handle_connect(self, packet: Connect) -> None:
+        if packet.protocol_level != MQTT_5:
+            self._protocol.refuse(reasons.UNSUPPORTED_PROTOCOL_VERSION, "this server takes MQTT 5 only yet")
+            return
         if packet.will is not None:
             self._protocol.refuse(reasons.IMPLEMENTATION_SPECIFIC_ERROR, "this server takes no will yet")
             return
@@ -121,6 +128,8 @@ class Connection:
         await self._broker.sessions.save(self._session.client_id)
         if self._ended:
             return
+        if packet.properties.get(MAXIMUM_PACKET_SIZE_PROPERTY, OFFER_FROM) >= OFFER_FROM:
+            properties[USER_PROPERTY] = [(TIME_PROPERTY, encode_time(int(time.time() * 1000)))]
         self._protocol.accept(present, properties)
         self._flush()
         logger.info("%s connected", self.name)

@@ -21,8 +21,7 @@ from dataclasses import dataclass, field
 from gateway.message import Message, publish_properties
 from gateway.port import Port
 from gateway.store.cursor import PACKET_IDENTIFIERS, Cursor, Delivery
-from wire.connection import PacketTooLargeError
-from wire.errors import WireError
+from wire.errors import PacketTooLargeError, WireError
 from wire.server import ServerConnection
 
 FETCH_MOST = 100  # deliveries between two looks at the window and the line

@@ -34,6 +34,8 @@ COMMANDS = {
     "query": Command("tools.query:query", "Print rows from the tables; without SQL, what there is.", "cloud"),
     "test": Command("tools.testing:app", "Run Holdfast's own checks and tests (from a checkout).", "dev"),
     "bench flash": Command("tools.bench.flash:flash", "Count what the flash store costs, beside littlefs.", "tools"),
+    "bench link": Command("tools.bench.link:link", "Measure the serial link, simulated and real.", "tools"),
+    "torture wire": Command("tools.torture.wire:wire", "Feed noise to the MQTT decoders and connections.", "tools"),
     "torture flash": Command("tools.torture.flash:flash", "Cut a store's power at every byte.", "tools"),
     "flash inspect": Command("tools.flash.inspect:inspect", "Show what a store on flash holds.", "tools"),
     "gateway run": Command("tools.gateway_process:run", "Run a gateway until it is told to stop.", "gateway"),

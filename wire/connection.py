@@ -1,84 +1,75 @@
 """What both ends of an MQTT connection share. No IO and no clock: bytes and times come in, bytes and events go out.
 
-A connection is in one of four states. Which packet may come when is one table a direction, the same table for both
-ends: what a client may send is what a server may receive. A pair that is absent is a protocol error: the peer's
-(RemoteProtocolError, answered and closed) or our own (LocalProtocolError, nothing happens).
+What may come when is in `wire.states`. What breaks the tables is a protocol error: the peer's (RemoteProtocolError,
+answered and closed) or our own (LocalProtocolError, nothing happens).
 
-    AWAIT_CONNECT --CONNECT--> AWAIT_CONNACK --CONNACK--> CONNECTED --DISCONNECT or an error--> CLOSED
+Nothing is acknowledged that the application has not stored. For every message it is told each step and answers it
+when its store has it:
+
+    in,  QoS 1: Publish → puback            out, QoS 1: publish → Puback
+    in,  QoS 2: Publish → pubrec            out, QoS 2: publish → Pubrec → pubrel → Pubcomp
+                Pubrel  → pubcomp
+
+Only what the application has confirmed already is confirmed again without it: a QoS 2 PUBLISH after our PUBREC, a
+PUBREC after our PUBREL, and a PUBREC or PUBREL for an identifier that stands for nothing.
 """
 
+from wire.codec.acknowledge import Puback, Pubcomp, Pubrec, Pubrel
+from wire.codec.decoder import PACKET_SIZE_MAX, PacketDecoder
+from wire.codec.packet import MQTT_3_1_1, MQTT_5, Packet
+from wire.codec.publish import Publish
 from wire.errors import LocalProtocolError, PacketTooLargeError, RemoteProtocolError
-from wire.packet_types import (
-    CONNACK,
-    CONNECT,
-    DISCONNECT,
-    PINGREQ,
-    PINGRESP,
-    PUBACK,
-    PUBLISH,
-    SUBACK,
-    SUBSCRIBE,
-    UNSUBACK,
-    UNSUBSCRIBE,
+from wire.packet_types import PUBCOMP, PUBLISH, PUBREC, PUBREL
+from wire.properties import (
+    MAXIMUM_PACKET_SIZE,
+    REASON_STRING,
+    RECEIVE_MAXIMUM,
+    TOPIC_ALIAS,
+    TOPIC_ALIAS_MAXIMUM,
 )
-from wire.packets import PACKET_SIZE_MAX, Decoder, Packet, Puback, Publish
-from wire.properties import TOPIC_ALIAS
 from wire.reasons import (
+    PACKET_IDENTIFIER_NOT_FOUND,
     PROTOCOL_ERROR,
     SUCCESS,
     TOPIC_ALIAS_INVALID,
+    UNSPECIFIED_ERROR,
     describe,
+)
+from wire.states import (
+    AWAIT_CONNECT,
+    AWAIT_PUBACK,
+    AWAIT_PUBCOMP,
+    AWAIT_PUBREC,
+    AWAIT_PUBREL,
+    CLOSED,
+    CONNECTED,
+    DONE,
 )
 from wire.topics import check_topic_name
 from wire.windows import ReceiveWindow, SendWindow
 
-AWAIT_CONNECT, AWAIT_CONNACK, CONNECTED, CLOSED = range(4)
-
-# {state: {packet type: next state}}
-FROM_CLIENT: dict = {
-    AWAIT_CONNECT: {CONNECT: AWAIT_CONNACK},
-    AWAIT_CONNACK: {DISCONNECT: CLOSED},
-    CONNECTED: {
-        PUBLISH: CONNECTED,
-        PUBACK: CONNECTED,
-        SUBSCRIBE: CONNECTED,
-        UNSUBSCRIBE: CONNECTED,
-        PINGREQ: CONNECTED,
-        DISCONNECT: CLOSED,
-    },
-    CLOSED: {},
-}
-FROM_SERVER: dict = {
-    AWAIT_CONNECT: {},
-    AWAIT_CONNACK: {CONNACK: CONNECTED},
-    CONNECTED: {
-        PUBLISH: CONNECTED,
-        PUBACK: CONNECTED,
-        SUBACK: CONNECTED,
-        UNSUBACK: CONNECTED,
-        PINGRESP: CONNECTED,
-        DISCONNECT: CLOSED,
-    },
-    CLOSED: {},
-}
-
 RECEIVE_MAXIMUM_DEFAULT = 65_535  # what the standard takes where nothing is said
-QOS_MAX = 1  # these connections carry QoS 0 and 1
+QOS_MAX = 2
 REASON_STRING_MAX = 256  # characters: enough to say what and where, whatever the peer put into a topic
 
 
 class Closed:
-    """The last event: write `data_to_send()`, then close the transport. `text` says why."""
+    """The last event: write `data_to_send()`, then close the transport. `text` says why.
 
-    def __init__(self, reason_code: int, text: str) -> None:
+    `server_reference` is where the server sends its client, "" where it says nothing [section 4.13].
+    """
+
+    def __init__(self, reason_code: int, text: str, server_reference: str = "") -> None:
         self.reason_code = reason_code
         self.text = text
+        self.server_reference = server_reference
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Closed) and self.reason_code == other.reason_code and self.text == other.text
+        return isinstance(other, Closed) and repr(self) == repr(other)
 
     def __repr__(self) -> str:
-        return f"Closed({describe(self.reason_code)}: {self.text})"
+        reference = f", go to {self.server_reference}" if self.server_reference else ""
+        return f"Closed({describe(self.reason_code)}: {self.text}{reference})"
 
 
 class Connection:
@@ -86,18 +77,30 @@ class Connection:
 
     Args:
         sent, received: the tables of what we and what the peer may send.
-        receive_maximum: QoS 1 messages we let the peer have unacknowledged.
+        readers: how to read what the peer may send.
+        receive_maximum: QoS 1 and 2 messages we let the peer have unacknowledged; MQTT 3.1.1 knows no such limit.
         maximum_packet_size: bytes of the largest packet we take.
+        topic_alias_maximum: topic aliases we let the peer give.
     """
 
-    def __init__(self, sent: dict, received: dict, receive_maximum: int, maximum_packet_size: int) -> None:
+    def __init__(
+        self,
+        sent: dict,
+        received: dict,
+        readers: dict,
+        receive_maximum: int,
+        maximum_packet_size: int,
+        topic_alias_maximum: int,
+    ) -> None:
         self.state = AWAIT_CONNECT
+        self.protocol_level = MQTT_5
         self.maximum_packet_size_peer = PACKET_SIZE_MAX
         self.receive_maximum = receive_maximum
         self.maximum_packet_size = maximum_packet_size
+        self.topic_alias_maximum = topic_alias_maximum
         self._may_send = sent
         self._may_receive = received
-        self._decoder = Decoder(maximum_packet_size)
+        self._decoder = PacketDecoder(readers, maximum_packet_size)
         self._out: list = []
         self._closed: Closed | None = None
         self._now_ms = 0
@@ -105,8 +108,10 @@ class Connection:
         self._last_received_ms = 0
         self._send_window = SendWindow(0)
         self._receive_window = ReceiveWindow(receive_maximum)
-        self._peer_maximum_qos = QOS_MAX
+        self.maximum_qos_peer = QOS_MAX
         self._peer_takes_retain = True
+        self._peer_takes_reasons = True
+        self._aliases: list = []  # [incoming, outgoing] where either is in use
 
     @property
     def connected(self) -> bool:
@@ -115,7 +120,7 @@ class Connection:
 
     @property
     def send_quota(self) -> int:
-        """QoS 1 messages that may be sent now; 0 unless connected."""
+        """QoS 1 and 2 messages that may be sent now; 0 unless connected."""
         return self._send_window.quota if self.state == CONNECTED else 0
 
     def receive_data(self, data: bytes | bytearray | memoryview, now_ms: int) -> None:
@@ -125,7 +130,7 @@ class Connection:
             self._decoder.feed(data)
             self._last_received_ms = now_ms
 
-    def next_event(self) -> Packet | Closed | None:
+    def next_event(self):
         """The next packet for the application, None until more bytes come, or Closed, once and last."""
         while self.state != CLOSED and self._ready_to_read():
             try:
@@ -166,31 +171,72 @@ class Connection:
     ) -> int | None:
         """Sends a message; returns its packet identifier, None at QoS 0.
 
+        In a session that goes on, what was unacknowledged is published again with `dup` and its packet identifier, in
+        its first order and before anything new [MQTT-4.4.0-1, MQTT-4.6.0-1]. MQTT 3.1.1 carries no `properties`.
+
         Raises LocalProtocolError when not connected, when the window is full, when the packet identifier is in
         use, or for what the peer said it does not take; WireError for a bad topic.
         """
         check_topic_name(topic)
-        if qos > self._peer_maximum_qos:
-            raise LocalProtocolError(f"QoS {qos}; {self._peer_maximum_qos} is the most here [MQTT-3.2.2-11]")
+        if qos > self.maximum_qos_peer:
+            raise LocalProtocolError(f"QoS {qos}; {self.maximum_qos_peer} is the most here [MQTT-3.2.2-11]")
         if retain and not self._peer_takes_retain:
             raise LocalProtocolError("the peer takes no retained messages [MQTT-3.2.2-14]")
+        if properties and TOPIC_ALIAS in properties:
+            raise LocalProtocolError("the connection gives the topic aliases")
         self._check_may_send(PUBLISH)
         acquired = None
-        if qos:
-            acquired = packet_identifier = self._send_window.acquire(packet_identifier)
+        if qos and not (dup and self._may_resend(packet_identifier, qos)):
+            acquired = packet_identifier = self._send_window.acquire(packet_identifier, qos)
         try:
-            self._send(Publish(topic, payload, qos, retain, dup, packet_identifier, properties))
+            packet = Publish(topic, payload, qos, retain, dup, packet_identifier, properties)
+            if self._aliases:
+                self._aliases[1].send(packet, self._send)
+            else:
+                self._send(packet)
         except LocalProtocolError:
             if acquired is not None:
                 self._send_window.release(acquired)
             raise
+        if acquired is not None:
+            self._awaits(acquired)
         return packet_identifier
 
-    def puback(self, packet_identifier: int, reason_code: int = SUCCESS) -> None:
-        """Acknowledges a QoS 1 message. Raises LocalProtocolError unless one with this identifier waits."""
-        self._check_may_send(PUBACK)
-        self._receive_window.close(packet_identifier)
-        self._send_if_it_fits(Puback(packet_identifier, reason_code))
+    def pubrel(self, packet_identifier: int) -> None:
+        """Goes on with a QoS 2 message once its PUBREC is noted durably.
+
+        In a session that goes on, those noted on an earlier connection come first, in the order of their PUBRECs
+        [MQTT-4.4.0-1, MQTT-4.6.0-4]. Raises LocalProtocolError for a message whose PUBREC has not come.
+        """
+        self._check_may_send(PUBREL)
+        self._send_window.free(packet_identifier)
+        self._send_if_it_fits(Pubrel(packet_identifier))
+        self._awaits(packet_identifier)
+
+    def puback(self, packet_identifier: int, reason_code: int = SUCCESS, reason_string: str = "") -> None:
+        """Acknowledges a QoS 1 message, or refuses it with a code of 0x80 or more.
+
+        Raises LocalProtocolError unless one with this identifier waits, and for a refusal over MQTT 3.1.1, which has
+        none: there a server takes the message or ends the connection [3.1.1 MQTT-3.3.5-2].
+        """
+        self._acknowledge(Puback(packet_identifier, reason_code), reason_string)
+
+    def pubrec(self, packet_identifier: int, reason_code: int = SUCCESS, reason_string: str = "") -> None:
+        """Says that a QoS 2 message is stored, or refuses it; raises as `puback` does."""
+        self._acknowledge(Pubrec(packet_identifier, reason_code), reason_string)
+
+    def pubcomp(self, packet_identifier: int) -> None:
+        """Says that a QoS 2 message is released; raises LocalProtocolError unless its PUBREL has come."""
+        self._acknowledge(Pubcomp(packet_identifier), "")
+
+    def resume(self, packet_identifiers: list) -> None:
+        """Names the QoS 2 messages that we have from earlier connections and that are not released.
+
+        To be called after a CONNACK with Session Present, before the next `next_event`: a PUBLISH that brings one of
+        them again is answered with PUBREC and not shown [MQTT-4.3.3-10].
+        """
+        for packet_identifier in packet_identifiers:
+            self._receive_window.resume(packet_identifier)
 
     # For the two ends.
 
@@ -205,16 +251,82 @@ class Connection:
         """Answers a protocol violation of the peer and closes."""
         raise NotImplementedError
 
-    def _handle_publish(self, packet: Publish) -> Publish:
-        if TOPIC_ALIAS in packet.properties:
-            raise RemoteProtocolError(TOPIC_ALIAS_INVALID, "a topic alias, but none was offered [MQTT-3.3.2-9]")
-        if packet.packet_identifier is not None:
-            self._receive_window.open(packet.packet_identifier)
-        return packet
+    def _awaits(self, packet_identifier: int) -> None:
+        """An acknowledgement of this is expected from now on."""
 
-    def _handle_puback(self, packet: Puback) -> Puback | None:
+    def _came(self, packet_identifier: int) -> None:
+        """It has come."""
+
+    def _speak(self, level: int) -> None:
+        self.protocol_level = self._decoder.level = level
+        if level == MQTT_3_1_1:
+            self._receive_window.limit = RECEIVE_MAXIMUM_DEFAULT
+
+    def _learn_limits(self, properties: dict) -> None:
+        """Takes over what the peer says of itself in CONNECT or CONNACK."""
+        self.maximum_packet_size_peer = properties.get(MAXIMUM_PACKET_SIZE, PACKET_SIZE_MAX)
+        self._send_window.limit = properties.get(RECEIVE_MAXIMUM, RECEIVE_MAXIMUM_DEFAULT)
+        aliases_peer = properties.get(TOPIC_ALIAS_MAXIMUM, 0)
+        if self.topic_alias_maximum or aliases_peer:
+            from wire.topic_aliases import IncomingAliases, OutgoingAliases  # most devices need neither
+
+            self._aliases = [IncomingAliases(self.topic_alias_maximum), OutgoingAliases(aliases_peer)]
+
+    def _handle_message(self, packet) -> Packet | None:
+        kind = packet.TYPE
+        if kind == PUBLISH:
+            return self._handle_publish(packet)
+        if kind == PUBREL:
+            return self._handle_pubrel(packet)
+        identifier = packet.packet_identifier
+        refused = packet.reason_code >= UNSPECIFIED_ERROR and kind != PUBCOMP
+        state = self._send_window.acknowledge(identifier, kind, refused)
+        self._came(identifier)
+        if kind == PUBREC and not refused:
+            if state == DONE:
+                self._send_if_it_fits(Pubrel(identifier, PACKET_IDENTIFIER_NOT_FOUND))
+            elif state == AWAIT_PUBCOMP:
+                self._send_if_it_fits(Pubrel(identifier))
+                self._awaits(identifier)
+            return packet if state == AWAIT_PUBREC else None
         # One that nothing waits for frees nothing: clients acknowledge late, after a session went on elsewhere.
-        return packet if self._send_window.release(packet.packet_identifier) else None
+        return None if state == DONE else packet
+
+    def _handle_publish(self, packet: Publish) -> Publish | None:
+        if TOPIC_ALIAS in packet.properties:
+            if not self._aliases:
+                raise RemoteProtocolError(TOPIC_ALIAS_INVALID, "a topic alias, but none was offered [MQTT-3.3.2-9]")
+            self._aliases[0].resolve(packet)
+        identifier = packet.packet_identifier
+        if identifier is None:
+            return packet
+        again = packet.dup and self.protocol_level == MQTT_3_1_1
+        if self._receive_window.open(identifier, packet.qos, again):
+            return packet
+        if self._receive_window.state(identifier) == AWAIT_PUBREL:
+            self._send_if_it_fits(Pubrec(identifier))
+        return None
+
+    def _handle_pubrel(self, packet: Pubrel) -> Pubrel | None:
+        state = self._receive_window.release(packet.packet_identifier)
+        if state == DONE:
+            self._send_if_it_fits(Pubcomp(packet.packet_identifier, PACKET_IDENTIFIER_NOT_FOUND))
+        return packet if state == AWAIT_PUBREL else None
+
+    def _acknowledge(self, packet, reason_string: str) -> None:
+        self._check_may_send(packet.TYPE)
+        refused = packet.reason_code >= UNSPECIFIED_ERROR
+        if refused and self.protocol_level == MQTT_3_1_1:
+            raise LocalProtocolError("MQTT 3.1.1 cannot refuse a message [3.1.1 MQTT-3.3.5-2]")
+        self._receive_window.acknowledge(packet.packet_identifier, packet.TYPE, refused)
+        if reason_string:
+            packet.properties = {REASON_STRING: reason_string}
+        self._send_answer(packet)
+
+    def _may_resend(self, packet_identifier: int | None, qos: int) -> bool:
+        """Over one connection only MQTT 3.1.1 sends again [MQTT-4.4.0-1]."""
+        wanted = AWAIT_PUBACK if qos == 1 else AWAIT_PUBREC
+        return self.protocol_level == MQTT_3_1_1 and self._send_window.state(packet_identifier) == wanted
 
     def _next_state(self, packet: Packet) -> int:
         state = self._may_receive[self.state].get(packet.TYPE)
@@ -230,13 +342,21 @@ class Connection:
 
     def _send(self, packet: Packet) -> None:
         state = self._check_may_send(packet.TYPE)
-        encoded = packet.encode()
+        encoded = packet.encode(self.protocol_level)
         if len(encoded) > self.maximum_packet_size_peer:
             text = f"{len(encoded)} bytes; the peer takes {self.maximum_packet_size_peer} [MQTT-3.1.2-24]"
             raise PacketTooLargeError(text)
         self._out.append(encoded)
         self.state = state
         self._last_sent_ms = self._now_ms
+
+    def _send_answer(self, packet) -> None:
+        """Without properties where the peer does not want them [MQTT-3.1.2-29] or they do not fit [MQTT-3.4.2-2]."""
+        if packet.properties:
+            if self._peer_takes_reasons and self._send_if_it_fits(packet):
+                return
+            packet.properties = {}
+        self._send_if_it_fits(packet)
 
     def _send_if_it_fits(self, packet: Packet) -> bool:
         """For answers: one that the peer says it does not take is as good as sent [MQTT-3.1.2-25]."""
@@ -246,6 +366,6 @@ class Connection:
             return False
         return True
 
-    def _close(self, reason_code: int, text: str) -> None:
+    def _close(self, reason_code: int, text: str, server_reference: str = "") -> None:
         self.state = CLOSED
-        self._closed = Closed(reason_code, text[:REASON_STRING_MAX])
+        self._closed = Closed(reason_code, text[:REASON_STRING_MAX], server_reference)

@@ -4,7 +4,6 @@ WireError
 ├── LocalProtocolError     our side asked for something the protocol does not allow now
 │   └── PacketTooLargeError
 └── RemoteProtocolError    the peer sent something the protocol does not allow
-    └── UnsupportedVersionError
 """
 
 
@@ -21,16 +20,13 @@ class PacketTooLargeError(LocalProtocolError):
 
 
 class RemoteProtocolError(WireError):
-    """The peer broke the protocol; `reason_code` is the one the MQTT 5 standard names for it."""
+    """The peer broke the protocol; `reason_code` is the one the MQTT 5 standard names for it.
+
+    `protocol_level` is the version in which a bad CONNECT is answered.
+    """
+
+    protocol_level = 5
 
     def __init__(self, reason_code: int, text: str) -> None:
         super().__init__(text)
         self.reason_code = reason_code
-
-
-class UnsupportedVersionError(RemoteProtocolError):
-    """A CONNECT of another protocol version than 5; `level` is the one it asked for."""
-
-    def __init__(self, level: int) -> None:
-        super().__init__(0x84, f"protocol version {level} is not supported, only 5 is [MQTT-3.1.2-2]")
-        self.level = level

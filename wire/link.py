@@ -17,7 +17,10 @@ arrived all the same. The line keeps order, so whatever was sent before somethin
 itself is lost, and is sent again. What the peer says nothing about is asked for with POLL after an adaptive time, and
 answered with FINAL and the poll's number.
 
-**Pause.** RNR keeps the peer from sending I frames until RR.
+**Pause.** RNR with POLL keeps the peer from sending until RR; its FINAL says that nothing is on the line any more.
+
+**Versions.** The handshake's form never changes but for bytes at its end, and names the newest version of the link
+that its sender speaks; both use the older of the two.
 """
 
 from struct import pack, unpack
@@ -40,10 +43,10 @@ from wire.link_stream import Stream
 WINDOW_MAX = 8  # REJ's payload shows seven frames after the missing one
 MTU_MIN, MTU_MAX = 16, 1024
 OPEN_INTERVAL_FIRST_MS, OPEN_INTERVAL_LAST_MS = 50, 2_000
-POLL_INTERVAL_MAX_MS = 100  # so that a line that was dead carries again 200 ms after it lives again
+LOGS_WAITING_MAX = 8  # in either direction: a line or an application that takes none must not fill the memory
 NO_TOKEN = b"\0\0\0\0\0\0"
-_HANDSHAKE = ">6s6sHB"  # own token, peer's token, mtu, window
-HANDSHAKE_BYTES = 15
+_HANDSHAKE = ">6s6sHBB"  # own token, peer's token, mtu, window, newest version
+HANDSHAKE_BYTES = 16
 
 
 class LinkUp:
@@ -78,7 +81,7 @@ class LinkLog:
 class Link:
     """One end of the line; both ends call `open`. Events: LinkUp, LinkData, LinkLog, LinkDown.
 
-    After every call write `data_to_send()` to the line and ask `next_timer_ms()` anew.
+    After every call write `data_to_send()` to the line until it is b"", and ask `next_timer_ms()` anew.
 
     Args:
         boot_id: u32 that differs each time this side starts.
@@ -101,7 +104,9 @@ class Link:
         self._decoder = FrameDecoder(mtu)
         self._buffer_bytes = min(2 * window * mtu, CREDIT_MAX * CREDIT_UNIT)
         self._frames: list = []  # encoded, to go out before those of the stream
+        self._logs: list = []  # encoded, to go out unless the peer pauses
         self._events: list = []
+        self._logs_taken = 0  # of the events
         self._told_era: int | None = None  # of the stream that the application knows from the events it took
         self._foreign_version: int | None = None
         self._now_ms = 0
@@ -140,27 +145,29 @@ class Link:
 
     def send_log(self, data: bytes) -> None:
         """Sends up to `mtu` bytes beside the stream, unless the link is closed; they may be lost."""
-        if self._open:
-            self._send(UI, data[: self.mtu])
+        if self._open and len(self._logs) < LOGS_WAITING_MAX:
+            self._logs.append(encode_frame(UI, 0, 0, self._buffer_bytes, data[: self.mtu]))
 
     def pause(self, now_ms: int) -> None:
-        """Asks the peer to hold its I frames; once it does, `quiet` is True and the line may be left unread."""
-        self._now_ms = now_ms
-        self.paused = True
-        if self._stream is not None:
-            self._stream.pause()
+        """Asks the peer to hold its frames, and holds ours; once `quiet` is True the line may be left unread."""
+        self._hold(True, now_ms)
 
     def resume(self, now_ms: int) -> None:
-        """Lets the peer send again."""
+        """Lets both send again."""
+        self._hold(False, now_ms)
+
+    def _hold(self, paused: bool, now_ms: int) -> None:
         self._now_ms = now_ms
-        self.paused = False
+        self.paused = paused
         if self._stream is not None:
-            self._stream.resume()
+            self._stream.hold(paused)
+            self._timer_ms = None
+            self._interval_ms = self._stream.timeout_ms
 
     @property
     def quiet(self) -> bool:
-        """Whether the peer has said that it holds its I frames."""
-        return self._stream is not None and self._stream.quiet
+        """Whether bytes may go unread after `pause`: the peer holds its frames, or there is no stream to lose from."""
+        return self.paused and (self._stream is None or self._stream.quiet)
 
     def receive_data(self, data: bytes | bytearray | memoryview, now_ms: int) -> None:
         """Takes bytes off the line; never raises for what is in them."""
@@ -177,18 +184,26 @@ class Link:
                 self._told_era = event.era
             elif isinstance(event, LinkDown):
                 self._told_era = None
+            elif isinstance(event, LinkLog):
+                self._logs_taken -= 1
             return event
         data = self._stream.take() if self._stream is not None else b""
         return LinkData(data) if data else None
 
     def data_to_send(self) -> bytes:
-        """All bytes that wait for the line; b"" when none do."""
+        """The bytes to write next, with one I frame at most; b"" when none wait.
+
+        Ask again when the line has taken them: what has to be said by then goes before the I frames that wait.
+        """
         frames = self._frames
         self._frames = []
         if self._stream is not None:
             self._stream.fill(self._now_ms)
             frames += self._stream.frames
             self._stream.frames = []
+        if self._stream is None or not (self.paused or self._stream.peer_paused):
+            frames += self._logs
+            self._logs = []
         return b"".join(frames)
 
     def next_timer_ms(self) -> int | None:
@@ -211,7 +226,7 @@ class Link:
             longest_ms = OPEN_INTERVAL_LAST_MS
         else:
             self._stream.poll()
-            longest_ms = POLL_INTERVAL_MAX_MS
+            longest_ms = self._stream.interval_max_ms
         self._timer_ms = now_ms + self._interval_ms
         self._interval_ms = min(2 * self._interval_ms, longest_ms)
 
@@ -235,16 +250,14 @@ class Link:
         self._stream = None
 
     def _send_handshake(self, kind: int) -> None:
-        self._send(kind, pack(_HANDSHAKE, self._token, self._peer_token, self.mtu, self.window))
-
-    def _send(self, kind: int, payload: bytes) -> None:
+        payload = pack(_HANDSHAKE, self._token, self._peer_token, self.mtu, self.window, VERSION)
         self._frames.append(encode_frame(kind, 0, 0, self._buffer_bytes, payload))
 
     def _handle_handshake(self, frame: Frame) -> None:
-        if len(frame.payload) != HANDSHAKE_BYTES:
+        if len(frame.payload) < HANDSHAKE_BYTES:
             return
-        token, echo, mtu, window = unpack(_HANDSHAKE, frame.payload)
-        if mtu < MTU_MIN or window < 1:
+        token, echo, mtu, window, version = unpack(_HANDSHAKE, frame.payload[:HANDSHAKE_BYTES])
+        if mtu < MTU_MIN or window < 1 or version < VERSION:
             return
         if self._stream is not None and token != self._peer_token:
             self._start_afresh("the peer started afresh")
@@ -274,7 +287,9 @@ class Link:
         elif frame.type in (SABM, UA):
             self._handle_handshake(frame)
         elif frame.type == UI:
-            self._events.append(LinkLog(frame.payload))
+            if self._logs_taken < LOGS_WAITING_MAX:
+                self._logs_taken += 1
+                self._events.append(LinkLog(frame.payload))
         elif self._stream is None:
             return
         elif frame.type == DISC:

@@ -34,7 +34,7 @@ class OutStream:
         self._queue = bytearray()
         self._on_the_way: list = []  # Segments, oldest first
         self._next_seq = 0
-        self._order = 0
+        self.order = 0  # of the last sending, of a segment or a poll
         self._arrived_order = 0  # everything sent before this has arrived or is lost
         self._round_trip_ms: int | None = None
         self._variation_ms = 0
@@ -52,30 +52,36 @@ class OutStream:
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._queue += data
 
-    def segments_to_send(self, now_ms: int) -> list:
-        """What may go on the line now: what is lost, then what is new."""
+    def next_segment(self, now_ms: int) -> Segment | None:
+        """What goes on the line now: what is lost, then what is new; None while nothing may go."""
         if self.peer_paused:
-            return []
-        segments = [segment for segment in self._on_the_way if segment.order < self._arrived_order and not segment.held]
-        for segment in segments:
-            segment.resent = True
-            segment.timed = False
-        room = self.credit - sum([len(segment.payload) for segment in self._on_the_way])
-        while self._queue and len(self._on_the_way) < self._window:
-            payload = bytes(self._queue[: self._mtu])
-            room -= len(payload)
-            if room < 0:
-                break
-            self._queue[: len(payload)] = b""
-            segment = Segment(self._next_seq, payload)
-            self._next_seq = (self._next_seq + 1) & 0xFF
-            self._on_the_way.append(segment)
-            segments.append(segment)
-        for segment in segments:
-            self._order += 1
-            segment.order = self._order
+            return None
+        segment = self._next_lost() or self._next_new()
+        if segment is not None:
+            self.order += 1
+            segment.order = self.order
             segment.sent_ms = now_ms
-        return segments
+        return segment
+
+    def _next_lost(self) -> Segment | None:
+        for segment in self._on_the_way:
+            if segment.order < self._arrived_order and not segment.held:
+                segment.resent = True
+                segment.timed = False
+                return segment
+        return None
+
+    def _next_new(self) -> Segment | None:
+        if not self._queue or len(self._on_the_way) == self._window:
+            return None
+        length = min(self._mtu, len(self._queue))
+        if length + sum([len(segment.payload) for segment in self._on_the_way]) > self.credit:
+            return None
+        segment = Segment(self._next_seq, bytes(self._queue[:length]))
+        self._queue[:length] = b""
+        self._next_seq = (self._next_seq + 1) & 0xFF
+        self._on_the_way.append(segment)
+        return segment
 
     def acknowledge(self, ack: int, held: int, credit: int, now_ms: int) -> bool:
         """The peer has all before `ack` and, bit by bit of `held`, some after it. True when that is news."""
@@ -98,14 +104,14 @@ class OutStream:
 
     def poll_sent(self) -> int:
         """Returns the order of a poll that goes out now; its number on the line is the lowest byte."""
-        self._order += 1
+        self.order += 1
         for segment in self._on_the_way:
             segment.timed = False
-        return self._order
+        return self.order
 
     def poll_answered(self, number: int) -> int:
         """The answer to a poll shows that nothing sent before it is still on its way; returns the poll's order."""
-        order = self._order - ((self._order - number) & 0xFF)
+        order = self.order - ((self.order - number) & 0xFF)
         self._arrived_order = max(self._arrived_order, order)
         return order
 

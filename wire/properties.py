@@ -53,42 +53,41 @@ SHARED_SUBSCRIPTION_AVAILABLE = 0x2A
 _FLAG, _U16, _U32, _VARINT, _STRING, _BINARY, _PAIR = range(7)
 
 
-def _in(*packet_types: int) -> int:
-    return sum([1 << packet_type for packet_type in packet_types])
+def _rule(kind: int, *packet_types: int) -> int:
+    return kind << 16 | sum([1 << packet_type for packet_type in packet_types])
 
 
-# identifier: (kind, a bit for each packet type that may carry it), table 2-4
+# identifier: its kind, then a bit for each packet type that may carry it, table 2-4; a tuple each would take room
 _RULES = {
-    PAYLOAD_FORMAT_INDICATOR: (_FLAG, _in(PUBLISH, WILL)),
-    MESSAGE_EXPIRY_INTERVAL: (_U32, _in(PUBLISH, WILL)),
-    CONTENT_TYPE: (_STRING, _in(PUBLISH, WILL)),
-    RESPONSE_TOPIC: (_STRING, _in(PUBLISH, WILL)),
-    CORRELATION_DATA: (_BINARY, _in(PUBLISH, WILL)),
-    SUBSCRIPTION_IDENTIFIER: (_VARINT, _in(PUBLISH, SUBSCRIBE)),
-    SESSION_EXPIRY_INTERVAL: (_U32, _in(CONNECT, CONNACK, DISCONNECT)),
-    ASSIGNED_CLIENT_IDENTIFIER: (_STRING, _in(CONNACK)),
-    SERVER_KEEP_ALIVE: (_U16, _in(CONNACK)),
-    AUTHENTICATION_METHOD: (_STRING, _in(CONNECT, CONNACK, AUTH)),
-    AUTHENTICATION_DATA: (_BINARY, _in(CONNECT, CONNACK, AUTH)),
-    REQUEST_PROBLEM_INFORMATION: (_FLAG, _in(CONNECT)),
-    WILL_DELAY_INTERVAL: (_U32, _in(WILL)),
-    REQUEST_RESPONSE_INFORMATION: (_FLAG, _in(CONNECT)),
-    RESPONSE_INFORMATION: (_STRING, _in(CONNACK)),
-    SERVER_REFERENCE: (_STRING, _in(CONNACK, DISCONNECT)),
-    REASON_STRING: (_STRING, _in(CONNACK, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, UNSUBACK, DISCONNECT, AUTH)),
-    RECEIVE_MAXIMUM: (_U16, _in(CONNECT, CONNACK)),
-    TOPIC_ALIAS_MAXIMUM: (_U16, _in(CONNECT, CONNACK)),
-    TOPIC_ALIAS: (_U16, _in(PUBLISH)),
-    MAXIMUM_QOS: (_FLAG, _in(CONNACK)),
-    RETAIN_AVAILABLE: (_FLAG, _in(CONNACK)),
-    USER_PROPERTY: (_PAIR, 0xFFFF),
-    MAXIMUM_PACKET_SIZE: (_U32, _in(CONNECT, CONNACK)),
-    WILDCARD_SUBSCRIPTION_AVAILABLE: (_FLAG, _in(CONNACK)),
-    SUBSCRIPTION_IDENTIFIERS_AVAILABLE: (_FLAG, _in(CONNACK)),
-    SHARED_SUBSCRIPTION_AVAILABLE: (_FLAG, _in(CONNACK)),
+    PAYLOAD_FORMAT_INDICATOR: _rule(_FLAG, PUBLISH, WILL),
+    MESSAGE_EXPIRY_INTERVAL: _rule(_U32, PUBLISH, WILL),
+    CONTENT_TYPE: _rule(_STRING, PUBLISH, WILL),
+    RESPONSE_TOPIC: _rule(_STRING, PUBLISH, WILL),
+    CORRELATION_DATA: _rule(_BINARY, PUBLISH, WILL),
+    SUBSCRIPTION_IDENTIFIER: _rule(_VARINT, PUBLISH, SUBSCRIBE),
+    SESSION_EXPIRY_INTERVAL: _rule(_U32, CONNECT, CONNACK, DISCONNECT),
+    ASSIGNED_CLIENT_IDENTIFIER: _rule(_STRING, CONNACK),
+    SERVER_KEEP_ALIVE: _rule(_U16, CONNACK),
+    AUTHENTICATION_METHOD: _rule(_STRING, CONNECT, CONNACK, AUTH),
+    AUTHENTICATION_DATA: _rule(_BINARY, CONNECT, CONNACK, AUTH),
+    REQUEST_PROBLEM_INFORMATION: _rule(_FLAG, CONNECT),
+    WILL_DELAY_INTERVAL: _rule(_U32, WILL),
+    REQUEST_RESPONSE_INFORMATION: _rule(_FLAG, CONNECT),
+    RESPONSE_INFORMATION: _rule(_STRING, CONNACK),
+    SERVER_REFERENCE: _rule(_STRING, CONNACK, DISCONNECT),
+    REASON_STRING: _rule(_STRING, CONNACK, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, UNSUBACK, DISCONNECT, AUTH),
+    RECEIVE_MAXIMUM: _rule(_U16, CONNECT, CONNACK),
+    TOPIC_ALIAS_MAXIMUM: _rule(_U16, CONNECT, CONNACK),
+    TOPIC_ALIAS: _rule(_U16, PUBLISH),
+    MAXIMUM_QOS: _rule(_FLAG, CONNACK),
+    RETAIN_AVAILABLE: _rule(_FLAG, CONNACK),
+    USER_PROPERTY: _PAIR << 16 | 0xFFFF,
+    MAXIMUM_PACKET_SIZE: _rule(_U32, CONNECT, CONNACK),
+    WILDCARD_SUBSCRIPTION_AVAILABLE: _rule(_FLAG, CONNACK),
+    SUBSCRIPTION_IDENTIFIERS_AVAILABLE: _rule(_FLAG, CONNACK),
+    SHARED_SUBSCRIPTION_AVAILABLE: _rule(_FLAG, CONNACK),
 }
 
-_UNKNOWN = (-1, 0)
 _NEVER_ZERO = (SUBSCRIPTION_IDENTIFIER, RECEIVE_MAXIMUM, TOPIC_ALIAS, MAXIMUM_PACKET_SIZE)
 
 
@@ -105,8 +104,9 @@ def decode_properties(reader: Reader, packet_type: int) -> dict:
     end = reader.offset + length
     while reader.offset < end:
         identifier = reader.byte()  # a variable byte integer, but all that exist fit one byte
-        kind, carriers = _RULES.get(identifier, _UNKNOWN)
-        if not carriers >> packet_type & 1:
+        rule = _RULES.get(identifier, 0)
+        kind = rule >> 16
+        if not rule >> packet_type & 1:
             raise malformed(f"property 0x{identifier:02x} may not stand in packet type {packet_type}")
         value = _decode_value(reader, kind)
         fault = None if kind == _PAIR else _fault(identifier, kind, value)
@@ -160,8 +160,9 @@ def encode_properties(properties: dict | None, packet_type: int) -> bytes:
     parts = []
     for identifier in sorted(properties):  # MicroPython's dict keeps no order
         value = properties[identifier]
-        kind, carriers = _RULES.get(identifier, _UNKNOWN)
-        if not carriers >> packet_type & 1:
+        rule = _RULES.get(identifier, 0)
+        kind = rule >> 16
+        if not rule >> packet_type & 1:
             raise LocalProtocolError(f"property 0x{identifier:02x} may not stand in packet type {packet_type}")
         for one in value if kind in (_PAIR, _VARINT) else (value,):
             fault = _fault(identifier, kind, one)

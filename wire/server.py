@@ -1,70 +1,72 @@
-"""The server's end of an MQTT 5 connection: the gateway towards devices and subscribers."""
+"""The server's end of an MQTT connection: the gateway towards devices and subscribers."""
 
-from wire.connection import (
-    AWAIT_CONNACK,
-    AWAIT_CONNECT,
-    CONNECTED,
-    FROM_CLIENT,
-    FROM_SERVER,
-    QOS_MAX,
-    REASON_STRING_MAX,
-    RECEIVE_MAXIMUM_DEFAULT,
-    Connection,
-)
-from wire.errors import LocalProtocolError, RemoteProtocolError, UnsupportedVersionError
-from wire.packet_types import CONNECT, DISCONNECT, PINGREQ, PUBACK, PUBLISH, SUBSCRIBE, UNSUBSCRIBE
-from wire.packets import (
-    PACKET_SIZE_MAX,
-    Connack,
-    Connect,
-    Disconnect,
-    Packet,
-    Pingresp,
-    Publish,
-    Suback,
-    Subscribe,
-    Unsuback,
-    Unsubscribe,
-)
+from wire.codec.auth import Auth
+from wire.codec.connack import Connack
+from wire.codec.connect import Connect
+from wire.codec.control import Disconnect, Pingresp
+from wire.codec.decoder import PACKET_SIZE_MAX
+from wire.codec.packet import MQTT_5, Packet
+from wire.codec.publish import Publish
+from wire.codec.suback import Suback, Unsuback
+from wire.codec.subscribe import Subscribe, Unsubscribe
+from wire.codec.to_server import READERS
+from wire.connection import QOS_MAX, REASON_STRING_MAX, RECEIVE_MAXIMUM_DEFAULT, Connection
+from wire.errors import LocalProtocolError, RemoteProtocolError, WireError
+from wire.packet_types import AUTH, CONNECT, DISCONNECT, PINGREQ, SUBSCRIBE, UNSUBSCRIBE
 from wire.properties import (
+    AUTHENTICATION_DATA,
     AUTHENTICATION_METHOD,
     MAXIMUM_PACKET_SIZE,
     MAXIMUM_QOS,
     REASON_STRING,
     RECEIVE_MAXIMUM,
+    REQUEST_PROBLEM_INFORMATION,
     RETAIN_AVAILABLE,
     SERVER_KEEP_ALIVE,
+    SERVER_REFERENCE,
     SESSION_EXPIRY_INTERVAL,
     SHARED_SUBSCRIPTION_AVAILABLE,
     SUBSCRIPTION_IDENTIFIER,
     SUBSCRIPTION_IDENTIFIERS_AVAILABLE,
+    TOPIC_ALIAS_MAXIMUM,
     WILDCARD_SUBSCRIPTION_AVAILABLE,
 )
 from wire.reasons import (
     BAD_AUTHENTICATION_METHOD,
+    CONTINUE_AUTHENTICATION,
     KEEP_ALIVE_TIMEOUT,
     PACKET_TOO_LARGE,
     PROTOCOL_ERROR,
     QOS_NOT_SUPPORTED,
+    RE_AUTHENTICATE,
     RETAIN_NOT_SUPPORTED,
     SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
     SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
     SUCCESS,
+    TOPIC_FILTER_INVALID,
     UNSPECIFIED_ERROR,
     WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
     describe,
 )
-from wire.windows import SendWindow
+from wire.states import AWAIT_CONNACK, AWAIT_CONNECT, CONNECTED, FROM_CLIENT, FROM_SERVER
+from wire.topics import check_topic_filter
 
-CONNACK_3_1_1_BAD_VERSION = b"\x20\x02\x00\x01"  # in the form that MQTT 3.1 and 3.1.1 clients read
+CLIENT_REASONS = b"\x00\x04\x80\x81\x82\x83\x90\x93\x94\x95\x96\x97\x98\x99"  # of a DISCONNECT, section 3.14.2.1
 
 
 class ServerConnection(Connection):
-    """One client's network connection.
+    """One client's network connection; the client's CONNECT decides on the version.
 
     Events: Connect (answer it with `accept` or `refuse`; what the client sends meanwhile waits), Publish, Puback,
-    Subscribe, Unsubscribe, Disconnect, Closed. The first timer is due at once: it tells the connection the time
-    from which `connect_timeout_ms` counts.
+    Pubrec, Pubrel, Pubcomp, Subscribe, Unsubscribe, Auth, Disconnect, Closed. The first timer is due at once: it
+    tells the connection the time from which `connect_timeout_ms` counts.
+
+    A protocol error of a client is answered with DISCONNECT or CONNACK and its reason code; over MQTT 3.1.1, which
+    has no such answer, the connection is closed.
+
+    Args:
+        authentication_methods: those of enhanced authentication that the application knows; a CONNECT with another
+            is refused. One of these is answered with `authenticate` until it may be accepted or is refused.
     """
 
     def __init__(
@@ -72,32 +74,34 @@ class ServerConnection(Connection):
         *,
         receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT,
         maximum_packet_size: int = PACKET_SIZE_MAX,
+        topic_alias_maximum: int = 0,
         connect_timeout_ms: int = 10_000,
+        authentication_methods: tuple = (),
     ) -> None:
-        super().__init__(FROM_SERVER, FROM_CLIENT, receive_maximum, maximum_packet_size)
+        super().__init__(FROM_SERVER, FROM_CLIENT, READERS, receive_maximum, maximum_packet_size, topic_alias_maximum)
         self.connect_packet: Connect | None = None
         self.keep_alive_s = 0
         self._connect_timeout_ms = connect_timeout_ms
         self._connect_deadline_ms: int | None = None
+        self._authentication_methods = authentication_methods
+        self._authentication_method: str | None = None
+        self._awaits_auth = False
         self._announced: dict = {}
-        self._requests: dict = {}  # packet identifier: (type of the request, number of filters)
+        self._requests: dict = {}  # packet identifier: (type of the request, whether each filter is well-formed)
 
     def accept(self, session_present: bool, properties: dict | None = None) -> None:
-        """Answers the CONNECT with success. What `properties` announces is enforced from now on.
+        """Answers the CONNECT with success. What `properties` announces is enforced from now on, in both versions.
 
-        Announced without being asked: Maximum QoS 1, our Receive Maximum and Maximum Packet Size. A will that goes
-        beyond what is announced is refused instead, and Closed follows [MQTT-3.2.2-12, MQTT-3.2.2-13]; the same
-        where the client's Maximum Packet Size leaves no room for a CONNACK.
+        Announced without being asked: our Receive Maximum, Maximum Packet Size, Topic Alias Maximum and the
+        authentication method. A will that goes beyond what is announced is refused instead, and Closed follows
+        [MQTT-3.2.2-12, MQTT-3.2.2-13]; the same where the client's Maximum Packet Size leaves no room for a CONNACK.
         """
         connect = self._connect_to_answer()
-        announced = {MAXIMUM_QOS: QOS_MAX}
-        if self.receive_maximum != RECEIVE_MAXIMUM_DEFAULT:
-            announced[RECEIVE_MAXIMUM] = self.receive_maximum
-        if self.maximum_packet_size < PACKET_SIZE_MAX:
-            announced[MAXIMUM_PACKET_SIZE] = self.maximum_packet_size
-        announced.update(properties or {})
+        if session_present and connect.clean_start:
+            raise LocalProtocolError("no session is present after a clean start [MQTT-3.2.2-2]")
+        announced = self._announcement(properties or {})
         if connect.will is not None:
-            if connect.will.qos > announced[MAXIMUM_QOS]:
+            if connect.will.qos > announced.get(MAXIMUM_QOS, QOS_MAX):
                 self._refuse(QOS_NOT_SUPPORTED, f"a will of QoS {connect.will.qos}")
                 return
             if connect.will.retain and not announced.get(RETAIN_AVAILABLE, 1):
@@ -107,72 +111,110 @@ class ServerConnection(Connection):
             self._refuse(PACKET_TOO_LARGE, f"no CONNACK fits {self.maximum_packet_size_peer} bytes")
             return
         self._announced = announced
-        self.keep_alive_s = announced.get(SERVER_KEEP_ALIVE, connect.keep_alive_s)
+        if self.protocol_level == MQTT_5:
+            self.keep_alive_s = announced.get(SERVER_KEEP_ALIVE, connect.keep_alive_s)
 
-    def refuse(self, reason_code: int, reason_string: str = "") -> None:
-        """Answers the CONNECT with a reason code of 0x80 or more, and closes."""
+    def refuse(self, reason_code: int, reason_string: str = "", server_reference: str = "") -> None:
+        """Answers the CONNECT with a reason code of 0x80 or more, and closes.
+
+        Over MQTT 3.1.1 the nearest return code says it, and where there is none no CONNACK is sent.
+        """
         self._connect_to_answer()
-        self._refuse(reason_code, reason_string or describe(reason_code))
+        self._refuse(reason_code, reason_string or describe(reason_code), server_reference)
 
-    def suback(self, packet_identifier: int, reason_codes: list) -> None:
-        """Answers a SUBSCRIBE, one reason code a filter [MQTT-3.8.4-6]."""
-        self._answer(Suback(packet_identifier, reason_codes), SUBSCRIBE)
+    def authenticate(self, data: bytes | None = None, reason_code: int = CONTINUE_AUTHENTICATION) -> None:
+        """Answers a CONNECT with an authentication method, or an Auth, with an AUTH.
 
-    def unsuback(self, packet_identifier: int, reason_codes: list) -> None:
-        """Answers an UNSUBSCRIBE, one reason code a filter [MQTT-3.11.3-2]."""
-        self._answer(Unsuback(packet_identifier, reason_codes), UNSUBSCRIBE)
+        Args:
+            data: the method's next word.
+            reason_code: 0x18, or 0x00 at the end of a re-authentication. At the end of the first exchange `accept`
+                with the AUTHENTICATION_DATA there may be, or `refuse`.
+        """
+        if self._authentication_method is None or self._awaits_auth:
+            raise LocalProtocolError("there is no authentication to go on with [MQTT-4.12.0-6]")
+        properties: dict = {AUTHENTICATION_METHOD: self._authentication_method}
+        if data is not None:
+            properties[AUTHENTICATION_DATA] = data
+        self._send(Auth(reason_code, properties))
+        self._awaits_auth = reason_code == CONTINUE_AUTHENTICATION
+        self._connect_deadline_ms = self._now_ms + self._connect_timeout_ms
 
-    def disconnect(self, reason_code: int, reason_string: str = "") -> None:
-        """Sends a DISCONNECT and closes."""
+    def suback(self, packet_identifier: int, reason_codes: list, reason_string: str = "") -> None:
+        """Answers a SUBSCRIBE, one reason code for each filter of the event [MQTT-3.8.4-6]."""
+        self._answer(Suback(packet_identifier, reason_codes), SUBSCRIBE, reason_string)
+
+    def unsuback(self, packet_identifier: int, reason_codes: list, reason_string: str = "") -> None:
+        """Answers an UNSUBSCRIBE, one reason code for each filter of the event [MQTT-3.11.3-2]."""
+        self._answer(Unsuback(packet_identifier, reason_codes), UNSUBSCRIBE, reason_string)
+
+    def disconnect(self, reason_code: int, reason_string: str = "", server_reference: str = "") -> None:
+        """Sends a DISCONNECT, which MQTT 3.1.1 has not, and closes."""
         self._check_may_send(DISCONNECT)
         text = reason_string[:REASON_STRING_MAX] or describe(reason_code)
-        if not self._send_if_it_fits(Disconnect(reason_code, {REASON_STRING: text})):
-            self._send_if_it_fits(Disconnect(reason_code))  # [MQTT-3.14.2-3]
+        if self.protocol_level == MQTT_5:
+            self._say_why(Disconnect(reason_code), text, server_reference)
         self._close(reason_code, text)
 
     def next_timer_ms(self) -> int | None:
         """When `handle_timer` wants to be called, in the time of `now_ms`; None: not before something happens."""
-        if self.state == AWAIT_CONNECT:
+        if self.state == AWAIT_CONNECT or (self.state == AWAIT_CONNACK and self._awaits_auth):
             return self._connect_deadline_ms or 0
         if self.state == CONNECTED and self.keep_alive_s:
             return self._last_received_ms + 1500 * self.keep_alive_s
         return None
 
     def handle_timer(self, now_ms: int) -> None:
-        """Closes on a client that sends no CONNECT, or nothing for 1.5 times its keep alive [MQTT-3.1.2-22]."""
+        """Closes on a client that sends no CONNECT or AUTH, or nothing for 1.5 times its keep alive [MQTT-3.1.2-22]."""
         self._now_ms = now_ms
         timer_ms = self.next_timer_ms()
         if self.state == AWAIT_CONNECT and self._connect_deadline_ms is None:
             self._connect_deadline_ms = now_ms + self._connect_timeout_ms
         elif timer_ms is None or now_ms < timer_ms:
             return
-        elif self.state == AWAIT_CONNECT:
-            self._close(UNSPECIFIED_ERROR, f"no CONNECT in {self._connect_timeout_ms} ms")
-        else:
+        elif self.state == CONNECTED:
             self.disconnect(KEEP_ALIVE_TIMEOUT, f"nothing came for {self.keep_alive_s * 1.5} s")
+        else:
+            what = "CONNECT" if self.state == AWAIT_CONNECT else "AUTH"
+            self._close(UNSPECIFIED_ERROR, f"no {what} in {self._connect_timeout_ms} ms")
+
+    def _announcement(self, properties: dict) -> dict:
+        announced: dict = {}
+        if self.receive_maximum != RECEIVE_MAXIMUM_DEFAULT:
+            announced[RECEIVE_MAXIMUM] = self.receive_maximum
+        if self.maximum_packet_size < PACKET_SIZE_MAX:
+            announced[MAXIMUM_PACKET_SIZE] = self.maximum_packet_size
+        if self.topic_alias_maximum:
+            announced[TOPIC_ALIAS_MAXIMUM] = self.topic_alias_maximum
+        if self._authentication_method is not None:
+            announced[AUTHENTICATION_METHOD] = self._authentication_method
+        announced.update(properties)
+        return announced
 
     def _connect_to_answer(self) -> Connect:
         if self.state != AWAIT_CONNACK or self.connect_packet is None:
             raise LocalProtocolError("there is no CONNECT to answer")
+        if self._awaits_auth:
+            raise LocalProtocolError("the client has not answered our AUTH yet")
         return self.connect_packet
 
-    def _answer(self, packet: Suback | Unsuback, request_type: int) -> None:
+    def _answer(self, packet: Suback | Unsuback, request_type: int, reason_string: str) -> None:
         self._check_may_send(packet.TYPE)
-        if self._requests.get(packet.packet_identifier) != (request_type, len(packet.reason_codes)):
+        kind, well_formed = self._requests.get(packet.packet_identifier, (0, []))
+        if kind != request_type or len(packet.reason_codes) != sum(well_formed):
             text = f"no request {packet.packet_identifier} with {len(packet.reason_codes)} filters waits"
             raise LocalProtocolError(text)
         del self._requests[packet.packet_identifier]
-        self._send_if_it_fits(packet)
+        codes = iter(packet.reason_codes)
+        packet.reason_codes = [next(codes) if good else TOPIC_FILTER_INVALID for good in well_formed]
+        if reason_string:
+            packet.properties = {REASON_STRING: reason_string}
+        self._send_answer(packet)
 
     def _ready_to_read(self) -> bool:
-        return self.state != AWAIT_CONNACK
+        return self.state != AWAIT_CONNACK or self._awaits_auth
 
     def _handle(self, packet) -> Packet | None:
         kind = packet.TYPE
-        if kind == PUBLISH:
-            return self._handle_publish(packet)
-        if kind == PUBACK:
-            return self._handle_puback(packet)
         if kind == PINGREQ:
             self._send_if_it_fits(Pingresp())  # [MQTT-3.12.4-1]
             return None
@@ -180,21 +222,38 @@ class ServerConnection(Connection):
             self._handle_connect(packet)
         elif kind == DISCONNECT:
             self._handle_disconnect(packet)
+        elif kind == AUTH:
+            self._handle_auth(packet)
+        elif kind in (SUBSCRIBE, UNSUBSCRIBE):
+            return self._handle_request(packet)
         else:
-            self._handle_request(packet)
+            return self._handle_message(packet)
         return packet
 
     def _handle_connect(self, packet: Connect) -> None:
-        if AUTHENTICATION_METHOD in packet.properties:
-            text = "no enhanced authentication is offered [MQTT-4.12.0-1]"
+        self._speak(packet.protocol_level)
+        self._learn_limits(packet.properties)
+        method = packet.properties.get(AUTHENTICATION_METHOD)
+        if method is not None and method not in self._authentication_methods:
+            text = "this enhanced authentication is not offered [MQTT-4.12.0-1]"
             raise RemoteProtocolError(BAD_AUTHENTICATION_METHOD, text)
+        self._authentication_method = method
+        self._peer_takes_reasons = packet.properties.get(REQUEST_PROBLEM_INFORMATION, 1) == 1
         self.connect_packet = packet
         self.keep_alive_s = packet.keep_alive_s
-        self.maximum_packet_size_peer = packet.properties.get(MAXIMUM_PACKET_SIZE, PACKET_SIZE_MAX)
-        self._send_window = SendWindow(packet.properties.get(RECEIVE_MAXIMUM, RECEIVE_MAXIMUM_DEFAULT))
 
-    def _handle_publish(self, packet: Publish) -> Publish:
-        if packet.qos > self._announced[MAXIMUM_QOS]:
+    def _handle_auth(self, packet: Auth) -> None:
+        wanted = CONTINUE_AUTHENTICATION if self._awaits_auth else RE_AUTHENTICATE
+        if self._authentication_method is None or packet.reason_code != wanted:
+            text = f"an AUTH with reason code 0x{packet.reason_code:02x} may not come now [MQTT-4.12.0-6]"
+            raise RemoteProtocolError(PROTOCOL_ERROR, text)
+        if packet.properties.get(AUTHENTICATION_METHOD) != self._authentication_method:
+            text = "another authentication method than the CONNECT has [MQTT-4.12.0-5]"
+            raise RemoteProtocolError(PROTOCOL_ERROR, text)
+        self._awaits_auth = False
+
+    def _handle_publish(self, packet: Publish) -> Publish | None:
+        if packet.qos > self._announced.get(MAXIMUM_QOS, QOS_MAX):
             raise RemoteProtocolError(QOS_NOT_SUPPORTED, f"QoS {packet.qos} [MQTT-3.2.2-11]")
         if packet.retain and not self._announced.get(RETAIN_AVAILABLE, 1):
             raise RemoteProtocolError(RETAIN_NOT_SUPPORTED, "a retained message [MQTT-3.2.2-14]")
@@ -203,15 +262,27 @@ class ServerConnection(Connection):
             raise RemoteProtocolError(PROTOCOL_ERROR, text)
         return super()._handle_publish(packet)
 
-    def _handle_request(self, packet: Subscribe | Unsubscribe) -> None:
+    def _handle_request(self, packet: Subscribe | Unsubscribe) -> Packet | None:
+        """Shows the application the well-formed filters; the others are refused in the answer, and it needs none for
+        a request that has no others."""
         if packet.packet_identifier in self._requests:
             text = f"packet identifier {packet.packet_identifier} is in use [MQTT-2.2.1-3]"
             raise RemoteProtocolError(PROTOCOL_ERROR, text)
-        if packet.TYPE == SUBSCRIBE:
+        if isinstance(packet, Subscribe):
             self._check_subscribe(packet)
-        self._requests[packet.packet_identifier] = (packet.TYPE, len(packet.filters))
+            well_formed = [_is_well_formed(topic_filter) for topic_filter, _ in packet.filters]
+        else:
+            well_formed = [_is_well_formed(topic_filter) for topic_filter in packet.filters]
+        self._requests[packet.packet_identifier] = (packet.TYPE, well_formed)
+        if not all(well_formed):
+            packet.filters = [wanted for wanted, good in zip(packet.filters, well_formed) if good]
+        if packet.filters:
+            return packet
+        answer = Suback if packet.TYPE == SUBSCRIBE else Unsuback
+        self._answer(answer(packet.packet_identifier, []), packet.TYPE, "no filter is well-formed [section 4.7]")
+        return None
 
-    def _check_subscribe(self, packet) -> None:
+    def _check_subscribe(self, packet: Subscribe) -> None:
         offers = self._announced
         if SUBSCRIPTION_IDENTIFIER in packet.properties and not offers.get(SUBSCRIPTION_IDENTIFIERS_AVAILABLE, 1):
             raise RemoteProtocolError(SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED, "a subscription identifier")
@@ -222,6 +293,9 @@ class ServerConnection(Connection):
                 raise RemoteProtocolError(WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, f"{topic_filter!r}")
 
     def _handle_disconnect(self, packet: Disconnect) -> None:
+        if packet.reason_code not in CLIENT_REASONS:
+            text = f"only a server disconnects with 0x{packet.reason_code:02x} [section 3.14.2.1]"
+            raise RemoteProtocolError(PROTOCOL_ERROR, text)
         connect_properties = self.connect_packet.properties if self.connect_packet else {}
         if packet.properties.get(SESSION_EXPIRY_INTERVAL) and not connect_properties.get(SESSION_EXPIRY_INTERVAL):
             text = "a DISCONNECT gives a session an expiry that its CONNECT did not [section 3.14.2.2.2]"
@@ -233,15 +307,32 @@ class ServerConnection(Connection):
         if self.state == CONNECTED:
             self.disconnect(error.reason_code, str(error))
             return
-        self.state = AWAIT_CONNACK
-        if isinstance(error, UnsupportedVersionError) and error.level in (3, 4):
-            self._out.append(CONNACK_3_1_1_BAD_VERSION)
-            self._close(error.reason_code, str(error))
-        else:
-            self._refuse(error.reason_code, str(error))
+        if self.state == AWAIT_CONNECT:
+            self.state = AWAIT_CONNACK
+            self.protocol_level = error.protocol_level
+        self._refuse(error.reason_code, str(error))
 
-    def _refuse(self, reason_code: int, text: str) -> None:
+    def _refuse(self, reason_code: int, text: str, server_reference: str = "") -> None:
         text = text[:REASON_STRING_MAX]
-        if not self._send_if_it_fits(Connack(False, reason_code, {REASON_STRING: text})):
-            self._send_if_it_fits(Connack(False, reason_code))
+        try:
+            self._say_why(Connack(False, reason_code), text, server_reference)
+        except LocalProtocolError:
+            pass  # 3.1.1 has no return code for this: it hears nothing [3.1.1 MQTT-3.2.2-6]
         self._close(reason_code, text)
+
+    def _say_why(self, packet: Connack | Disconnect, text: str, server_reference: str) -> None:
+        """CONNACK and DISCONNECT may explain themselves to everybody [MQTT-3.1.2-29]."""
+        packet.properties = {REASON_STRING: text}
+        if server_reference:
+            packet.properties[SERVER_REFERENCE] = server_reference
+        if not self._send_if_it_fits(packet):
+            packet.properties.pop(REASON_STRING)
+            self._send_if_it_fits(packet)  # [MQTT-3.14.2-3]
+
+
+def _is_well_formed(topic_filter: str) -> bool:
+    try:
+        check_topic_filter(topic_filter)
+    except WireError:
+        return False
+    return True

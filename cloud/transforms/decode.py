@@ -6,10 +6,15 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from cloud.transforms.senml import NotSenml, Record, resolve
+from cloud.transforms.senml import NotSenml, Record, resolve, resolve_cbor
 
-CONTENT_TYPES = ("", "application/senml+json", "application/json")
-"""What may be SenML; "" is a message that does not say."""
+DECODERS = {
+    "": resolve,
+    "application/senml+json": resolve,
+    "application/json": resolve,
+    "application/senml+cbor": resolve_cbor,
+}
+"""By content type what may be SenML; "" is a message that does not say."""
 
 _FIELDS = {
     "device": (pa.string(), "STRING"),
@@ -67,9 +72,10 @@ def _decode_one(payload: bytes | None, content_type: str | None) -> tuple[list[R
     """The records or the problem of one payload."""
     if payload is None:
         return None, None
-    if (content_type or "").partition(";")[0].strip().lower() not in CONTENT_TYPES:
+    decoder = DECODERS.get((content_type or "").partition(";")[0].strip().lower())
+    if decoder is None:
         return None, f"nothing here decodes content type {content_type!r}"
     try:
-        return resolve(payload), None
+        return decoder(payload), None
     except NotSenml as error:
         return None, str(error)

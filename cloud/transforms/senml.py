@@ -1,4 +1,4 @@
-"""SenML JSON (RFC 8428) in plain Python: a pack's records, resolved.
+"""SenML (RFC 8428), in JSON and in CBOR, in plain Python: a pack's records, resolved.
 
 Two fields are ours: `boot` and `up` tell the boot and the uptime (ms) of the record that carries them, and by their
 difference in time those of the records after it. Others ignore them, as section 4.4 asks.
@@ -6,11 +6,14 @@ difference in time those of the records after it. Others ignore them, as section
 
 import base64
 import binascii
+import math
 import re
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
+
+from cloud.transforms import cbor
 
 VERSION = 10
 ABSOLUTE_TIME_S = 2**28
@@ -19,6 +22,14 @@ TIME_MAX_S = 253_402_300_800
 """The end of the year 9999, where timestamps end."""
 COUNT_MAX = 2**53
 """The largest boot id or uptime (ms) that a JSON number carries exactly."""
+_LABELS = dict(
+    zip(
+        (-1, -2, -3, -4, -5, -6, 0, 1, 2, 3, 4, 5, 6, 7, 8),
+        ("bver", "bn", "bt", "bu", "bv", "bs", "n", "u", "v", "vs", "vb", "s", "t", "ut", "vd"),
+        strict=True,
+    )
+)
+"""CBOR's labels (section 6, table 4); extensions have texts."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-:./_]*")
 
 
@@ -68,13 +79,46 @@ _decode_pack = msgspec.json.Decoder(list[_Packed]).decode
 
 
 def resolve(payload: bytes) -> list[Record]:
-    """The pack's records, each complete in itself (section 4.6). Raises NotSenml."""
+    """The records of a pack in JSON, each complete in itself (section 4.6). Raises NotSenml."""
     try:
         pack = _decode_pack(payload)
         if b'_"' in payload:
             _check_mandatory(msgspec.json.decode(payload))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise NotSenml(str(error)) from None
+    return _resolve(pack)
+
+
+def resolve_cbor(payload: bytes) -> list[Record]:
+    """The records of a pack in CBOR, as `resolve` gives them. Raises NotSenml."""
+    try:
+        pack = cbor.decode(payload)
+        records = [_labelled(record) for record in pack] if isinstance(pack, list) else pack
+        packed = msgspec.convert(records, list[_Packed])
+    except (cbor.NotCbor, msgspec.MsgspecError) as error:
+        raise NotSenml(str(error)) from None
+    _check_mandatory(records)
+    return _resolve(packed)
+
+
+def _labelled(record: Any) -> Any:
+    """A record of CBOR as it were in JSON; keys that label nothing here are ignored."""
+    if not isinstance(record, dict):
+        return record
+    labelled = {key: item for key, item in record.items() if isinstance(key, str) and key not in _LABELS.values()}
+    for key, label in _LABELS.items():
+        if key in record:
+            labelled[label] = record[key]
+    if not all(math.isfinite(item) for item in labelled.values() if isinstance(item, float)):
+        raise NotSenml("a number is not finite")
+    if "vd" in labelled:
+        if not isinstance(labelled["vd"], bytes):
+            raise NotSenml("vd is no byte string")
+        labelled["vd"] = base64.urlsafe_b64encode(labelled["vd"]).decode()
+    return labelled
+
+
+def _resolve(pack: list[_Packed]) -> list[Record]:
     if not pack:
         raise NotSenml("the pack holds no record")
     bases = _Bases()

@@ -5,6 +5,7 @@ import sys
 import termios
 import time
 
+from device import clock
 from flash_store.devices.file import FileFlash
 
 try:
@@ -23,24 +24,16 @@ VTIME, VMIN = 5, 6
 TCP, NODELAY = 6, 1  # IPPROTO_TCP and TCP_NODELAY, which MicroPython's socket does not name
 
 
-class Uptime:
-    """Milliseconds since this was made; goes on where the board's ticks wrap."""
+class Uptime(clock.Uptime):
+    """Of this process."""
 
     def __init__(self) -> None:
-        self._ms = 0
-        self._ticks = ticks_ms()
-
-    def now_ms(self) -> int:
-        """To be called more often than half of the ticks' period, some days."""
-        ticks = ticks_ms()
-        self._ms += ticks_diff(ticks, self._ticks)
-        self._ticks = ticks
-        return self._ms
+        super().__init__(ticks_ms, ticks_diff)
 
 
-def unix_seconds() -> float:
-    """The machine's wall clock, with milliseconds."""
-    return round(time.time(), 3)
+def unix_ms() -> int:
+    """The machine's wall clock."""
+    return time.time_ns() // 1_000_000 + 1000 * clock.epoch_offset_s(time.gmtime)
 
 
 def random_u32() -> int:

@@ -3,10 +3,12 @@
 import select
 
 from device.boards import unix as board
+from device.clock import earliest
 from device.ports import Down, Up
 from wire.link import Link, LinkData, LinkDown, LinkUp
 
 READ_BYTES = 512
+PAUSE_WAIT_MS = 1_000  # for a far side that stalls; what is lost then is sent again
 WRITE_BYTES = 256  # a line that the poll calls writable takes so many without making us wait, on every Linux driver
 
 
@@ -26,6 +28,7 @@ class Uart:
         self._line: board.SerialLine | None = None
         self._unsent = b""
         self._ended: Down | None = None
+        self._pause_end_ms: int | None = None  # until then the far side may take to become silent
 
     def open(self, now_ms: int) -> None:
         self._line = board.SerialLine(self.name, self._baud)
@@ -66,7 +69,29 @@ class Uart:
         self._collect()
 
     def next_timer_ms(self) -> int | None:
-        return None if self._unsent else self._link.next_timer_ms()
+        return earliest([self._pause_end_ms, None if self._unsent else self._link.next_timer_ms()])
+
+    def pause(self, now_ms: int) -> bool:
+        """Asks the far side to be silent; True once bytes may go unread, as while flash is erased.
+
+        Call it again after each `advance` until then, and then `resume`.
+        """
+        if self._pause_end_ms is None:
+            self._pause_end_ms = now_ms + PAUSE_WAIT_MS
+            self._link.pause(now_ms)
+            self._collect()
+        return now_ms >= self._pause_end_ms or (self._link.quiet and not self._unsent)
+
+    def resume(self, now_ms: int) -> None:
+        """Lets the far side send again."""
+        self._pause_end_ms = None
+        self._link.resume(now_ms)
+        self._collect()
+
+    def log(self, text: str) -> None:
+        """Sends a line for the gateway's log; it may be lost, and the far end need not be up."""
+        self._link.send_log(text.encode())
+        self._collect()
 
     def close(self) -> None:
         self._link.close()

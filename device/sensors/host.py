@@ -2,18 +2,30 @@
 
 import os
 
+from device.sensors.driver import Driver
+
 SECTOR_BYTES = 512  # in /proc/diskstats, whatever the disk's own sectors are
 VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md")  # their bytes go through others, or to no disk
 DISK_READ, DISK_WRITTEN = 5, 9  # columns
 NETWORK_RECEIVED, NETWORK_SENT = 0, 8
 
 
-class Host:
-    """Counters count since the machine's boot.
+class Host(Driver):
+    """Counters count since the machine's boot. A source that is not there or fails is left out.
 
     Args:
         root: the folder that holds `proc` and `sys`.
     """
+
+    METRICS = (
+        "load",
+        "memory_available",
+        "disk_read",
+        "disk_written",
+        "network_received",
+        "network_sent",
+        "temperature",
+    )
 
     def __init__(self, root: str = "") -> None:
         self._root = root

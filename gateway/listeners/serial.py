@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable
 
 import serial
@@ -13,6 +14,7 @@ from gateway.port import Port
 from wire.backoff import Backoff
 
 RETRY_SHORTEST_MS, RETRY_LONGEST_MS = 250, 5_000
+LOOK_INTERVAL_S = 0.1  # a device that is plugged in again is used at once, for looking costs nothing
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +60,10 @@ class SerialListener:
                 if not complained:
                     logger.warning("serial port %s: %s; trying again", self._config.device, error)
                 complained = True
-            await asyncio.sleep(backoff.next_wait_ms() / 1000)
+            if os.path.exists(self._config.device):
+                await asyncio.sleep(backoff.next_wait_ms() / 1000)
+            while not os.path.exists(self._config.device):
+                await asyncio.sleep(LOOK_INTERVAL_S)
 
     def _open_device(self) -> serial.Serial:
         return serial.Serial(self._config.device, self._config.baud, timeout=0, write_timeout=0, exclusive=True)

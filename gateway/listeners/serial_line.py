@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import serial
 
+from gateway.listeners.device_log import DeviceLog
 from gateway.listeners.serial_port import SerialPort
 from gateway.port import Port
 from wire.link import Link, LinkData, LinkDown, LinkLog, LinkUp
@@ -31,6 +32,7 @@ class SerialLine:
         self._connect = connect
         self._descriptor: int = device.fileno()
         self._link = Link(random.SystemRandom().getrandbits(32))
+        self._log = DeviceLog(str(device.name))
         self._port: SerialPort | None = None
         self._unwritten = bytearray()
         self._timer: asyncio.TimerHandle | None = None
@@ -80,7 +82,7 @@ class SerialLine:
                     logger.info("serial port %s: link down: %s", self._device.name, event.text)
                     self._end_port()
                 case LinkLog():
-                    logger.info("serial port %s: the device says %r", self._device.name, event.data)
+                    self._log.write(event.data, self._loop.time())
 
     def _fill(self) -> None:
         """Moves bytes from the port through the link, as far as the link and the line take them."""

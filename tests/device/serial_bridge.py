@@ -71,8 +71,7 @@ class SerialBridge:
         self._readable.set()
 
     def _write(self) -> None:
-        data = self._link.data_to_send()
-        if data:
+        while data := self._link.data_to_send():
             os.write(self._descriptor, data)
 
     def _hang_up(self) -> None:

@@ -19,6 +19,7 @@ GOOD: dict[str, Any] = {
     "readings_limit": 0,
     "journal": None,
 }
+DUTY = {"connect_every": 6, "awake_ms": 20_000}
 UART = {"kind": "uart", "path": "/dev/ttyS0", "baud": 115200}
 
 
@@ -33,13 +34,25 @@ def test_configuration_for_tcp_is_read(tmp_path: Path) -> None:
     assert (config.client_id, config.topic, config.interval_ms) == ("garage-1", "telemetry/garage", 1000)
     assert (config.port.kind, config.port.host, config.port.port) == ("tcp", "gateway.local", 1883)
     assert (config.flash_path, config.sector_count) == ("flash.bin", 64)
-    assert (config.clock, config.sensors, config.readings_limit, config.journal) == ("system", ["host"], 0, None)
+    assert [sensor.name for sensor in config.sensors] == ["host"]
+    assert (config.clock.kind, config.payload, config.readings_limit, config.journal) == ("system", "json", 0, None)
 
 
 def test_configuration_for_a_serial_line_is_read(tmp_path: Path) -> None:
     config = load(written(tmp_path, port=UART, journal="made"))
     assert (config.port.kind, config.port.path, config.port.baud) == ("uart", "/dev/ttyS0", 115200)
     assert config.journal == "made"
+
+
+def test_duty_is_read(tmp_path: Path) -> None:
+    duty = load(written(tmp_path, duty=DUTY, interval_ms=600_000)).duty
+    assert duty is not None and (duty.connect_every, duty.awake_ms) == (6, 20_000)
+    assert load(written(tmp_path)).duty is None
+
+
+def test_time_server_is_read(tmp_path: Path) -> None:
+    clock = load(written(tmp_path, clock={"kind": "ntp", "host": "time.example"})).clock
+    assert (clock.kind, clock.host) == ("ntp", "time.example")
 
 
 @pytest.mark.parametrize(
@@ -63,11 +76,28 @@ def test_configuration_for_a_serial_line_is_read(tmp_path: Path) -> None:
         ({"interval_ms": 0}, "interval_ms is 0, expected an integer from 1"),
         ({"interval_ms": 0.5}, "interval_ms is 0.5, expected an integer"),
         ({"interval_ms": True}, "interval_ms is true, expected an integer"),
-        ({"clock": "sundial"}, 'clock is "sundial", expected "none" or "system"'),
+        ({"clock": "sundial"}, 'clock.kind is "sundial", expected "gateway" or "none" or "ntp" or "system"'),
+        ({"clock": 7}, "clock is 7, expected an object"),
+        ({"clock": "ntp"}, "clock.host is missing, expected a string"),
+        ({"clock": {"kind": "gateway", "host": "a"}}, "clock.host is no key"),
         ({"sensors": []}, "sensors is [], expected a list"),
         ({"sensors": "host"}, 'sensors is "host", expected a list'),
-        ({"sensors": ["nose"]}, 'sensors is ["nose"], expected a list, each once, of "host"'),
-        ({"sensors": ["host", "host"]}, "expected a list, each once"),
+        ({"sensors": ["nose"]}, 'sensors[0].kind is "nose", expected "adc" or "bme280" or "dht22"'),
+        ({"sensors": [7]}, "sensors[0] is 7, expected an object"),
+        ({"sensors": ["host"] * 13}, "expected a list of 1 to 12 objects"),
+        ({"sensors": ["host", "host"]}, 'sensors[1].name is "host", expected a name that no other sensor has'),
+        ({"duty": {"connect_every": 0, "awake_ms": 20000}, "interval_ms": 60000}, "duty.connect_every is 0, expected"),
+        (
+            {"duty": {"connect_every": 6}, "interval_ms": 60000},
+            "duty.awake_ms is missing, expected an integer from 1000",
+        ),
+        ({"duty": {**DUTY, "n": 1}, "interval_ms": 60000}, "duty.n is no key"),
+        ({"duty": DUTY, "interval_ms": 9999}, "interval_ms is 9999, expected 10000 or more with duty"),
+        (
+            {"duty": DUTY, "interval_ms": 60000, "sensors": [{"kind": "pulse", "pin": 5, "edge": "falling"}]},
+            'sensors[0].kind is "pulse", expected a sensor that a device with duty can put to sleep',
+        ),
+        ({"payload": "xml"}, 'payload is "xml", expected "cbor" or "json"'),
         ({"readings_limit": -1}, "readings_limit is -1, expected an integer from 0"),
         ({"readings_limit": 10}, "journal is null, expected a path"),
         ({"journal": 5}, "journal is 5, expected a string or null"),

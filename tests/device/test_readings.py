@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cloud.transforms.senml import resolve
 from tests.device.firmware import ORIGIN, TOPIC, Firmware, eventually, published, reached, records, seq, seqs, tcp
 from tests.support.mosquitto import free_port
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
@@ -55,6 +56,32 @@ async def test_device_without_a_clock_tells_its_boot_and_uptime_only(micropython
         assert {first["boot"] for first in firsts} == {1, 2}
         uptimes = [records(publish)[0]["up"] for publish in broker.publishes[0]]
         assert uptimes == sorted(uptimes)
+
+
+async def test_device_learns_utc_from_its_gateway_and_tells_it_for_what_was_before(
+    micropython: MicroPython, tmp_path: Path
+) -> None:
+    noon_ms = 1_780_000_000_000
+    port = free_port()
+    device = Firmware(micropython, tmp_path, tcp(port), clock="gateway")
+    await device.start()
+    await eventually(lambda: len(device.journal()) >= 5)
+    broker = ScriptedBroker(time_ms=noon_ms)
+    server = await asyncio.start_server(broker.serve, "127.0.0.1", port)
+    await eventually(lambda: any(b'"clock"' in p.payload for publishes in broker.publishes for p in publishes[:-5]))
+    await device.end()
+    broker.drop_clients()
+    server.close()
+    packs = [resolve(publish.payload) for publish in broker.publishes[0]]
+    at = [pack[0].metric for pack in packs].index("clock")
+    (anchor, error), before, after = packs[at], packs[:at], packs[at + 1 :]
+    assert len(before) >= 5 and after
+    assert all(record.time_us is None for pack in before for record in pack)
+    assert anchor.time_us == noon_ms * 1000 and anchor.value_string == "gateway" and anchor.uptime_ms is not None
+    assert error.metric == "clock_error" and error.unit == "s" and error.value is not None and 0 <= error.value < 5
+    for record in (record for pack in after for record in pack):
+        assert record.boot_id == anchor.boot_id and record.uptime_ms is not None
+        assert record.time_us == 1000 * (noon_ms + record.uptime_ms - anchor.uptime_ms)
 
 
 async def test_device_without_a_broker_samples_on_and_says_so_once(micropython: MicroPython, tmp_path: Path) -> None:

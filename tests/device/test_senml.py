@@ -8,7 +8,7 @@ SAMPLES = [("load", "/", 0.31), ("memory_available", "B", 2**53)]
 
 
 def test_first_record_carries_what_holds_for_all() -> None:
-    pack = json.loads(encode_pack("garage-1", SAMPLES, 3, 1500, 1758000000.125))
+    pack = json.loads(encode_pack("garage-1", SAMPLES, 3, 1500, 1758000000125))
     assert pack == [
         {"bn": "garage-1:", "bt": 1758000000.125, "boot": 3, "up": 1500, "n": "load", "u": "/", "v": 0.31},
         {"n": "memory_available", "u": "B", "v": 2**53},

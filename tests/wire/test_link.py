@@ -1,10 +1,13 @@
 """The serial link over simulated lines: what is sent in a stream arrives in order, once, unspoilt, or not at all."""
 
 from binascii import crc32
+from struct import pack
 
 import pytest
 
-from tests.wire.link_world import Dice, World
+from tests.wire.link_world import World
+from tools.sim.virtual_line import Dice
+from tools.torture import link_noise
 from wire import cobs
 from wire.errors import LocalProtocolError
 from wire.link import HANDSHAKE_BYTES, Link, LinkData, LinkDown, LinkLog, LinkUp
@@ -17,6 +20,7 @@ LINES: dict[str, dict] = {
     "corrupting": {"corrupt": 1250},  # a bit error rate of 1e-4
     "noisy": {"insert": 20, "corrupt": 5000},
     "delayed": {"latency_ms": 300},
+    "repeating": {"repeat": 20},
     "all of it": {"chunk": 16, "lose": 60, "corrupt": 2000, "insert": 60, "latency_ms": 50},
 }
 
@@ -27,7 +31,7 @@ def test_both_streams_arrive_whole_over(line: str, seed: int) -> None:
         world = World(seed + run, **LINES[line])
         world.finish(within_ms=300_000)
         world.check()
-        assert len(world.sides[0].streams) == len(world.sides[1].streams) == 1
+        assert len(world.ends[0].streams) == len(world.ends[1].streams) == 1
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -36,11 +40,15 @@ def test_streams_survive_cuts_and_restarts_over(line: str, seed: int) -> None:
         world = World(seed + run, **LINES[line])
         for _ in range(6):
             world.run(20 + world.dice.roll(800))
-            what = world.dice.roll(4)
+            what = world.dice.roll(6)
             if what == 0:
                 world.cut(world.dice.roll(3000))
+            elif what == 4:
+                world.disturb(world.dice.roll(1000))
+            elif what == 5:
+                world.erase(world.dice.roll(2), world.dice.roll(400))
             elif what == 1:
-                world.sides[world.dice.roll(2)].link.open(world.now_ms)
+                world.ends[world.dice.roll(2)].link.open(world.now_ms)
             else:
                 world.restart(world.dice.roll(2))
             world.check()
@@ -54,7 +62,7 @@ def test_stream_uses_its_share_of_the_line(corrupt: int, share: float) -> None:
     world = World(seed=7, to_send=0, corrupt=corrupt)
     world.finish(within_ms=5_000)
     started_ms = world.now_ms
-    world.sides[0].to_send = 200_000
+    world.ends[0].to_send = 200_000
     world.finish(within_ms=200_000 * 10)
     line_ms = 200_000 / 11.52
     assert line_ms / (world.now_ms - started_ms) >= share
@@ -62,17 +70,17 @@ def test_stream_uses_its_share_of_the_line(corrupt: int, share: float) -> None:
 
 def test_line_that_was_dead_carries_again_within_200_ms(seed: int) -> None:
     world = World(seed, to_send=20_000)
-    world.sides[1].to_send = 0
+    world.ends[1].to_send = 0
     world.run(500)
     world.cut(5_000)
     world.run(5_000)
-    before = len(world.sides[1].streams[-1][2])
+    before = len(world.ends[1].streams[-1][2])
     world.run(200)
-    assert len(world.sides[1].streams[-1][2]) > before
+    assert len(world.ends[1].streams[-1][2]) > before
     world.finish(within_ms=60_000)
     world.check()
     assert world.boots == 2
-    assert len(world.sides[0].streams) == 1
+    assert len(world.ends[0].streams) == 1
 
 
 def test_stalled_host_loses_nothing_and_needs_no_restart(seed: int) -> None:
@@ -83,21 +91,59 @@ def test_stalled_host_loses_nothing_and_needs_no_restart(seed: int) -> None:
     world.deaf[1] = False
     world.finish(within_ms=60_000)
     world.check()
-    assert len(world.sides[0].streams) == len(world.sides[1].streams) == 1
+    assert len(world.ends[0].streams) == len(world.ends[1].streams) == 1
 
 
-def test_pause_makes_the_line_quiet_until_resume(seed: int) -> None:
+def test_not_a_byte_is_lost_across_flash_erases(seed: int) -> None:
     world = World(seed, to_send=60_000)
+    device = world.ends[0].link
+    for _ in range(10):
+        world.run(100 + world.dice.roll(300))
+        device.pause(world.now_ms)
+        while not device.quiet:
+            world.step()
+        world.erase(0, 400)
+        device.resume(world.now_ms)
+    world.finish(within_ms=60_000)
+    world.check()
+    assert world.lines[1].dropped_bytes == 0
+    assert len(world.ends[0].streams) == 1
+
+
+def test_flash_erase_without_a_pause_costs_time_but_nothing_of_the_stream(seed: int) -> None:
+    world = World(seed, to_send=20_000)
     world.run(300)
-    device = world.sides[0].link
+    world.erase(0, 400)
+    world.finish(within_ms=60_000)
+    world.check()
+    assert world.lines[1].dropped_bytes > 0
+    assert len(world.ends[0].streams) == 1
+
+
+def test_noise_for_a_second_is_over_within_200_ms(seed: int) -> None:
+    world = World(seed, to_send=20_000)
+    world.run(500)
+    world.disturb(1_000)
+    world.run(1_000)
+    before = [len(end.streams[-1][2]) for end in world.ends]
+    world.run(200)
+    assert all(len(end.streams[-1][2]) > length for end, length in zip(world.ends, before, strict=True))
+    world.finish(within_ms=60_000)
+    world.check()
+
+
+def test_resume_that_is_lost_is_told_again(seed: int) -> None:
+    world = World(seed, to_send=20_000)
+    world.run(300)
+    device = world.ends[0].link
     device.pause(world.now_ms)
     while not device.quiet:
         world.step()
-    world.step()
-    before = len(world.sides[0].streams[-1][2])
-    world.run(400)
-    assert len(world.sides[0].streams[-1][2]) == before  # nothing was lost, for nothing was sent
     device.resume(world.now_ms)
+    world.cut(20)
+    before = len(world.ends[0].streams[-1][2])
+    world.run(300)
+    assert len(world.ends[0].streams[-1][2]) > before
     world.finish(within_ms=60_000)
     world.check()
 
@@ -107,7 +153,7 @@ def test_pause_and_resume_come_through_on(line: str, seed: int) -> None:
     world = World(seed, to_send=8_000, **LINES[line])
     for _ in range(5):
         world.run(200)
-        device = world.sides[0].link
+        device = world.ends[0].link
         device.pause(world.now_ms)
         give_up_ms = world.now_ms + 30_000
         while not device.quiet:
@@ -178,6 +224,20 @@ def test_logs_travel_beside_the_stream() -> None:
     assert (log.data, data.data) == (b"a note", b"stream")
 
 
+def test_logs_wait_while_the_peer_pauses_and_a_few_are_kept() -> None:
+    a, b = pair()
+    b.pause(1)
+    carry(b, a)
+    for number in range(100):
+        a.send_log(b"%d" % number)
+    assert b.quiet
+    assert a.data_to_send() == b""
+    b.resume(2)
+    carry(b, a)
+    carry(a, b)
+    assert [event.data for event in events(b)] == [b"%d" % number for number in range(8)]
+
+
 def test_nothing_is_sent_outside_a_stream() -> None:
     link = Link(1)
     with pytest.raises(LocalProtocolError):
@@ -237,7 +297,8 @@ def test_smaller_mtu_and_window_of_both_are_used() -> None:
     carry(a, b)
     events(a), events(b)
     b.send(bytes(1000), 1)
-    frames = [frame for frame in FrameDecoder(1024).feed(b.data_to_send()) if frame.type == INFO]
+    line = b"".join(iter(b.data_to_send, b""))
+    frames = [frame for frame in FrameDecoder(1024).feed(line) if frame.type == INFO]
     assert [len(frame.payload) for frame in frames] == [64, 64]
 
 
@@ -251,6 +312,16 @@ def test_other_version_of_the_link_is_reported_once() -> None:
     (down,) = events(link)
     assert isinstance(down, LinkDown)
     assert "version 7" in down.text
+
+
+def test_peer_that_speaks_a_newer_version_too_is_met_in_ours() -> None:
+    link = Link(1)
+    link.open(0)
+    (own,) = FrameDecoder(256).feed(link.data_to_send())
+    newer = pack(">6s6sHBB", b"\0\0\0\x02\0\1", own.payload[:6], 256, 8, 3) + b"what version 3 adds"
+    link.receive_data(encode_frame(SABM, 0, 0, 4096, newer), 1)
+    (up,) = events(link)
+    assert up.peer_boot_id == 2
 
 
 def test_noise_neither_raises_nor_reaches_the_application(seed: int) -> None:
@@ -271,6 +342,10 @@ def test_noise_neither_raises_nor_reaches_the_application(seed: int) -> None:
     a.handle_timer(a.next_timer_ms() or 0)
     carry(a, b)
     assert [event.data for event in events(b)] == [b"still alive"]
+
+
+def test_a_million_bytes_over_ever_other_lines_deliver_nothing_but_what_was_sent(seed: int) -> None:
+    assert link_noise.fuzz(1_000_000, seed) > 100_000
 
 
 def test_frames_with_impossible_numbers_change_nothing(seed: int) -> None:

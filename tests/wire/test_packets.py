@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.golden_packets import ALSO_GOOD, BAD, GOOD
-from tests.wire.fuzz import check_decoder, decoded
-from tests.wire.link_world import Dice
+from tests.wire.golden import VERSIONS
+from tools.sim.virtual_line import Dice
+from tools.torture.mqtt_noise import check_decoder, decoded
 from wire import properties as p
 from wire.errors import LocalProtocolError, RemoteProtocolError
 from wire.packets import (
+    MQTT_3_1_1,
     Connack,
     Connect,
     Decoder,
@@ -19,6 +20,7 @@ from wire.packets import (
     Publish,
     Suback,
     Subscribe,
+    Unsuback,
     Unsubscribe,
     Will,
     encode,
@@ -103,20 +105,34 @@ packets: st.SearchStrategy[Packet] = st.one_of(
 )
 
 
-@pytest.mark.parametrize(("packet", "encoded"), [row[1:] for row in GOOD], ids=[row[0] for row in GOOD])
-def test_packet_encodes_to_its_golden_bytes_and_back(packet: Packet, encoded: bytes) -> None:
-    assert encode(packet) == encoded
-    assert decoded([encoded]) == [packet]
+def golden(table: int) -> pytest.MarkDecorator:
+    """The rows of one golden table of both versions: (level, packet or reason code, bytes)."""
+    rows = [
+        pytest.param(level, row[1], row[2], id=f"{level} {row[0]}")
+        for level, *tables in VERSIONS
+        for row in tables[table]
+    ]
+    return pytest.mark.parametrize(("level", "packet", "encoded"), rows)
 
 
-@pytest.mark.parametrize(("packet", "encoded"), [row[1:] for row in ALSO_GOOD], ids=[row[0] for row in ALSO_GOOD])
-def test_packet_decodes_from_longer_forms(packet: Packet, encoded: bytes) -> None:
-    assert decoded([encoded]) == [packet]
+good, also_good, bad = map(golden, range(3))
 
 
-@pytest.mark.parametrize(("reason_code", "encoded"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
-def test_malformed_packet_raises_the_reason_code_of_the_standard(reason_code: int, encoded: bytes) -> None:
-    decoder = Decoder()
+@good
+def test_packet_encodes_to_its_golden_bytes_and_back(level: int, packet: Packet, encoded: bytes) -> None:
+    assert encode(packet, level) == encoded
+    assert decoded([encoded], level) == [packet]
+
+
+@also_good
+def test_packet_decodes_from_other_forms(level: int, packet: Packet, encoded: bytes) -> None:
+    assert decoded([encoded], level) == [packet]
+
+
+@bad
+def test_malformed_packet_raises_the_reason_code_of_the_standard(level: int, packet: int, encoded: bytes) -> None:
+    reason_code = packet
+    decoder = Decoder(level=level)
     decoder.feed(encoded)
     with pytest.raises(RemoteProtocolError) as caught:
         decoder.next_packet()
@@ -124,10 +140,10 @@ def test_malformed_packet_raises_the_reason_code_of_the_standard(reason_code: in
     assert str(caught.value)
 
 
-@pytest.mark.parametrize(("packet", "encoded"), [row[1:] for row in GOOD], ids=[row[0] for row in GOOD])
-def test_cut_packet_is_not_a_packet_yet(packet: Packet, encoded: bytes) -> None:
+@good
+def test_cut_packet_is_not_a_packet_yet(level: int, packet: Packet, encoded: bytes) -> None:
     for length in range(len(encoded)):
-        decoder = Decoder()
+        decoder = Decoder(level=level)
         decoder.feed(encoded[:length])
         assert decoder.next_packet() is None
         decoder.feed(encoded[length:])
@@ -191,6 +207,9 @@ def test_decoder_repeats_its_error() -> None:
         Subscribe(1, [("a", 3)]),
         Unsubscribe(1, []),
         Connect("a", keep_alive_s=65_536),
+        Connect("a", will=Will("w", b"", 3)),
+        Connect("a", password=b"p", protocol_level=MQTT_3_1_1),
+        Connect("", protocol_level=MQTT_3_1_1),
     ],
     ids=repr,
 )
@@ -199,11 +218,43 @@ def test_packet_that_cannot_be_sent_is_our_own_error(packet: Packet) -> None:
         encode(packet)
 
 
-def test_noise_gives_only_documented_errors_and_the_same_in_any_pieces(seed: int) -> None:
+@pytest.mark.parametrize("version", VERSIONS, ids=["5.0", "3.1.1"])
+def test_noise_gives_only_documented_errors_and_the_same_in_any_pieces(version: tuple, seed: int) -> None:
+    level, good, also_good, bad = version
+    samples = [row[2] for row in good + also_good + bad]
     dice = Dice(seed)
     fed = 0
-    while fed < 1_000_000:
-        fed += check_decoder(dice)
+    while fed < 300_000:
+        fed += check_decoder(dice, level, samples)
+
+
+@pytest.mark.parametrize("reason_code", [0x82, 0x95, 0x99])
+def test_refusal_that_3_1_1_has_no_code_for_is_not_sent(reason_code: int) -> None:
+    with pytest.raises(LocalProtocolError):
+        encode(Connack(False, reason_code), MQTT_3_1_1)
+
+
+@pytest.mark.parametrize(
+    ("packet", "encoded"),
+    [
+        (Connack(False, 0x97), b"\x20\x02\x00\x03"),
+        (Connack(False, 0x8A), b"\x20\x02\x00\x05"),
+        (Suback(1, [0x8F, 2]), b"\x90\x04\x00\x01\x80\x02"),
+        (Unsuback(1, [0x11]), b"\xb0\x02\x00\x01"),
+        (Puback(1, 0x10, {p.REASON_STRING: "nobody"}), b"\x40\x02\x00\x01"),
+        (Publish("a", b"x", properties={p.CONTENT_TYPE: "t"}), b"\x30\x04\x00\x01ax"),
+    ],
+    ids=repr,
+)
+def test_what_3_1_1_cannot_say_is_said_as_near_as_it_can(packet: Packet, encoded: bytes) -> None:
+    assert encode(packet, MQTT_3_1_1) == encoded
+
+
+def test_session_expiry_of_a_connect_is_that_of_its_version() -> None:
+    assert Connect("a", True, protocol_level=MQTT_3_1_1).session_expiry_s == 0
+    assert Connect("a", False, protocol_level=MQTT_3_1_1).session_expiry_s == 0xFFFF_FFFF
+    assert Connect("a").session_expiry_s == 0
+    assert Connect("a", properties={p.SESSION_EXPIRY_INTERVAL: 7}).session_expiry_s == 7
 
 
 def test_reason_codes_have_words() -> None:

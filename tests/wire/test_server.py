@@ -26,8 +26,8 @@ from wire.packets import (
 )
 from wire.server import ServerConnection
 
-MQTT_3_1_1_CONNECT = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01a"
 MQTT_3_1_CONNECT = b"\x10\x0f\x00\x06MQIsdp\x03\x02\x00\x00\x00\x01a"
+MQTT_3_1_BRIDGE_CONNECT = b"\x10\x0f\x00\x06MQIsdp\x83\x02\x00\x00\x00\x01a"
 MQTT_6_CONNECT = b"\x10\x0e\x00\x04MQTT\x06\x02\x00\x00\x00\x00\x01a"
 
 
@@ -39,7 +39,6 @@ def test_accept_announces_our_limits_and_the_gateways() -> None:
     assert (server.connected, server.send_quota) == (False, 0)
     server.accept(True, {p.ASSIGNED_CLIENT_IDENTIFIER: "x", p.RETAIN_AVAILABLE: 0})
     announced = {
-        p.MAXIMUM_QOS: 1,
         p.RECEIVE_MAXIMUM: 20,
         p.MAXIMUM_PACKET_SIZE: 1000,
         p.ASSIGNED_CLIENT_IDENTIFIER: "x",
@@ -77,7 +76,7 @@ def test_there_must_be_a_connect_to_answer() -> None:
         connected_server().accept(False)
 
 
-@pytest.mark.parametrize("encoded", [MQTT_3_1_1_CONNECT, MQTT_3_1_CONNECT])
+@pytest.mark.parametrize("encoded", [MQTT_3_1_CONNECT, MQTT_3_1_BRIDGE_CONNECT])
 def test_older_protocol_is_refused_in_its_own_form(encoded: bytes) -> None:
     server = ServerConnection()
     (closed,) = events(server, encoded)
@@ -132,12 +131,13 @@ def test_bad_first_packet_is_answered_with_connack_and_closes(first: bytes, reas
         ([Pingresp()], reasons.PROTOCOL_ERROR),
         ([Auth(0x19, {p.AUTHENTICATION_METHOD: "M"})], reasons.PROTOCOL_ERROR),
         ([Disconnect(0, {p.SESSION_EXPIRY_INTERVAL: 5})], reasons.PROTOCOL_ERROR),
+        ([Disconnect(reasons.SERVER_MOVED)], reasons.PROTOCOL_ERROR),
         ([b"\x30\x04\x00\x01+\x00"], reasons.MALFORMED_PACKET),
     ],
     ids=repr,
 )
 def test_violation_is_answered_with_disconnect_and_closes(packets: list, reason_code: int) -> None:
-    announced = {p.RETAIN_AVAILABLE: 0, p.SUBSCRIPTION_IDENTIFIERS_AVAILABLE: 0}
+    announced = {p.RETAIN_AVAILABLE: 0, p.SUBSCRIPTION_IDENTIFIERS_AVAILABLE: 0, p.MAXIMUM_QOS: 1}
     server = connected_server(None, announced, receive_maximum=2, maximum_packet_size=1000)
     found = events(server, *packets)
     assert found[:-1] == packets[:-1]
@@ -182,7 +182,7 @@ def test_what_is_not_announced_as_missing_is_there() -> None:
 def test_will_beyond_the_announced_is_refused(will: Will, reason_code: int) -> None:
     server = ServerConnection()
     events(server, Connect("dev", will=will))
-    server.accept(False, {p.RETAIN_AVAILABLE: 0})
+    server.accept(False, {p.RETAIN_AVAILABLE: 0, p.MAXIMUM_QOS: 1})
     (answer,) = sent(server)
     assert isinstance(answer, Connack)
     assert answer.reason_code == reason_code
@@ -301,3 +301,57 @@ def test_silence_of_one_and_a_half_keep_alive_closes(properties: dict, keep_aliv
 def test_keep_alive_zero_needs_no_timer() -> None:
     server = connected_server(Connect("dev", keep_alive_s=0))
     assert server.next_timer_ms() is None
+
+
+def test_ill_formed_filters_are_refused_one_by_one_and_the_others_served() -> None:
+    server = connected_server()
+    subscribe = b"\x82\x13\x00\x01\x00\x00\x02a#\x01\x00\x01b\x02\x00\x00\x00\x00\x01c\x01"
+    assert events(server, subscribe) == [Subscribe(1, [("b", 2), ("c", 1)])]  # [MQTT-4.7.1-1, MQTT-4.7.3-1]
+    with pytest.raises(LocalProtocolError):
+        server.suback(1, [0x8F, 2, 0x8F, 1])
+    server.suback(1, [2, 1])
+    assert sent(server) == [Suback(1, [0x8F, 2, 0x8F, 1])]
+    assert events(server, b"\xa2\x0c\x00\x02\x00\x00\x01b\x00\x04#/#/") == [Unsubscribe(2, ["b"])]
+    server.unsuback(2, [0])
+    assert sent(server) == [Unsuback(2, [0, 0x8F])]
+
+
+def test_request_without_a_well_formed_filter_is_refused_unseen() -> None:
+    server = connected_server()
+    assert events(server, b"\x82\x08\x00\x01\x00\x00\x02a#\x01", b"\xa2\x07\x00\x02\x00\x00\x02+b") == []
+    suback, unsuback = sent(server)
+    assert isinstance(suback, Suback) and suback.reason_codes == [0x8F]
+    assert isinstance(unsuback, Unsuback) and unsuback.reason_codes == [0x8F]
+    assert server.connected
+
+
+def test_client_is_sent_to_another_server() -> None:
+    server = ServerConnection()
+    events(server, Connect("dev"))
+    server.refuse(reasons.USE_ANOTHER_SERVER, "full", "other.example")
+    properties = {p.REASON_STRING: "full", p.SERVER_REFERENCE: "other.example"}
+    assert sent(server) == [Connack(False, reasons.USE_ANOTHER_SERVER, properties)]
+    server = connected_server()
+    server.disconnect(reasons.SERVER_MOVED, "moved", "other.example")
+    properties[p.REASON_STRING] = "moved"
+    assert sent(server) == [Disconnect(reasons.SERVER_MOVED, properties)]
+
+
+def test_client_that_wants_no_reasons_gets_them_only_at_the_end() -> None:
+    server = connected_server(Connect("dev", properties={p.REQUEST_PROBLEM_INFORMATION: 0}))
+    events(server, Publish("a", b"", 1, packet_identifier=1), Subscribe(2, [("a", 0)]))
+    server.puback(1, reasons.QUOTA_EXCEEDED, "full")
+    server.suback(2, [0], "granted")
+    server.disconnect(reasons.SERVER_BUSY, "busy")  # [MQTT-3.1.2-29]
+    assert sent(server) == [
+        Puback(1, reasons.QUOTA_EXCEEDED),
+        Suback(2, [0]),
+        Disconnect(reasons.SERVER_BUSY, {p.REASON_STRING: "busy"}),
+    ]
+
+
+def test_no_session_is_present_after_a_clean_start() -> None:
+    server = ServerConnection()
+    events(server, Connect("dev", clean_start=True))
+    with pytest.raises(LocalProtocolError):
+        server.accept(True)

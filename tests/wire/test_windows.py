@@ -64,7 +64,7 @@ def test_receive_window_refuses_what_goes_beyond_our_receive_maximum() -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         window.open(8)
     assert caught.value.reason_code == RECEIVE_MAXIMUM_EXCEEDED
-    window.close(7)
+    window.acknowledge(7)
     window.open(8)
     assert 8 in window
     assert len(window) == 1
@@ -77,4 +77,4 @@ def test_receive_window_refuses_an_identifier_still_open() -> None:
         window.open(7)
     assert caught.value.reason_code == PROTOCOL_ERROR
     with pytest.raises(LocalProtocolError):
-        window.close(8)
+        window.acknowledge(8)

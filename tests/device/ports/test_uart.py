@@ -1,18 +1,21 @@
 """The firmware at the end of a serial line."""
 
 import os
+import select
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from device.ports.uart import Uart
 from tests.device.firmware import Firmware, eventually, published, reached, seq, seqs
 from tests.device.serial_bridge import serial_bridge
 from tests.support.scripted_broker import scripted_broker
 from tools.micropython import MicroPython
 from tools.sim.serial_line import SerialLine
+from wire.link import Link, LinkLog, LinkUp
 
 
 @asynccontextmanager
@@ -105,3 +108,46 @@ async def test_line_that_is_not_there_yet_is_opened_when_it_comes(micropython: M
         await published(broker, 0, 3)
         lines = await device.end()
         assert sum("no broker" in line for line in lines) == 1
+
+
+def test_pause_waits_for_the_far_side_and_not_for_ever() -> None:
+    master, slave = os.openpty()
+    os.set_blocking(master, False)
+    poller = select.poll()
+    port = Uart(os.ttyname(slave), 115_200, poller, boot_id=1)
+    far = Link(2)
+
+    def exchange(now_ms: int) -> None:
+        for _ in range(10):
+            for _, ready in poller.poll(0):
+                port.advance(ready, now_ms)
+            while port.next_event() is not None:
+                pass
+            with suppress(BlockingIOError):
+                far.receive_data(os.read(master, 4096), now_ms)
+            while data := far.data_to_send():
+                os.write(master, data)
+
+    port.open(0)
+    exchange(0)
+    assert port.pause(0)  # nobody is there to lose anything from
+    port.resume(0)
+    far.open(0)
+    exchange(1)
+    assert not port.pause(2)
+    exchange(3)
+    assert port.pause(4)
+    port.resume(400)
+    exchange(401)
+    assert not port.pause(500)  # the far side stands still
+    assert port.next_timer_ms() is not None
+    assert port.pause(1_500)
+    port.resume(1_900)
+    port.log("still here")
+    exchange(1_901)
+    assert isinstance(far.next_event(), LinkUp)
+    log = far.next_event()
+    assert isinstance(log, LinkLog) and log.data == b"still here"
+    port.close()
+    os.close(master)
+    os.close(slave)

@@ -77,6 +77,10 @@ class Device:
         if (timer_ms := self._link.next_timer_ms()) is not None:
             self._timer = self._loop.call_at(timer_ms / 1000, self._on_timer)
 
+    def log(self, line: bytes) -> None:
+        self._link.send_log(line)
+        self.advance()
+
     def send(self, data: bytes) -> None:
         """Sends bytes that the protocol core would not."""
         self._link.send(data, self._now_ms())
@@ -183,6 +187,16 @@ async def test_closing_the_broker_tells_the_device(tmp_path: Path) -> None:
             await device.expect(Connack)
         assert (await device.expect(Disconnect)).reason_code == 0x8B
         await until(lambda: device.downs, "the link is down")
+        device.power_off()
+
+
+async def test_what_the_device_logs_is_in_the_gateways_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with line() as cable, running(tmp_path, *listeners(cable.near)):
+        device = Device(cable.far)
+        await device.expect(Connack)
+        device.log(b"a sensor is gone\n")
+        await until(lambda: f"{cable.near}: the device says 'a sensor is gone\\n'" in caplog.text, "the line")
         device.power_off()
 
 

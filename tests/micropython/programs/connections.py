@@ -3,14 +3,14 @@
 import sys
 
 from tests.wire.conversation import converse
-from tests.wire.fuzz import check_connections, check_decoder
-from tests.wire.link_world import Dice
+from tools.sim.virtual_line import Dice
+from tools.torture import mqtt_noise
 
 seed, noise_bytes = int(sys.argv[1]), int(sys.argv[2])
-for run in range(3):
-    converse(seed + run, steps=80)
+for run in range(4):
+    converse(seed + run, 80, mqtt_noise.LEVELS[run % 2])
 dice = Dice(seed)
 fed = 0
 while fed < noise_bytes:
-    fed += check_decoder(dice) + check_connections(dice)
+    fed += mqtt_noise.check(dice)
 print(fed)

@@ -17,4 +17,4 @@ for number, line in enumerate(LINES):
     world.mend()
     world.finish(60_000)
     world.check()
-    print(number, world.now_ms, [len(side.streams) for side in world.sides])
+    print(number, world.now_ms, [len(side.streams) for side in world.ends])

@@ -1,47 +1,178 @@
-"""`machine` of a simulated board: pins and SPI buses, with chips that `connect` solders on.
+"""`machine` of a simulated board, with chips that `connect` and its like wire up.
 
-The modules of this folder stand in for a board's own where this folder is first on the import path.
+The modules of this folder stand in for a board's own where this folder is first on the import path. They keep what a
+driver can trip over: buses that nobody answers on, open lines that read high, contacts that change between two looks,
+interrupts in which no memory can be had, a converter's noise.
 """
+
+try:
+    from micropython import heap_lock, heap_unlock
+except ImportError:  # CPython has memory at all times
+
+    def heap_lock() -> None:
+        pass
+
+    def heap_unlock() -> None:
+        pass
+
 
 PINS: dict = {}  # number: level
 CHIPS: list = []  # (SPI number, chip-select pin's number, chip)
+I2C_CHIPS: dict = {}  # (bus, address): chip
+WIRES: dict = {}  # pin's number: chips on that wire
+VOLTAGES: dict = {}  # pin's number: volts
+HANDLERS: dict = {}  # pin's number: (handler, trigger, hard, pin)
+PIN_MAX = 48
+REFERENCE_V = 3.3
+NOISE_STEPS = 6  # of 4096, to either side
+ENODEV, ETIMEDOUT = 19, 110
 
 
 def connect(chip: object, spi: int, cs: int) -> None:
-    """Solders a chip to an SPI bus and a chip-select pin."""
+    """Wires a chip to an SPI bus and a chip-select pin."""
     CHIPS.append((spi, cs, chip))
+
+
+def connect_i2c(chip: object, bus: int, address: int) -> None:
+    """A chip has `write(content)` and `read(length)`, which raise OSError where it does not acknowledge."""
+    I2C_CHIPS[bus, address] = chip
+
+
+def disconnect_i2c(bus: int, address: int) -> None:
+    I2C_CHIPS.pop((bus, address))
+
+
+def connect_wire(chip: object, pin: int) -> None:
+    """Wires a chip to the one data line of a 1-Wire bus or of a DHT sensor."""
+    WIRES.setdefault(pin, []).append(chip)
+
+
+def disconnect_wire(pin: int) -> None:
+    WIRES.pop(pin)
+
+
+def apply_voltage(pin: int, volts: float) -> None:
+    VOLTAGES[pin] = volts
 
 
 def disconnect_all() -> None:
     """The next test's board begins bare."""
+    for collection in (PINS, I2C_CHIPS, WIRES, VOLTAGES, HANDLERS):
+        collection.clear()
     CHIPS.clear()
-    PINS.clear()
+
+
+def drive(number: int, level: int) -> None:
+    """Something outside sets a pin's level; an edge interrupts."""
+    before = PINS.get(number, 1)
+    PINS[number] = level
+    if level == before or number not in HANDLERS:
+        return
+    handler, trigger, hard, pin = HANDLERS[number]
+    if trigger & (Pin.IRQ_RISING if level else Pin.IRQ_FALLING):
+        if hard:
+            heap_lock()
+        try:
+            handler(pin)
+        finally:
+            if hard:
+                heap_unlock()
 
 
 class Pin:
-    """A pin that a program may drive."""
+    """A pin. Raises ValueError where the board has none of that number."""
 
-    IN, OUT = 0, 1
+    IN, OUT, OPEN_DRAIN = 0, 1, 2
+    PULL_UP, PULL_DOWN = 1, 2
+    IRQ_RISING, IRQ_FALLING = 1, 2
 
-    def __init__(self, number: int, mode: int = IN, value: int | None = None) -> None:
-        self._number = number
+    def __init__(self, number: int, mode: int = IN, pull: int | None = None, value: int | None = None) -> None:
+        if not 0 <= number <= PIN_MAX:
+            raise ValueError("invalid pin")
+        self.number = number
+        self.init(mode, pull, value)
+
+    def init(self, mode: int, pull: int | None = None, value: int | None = None) -> None:
         self._mode = mode
         if value is not None:
             self(value)
 
     def __call__(self, level: int | None = None) -> int:
-        if level is not None and self._mode == Pin.OUT:
-            PINS[self._number] = level
+        if level is not None and self._mode != Pin.IN:
+            PINS[self.number] = level
             for _, cs, chip in CHIPS:
-                if cs == self._number:
+                if cs == self.number:
                     chip.select(level)
-        return PINS.get(self._number, 1)
+        return PINS.get(self.number, 1)
+
+    value = __call__
+
+    def irq(self, handler: object, trigger: int = IRQ_RISING | IRQ_FALLING, hard: bool = False) -> None:
+        """A hard interrupt runs where no memory can be had, as between two bytecodes on a board."""
+        HANDLERS[self.number] = (handler, trigger, hard, self)
+
+
+class ADC:
+    """A converter at a pin: 12 bits with noise, stretched to 16 as the ports do."""
+
+    _random = 1  # one source of noise for all of them
+
+    def __init__(self, pin: object) -> None:
+        self._number = getattr(pin, "number", pin)
+
+    def read_u16(self) -> int:
+        ADC._random = (ADC._random * 16807) % 0x7FFF_FFFF
+        noise = ADC._random % (2 * NOISE_STEPS + 1) - NOISE_STEPS
+        raw = round(VOLTAGES.get(self._number, 0) / REFERENCE_V * 4095) + noise
+        raw = max(0, min(4095, raw))
+        return raw << 4 | raw >> 8
+
+
+class I2C:
+    """A bus. Raises ValueError where the board has none of that number; what no chip acknowledges raises OSError."""
+
+    def __init__(self, number: int, *, scl: object, sda: object, freq: int = 400_000) -> None:
+        if number not in (0, 1):
+            raise ValueError(f"I2C({number}) doesn't exist")
+        self._number = number
+
+    def scan(self) -> list:
+        return sorted([address for bus, address in I2C_CHIPS if bus == self._number])
+
+    def writeto(self, address: int, content: bytes) -> int:
+        self._chip(address).write(bytes(content))
+        return len(content)
+
+    def readfrom_into(self, address: int, buffer: bytearray) -> None:
+        buffer[:] = self._chip(address).read(len(buffer))
+
+    def writeto_mem(self, address: int, register: int, content: bytes) -> None:
+        self._chip(address).write(bytes([register]) + content)
+
+    def readfrom_mem_into(self, address: int, register: int, buffer: bytearray) -> None:
+        chip = self._chip(address)
+        chip.write(bytes([register]))
+        buffer[:] = chip.read(len(buffer))
+
+    def _chip(self, address: int):
+        if (self._number, address) not in I2C_CHIPS:
+            raise OSError(ENODEV)
+        return I2C_CHIPS[self._number, address]
 
 
 class SPI:
-    """A bus in mode 0 or 3: what no chip drives reads high."""
+    """A bus in mode 0 or 3, chips do not understand another mode: what no chip drives reads high."""
 
-    def __init__(self, number: int, baudrate: int = 1_000_000, polarity: int = 0, phase: int = 0) -> None:
+    def __init__(
+        self,
+        number: int,
+        baudrate: int = 1_000_000,
+        polarity: int = 0,
+        phase: int = 0,
+        sck: object = None,
+        mosi: object = None,
+        miso: object = None,
+    ) -> None:
         self._number = number
         self._is_understood = polarity == phase
 
@@ -58,3 +189,11 @@ class SPI:
         if not self._is_understood:
             return []
         return [chip for spi, _, chip in CHIPS if spi == self._number and chip.is_selected]
+
+
+def dht_readinto(pin: Pin, buffer: bytearray) -> None:
+    """The five bytes of a DHT sensor, which firmware times bit by bit. Raises OSError where no sensor answers."""
+    if pin.number not in WIRES:
+        raise OSError(ETIMEDOUT)
+    (chip,) = WIRES[pin.number]
+    buffer[:] = chip.read()

@@ -1,5 +1,7 @@
 """The golden packet table: MQTT 5.0 control packets byte by byte, good and bad, for the tests of both VMs.
 
+Those of MQTT 3.1.1 are in `golden_3_1_1`; `VERSIONS` has both.
+
 GOOD holds (name, packet, bytes): the packet encodes to the bytes and the bytes decode to the packet.
 ALSO_GOOD holds (name, packet, bytes): other bytes that decode to the packet.
 BAD holds (name with the clause broken, reason code, bytes).
@@ -7,8 +9,11 @@ BAD holds (name with the clause broken, reason code, bytes).
 
 from binascii import unhexlify
 
+from tests.wire import golden_3_1_1
 from wire import properties as p
 from wire.packets import (
+    MQTT_3_1_1,
+    MQTT_5,
     Auth,
     Connack,
     Connect,
@@ -205,6 +210,20 @@ ALSO_GOOD = _table(
         Publish("\ufeff", b""),
         "30 06 0003 efbbbf 00",
     ),
+    # The SUBACK refuses an ill-formed filter, not the connection.
+    ("SUBSCRIBE empty filter [MQTT-4.7.3-1]", Subscribe(1, [("", 0)]), "82 06 0001 00 0000 00"),
+    ("SUBSCRIBE # not last [MQTT-4.7.1-1]", Subscribe(1, [("#/a", 0)]), "82 09 0001 00 0003 232f61 00"),
+    ("SUBSCRIBE + not alone [MQTT-4.7.1-2]", Subscribe(1, [("a+", 0)]), "82 08 0001 00 0002 612b 00"),
+    (
+        "SUBSCRIBE share name empty [MQTT-4.8.2-1]",
+        Subscribe(1, [("$share//x", 0)]),
+        "82 0f 0001 00 0009 2473686172652f2f78 00",
+    ),
+    (
+        "SUBSCRIBE share without filter [MQTT-4.8.2-2]",
+        Subscribe(1, [("$share/g", 0)]),
+        "82 0e 0001 00 0008 2473686172652f67 00",
+    ),
 )
 
 BAD = _table(
@@ -224,7 +243,7 @@ BAD = _table(
     ("PINGREQ with a body", MALFORMED, "c0 01 00"),
     # CONNECT
     ("CONNECT other protocol name [MQTT-3.1.2-1]", MALFORMED, "10 0d 0004 4d515455 05 02 0000 00 0000"),
-    ("CONNECT version 4 [MQTT-3.1.2-2]", BAD_VERSION, "10 0c 0004 4d515454 04 02 0000 0000"),
+    ("CONNECT version 3 named MQTT [MQTT-3.1.2-2]", BAD_VERSION, "10 0c 0004 4d515454 03 02 0000 0000"),
     ("CONNECT version 6 [MQTT-3.1.2-2]", BAD_VERSION, "10 0d 0004 4d515454 06 02 0000 00 0000"),
     ("CONNECT MQIsdp [MQTT-3.1.2-2]", BAD_VERSION, "10 0e 0006 4d5149736470 03 02 0000 0000"),
     ("CONNECT reserved flag [MQTT-3.1.2-3]", MALFORMED, "10 0d 0004 4d515454 05 03 0000 00 0000"),
@@ -325,11 +344,6 @@ BAD = _table(
     ("SUBSCRIBE retain handling 3 [section 3.8.3.1]", PROTOCOL, "82 07 0001 00 0001 61 30"),
     ("SUBSCRIBE shared with no local [MQTT-3.8.3-4]", PROTOCOL, "82 10 0001 00 000a 2473686172652f672f78 04"),
     ("SUBSCRIBE without options [section 3.8.3.1]", MALFORMED, "82 06 0001 00 0001 61"),
-    ("SUBSCRIBE empty filter [MQTT-4.7.3-1]", MALFORMED, "82 06 0001 00 0000 00"),
-    ("SUBSCRIBE # not last [MQTT-4.7.1-1]", MALFORMED, "82 09 0001 00 0003 232f61 00"),
-    ("SUBSCRIBE + not alone [MQTT-4.7.1-2]", MALFORMED, "82 08 0001 00 0002 612b 00"),
-    ("SUBSCRIBE share name empty [MQTT-4.8.2-1]", MALFORMED, "82 0f 0001 00 0009 2473686172652f2f78 00"),
-    ("SUBSCRIBE share without filter [MQTT-4.8.2-2]", MALFORMED, "82 0e 0001 00 0008 2473686172652f67 00"),
     ("SUBSCRIBE identifier twice [section 3.8.2.1.2]", PROTOCOL, "82 0b 0001 04 0b 01 0b 02 0001 61 00"),
     ("SUBSCRIBE identifier 0 [section 3.8.2.1.2]", PROTOCOL, "82 09 0001 02 0b 00 0001 61 00"),
     ("SUBACK without reasons", PROTOCOL, "90 03 0001 00"),
@@ -342,4 +356,9 @@ BAD = _table(
     ("DISCONNECT bytes left over", MALFORMED, "e0 03 00 00 00"),
     ("AUTH unknown reason [MQTT-3.15.2-1]", PROTOCOL, "f0 02 01 00"),
     ("AUTH data without method [section 3.15.2.2.3]", PROTOCOL, "f0 06 18 04 16 0001 00"),
+)
+
+VERSIONS = (
+    (MQTT_5, GOOD, ALSO_GOOD, BAD),
+    (MQTT_3_1_1, golden_3_1_1.GOOD, golden_3_1_1.ALSO_GOOD, golden_3_1_1.BAD),
 )

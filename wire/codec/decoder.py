@@ -1,51 +1,37 @@
 """From a stream of bytes to packets."""
 
+from wire.codec.packet import MQTT_5, Packet
 from wire.errors import RemoteProtocolError
-from wire.packet_types import PUBLISH
-from wire.packets.connect import Connack, Connect
-from wire.packets.control import Auth, Disconnect, Pingreq, Pingresp
-from wire.packets.packet import Packet
-from wire.packets.publish import Puback, Pubcomp, Publish, Pubrec, Pubrel
-from wire.packets.subscribe import Suback, Subscribe, Unsuback, Unsubscribe
+from wire.packet_types import AUTH, PUBLISH, PUBREL, SUBSCRIBE, UNSUBSCRIBE
 from wire.primitives import VARINT_MAX, decode_varint, malformed
-from wire.reasons import PACKET_TOO_LARGE
+from wire.reasons import PACKET_TOO_LARGE, PROTOCOL_ERROR
 
 PACKET_SIZE_MAX = VARINT_MAX + 5
 
-_CLASSES = {
-    kind.TYPE: kind
-    for kind in (
-        Connect,
-        Connack,
-        Publish,
-        Puback,
-        Pubrec,
-        Pubrel,
-        Pubcomp,
-        Subscribe,
-        Suback,
-        Unsubscribe,
-        Unsuback,
-        Pingreq,
-        Pingresp,
-        Disconnect,
-        Auth,
-    )
-}
-_FLAGS_TWO = (6, 8, 10)  # PUBREL, SUBSCRIBE and UNSUBSCRIBE carry 0b0010, table 2-2
+_FLAGS_TWO = (PUBREL, SUBSCRIBE, UNSUBSCRIBE)  # they carry 0b0010, table 2-2
 
 
-class Decoder:
+class PacketDecoder:
     """Cuts packets out of the bytes fed to it, however they were split.
 
     Args:
+        readers: {packet type: a function of (flags, body, level)} for what the peer may send.
         maximum_packet_size: bytes of the largest packet taken, fixed header included.
+        level: the protocol level; may be set anew between two packets.
     """
 
-    def __init__(self, maximum_packet_size: int = PACKET_SIZE_MAX) -> None:
+    def __init__(self, readers: dict, maximum_packet_size: int = PACKET_SIZE_MAX, level: int = MQTT_5) -> None:
+        self.level = level
+        self._readers = readers
         self._maximum_packet_size = maximum_packet_size
         self._buffer: bytes | bytearray = b""
         self._offset = 0
+
+    def add_reader(self, kind) -> None:
+        """Takes packets of this class too."""
+        if kind.TYPE not in self._readers:
+            self._readers = dict(self._readers)
+            self._readers[kind.TYPE] = kind.decode
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         if self._offset == len(self._buffer):
@@ -75,24 +61,25 @@ class Decoder:
             if start == 0:
                 return None
         first_byte = buffer[offset]
-        kind = _class_of(first_byte)
+        read = self._reader_of(first_byte)
         end = start + length
         if end - offset > self._maximum_packet_size:
-            text = f"a {kind.__name__.upper()} of {end - offset} bytes; {self._maximum_packet_size} is the most"
+            text = f"a packet of {end - offset} bytes; {self._maximum_packet_size} is the most"
             raise RemoteProtocolError(PACKET_TOO_LARGE, text)
         if end > len(buffer):
             return None
-        packet = kind.decode(first_byte & 0x0F, bytes(buffer[start:end]))
+        packet = read(first_byte & 0x0F, bytes(buffer[start:end]), self.level)
         self._offset = end
         return packet
 
-
-def _class_of(first_byte: int):
-    packet_type = first_byte >> 4
-    kind = _CLASSES.get(packet_type)
-    if kind is None:
-        raise malformed("packet type 0 is reserved")
-    flags = 2 if packet_type in _FLAGS_TWO else 0
-    if packet_type != PUBLISH and first_byte & 0x0F != flags:
-        raise malformed(f"a {kind.__name__.upper()} has flags 0x{first_byte & 0x0F:x} [MQTT-2.1.3-1]")
-    return kind
+    def _reader_of(self, first_byte: int):
+        packet_type = first_byte >> 4
+        if packet_type == 0 or (packet_type == AUTH and self.level != MQTT_5):
+            raise malformed(f"packet type {packet_type} is reserved")
+        flags = 2 if packet_type in _FLAGS_TWO else 0
+        if packet_type != PUBLISH and first_byte & 0x0F != flags:
+            raise malformed(f"packet type {packet_type} has flags 0x{first_byte & 0x0F:x} [MQTT-2.1.3-1]")
+        read = self._readers.get(packet_type)
+        if read is None:
+            raise RemoteProtocolError(PROTOCOL_ERROR, f"packet type {packet_type} may not come from this side")
+        return read

@@ -1,0 +1,68 @@
+"""The key `sensors` of the configuration."""
+
+from device.sensors import KINDS, load
+
+SENSORS_MAX = 12  # whose readings of one moment stand in one message, and that in one flash sector
+NAME_BYTES_MAX = 24
+HEARTBEAT_MS_MAX = 86_400_000
+THRESHOLD_MAX = 1e9
+
+
+class SensorConfig:
+    """One sensor: what its readings are called, how it is opened, which of them wait for a change.
+
+    `bands` has for a full name what `device.dead_band.DeadBand` wants.
+    """
+
+    def __init__(self, section, interval_ms: int, sleeps: bool) -> None:
+        kind = section.choice("kind", tuple(sorted(KINDS)))
+        self.name = _read_name(section) if section.has("name") else kind
+        # The machine's own readings go without, as there is one of it.
+        self.prefix = "" if self.name == kind == "host" else self.name + "."
+        self.error_name = self.name + ".error"
+        self._driver = load(kind)
+        self._arguments = self._driver.read(section)
+        self.bands: dict = {}
+        if section.has("thresholds"):
+            self._read_bands(section, interval_ms)
+        section.end()
+        shortest_ms = self._driver.SHORTEST_INTERVAL_MS
+        if interval_ms < shortest_ms:
+            raise section.wrong("kind", kind, f"an interval_ms of {shortest_ms} or more with it")
+
+        if sleeps and self._driver.NEEDS_POWER:
+            raise section.wrong("kind", kind, "a sensor that a device with duty can put to sleep")
+
+    def open(self):
+        """A new driver. Raises what the driver does."""
+        return self._driver(*self._arguments)
+
+    def _read_bands(self, section, interval_ms: int) -> None:
+        thresholds = section.section("thresholds")
+        heartbeat_ms = section.integer("heartbeat_ms", interval_ms, HEARTBEAT_MS_MAX)
+        for metric in self._driver.METRICS:
+            if thresholds.has(metric):
+                self.bands[self.prefix + metric] = (thresholds.number_above_zero(metric, THRESHOLD_MAX), heartbeat_ms)
+        thresholds.end()
+        self.bands[self.error_name] = (0, heartbeat_ms)
+
+
+def read_sensors(section, interval_ms: int, sleeps: bool) -> list:
+    """A `SensorConfig` for each sensor of a device that `sleeps` between samples or not. Raises ConfigError."""
+    sensors: list = []
+    names: list = []
+    for entry in section.sections("sensors", "kind", SENSORS_MAX):
+        sensor = SensorConfig(entry, interval_ms, sleeps)
+        if sensor.name in names:
+            raise entry.wrong("name", sensor.name, "a name that no other sensor has")
+        names.append(sensor.name)
+        sensors.append(sensor)
+    return sensors
+
+
+def _read_name(section) -> str:
+    name = section.text("name", NAME_BYTES_MAX)
+    plain = [sign for sign in name if "a" <= sign.lower() <= "z" or "0" <= sign <= "9"]
+    if name[0] not in plain or len(plain) + name.count("-") + name.count("_") != len(name):
+        raise section.wrong("name", name, "letters, digits, - and _, beginning with a letter or digit")
+    return name

@@ -1,0 +1,106 @@
+"""SNTP (RFC 4330): UTC asked of a server by UDP."""
+
+import os
+import socket
+import struct
+
+from device.clock import NTP
+
+PORT = 123
+ASK_MS = 3_600_000  # from one answer to the next question
+RETRY_SHORTEST_MS, RETRY_LONGEST_MS = 15_000, 3_600_000  # after a question without one (section 10)
+ANSWER_MS = 2_000  # an answer that takes longer tells too little
+LOOK_MS = 20  # between two looks for it
+REQUEST = b"\x23" + bytes(39)  # version 4, client; a number of ours stands in the place of its time
+PACKET_BYTES = 48
+UNIX_S = 2_208_988_800  # 1970, from 1900
+ERA_S = 1 << 32  # in 2036 the seconds begin anew
+
+
+class Sntp:
+    """Asks at the start and then every hour.
+
+    Args:
+        host: the server's name or address.
+        clock: `device.clock.Clock`, which hears the answer.
+    """
+
+    def __init__(self, host: str, clock, port: int = PORT) -> None:
+        self._host, self._port = host, port
+        self._clock = clock
+        self._socket: socket.socket | None = None  # where an answer is awaited
+        self._asked_ms = 0
+        self._number = b""
+        self._due_ms = 0
+        self._retry_ms = RETRY_SHORTEST_MS
+
+    def next_timer_ms(self) -> int:
+        """When `advance` wants to be called."""
+        return self._due_ms
+
+    def advance(self, now_ms: int) -> None:
+        """Asks when it is time, looks for the answer. A server that cannot be reached is asked again later."""
+        if now_ms < self._due_ms:
+            return
+        try:
+            if self._socket is None:
+                self._ask(now_ms)
+            else:
+                self._look(now_ms)
+        except OSError:
+            self._end(now_ms, False)
+
+    def _ask(self, now_ms: int) -> None:
+        address = socket.getaddrinfo(self._host, self._port, 0, socket.SOCK_DGRAM)[0][-1]
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._number = os.urandom(8)
+        self._socket.sendto(REQUEST + self._number, address)
+        self._asked_ms = now_ms
+        self._due_ms = now_ms + LOOK_MS
+
+    def _look(self, now_ms: int) -> None:
+        assert self._socket is not None
+        try:
+            answer = self._socket.recv(PACKET_BYTES)
+        except OSError:  # nothing yet
+            answer = b""
+        unix_ms = read_answer(answer, self._number)
+        if unix_ms is not None:
+            self._clock.offer(NTP, unix_ms, self._asked_ms, now_ms)
+            self._end(now_ms, True)
+        elif now_ms - self._asked_ms < ANSWER_MS:
+            self._due_ms = now_ms + LOOK_MS
+        else:
+            self._end(now_ms, False)
+
+    def close(self) -> None:
+        """Waits for no answer any more."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _end(self, now_ms: int, is_told: bool) -> None:
+        self.close()
+        self._due_ms = now_ms + (ASK_MS if is_told else self._retry_ms)
+        self._retry_ms = RETRY_SHORTEST_MS if is_told else min(2 * self._retry_ms, RETRY_LONGEST_MS)
+
+
+def read_answer(answer: bytes, number: bytes) -> int | None:
+    """UTC (ms since 1970) halfway between the server's receipt and its answer; None where it is no sound answer
+    to the question with that number (section 5)."""
+    if len(answer) < PACKET_BYTES or answer[24:32] != number:
+        return None
+    leap, mode, stratum = answer[0] >> 6, answer[0] & 7, answer[1]
+    if leap == 3 or mode != 4 or not 0 < stratum < 16:  # not synchronised, no server, or a kiss of death
+        return None
+    received_ms, sent_ms = read_timestamp(answer[32:40]), read_timestamp(answer[40:48])
+    return (received_ms + sent_ms) // 2
+
+
+def read_timestamp(timestamp: bytes) -> int:
+    """Milliseconds since 1970 of seconds and their fraction since 1900, or since 2036 (section 3)."""
+    seconds, fraction = struct.unpack(">II", timestamp)
+    if seconds < 1 << 31:
+        seconds += ERA_S
+    return (seconds - UNIX_S) * 1000 + (fraction * 1000 >> 32)

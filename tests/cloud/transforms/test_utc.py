@@ -1,0 +1,82 @@
+"""UTC by anchors: what a device measured before it knew the time, on a tiny frame."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cloud.tables import READINGS
+from cloud.transforms.utc import ANCHORS, TIMELINE
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+
+
+def reading(seq: int, uptime_ms: int | None, **change: Any) -> dict[str, Any]:
+    empty = dict.fromkeys(READINGS.column_names)
+    named = {"origin": "garage", "epoch": 1, "device": "garage", "metric": "load", "record": 0, "value": 1.0}
+    return {**empty, **named, "seq": seq, "boot_id": 7, "uptime_ms": uptime_ms, **change}
+
+
+def anchor(seq: int, uptime_ms: int, time: datetime, **change: Any) -> list[dict[str, Any]]:
+    told = {"time": time, **change}
+    return [
+        reading(seq, uptime_ms, metric="clock", value=None, value_string="gateway", **told),
+        reading(seq, uptime_ms, metric="clock_error", record=1, value=0.02, **told),
+    ]
+
+
+def timeline(spark: SparkSession, rows: list[dict[str, Any]]) -> dict[int, tuple[datetime | None, str | None]]:
+    """For each message with a load its (utc, utc_by)."""
+    values = [tuple(row[name] for name in READINGS.column_names) for row in rows]
+    spark.createDataFrame(values, READINGS.columns).createOrReplaceTempView("readings")
+    spark.sql(ANCHORS).createOrReplaceTempView("anchors")
+    found = spark.sql(TIMELINE)
+    assert found.count() == len(rows)
+    loads = found.where("metric = 'load'").select("seq", "utc", "utc_by").toArrow().to_pylist()
+    return {row["seq"]: (row["utc"], row["utc_by"]) for row in loads}
+
+
+def at(ms: int) -> datetime:
+    return NOON + timedelta(milliseconds=ms)
+
+
+def test_readings_before_the_anchor_get_utc_and_those_with_time_keep_it(spark: SparkSession) -> None:
+    rows = [reading(1, 0), reading(2, 59_999), *anchor(3, 60_000, NOON), reading(4, 61_000, time=at(1000))]
+    assert timeline(spark, rows) == {
+        1: (at(-60_000), "anchor"),
+        2: (at(-1), "anchor"),
+        4: (at(1000), "device"),
+    }
+
+
+def test_step_of_the_clock_moves_nothing_that_was_before_the_first_anchor(spark: SparkSession) -> None:
+    hour = timedelta(hours=1)
+    rows = [
+        *[reading(1, 1000), *anchor(2, 2000, NOON), reading(3, 3000, time=at(1000))],
+        *[*anchor(4, 4000, at(2000) + hour), reading(5, 5000, time=at(3000) + hour)],
+    ]
+    assert timeline(spark, rows) == {
+        1: (at(-1000), "anchor"),
+        3: (at(1000), "device"),
+        5: (at(3000) + hour, "device"),
+    }
+
+
+def test_nearest_anchor_after_a_reading_counts_and_else_the_last(spark: SparkSession) -> None:
+    second = timedelta(seconds=1)
+    rows = [*anchor(1, 10_000, NOON), *anchor(2, 20_000, at(10_000) + second)]
+    rows += [reading(seq, uptime_ms) for seq, uptime_ms in enumerate((9_000, 10_000, 10_001, 20_000, 30_000), 3)]
+    assert [utc for utc, _ in timeline(spark, rows).values()] == [
+        *[at(-1000), at(0)],
+        *[at(1) + second, at(10_000) + second, at(20_000) + second],
+    ]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"boot_id": 8}, {"epoch": 2}, {"origin": "cellar"}, {"device": "cellar"}, {"boot_id": None, "uptime_ms": None}],
+)
+def test_anchor_serves_its_own_boot_only(other: dict[str, Any], spark: SparkSession) -> None:
+    rows = [{**reading(1, 1000), **other}, *anchor(2, 2000, NOON)]
+    assert timeline(spark, rows) == {1: (None, None)}

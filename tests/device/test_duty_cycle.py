@@ -1,0 +1,16 @@
+"""What a duty cycle costs: the page's figures are those that the firmware's parts give."""
+
+import pytest
+
+from tools.paths import source_root
+from tools.sim.duty_cycle import run, table
+
+PAGE = source_root() / "docs/explanation/duty-cycle.md"
+
+
+@pytest.mark.parametrize("connect_every", [36, 144])
+def test_page_has_the_figures_that_are_measured(connect_every: int) -> None:
+    cost = run(connect_every)
+    for line in table({connect_every: cost}):
+        assert f"{line}\n" in PAGE.read_text()
+    assert cost.connections * connect_every == pytest.approx(cost.wakes, abs=connect_every)

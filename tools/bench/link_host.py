@@ -1,0 +1,34 @@
+"""The gateway's end of the serial link as a process: PATH BAUD BYTES_TO_SEND.
+
+Runs the gateway's own listener. Says on standard output `up`, and `SECONDS TOTAL`, by the
+monotonic clock, for whatever arrives.
+"""
+
+import asyncio
+import sys
+import time
+
+from gateway.config import SerialConfig
+from gateway.listeners.serial import SerialListener
+from gateway.port import Port
+from tools.bench.link_stream import Check, piece
+
+
+async def run(path: str, baud: int, to_send: int) -> None:
+    tasks = set()
+
+    async def carry(port: Port) -> None:
+        print("up", flush=True)
+        port.send(piece(0, to_send))
+        check = Check()
+        while data := await port.receive():
+            check.take(data)
+            print(time.monotonic(), check.total, flush=True)
+
+    listener = SerialListener(SerialConfig(path, baud=baud), lambda port: tasks.add(asyncio.ensure_future(carry(port))))
+    await listener.open()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,169 @@
+"""The serial link between real processes: the firmware's port on MicroPython, the gateway's listener on CPython.
+
+Between them lies a pair of pseudo-terminals that carries bytes at the pace of a serial line, in real time.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tools.demo.process import Process
+from tools.micropython import MicroPython
+from tools.paths import source_root
+from tools.sim.paced_line import PacedLine
+from tools.sim.virtual_line import Dice
+
+PROGRAM = Path(__file__).parent / "link_device.py"
+BARE_BYTES = 20_000
+FAULT_S = 1.0
+
+
+class Host(Process):
+    """The gateway's end, which can be made to stand still."""
+
+    def freeze(self, frozen: bool) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+
+    def arrivals(self) -> list[tuple[float, int]]:
+        """When how many bytes of the stream had come, in all."""
+        return [(float(at), int(total)) for at, total in (line.split() for line in self._lines if " " in line)]
+
+    def starts(self) -> int:
+        return self._lines.count("up")
+
+
+class Ends:
+    """Both processes and the cable between them."""
+
+    def __init__(self, cable: PacedLine, device: Process, host: Host) -> None:
+        self.cable = cable
+        self.device = device
+        self.host = host
+
+    async def arrived(self, total: int, deadline_s: float = 120.0) -> None:
+        await self.host.says(f" {total}", deadline_s)
+
+
+@asynccontextmanager
+async def running(
+    vm: MicroPython, dice: Dice, baud: int, up_bytes: int, down_bytes: int = 0, erases: int = 0, corrupt: int = 0
+) -> AsyncIterator[Ends]:
+    """The device sends `up_bytes`, the host `down_bytes`."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-link-") as folder:
+        cable = PacedLine(dice, baud, corrupt)
+        cable.open()
+        device_argv = [*vm.argv, str(PROGRAM), cable.near, *map(str, (baud, up_bytes, down_bytes, erases))]
+        device = Process("device", device_argv, Path(folder, "device.log"), vm.environment())
+        host_argv = [sys.executable, "-m", "tools.bench.link_host", cable.far, str(baud), str(down_bytes)]
+        host = Host("host", host_argv, Path(folder, "host.log"), {"PYTHONPATH": str(source_root())})
+        try:
+            await host.start()
+            await device.start()
+            yield Ends(cable, device, host)
+        finally:
+            await device.kill()
+            await host.kill()
+            cable.close()
+
+
+async def bare_bytes_per_s(baud: int) -> float:
+    """What the cable itself carries here, without the link."""
+    cable = PacedLine(Dice(1), baud)
+    cable.open()
+    near, far = (os.open(path, os.O_RDWR | os.O_NOCTTY) for path in (cable.near, cable.far))
+    os.set_blocking(near, False)
+    arrivals: list[tuple[float, int]] = []
+    written = arrived = 0
+    try:
+        while arrived < BARE_BYTES:
+            if written < BARE_BYTES and written - arrived < 1024:
+                written += os.write(near, bytes(512))
+            await _readable(far)
+            arrived += len(os.read(far, 4096))
+            arrivals.append((time.monotonic(), arrived))
+        return _rate(arrivals)
+    finally:
+        os.close(near)
+        os.close(far)
+        cable.close()
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    await ready.wait()
+    loop.remove_reader(descriptor)
+
+
+def _rate(arrivals: list[tuple[float, int]]) -> float:
+    (first_s, first), (last_s, last) = arrivals[0], arrivals[-1]
+    return (last - first) / (last_s - first_s)
+
+
+async def share(vm: MicroPython, seed: int, baud: int, size: int, corrupt: int, bare: float) -> float:
+    """Of the bare cable's rate `bare`, how much the stream from the device gets."""
+    async with running(vm, Dice(seed), baud, size, corrupt=corrupt) as ends:
+        await ends.arrived(size)
+        return _rate(ends.host.arrivals()) / bare
+
+
+async def erase(vm: MicroPython, seed: int, baud: int, size: int, erases: int) -> dict[str, int]:
+    """The device erases its flash, 400 ms each, while both sides send `size` bytes."""
+    async with running(vm, Dice(seed), baud, size, size, erases) as ends:
+        await ends.arrived(size)
+        await ends.device.says(f"received {size}")
+        return {**(await _erases(ends.device, erases)), "restarts": ends.host.starts() - 1}
+
+
+async def _erases(device: Process, erases: int) -> dict[str, int]:
+    await device.kill()
+    _, lines = await device.ended()
+    numbers = [list(map(int, line.split()[1:])) for line in lines if line.startswith("erase")]
+    return {
+        "erases": len(numbers),
+        "quiet_after_ms": max(quiet_ms for quiet_ms, _ in numbers),
+        "line_bytes_lost": sum(lost for _, lost in numbers),
+    }
+
+
+async def resync_ms(vm: MicroPython, seed: int, baud: int, noise: bool, faults: int) -> int:
+    """The longest wait for data once noise, or a cable that was out, is over."""
+    size = int(baud / 10 * (faults + 1) * 1.5)
+    mended: list[float] = []
+    async with running(vm, Dice(seed), baud, size) as ends:
+        await ends.host.says(" 2560")
+        for _ in range(faults):
+            await _fault(ends.cable, noise)
+            mended.append(time.monotonic())
+            await asyncio.sleep(FAULT_S / 2)
+        await ends.arrived(size)
+        arrivals = ends.host.arrivals()
+    waits_s = [next(at for at, _ in arrivals if at > moment) - moment for moment in mended]
+    return round(1000 * max(waits_s))
+
+
+async def _fault(cable: PacedLine, noise: bool) -> None:
+    cable.noisy, cable.unplugged = noise, not noise
+    await asyncio.sleep(FAULT_S)
+    cable.noisy = cable.unplugged = False
+
+
+async def stall(vm: MicroPython, seed: int, baud: int, stall_s: float) -> dict[str, float]:
+    """The host's process is stopped while the device sends, and goes on afterwards."""
+    size = 20_000
+    async with running(vm, Dice(seed), baud, size, size) as ends:
+        await ends.host.says(" 2560")
+        ends.host.freeze(True)
+        await asyncio.sleep(stall_s)
+        ends.host.freeze(False)
+        await ends.arrived(size)
+        await ends.device.says(f"received {size}")
+        return {"stall_s": stall_s, "restarts": ends.host.starts() - 1}

@@ -1,0 +1,53 @@
+"""`holdfast torture wire`: bytes into every MQTT decoder and both ends of a connection, both versions."""
+
+import json
+import time
+from typing import Annotated
+
+import typer
+
+from tools.sim.virtual_line import Dice
+from tools.torture import mqtt_noise
+
+PROGRESS_BYTES = 10_000_000
+
+
+def wire(
+    size: Annotated[int, typer.Option("--bytes", min=1, help="How many bytes to feed at least.")] = 10_000_000,
+    seed: Annotated[int, typer.Option(help="The same seed feeds the same bytes.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Feed spoilt packets to the MQTT decoders and connections.
+
+    Only documented errors may come out of them, and the same events whether the bytes come whole or one by one. Exit
+    code 1 otherwise.
+    """
+    dice = Dice(seed)
+    fed = streams = 0
+    said = PROGRESS_BYTES
+    failure = ""
+    started = time.monotonic()
+    while fed < size and not failure:
+        try:
+            fed += mqtt_noise.check(dice)
+            streams += 1
+        except Exception as error:  # whatever it is, it is not documented
+            failure = f"{type(error).__name__}: {error}"
+        if fed >= said:
+            said += PROGRESS_BYTES
+            typer.echo(f"{fed:,} bytes", err=True)
+    report = {
+        "bytes": fed,
+        "streams": streams,
+        "seed": seed,
+        "seconds": round(time.monotonic() - started, 1),
+        "failure": failure,
+    }
+    if as_json:
+        typer.echo(json.dumps(report))
+    elif failure:
+        typer.echo(f"after {fed:,} bytes, seed {seed}: {failure}")
+    else:
+        typer.echo(f"{fed:,} bytes in {streams:,} streams: only documented errors, the same in any pieces")
+    if failure:
+        raise typer.Exit(1)

@@ -1,0 +1,52 @@
+"""CONNACK (section 3.2)."""
+
+from wire.codec.packet import MQTT_5, Packet, check_reason_code, frame, read_properties, write_properties
+from wire.errors import RemoteProtocolError
+from wire.packet_types import CONNACK
+from wire.primitives import Reader, malformed
+from wire.reasons import PROTOCOL_ERROR, SUCCESS
+
+RETURN_CODES = b"\x00\x84\x85\x88\x86\x87"
+"""The reason code that says what each return code of MQTT 3.1.1 says (its table 3.1)."""
+
+
+class Connack(Packet):
+    """`reason_code` is that of MQTT 5 in both versions."""
+
+    TYPE = CONNACK
+    __slots__ = FIELDS = ("session_present", "reason_code", "properties")
+
+    _ALLOWED = b"\x00\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8c\x90\x95\x97\x99\x9a\x9b\x9c\x9d\x9f"
+
+    def __init__(self, session_present: bool, reason_code: int = SUCCESS, properties: dict | None = None) -> None:
+        self.session_present = session_present
+        self.reason_code = reason_code
+        self.properties = {} if properties is None else properties
+
+    def encode(self, level: int = MQTT_5) -> bytes:
+        code = self.reason_code
+        if level != MQTT_5:
+            from wire.codec.return_codes import return_code  # a server's part
+
+            code = return_code(code)
+        head = bytes((1 if self.session_present else 0, code))
+        return frame(CONNACK << 4, head + write_properties(self.properties, CONNACK, level))
+
+    @classmethod
+    def decode(cls, flags: int, body: bytes, level: int) -> "Connack":
+        reader = Reader(body)
+        acknowledge_flags = reader.byte()
+        if acknowledge_flags > 1:
+            raise malformed("a CONNACK has reserved flags set [MQTT-3.2.2-1]")
+        reason_code = reader.byte()
+        if level != MQTT_5:
+            if reason_code >= len(RETURN_CODES):
+                raise RemoteProtocolError(PROTOCOL_ERROR, f"return code {reason_code} is reserved [3.1.1 table 3.1]")
+            reason_code = RETURN_CODES[reason_code]
+        check_reason_code(reason_code, cls._ALLOWED, "CONNACK")
+        if acknowledge_flags and reason_code != SUCCESS:
+            text = "a CONNACK that refuses has a session present [MQTT-3.2.2-6]"
+            raise RemoteProtocolError(PROTOCOL_ERROR, text)
+        properties = read_properties(reader, CONNACK, level)
+        reader.finish()
+        return cls(acknowledge_flags == 1, reason_code, properties)

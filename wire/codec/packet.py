@@ -1,0 +1,88 @@
+"""What all control packets share."""
+
+from wire.errors import LocalProtocolError, RemoteProtocolError
+from wire.primitives import Reader, encode_varint
+from wire.properties import decode_properties, encode_properties
+from wire.reasons import PROTOCOL_ERROR, SUCCESS
+
+MQTT_3_1_1, MQTT_5 = 4, 5  # protocol levels, as a CONNECT names them
+
+
+class Packet:
+    """A control packet with plain attributes, named in `FIELDS`; the same class for both versions.
+
+    `encode(level)` gives its bytes and raises LocalProtocolError for what cannot be sent; `decode(flags, body, level)`
+    reads what follows the fixed header and raises RemoteProtocolError. MQTT 3.1.1 has no properties and no reason
+    codes except in CONNACK and SUBACK: there `encode` leaves them out, and `decode` says success.
+    """
+
+    TYPE = 0
+    FIELDS: tuple = ()
+    __slots__: tuple = ()
+
+    def encode(self, level: int = MQTT_5) -> bytes:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and all(getattr(self, name) == getattr(other, name) for name in self.FIELDS)
+
+    def __repr__(self) -> str:
+        fields = ", ".join([f"{name}={getattr(self, name)!r}" for name in self.FIELDS])
+        return f"{type(self).__name__}({fields})"
+
+
+def frame(first_byte: int, body: bytes) -> bytes:
+    """The fixed header and the rest."""
+    length = len(body)
+    if length < 0x80:
+        return bytes((first_byte, length)) + body
+    return bytes((first_byte,)) + encode_varint(length) + body
+
+
+def read_properties(reader: Reader, packet_type: int, level: int) -> dict:
+    return decode_properties(reader, packet_type) if level == MQTT_5 else {}
+
+
+def write_properties(properties: dict | None, packet_type: int, level: int) -> bytes:
+    return encode_properties(properties, packet_type) if level == MQTT_5 else b""
+
+
+def encode_reason(packet, level: int) -> bytes:
+    """A reason code and properties, which only MQTT 5 has, each left out where it says nothing."""
+    if level != MQTT_5 or not (packet.properties or packet.reason_code):
+        return b""
+    reason = bytes((packet.reason_code,))
+    return reason + encode_properties(packet.properties, packet.TYPE) if packet.properties else reason
+
+
+def decode_reason(reader: Reader, kind, level: int) -> tuple:
+    """(reason code, properties) at the end of a packet whose class, `kind`, names the codes that are ALLOWED."""
+    reason_code = SUCCESS
+    properties = None
+    if level == MQTT_5 and not reader.at_end():
+        reason_code = reader.byte()
+        check_reason_code(reason_code, kind.ALLOWED, kind.__name__.upper())
+        if not reader.at_end():
+            properties = decode_properties(reader, kind.TYPE)
+    reader.finish()
+    return reason_code, properties
+
+
+def check_reason_code(reason_code: int, allowed: bytes, packet_name: str) -> None:
+    """`allowed` holds the codes that the packet's table in the standard lists."""
+    if reason_code not in allowed:
+        text = f"reason code 0x{reason_code:02x} may not stand in a {packet_name}"
+        raise RemoteProtocolError(PROTOCOL_ERROR, text)
+
+
+def encode_packet_identifier(packet_identifier: int | None) -> bytes:
+    if packet_identifier is None or not 0 < packet_identifier < 65_536:
+        text = f"packet identifier {packet_identifier} is not within 1 and 65535 [MQTT-2.2.1-3]"
+        raise LocalProtocolError(text)
+    return packet_identifier.to_bytes(2, "big")
+
+
+def check_packet_identifier(packet_identifier: int) -> int:
+    if packet_identifier == 0:
+        raise RemoteProtocolError(PROTOCOL_ERROR, "packet identifier 0 [MQTT-2.2.1-3]")
+    return packet_identifier

@@ -1,0 +1,118 @@
+"""The packets that only a server reads: CONNECT, SUBSCRIBE, UNSUBSCRIBE (sections 3.1, 3.8, 3.10)."""
+
+from wire.codec.connect import (
+    CLEAN_START,
+    HAS_PASSWORD,
+    HAS_USERNAME,
+    HAS_WILL,
+    WILL_QOS,
+    WILL_RETAIN,
+    Connect,
+    Will,
+)
+from wire.codec.packet import MQTT_3_1_1, MQTT_5, check_packet_identifier, read_properties
+from wire.codec.subscribe import Subscribe, Unsubscribe, options_fault, reserved_options
+from wire.errors import RemoteProtocolError, WireError
+from wire.packet_types import CONNECT, SUBSCRIBE, UNSUBSCRIBE, WILL
+from wire.primitives import Reader, malformed
+from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, PROTOCOL_ERROR, UNSUPPORTED_PROTOCOL_VERSION
+from wire.topics import check_topic_name
+
+PROTOCOL_NAMES = ("MQTT", "MQIsdp")  # the second is that of MQTT 3.1
+
+
+def decode_connect(flags: int, body: bytes, level: int) -> Connect:
+    """A CONNECT says its version itself; `level` does not matter."""
+    reader = Reader(body)
+    level = _read_level(reader)
+    try:
+        return _decode_connect(reader, level)
+    except RemoteProtocolError as error:
+        error.protocol_level = level
+        raise
+
+
+def _decode_connect(reader: Reader, level: int) -> Connect:
+    flags = reader.byte()
+    if flags & 1:
+        raise malformed("a CONNECT has its reserved flag set [MQTT-3.1.2-3]")
+    clean_start = flags & CLEAN_START != 0
+    keep_alive_s = reader.u16()
+    properties = read_properties(reader, CONNECT, level)
+    client_id = reader.string()
+    will = _decode_will(reader, flags, level)
+    username = reader.string() if flags & HAS_USERNAME else None
+    password = reader.binary() if flags & HAS_PASSWORD else None
+    reader.finish()
+    if level == MQTT_3_1_1:
+        if password is not None and username is None:
+            raise malformed("a CONNECT has a password without a user name [3.1.1 MQTT-3.1.2-22]")
+        if not client_id and not clean_start:
+            text = "no client identifier, yet a session to keep [3.1.1 MQTT-3.1.3-8]"
+            raise RemoteProtocolError(CLIENT_IDENTIFIER_NOT_VALID, text)
+    return Connect(client_id, clean_start, keep_alive_s, username, password, will, properties, level)
+
+
+def _read_level(reader: Reader) -> int:
+    name = reader.string()
+    if name not in PROTOCOL_NAMES:
+        raise malformed(f"protocol name {name!r} is not MQTT [MQTT-3.1.2-1]")
+    level = reader.byte()
+    if level not in (MQTT_3_1_1, MQTT_5) or name != "MQTT":
+        text = f"protocol level {level} is not supported, only 4 and 5 are [MQTT-3.1.2-2]"
+        error = RemoteProtocolError(UNSUPPORTED_PROTOCOL_VERSION, text)
+        if level & 0x7F < MQTT_5:  # a bridge sets the highest bit; older clients read the CONNACK of 3.1.1
+            error.protocol_level = MQTT_3_1_1
+        raise error
+    return level
+
+
+def _decode_will(reader: Reader, flags: int, level: int) -> Will | None:
+    qos = (flags & WILL_QOS) >> 3
+    retain = flags & WILL_RETAIN != 0
+    if not flags & HAS_WILL:
+        if qos or retain:
+            raise malformed("a CONNECT without a will has will flags [MQTT-3.1.2-11, MQTT-3.1.2-13]")
+        return None
+    if qos == 3:
+        raise malformed("a will has QoS 3 [MQTT-3.1.2-12]")
+    properties = read_properties(reader, WILL, level)
+    topic = reader.string()
+    try:
+        check_topic_name(topic)
+    except WireError as error:
+        raise malformed(f"will: {error}")
+    return Will(topic, reader.binary(), qos, retain, properties)
+
+
+def decode_subscribe(flags: int, body: bytes, level: int) -> Subscribe:
+    """The filters are not checked here: an ill-formed one is refused in the SUBACK, and the others are served."""
+    reader = Reader(body)
+    packet_identifier = check_packet_identifier(reader.u16())
+    properties = read_properties(reader, SUBSCRIBE, level)
+    filters = []
+    while not reader.at_end():
+        topic_filter = reader.string()
+        options = reader.byte()
+        if options & reserved_options(level):
+            raise malformed("subscription options have reserved bits set [MQTT-3.8.3-5]")
+        fault = options_fault(topic_filter, options)
+        if fault:
+            raise RemoteProtocolError(PROTOCOL_ERROR, fault)
+        filters.append((topic_filter, options))
+    if not filters:
+        raise RemoteProtocolError(PROTOCOL_ERROR, "a SUBSCRIBE has no filter [MQTT-3.8.3-2]")
+    return Subscribe(packet_identifier, filters, properties)
+
+
+def decode_unsubscribe(flags: int, body: bytes, level: int) -> Unsubscribe:
+    """The filters are not checked here, as in `decode_subscribe`."""
+    reader = Reader(body)
+    packet_identifier = check_packet_identifier(reader.u16())
+    properties = read_properties(reader, UNSUBSCRIBE, level)
+    filters = []
+    while not reader.at_end():
+        filters.append(reader.string())
+    if not filters:
+        raise RemoteProtocolError(PROTOCOL_ERROR, "an UNSUBSCRIBE has no filter [MQTT-3.10.3-2]")
+    return Unsubscribe(packet_identifier, filters, properties)

@@ -1,0 +1,98 @@
+"""SUBSCRIBE and UNSUBSCRIBE (sections 3.8 and 3.10), as a client writes them; a server reads them with
+`wire.codec.requests`."""
+
+from wire.codec.packet import MQTT_5, Packet, encode_packet_identifier, frame, write_properties
+from wire.errors import LocalProtocolError
+from wire.packet_types import SUBSCRIBE, UNSUBSCRIBE
+from wire.primitives import encode_string
+from wire.properties import (
+    SHARED_SUBSCRIPTION_AVAILABLE,
+    SUBSCRIPTION_IDENTIFIER,
+    SUBSCRIPTION_IDENTIFIERS_AVAILABLE,
+    WILDCARD_SUBSCRIPTION_AVAILABLE,
+)
+from wire.topics import check_topic_filter
+
+NO_LOCAL = 0x04
+RETAIN_AS_PUBLISHED = 0x08
+RETAIN_IF_NEW = 0x10  # retained messages only where the subscription did not exist before
+RETAIN_NEVER = 0x20
+
+
+class Subscribe(Packet):
+    """`filters` is a list of (topic filter, options byte): the QoS, or'ed with the options above."""
+
+    TYPE = SUBSCRIBE
+    __slots__ = FIELDS = ("packet_identifier", "filters", "properties")
+
+    def __init__(self, packet_identifier: int, filters: list, properties: dict | None = None) -> None:
+        self.packet_identifier = packet_identifier
+        self.filters = filters
+        self.properties = {} if properties is None else properties
+
+    def encode(self, level: int = MQTT_5) -> bytes:
+        body = _encode_head(self, level)
+        for topic_filter, options in self.filters:
+            check_topic_filter(topic_filter)
+            fault = options_fault(topic_filter, options)
+            if fault or options & reserved_options(level):
+                raise LocalProtocolError(fault or f"subscription options 0x{options:02x} [MQTT-3.8.3-5]")
+            body += encode_string(topic_filter) + bytes((options,))
+        return frame(SUBSCRIBE << 4 | 2, body)
+
+
+class Unsubscribe(Packet):
+    """`filters` is a list of topic filters."""
+
+    TYPE = UNSUBSCRIBE
+    __slots__ = FIELDS = ("packet_identifier", "filters", "properties")
+
+    def __init__(self, packet_identifier: int, filters: list, properties: dict | None = None) -> None:
+        self.packet_identifier = packet_identifier
+        self.filters = filters
+        self.properties = {} if properties is None else properties
+
+    def encode(self, level: int = MQTT_5) -> bytes:
+        body = _encode_head(self, level)
+        for topic_filter in self.filters:
+            check_topic_filter(topic_filter)
+            body += encode_string(topic_filter)
+        return frame(UNSUBSCRIBE << 4 | 2, body)
+
+
+def _encode_head(packet: Subscribe | Unsubscribe, level: int) -> bytes:
+    if not packet.filters:
+        raise LocalProtocolError("no topic filter [MQTT-3.8.3-2, MQTT-3.10.3-2]")
+    identifier = encode_packet_identifier(packet.packet_identifier)
+    return identifier + write_properties(packet.properties, packet.TYPE, level)
+
+
+def check_granted(packet: Subscribe, granted: dict) -> None:
+    """Raises LocalProtocolError for what a CONNACK's properties say that the server does not serve."""
+    wanted = []
+    if SUBSCRIPTION_IDENTIFIER in packet.properties:
+        wanted.append(SUBSCRIPTION_IDENTIFIERS_AVAILABLE)
+    for topic_filter, _ in packet.filters:
+        if topic_filter.startswith("$share/"):
+            wanted.append(SHARED_SUBSCRIPTION_AVAILABLE)
+        if "+" in topic_filter or "#" in topic_filter:
+            wanted.append(WILDCARD_SUBSCRIPTION_AVAILABLE)
+    for identifier in wanted:
+        if not granted.get(identifier, 1):
+            raise LocalProtocolError(f"the server said no in property 0x{identifier:02x} [section 3.2.2.3]")
+
+
+def reserved_options(level: int) -> int:
+    """The bits of an options byte that must be 0; 3.1.1 has nothing but the QoS."""
+    return 0xC0 if level == MQTT_5 else 0xFC
+
+
+def options_fault(topic_filter: str, options: int) -> str | None:
+    """What the standard has against these options, if anything."""
+    if options & 3 == 3:
+        return f"{topic_filter!r} asks for QoS 3 [section 3.8.3.1]"
+    if options & 0x30 == 0x30:
+        return f"{topic_filter!r} asks for retain handling 3 [section 3.8.3.1]"
+    if options & NO_LOCAL and topic_filter.startswith("$share/"):
+        return f"{topic_filter!r} asks a shared subscription for no local [MQTT-3.8.3-4]"
+    return None
