@@ -28,6 +28,8 @@ class Mount:
         bad_by_sector = {number: self._replay(number) for number in used}
         self.is_torn = self._suspect.was_sent  # one id is to be left out
         self.boot_id += self._bad_since_boot  # each may have been the STATE of a later boot [R5]
+        if used and self.ring.room() < record.extent(0, self.ring.granule):
+            self._void_free()
         for number in used:
             if self.ring.seqs[number] < self._tail_seq:
                 self._bury(number)
@@ -174,6 +176,12 @@ class Mount:
             ring.void(erased)
         elif ring.is_free(erased) and ring.erase_count(erased) <= erase_count:
             ring.void(erased)
+
+    def _void_free(self) -> None:
+        """Where no ERASE finds room, an erase goes without: what reads as free may be what a cut left of it [R8]."""
+        for number in range(self._flash.sector_count):
+            if self.ring.is_free(number):
+                self.ring.void(number)
 
     def _bury(self, number: int) -> None:
         def lies_here(place: int) -> bool:

@@ -48,6 +48,7 @@ class Model:
         self.telling: int | None = None
         self.last_id = 0
         self.boot_id = 0
+        self.was_full = False
 
     def copy(self) -> "Model":
         other = Model()
@@ -97,8 +98,10 @@ class Model:
 
     def after_mount(self, log: Log) -> None:
         """Check all that must have stayed, then go on from what is there."""
-        expect(log.boot_id > self.boot_id, f"boot_id {log.boot_id} after {self.boot_id}")
-        self.boot_id = log.boot_id
+        # DESIGN.md, "Where it ends": without any room a boot cannot be made durable.
+        expect(log.boot_id > self.boot_id or self.was_full, f"boot_id {log.boot_id} after {self.boot_id}")
+        self.boot_id = max(self.boot_id, log.boot_id)
+        self.was_full = not log.stats()["free"]
         found = self._check_messages(log)
         if self.appending and self.appending[0] in found:
             self.last_id = self.appending[0]

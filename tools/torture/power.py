@@ -21,7 +21,7 @@ class Torture:
     """Counts what was done to stores and what broke: `violations` tell how to see it again, some of each sort."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter(places=0, cuts=0, cuts_two_deep=0, mounts=0, runs=0, filled_up=0, broken=0)
+        self.counts: Counter[str] = Counter(places=0, cuts=0, cuts_two_deep=0, mounts=0, runs=0, broken=0)
         self.violations: list[dict[str, object]] = []
         self._sorts: Counter[str] = Counter()
 
@@ -90,13 +90,12 @@ class Life:
         before = self._torture.counts["cuts"]
         for step in range(LIFE_STEPS):
             where = {"cut": "life", "scenario": self._scenario.name, "seed": self._seed, "step": step}
-            if not self._work.log.stats()["free"]:  # torn records took all room: DESIGN.md, "Where it ends"
-                self._torture.counts["filled_up"] += 1
-                return
             if self._torture.counts["cuts"] - before >= cuts_max or not self._torture.attempt(self._step, **where):
                 return
         self._work.flash.cut_at(None)
-        self._torture.attempt(lambda: _prove(self._work), cut="life", scenario=self._scenario.name, seed=self._seed)
+        self._torture.attempt(
+            lambda: _prove(self._work, may_be_full=True), cut="life", scenario=self._scenario.name, seed=self._seed
+        )
 
     def _step(self) -> None:
         if not self._work.flash.is_cut_ahead:
@@ -148,10 +147,10 @@ def _run(work: Workload) -> None:
     expect(not work.flash.violations, "a granule was programmed twice")
 
 
-def _prove(work: Workload) -> None:
+def _prove(work: Workload, may_be_full: bool = False) -> None:
     work.mount()
     work.flash.before_operation = lambda operation: None
-    work.prove_usable()
+    work.prove_usable(may_be_full)
     expect(not work.flash.violations, "a granule was programmed twice, or after half an erase")
 
 
