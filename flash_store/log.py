@@ -63,8 +63,8 @@ class Log:
 
     @property
     def last_id(self) -> int:
-        """The highest message id ever given out; 0 before the first."""
-        return self._writer.last_id
+        """The highest message id ever given out or left out; 0 before the first."""
+        return max(self._writer.last_id, self._gaps.torn)
 
     @property
     def boot_id(self) -> int:
@@ -244,15 +244,13 @@ class Log:
 
     def _recover(self, is_torn: bool) -> None:
         """What a mount makes durable: an id that is left out [R4], the boot [R5], drops that a cut spared [G1]."""
-        torn = self.last_id + is_torn
         if is_torn:
+            torn = self.last_id + 1
             self._gaps.add(torn, torn, 1, gaps.TORN)
             try:
                 self._gaps.save(True)
             except StoreFull:
-                pass  # with the next append
-        # Not before: an OPEN that says so would hide it from a mount without the gap.
-        self._writer.last_id = torn
+                pass  # with the next append; until then no OPEN says so, which would hide it from a mount
         self._writer.write_boot()
         self._forget(self._gaps.dropped_up_to())
 
@@ -295,13 +293,19 @@ class Log:
         self._gaps.save(True)
 
     def _drop_oldest(self) -> bool:
-        """Drop what is live in the sector used longest ago, and all that is older; False when nothing is live [G1]."""
+        """Drop what is live in the sector used longest ago, and all that is older [G1]; False when nothing is live, or
+        nothing can say on flash what was dropped."""
         ring = self._ring
         last, count = self._index.oldest_in(lambda place: ring.seqs[ring.sector_of(place)])
         if not count:
             return False
+        before = [list(one) for one in self._gaps.ranges]
         self._gaps.add(self._index.entry(0)[0], last, count, gaps.DROPPED)
-        self._gaps.save(True)
+        try:
+            self._gaps.save(True)
+        except StoreFull:
+            self._gaps.ranges = before
+            return False
         self._forget(last)
         return True
 

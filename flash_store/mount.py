@@ -3,7 +3,7 @@
 from flash_store import record, sector
 from flash_store.errors import DeviceFailed, StoreCorrupt
 from flash_store.record import ACK, ERASE, MSG, REC, SET, STATE
-from flash_store.ring import FREE, Ring
+from flash_store.ring import FREE, RELOCATION, Ring
 
 GAPS = b"\x00gaps"
 ACK_SPAN = 32  # ids that one ACK or REC record covers
@@ -21,6 +21,7 @@ class Mount:
         self.boot_id = 0
         self.bad_records = 0
         self._bad_since_boot = 0
+        self._ends_bad = False  # the head does
         self._tail_seq = 0  # sectors with a smaller sector_seq hold nothing that counts
         self.ring = self._read_headers()
         self._suspect = Suspect(self.ring.granule)
@@ -28,8 +29,8 @@ class Mount:
         bad_by_sector = {number: self._replay(number) for number in used}
         self.is_torn = self._suspect.was_sent  # one id is to be left out
         self.boot_id += self._bad_since_boot  # each may have been the STATE of a later boot [R5]
-        if used and self.ring.room() < record.extent(0, self.ring.granule):
-            self._void_free()
+        if used and self._is_head_spent():
+            self.ring.distrust_free()
         for number in used:
             if self.ring.seqs[number] < self._tail_seq:
                 self._bury(number)
@@ -101,6 +102,7 @@ class Mount:
         ring.add_dead(number, end - first - live)
         if number == ring.head:
             ring.head_offset = end
+            self._ends_bad = in_bad
         return bad
 
     def _go_by_open(self, number: int) -> None:
@@ -177,11 +179,11 @@ class Mount:
         elif ring.is_free(erased) and ring.erase_count(erased) <= erase_count:
             ring.void(erased)
 
-    def _void_free(self) -> None:
-        """Where no ERASE finds room, an erase goes without: what reads as free may be what a cut left of it [R8]."""
-        for number in range(self._flash.sector_count):
-            if self.ring.is_free(number):
-                self.ring.void(number)
+    def _is_head_spent(self) -> bool:
+        """Whether the head may have taken no ERASE when the power went [R8]: it is full, or its last record failed when
+        no other sector was left to take over."""
+        ring = self.ring
+        return ring.room() < record.extent(0, ring.granule) or (self._ends_bad and ring.free() <= RELOCATION)
 
     def _bury(self, number: int) -> None:
         def lies_here(place: int) -> bool:

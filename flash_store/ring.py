@@ -83,6 +83,12 @@ class Ring:
         """Nothing in this sector counts: it is erased before its next use."""
         self.seqs[index] = DIRTY
 
+    def distrust_free(self) -> None:
+        """An erase may have gone without its ERASE: what reads as free may be what a cut left of it [R8]."""
+        for index in range(len(self.seqs)):
+            if self.is_free(index) and not self._erased >> index & 1:
+                self.void(index)
+
     def erase_count(self, index: int) -> int:
         """erase_count of a free sector."""
         return self.seqs[index] & _COUNT
@@ -160,6 +166,8 @@ class Ring:
         if not self.flash.program(self.head, self.head_offset, encoded):
             self.add_dead(self.head, self.room())
             self.head_offset = self.flash.sector_size
+            if self.free() <= RELOCATION:  # the last boot may have fared the same, and erased without room for a note
+                self.distrust_free()
             return None
         self.head_offset += len(encoded)
         return place

@@ -55,9 +55,10 @@ class Writer:
         while ring.seqs[ring.head] == before:  # else OPEN says it
             if ring.room() >= self.extent(0) and self._program(STATE, 0, self.boot_id, 0, b"") is not None:
                 return
-            if not ring.free():
+            if ring.free():
+                self._open_next()
+            elif not self._erase_dirty():
                 return
-            self._open_next()
 
     def reclaim(self) -> bool:
         """Free one sector; False when none can be [A3]."""

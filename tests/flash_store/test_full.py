@@ -26,7 +26,7 @@ def churn(log: Log, device: SimulatedNor, rng: random.Random) -> Log:
         what, name, identifier = rng.randrange(5), rng.choice("abc"), rng.randrange(1, 9)
         with contextlib.suppress(StoreFull):
             if what == 0:
-                log.settings.set(name, bytes(rng.randrange(device.sector_size // 10)))
+                log.settings.set(name, bytes(rng.randrange(device.sector_size // 16)))
             elif what == 1:
                 log.settings.remove(name)
             elif what == 2:

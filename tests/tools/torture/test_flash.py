@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tools.torture.flash import flash
 from tools.torture.images import fuzz
 from tools.torture.model import IDENTIFIERS, KEYS, Broken, Model
-from tools.torture.power import Torture, torture_with_cuts
+from tools.torture.power import Life, Torture, torture_with_cuts
 from tools.torture.rot import rot
 from tools.torture.workload import SCENARIOS, Scenario, Workload, message_of
 
@@ -21,6 +21,20 @@ def test_power_cuts_anywhere_and_in_the_recovery_break_no_promise(seed: int) -> 
     assert torture.violations == []
     assert torture.counts["cuts"] >= 3000
     assert torture.counts["cuts_two_deep"] > 1000
+
+
+LIVES = {
+    "a torn id whose gap found no room": (Scenario(32, 512), 93),
+    "a drop whose gap found no room": (Scenario(16, 512, "drop_oldest", goes_bad=True), 103),
+    "an erase without its note": (Scenario(256, 4096, goes_bad=True), 100_026),
+}
+
+
+@pytest.mark.parametrize(("scenario", "life"), LIVES.values(), ids=LIVES)
+def test_a_life_that_once_broke_a_promise_keeps_it(scenario: Scenario, life: int) -> None:
+    torture = Torture()
+    Life(torture, scenario, life).run(10_000)
+    assert torture.violations == []
 
 
 def test_ruined_images_mount_or_are_refused_and_invent_nothing(seed: int) -> None:
