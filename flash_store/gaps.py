@@ -2,7 +2,7 @@
 
 import struct
 
-from flash_store.errors import StoreCorrupt
+from flash_store.errors import StoreCorrupt, StoreFull
 from flash_store.settings import RESERVED
 
 DROPPED = 1  # to make room, by the policy `drop_oldest`
@@ -25,7 +25,7 @@ class Gaps:
     def __init__(self, settings, room: int) -> None:
         self._settings = settings
         self._room = room
-        self._is_saved = True
+        self._changes = self._saved = 0  # how often something changed, and up to where that is on flash
         try:
             value = settings.get(_KEY) or bytes(4)
         except StoreCorrupt:
@@ -36,7 +36,7 @@ class Gaps:
 
     def add(self, first: int, last: int, count: int, reason: int) -> None:
         """Note a range; on flash with `save`."""
-        self._is_saved = False
+        self._changes += 1
         if reason == TORN:
             self.torn = last
         for one in self.ranges:
@@ -53,15 +53,22 @@ class Gaps:
         """Leave out the ranges that end at or before this id, on flash with `save`; returns what they were."""
         before = self.ranges
         self.ranges = [one for one in self.ranges if one[1] > last_id]
-        self._is_saved = False
+        self._changes += 1
         return before
 
     def save(self, is_move: bool = False) -> None:
         """Make durable what changed. Raises StoreFull."""
-        if not self._is_saved:
+        while self._saved != self._changes:
+            changes = self._changes
             value = struct.pack("<I", self.torn) + b"".join([struct.pack(_RANGE, *one) for one in self.ranges])
-            self._settings.put(_KEY, value, is_move)
-            self._is_saved = True
+            try:
+                self._settings.make_room(_KEY, value, is_move)
+                if self._changes == changes:  # a relocation on the way may have found something unreadable
+                    self._settings.put(_KEY, value, is_move)
+                    self._saved = changes
+            except StoreFull:
+                if self._saved != self._changes:  # else that relocation has saved it all
+                    raise
 
     def dropped_up_to(self) -> int:
         """The highest id that was dropped to make room; 0 where none was."""

@@ -2,7 +2,7 @@
 
 from flash_store import record
 from flash_store.errors import MessageTooLarge, StoreCorrupt
-from flash_store.record import SET
+from flash_store.record import MOVE, SET
 
 RESERVED = "\x00"  # what the store keeps for itself has keys that begin so
 
@@ -54,6 +54,10 @@ class Settings:
         """As `set` without its limits: for the store's own keys."""
         name = key.encode()
         self._writer.write(SET, 0, 0, len(name), name + value, is_move)
+
+    def make_room(self, key: str, value: bytes, is_move: bool) -> None:
+        """Relocate and erase what has to go before `put`. Raises StoreFull."""
+        self._writer.make_room(MOVE if is_move else SET, self._writer.extent(len(key.encode()) + len(value)))
 
     def _size_of_others(self, name: bytes) -> int:
         places = self._writer.setting_places.items()

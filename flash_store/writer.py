@@ -38,7 +38,7 @@ class Writer:
         """Add a record; returns its place. A sector where that fails takes no more, the next one gets it [W3].
         With `is_move` the last free sector may be used. Raises StoreFull, DeviceFailed."""
         for _ in range(self._flash.sector_count):
-            self._make_room(MOVE if is_move else kind, self.extent(len(body)))
+            self.make_room(MOVE if is_move else kind, self.extent(len(body)))
             place = self._program(kind, flags, number, aux, body)
             if place is not None:
                 return place
@@ -48,7 +48,7 @@ class Writer:
         """Make this mount's boot_id durable: in the head, or by opening the first one [R5]."""
         before = self.ring.seqs[self.ring.head]
         try:
-            self._make_room(STATE, self.extent(0))
+            self.make_room(STATE, self.extent(0))
         except StoreFull:
             pass  # the very last room is good enough
         ring = self.ring
@@ -115,8 +115,9 @@ class Writer:
             self.setting_places[key] = place
             self.ring.add_live(place)
 
-    def _make_room(self, kind: int, size: int) -> None:
-        """Open a new head where the present one is too full. Raises StoreFull [A2]."""
+    def make_room(self, kind: int, size: int) -> None:
+        """Open a new head where the present one is too full for a record of `size` bytes; MOVE may use the last free
+        sector. Raises StoreFull [A2]."""
         # One ERASE always fits behind: so what is live in a sector, and the note that it is erased, fits in one.
         needed = size + self.extent(0)
         while kind != MOVE and self.ring.free() < RELOCATION and self.reclaim():

@@ -38,6 +38,7 @@ class Model:
         self.done: set[int] = set()
         self.dropped: set[int] = set()
         self.torn: set[int] = set()
+        self.unreadable: set[int] = set()
         self.told: set[int] = set()
         self.received: set[int] = set()
         self.remembered: set[int] = set()
@@ -98,9 +99,10 @@ class Model:
 
     def after_mount(self, log: Log) -> None:
         """Check all that must have stayed, then go on from what is there."""
-        # DESIGN.md, "Where it ends": without any room a boot cannot be made durable.
-        expect(log.boot_id > self.boot_id or self.was_full, f"boot_id {log.boot_id} after {self.boot_id}")
-        self.boot_id = max(self.boot_id, log.boot_id)
+        if self.was_full:
+            self._end_of_room(log)
+        expect(log.boot_id > self.boot_id, f"boot_id {log.boot_id} after {self.boot_id}")
+        self.boot_id = log.boot_id
         self.was_full = not log.stats()["free"]
         found = self._check_messages(log)
         if self.appending and self.appending[0] in found:
@@ -119,6 +121,17 @@ class Model:
         self._check_received(log, found)
         self._check_settings(log)
         self._check_gaps(log)
+
+    def _end_of_room(self, log: Log) -> None:
+        """DESIGN.md, "Where it ends": without any room a boot or an id that was left out cannot be made durable, and of
+        an acknowledged message an erase may leave what cannot be read."""
+        self.boot_id = min(self.boot_id, log.boot_id - 1)
+        while self.last_id > log.last_id and self.last_id in self.torn:
+            self.torn.remove(self.last_id)
+            self.last_id -= 1
+        for first, last, count, reason in log.gaps():
+            if reason == "unreadable" and last - first + 1 == count:
+                self.unreadable |= set(range(first, last + 1)) & (self.acknowledged.keys() | self.done)
 
     def _check_messages(self, log: Log) -> dict[int, Message]:
         messages = list(log.messages())
@@ -166,10 +179,10 @@ class Model:
             if not any(last <= self.telling for _, last, _, _ in log.gaps()):
                 self.told_of(log)
             self.telling = None
-        for reason, gone in (("dropped", self.dropped - self.told), ("torn", self.torn - self.told)):
+        for reason, gone in [(reason, ids - self.told) for reason, ids in self._gone().items()]:
             counted = set()
             for first, last, count, why in log.gaps():
-                expect(why in ("dropped", "torn"), f"gap {first}-{last} is {why}")
+                expect(why in self._gone(), f"gap {first}-{last} is {why}")
                 if why == reason:
                     inside = {message_id for message_id in gone if first <= message_id <= last}
                     expect({first, last} <= inside, f"gap {first}-{last} {why} does not end at what is gone")
@@ -179,6 +192,10 @@ class Model:
 
     def told_of(self, log: Log) -> None:
         """Gaps are forgotten: what no gap covers any more was told."""
-        for reason, gone in (("dropped", self.dropped), ("torn", self.torn)):
+        for reason, gone in self._gone().items():
             self.told |= {message_id for message_id in gone if not is_told(log, message_id, reason)}
         self.telling = None
+
+    def _gone(self) -> dict[str, set[int]]:
+        """The ids of which gaps have to tell, by reason."""
+        return {"dropped": self.dropped, "torn": self.torn, "unreadable": self.unreadable}

@@ -27,6 +27,7 @@ LIVES = {
     "a torn id whose gap found no room": (Scenario(32, 512), 93),
     "a drop whose gap found no room": (Scenario(16, 512, "drop_oldest", goes_bad=True), 103),
     "an erase without its note": (Scenario(256, 4096, goes_bad=True), 100_026),
+    "gaps that a relocation saves on the way": (Scenario(32, 512), 200_148),
 }
 
 
