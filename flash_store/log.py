@@ -150,6 +150,11 @@ class Log:
         """True when the message is here and its PUBREC came: what is left to send is PUBREL."""
         return self._index.is_received(message_id)
 
+    def pubrecs(self) -> list[int]:
+        """The messages for which `has_pubrec` holds, oldest first."""
+        ids = [self._index.entry(position)[0] for position in range(len(self._index))]
+        return [message_id for message_id in ids if self._index.is_received(message_id)]
+
     def remember(self, identifier: int) -> None:
         """A QoS 2 message with this packet identifier was received: durable on return, before PUBREC goes out [Q2].
         Raises StoreFull, MessageTooLarge, DeviceFailed."""

@@ -124,11 +124,19 @@ class Writer:
             pass  # while there is still room for what is live in the tail
         if kind in (MSG, ACK, SET) and not self.ring.free():
             raise StoreFull("what room is left is for what must be moved")
+        while kind == MSG and self._is_short():
+            if not self.reclaim():
+                raise StoreFull("what room is left is for notes")  # also that of a head which a note has opened
         while self.ring.room() < needed:
             if self._may_open(kind):
                 self._open_next()
             elif not (self._erase_dirty() if kind == MOVE else self.reclaim()):
                 raise StoreFull(f"{len(self.index)} unacknowledged messages fill the store")
+
+    def _is_short(self) -> bool:
+        """Whether fewer sectors are free, or would be after an erase, than new messages leave."""
+        free = self.ring.free()
+        return free < self.ring.reserve and free + self.ring.erasable() < self.ring.reserve
 
     def _may_open(self, kind: int) -> bool:
         free = self.ring.free()
