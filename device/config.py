@@ -3,25 +3,30 @@
 import json
 
 from device import clock
+from device.errors import ConfigError
 from device.payload import FORMATS, JSON
 from device.sensors.config import read_sensors
-from flash_store.log import MIN_SECTORS
+from device.values import Values
+from flash_store.log import MIN_SECTORS, POLICIES
+from wire.codec.packet import MQTT_3_1_1, MQTT_5
 from wire.errors import WireError
-from wire.topics import check_topic_name
+from wire.topics import check_topic_filter, check_topic_name
 
 NAME_BYTES_MAX = 128  # of a client id: it stands in each message, and each message in one flash sector
 TOPIC_BYTES_MAX = 512
+SSID_BYTES_MAX, PASSWORD_BYTES_MAX = 32, 63  # of WPA
 SECTORS_MAX = 4096
 INTERVAL_MS_MAX = 86_400_000
 DUTY_INTERVAL_MS_MIN = 10_000  # below, waking costs more than the sleep saves
 CONNECT_EVERY_MAX = 1000
+HEALTH_INTERVAL_MS_MIN = 1_000
+WATCHDOG_MS_MIN = 1_000  # below, it would bite while a sensor measures
+RETRY_INTERVAL_MS_MAX = 3_600_000
+LEVELS = {"3.1.1": MQTT_3_1_1, "5": MQTT_5}
+LOST_SESSION = ("drop", "resend")
 AWAKE_MS_MIN, AWAKE_MS_MAX = 1_000, 600_000
 COUNT_MAX = 0x7FFF_FFFF
 NAME_EXPECTATION = "letters, digits and -:./_ beginning with a letter or digit, as SenML names are (RFC 8428, 4.5.1)"
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used; the text names the key and what was expected."""
 
 
 class Config:
@@ -32,16 +37,17 @@ class Config:
         self.client_id = section.text("client_id", NAME_BYTES_MAX)
         if not _is_senml_name(self.client_id):
             raise ConfigError(f"client_id is {_shown(self.client_id)}, expected {NAME_EXPECTATION}")
-        self.topic = section.text("topic", TOPIC_BYTES_MAX)
-        try:
-            check_topic_name(self.topic)
-        except WireError as error:
-            raise ConfigError(f"topic is {self.topic!r}, expected an MQTT topic name: {error}")
+        self.topic = section.topic("topic")
+        self.wifi = _Wifi(section.section("network")) if section.has("network") else None
         self.port = _Port(section.section("port"))
         flash = section.section("flash")
         self.flash_path = flash.text("path")
         self.sector_count = flash.integer("sector_count", MIN_SECTORS, SECTORS_MAX)
+        self.on_full = flash.choice_or("on_full", POLICIES, "reject_new")
         flash.end()
+        self._read_mqtt(section)
+        self.watchdog_ms = section.integer_or_none("watchdog_ms", WATCHDOG_MS_MIN, COUNT_MAX)
+        self.health_interval_ms = section.integer_or_none("health_interval_ms", HEALTH_INTERVAL_MS_MIN, INTERVAL_MS_MAX)
         self.interval_ms = section.integer("interval_ms", 1, INTERVAL_MS_MAX)
         self.clock = _Clock(section.section_or_text("clock", "kind"))
         self.duty = _Duty(section.section("duty")) if section.has("duty") else None
@@ -52,19 +58,88 @@ class Config:
         self.readings_limit = section.integer("readings_limit", 0, COUNT_MAX)
         self.journal = section.text_or_null("journal")
         section.end()
+        shortest = [sensor.shortest_interval_ms for sensor in self.sensors]
+        self.shortest_interval_ms = max(shortest + [DUTY_INTERVAL_MS_MIN if self.duty else 1])
         if self.readings_limit and self.journal is None:
             raise ConfigError("journal is null, expected a path: readings_limit counts over all boots by it")
+        if self.duty and not self.qos:
+            raise section.wrong("qos", 0, "1 or 2 with duty: a sleep forgets what is not stored")
+        if self.journal is not None and not self.qos:
+            raise ConfigError("journal is a path, expected null with qos 0: only what is stored can be counted")
+
+    def _read_mqtt(self, section) -> None:
+        self.qos = section.integer("qos", 0, 2) if section.has("qos") else 1
+        self.protocol_level = LEVELS[section.choice_or("mqtt_version", tuple(sorted(LEVELS)), "5")]
+        self.retry_interval_ms = section.integer_or_none("retry_interval_ms", 0, RETRY_INTERVAL_MS_MAX)
+        self.resends = section.choice_or("lost_session", LOST_SESSION, "resend") == "resend"
+        self.status = _Status(section.section_or_text("status", "topic")) if section.has("status") else None
+        self.commands = None
+        if section.has("commands"):
+            self.commands = section.text("commands", TOPIC_BYTES_MAX)
+            try:
+                check_topic_filter(self.commands)
+            except WireError as error:
+                raise section.wrong("commands", self.commands, f"an MQTT topic filter: {error}")
+
+
+class Readable:
+    """What can be used of a configuration that cannot be used, to say so: `port`, and `client_id`, `status`, `wifi`.
+
+    Raises `error`, or another ConfigError, where that is not enough.
+    """
+
+    protocol_level = MQTT_5
+    retry_interval_ms = None
+
+    def __init__(self, path: str, error: ConfigError) -> None:
+        section = _Section("", _read_keys(path))
+        self.port = self.status = self.wifi = None
+        try:
+            self.port = _Port(section.section("port"))
+            self.client_id = section.text("client_id", NAME_BYTES_MAX)
+            if section.has("network"):
+                self.wifi = _Wifi(section.section("network"))
+            self.status = _Status(section.section_or_text("status", "topic"))
+        except ConfigError:
+            pass
+        if self.status is None and (self.port is None or self.port.kind != "uart"):
+            raise error
+
+
+class _Wifi:
+    def __init__(self, section) -> None:
+        self.ssid = section.text("ssid", SSID_BYTES_MAX)
+        self.password = section.text("password", PASSWORD_BYTES_MAX)
+        section.end()
 
 
 class _Port:
     def __init__(self, section) -> None:
-        self.kind = section.choice("kind", ("tcp", "uart"))
-        if self.kind == "tcp":
+        self.kind = section.choice("kind", ("tcp", "tls", "uart"))
+        if self.kind != "uart":
             self.host = section.text("host")
             self.port = section.integer("port", 1, 65_535)
+            if self.kind == "tls":
+                self._read_tls(section)
         else:
             self.path = section.text("path")
             self.baud = section.integer("baud", 1, COUNT_MAX)
+        section.end()
+
+    def _read_tls(self, section) -> None:
+        self.server_name = section.text("server_name") if section.has("server_name") else self.host
+        self.ca = section.text("ca")
+        has_certificate = section.has("certificate") or section.has("key")
+        self.certificate = section.text("certificate") if has_certificate else None
+        self.key = section.text("key") if has_certificate else None
+
+
+class _Status:
+    """Where the device says whether it is there, and whether brokers keep that for who subscribes later."""
+
+    def __init__(self, section) -> None:
+        self.topic = section.topic("topic")
+        self.retain = section.truth("retain") if section.has("retain") else True
         section.end()
 
 
@@ -110,12 +185,32 @@ class _Section:
             raise self.wrong(key, value, expectation)
         return value
 
+    def integer_or_none(self, key: str, least: int, most: int) -> int | None:
+        return self.integer(key, least, most) if key in self._keys else None
+
     def choice(self, key: str, options: tuple) -> str:
         expectation = " or ".join([f'"{option}"' for option in options])
         value = self._take(key, expectation)
         if value not in options:
             raise self.wrong(key, value, expectation)
         return value
+
+    def choice_or(self, key: str, options: tuple, default: str) -> str:
+        return self.choice(key, options) if key in self._keys else default
+
+    def truth(self, key: str) -> bool:
+        value = self._take(key, "true or false")
+        if not isinstance(value, bool):
+            raise self.wrong(key, value, "true or false")
+        return value
+
+    def topic(self, key: str) -> str:
+        name = self.text(key, TOPIC_BYTES_MAX)
+        try:
+            check_topic_name(name)
+        except WireError as error:
+            raise self.wrong(key, name, f"an MQTT topic name: {error}")
+        return name
 
     def number_above_zero(self, key: str, most: float) -> float:
         expectation = f"a number above 0, at most {most:g}"
@@ -126,9 +221,9 @@ class _Section:
 
     def sections(self, key: str, main_key: str, most: int) -> list:
         """The sections of a list; a string stands for one with only `main_key`."""
-        expectation = f"a list of 1 to {most} objects, or strings for their {main_key}"
+        expectation = f"a list of at most {most} objects, or strings for their {main_key}"
         value = self._take(key, expectation)
-        if not isinstance(value, list) or not 0 < len(value) <= most:
+        if not isinstance(value, list) or len(value) > most:
             raise self.wrong(key, value, expectation)
         entries = [{main_key: entry} if isinstance(entry, str) else entry for entry in value]
         return [_Section(f"{self._path_of(key)}[{number}]", entry) for number, entry in enumerate(entries)]
@@ -160,19 +255,33 @@ class _Section:
         return f"{self._path}.{key}" if self._path else key
 
 
-def load(path: str) -> Config:
-    """Raises ConfigError, naming the file, the key and what was expected."""
+def load(path: str):
+    """The `Values` of a `Config`. Raises ConfigError, naming the file, the key and what was expected."""
+    keys = _read_keys(path)
+    try:
+        return _values(Config(keys))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}")
+
+
+def _values(checked) -> Values:
+    values = Values()
+    for key, value in checked.__dict__.items():
+        setattr(values, key, _values(value) if isinstance(value, PARTS) else value)
+    return values
+
+
+PARTS = (_Wifi, _Port, _Status, _Duty, _Clock)
+
+
+def _read_keys(path: str):
     try:
         with open(path) as file:
-            keys = json.load(file)
+            return json.load(file)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}")
     except ValueError as error:
         raise ConfigError(f"{path} is no JSON: {error}")
-    try:
-        return Config(keys)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}")
 
 
 def _is_senml_name(text: str) -> bool:

@@ -19,7 +19,7 @@ class DeadBand:
 
     def __init__(self, bands: dict, interval_ms: int) -> None:
         self._bands = bands
-        self._interval_ms = interval_ms
+        self.interval_ms = interval_ms
         self._sent: dict = {}  # name: (value, when); of a text its mark
 
     def choose(self, samples: list, now_ms: int) -> list:
@@ -59,7 +59,7 @@ class DeadBand:
         threshold, heartbeat_ms = self._bands[name]
         sent, sent_ms = self._sent[name]
         # The next sample would come too late for a heartbeat.
-        if now_ms + self._interval_ms - sent_ms > heartbeat_ms:
+        if now_ms + self.interval_ms - sent_ms > heartbeat_ms:
             return True
         return _mark(value) != sent if isinstance(value, str) else abs(value - sent) >= threshold
 

@@ -1,7 +1,6 @@
 """From the sensors to flash: one message for each moment."""
 
 from device.dead_band import DeadBand
-from device.duty import is_filling
 from device.payload import encoder
 from flash_store.errors import DeviceFailed, StoreFull
 
@@ -21,10 +20,13 @@ class Sampler:
         clock: `device.clock.Clock`.
         probes: a `device.sensors.probe.Probe` for each sensor.
         say: called with each line for people.
+        unstored: `device.unstored.Unstored` of a device whose readings go out at QoS 0.
     """
 
-    def __init__(self, config, log, journal, clock, probes: list, say) -> None:
+    def __init__(self, config, log, journal, clock, probes: list, say, unstored=None) -> None:
         self._config = config
+        self._unstored = unstored
+        self.interval_ms = config.interval_ms
         self._log = log
         self._journal = journal
         self._clock = clock
@@ -66,6 +68,8 @@ class Sampler:
 
     def is_filling(self) -> bool:
         """Whether the store had better be emptied soon."""
+        from device.duty import is_filling  # only a device that sleeps asks
+
         return not self._has_room() or is_filling(len(self._log), self._message_bytes, self._config.sector_count)
 
     def encode_bands(self) -> bytes:
@@ -78,16 +82,16 @@ class Sampler:
     def _start(self, now_ms: int) -> None:
         if self._done or now_ms < self._due_ms:
             return
-        interval_ms = self._config.interval_ms
+        interval_ms = self.interval_ms
         self._due_ms += interval_ms * (1 + (now_ms - self._due_ms) // interval_ms)
         if self._has_room():
-            self._measured_ms = now_ms + max([probe.start() for probe in self._probes])
+            self._measured_ms = now_ms + max([probe.start() for probe in self._probes] + [0])
 
     def _sample(self, now_ms: int) -> None:
         samples: list = []
         for probe in self._probes:
             samples += probe.sample()
-        if bool(samples) == self._empty:
+        if self._probes and bool(samples) == self._empty:
             self._empty = not samples
             if self._empty:
                 self._say("no sensor has a value")
@@ -97,33 +101,52 @@ class Sampler:
         if samples:
             self._store(samples, now_ms)
 
+    def change_interval(self, interval_ms: int, now_ms: int) -> None:
+        """From now on; a sample that is due before stays so."""
+        self.interval_ms = self._dead_band.interval_ms = interval_ms
+        self._due_ms = min(self._due_ms, now_ms + interval_ms)
+
+    def tell(self, samples: list, now_ms: int) -> int | None:
+        """Stores what the device says of itself, whatever the QoS of its readings; returns the message's id.
+
+        None where there is no room.
+        """
+        return self._append(samples, now_ms, self._clock.unix_ms(now_ms))
+
     def _store(self, samples: list, now_ms: int) -> None:
-        if self._append(samples, now_ms, self._clock.unix_ms(now_ms)):
-            self._dead_band.note(samples, now_ms)
-            self._check_limit()
+        unix_ms = self._clock.unix_ms(now_ms)
+        if self._unstored is not None:
+            self._unstored.add(self._config.topic, self._encode(samples, now_ms, unix_ms))
+        elif self._append(samples, now_ms, unix_ms) is None:
+            return
+        self._dead_band.note(samples, now_ms)
+        self._check_limit()
 
     def _store_anchor(self) -> None:
         """Gives UTC to what this boot measured before it was known."""
         anchor_ms, unix_ms, error_ms = self._clock.anchor
         told = [(ANCHOR, None, self._clock.source), (ANCHOR_ERROR, "s", error_ms / 1000)]
-        self._clock.untold = not self._append(told, anchor_ms, unix_ms)
+        self._clock.untold = self._append(told, anchor_ms, unix_ms) is None
 
-    def _append(self, samples: list, uptime_ms: int, unix_ms: int | None) -> bool:
+    def _encode(self, samples: list, uptime_ms: int, unix_ms: int | None) -> bytes:
+        return self._encode_pack(self._config.client_id, samples, self._clock.boot_id, uptime_ms, unix_ms)
+
+    def _append(self, samples: list, uptime_ms: int, unix_ms: int | None) -> int | None:
         log = self._log
-        pack = self._encode_pack(self._config.client_id, samples, self._clock.boot_id, uptime_ms, unix_ms)
+        pack = self._encode(samples, uptime_ms, unix_ms)
         try:
-            message_id = log.append(self._config.topic, pack)
+            message_id = log.append(self._config.topic, pack, self._config.qos or 1)
         except (StoreFull, DeviceFailed) as error:
             if self._full_at is None:
                 self._say(f"store full: {error}; sampling pauses")
             self._full_at = len(log)
-            return False
+            return None
         self._message_bytes = len(self._config.topic) + len(pack)
         self._journal.add(log.epoch, message_id, len(samples))
         if self._full_at is not None:
             self._full_at = None
             self._say("store has room: sampling goes on")
-        return True
+        return message_id
 
     def _has_room(self) -> bool:
         return self._full_at is None or len(self._log) < self._full_at

@@ -2,17 +2,19 @@
 
 from device.clock import GATEWAY, earliest
 from device.ports import Down, Up
+from flash_store.errors import StoreFull
 from wire.backoff import Backoff
 from wire.client import ClientConnection
-from wire.codec.acknowledge import Puback
-from wire.codec.connack import Connack
 from wire.connection import Closed
+from wire.packet_types import CONNACK, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK
 from wire.reasons import SUCCESS
 from wire.time_offer import offered_time
 
 RETRY_SHORTEST_MS, RETRY_LONGEST_MS = 250, 30_000
+STEADY_MS = 10_000  # a connection that broke earlier is tried again less and less often, as one that did not come about
 SILENCE_MS = 5_000  # an attempt that has come to nothing by then is worth a line, though it goes on
 KEEP_ALIVE_S = 60
+RECEIVE_MAXIMUM = 20  # messages to the device at once, in RAM; mosquitto 2.0.11 sends so many whatever we say
 PACKET_SIZE_MAX = 4096  # of what comes in: answers, with a reason
 
 
@@ -21,16 +23,24 @@ class Session:
 
     Args:
         port: see `device.ports`.
+        config: `device.config.Config`.
         clock: `device.clock.Clock`, which hears the time that the broker offers.
         say: called with each line for people.
+        inbox: `device.inbox.Inbox` of a device that takes messages, else None.
+        status: `device.status.Status` of a device that tells its broker whether it is there, else None.
+        network: has `is_up`; a board that has to join none gives None.
     """
 
-    def __init__(self, port, client_id: str, publisher, clock, say) -> None:
+    def __init__(self, port, config, publisher, clock, say, inbox=None, status=None, network=None) -> None:
         self._port = port
-        self._client_id = client_id
+        self._config = config
         self._publisher = publisher
         self._clock = clock
         self._say = say
+        self._inbox = inbox
+        self._status = status
+        self._network = network
+        self.connects = 0  # connections that a broker has accepted since the start
         self._connect_ms = 0  # when the last CONNECT was made
         self._connection: ClientConnection | None = None
         self._backoff = Backoff(RETRY_SHORTEST_MS, RETRY_LONGEST_MS)
@@ -40,18 +50,22 @@ class Session:
 
     def advance(self, ready: int, now_ms: int) -> None:
         """Does what there is to do: `ready` is what the poll said about the port."""
-        if self._retry_ms is None:
+        has_network = self._network is None or self._network.is_up
+        if self._retry_ms is None and not has_network:
+            self._lose("the network is gone", now_ms)
+        elif self._retry_ms is None:
             self._port.advance(ready, now_ms)
             self._handle_port(now_ms)
-        elif now_ms >= self._retry_ms:
+        elif has_network and now_ms >= self._retry_ms:
             self._open(now_ms)
         if self._connection is not None:
             self._connection.handle_timer(now_ms)
             self._handle_packets(now_ms)
+        if self._inbox is not None:
+            self._inbox.advance(now_ms)
         self._publisher.handle_timer(now_ms)
-        self._publisher.fill(now_ms)
+        self._fill(now_ms)
         if self._connection is not None:
-            self._send(self._connection.data_to_send(), now_ms)
             self._handle_port(now_ms)
         if self._silence_ms is not None and now_ms >= self._silence_ms:
             self._silence_ms = None
@@ -60,14 +74,38 @@ class Session:
     def close(self, now_ms: int) -> None:
         """Leaves the broker, which keeps the session. Nothing is to be done with this object any more."""
         if self._connection is not None and self._publisher.attached:
+            if self._status is not None:
+                self._status.say_offline(self._connection)
             self._connection.disconnect()
             self._send(self._connection.data_to_send(), now_ms)
         self._publisher.detach()
         self._port.close()
 
+    @property
+    def attached(self) -> bool:
+        """Whether a broker has accepted the connection."""
+        return self._publisher.attached
+
+    def pause(self, now_ms: int) -> bool:
+        """Asks for silence on a line that loses bytes while flash is erased; True once that may begin."""
+        return self._retry_ms is not None or self._port.pause(now_ms)
+
+    def resume(self, now_ms: int) -> None:
+        if self._retry_ms is None:
+            self._port.resume(now_ms)
+
+    def log(self, text: str) -> None:
+        """A line for people at the far end of a serial link; it may be lost."""
+        if self._retry_ms is None:
+            self._port.log(text)
+
     def next_timer_ms(self) -> int | None:
         """When `advance` wants to be called at the latest."""
-        timers = [self._retry_ms, self._silence_ms, self._publisher.next_timer_ms()]
+        timers = [self._silence_ms, self._publisher.next_timer_ms()]
+        if self._network is None or self._network.is_up:  # else the network's own look at it is what comes next
+            timers.append(self._retry_ms)
+        if self._inbox is not None:
+            timers.append(self._inbox.next_timer_ms())
         if self._retry_ms is None:
             timers.append(self._port.next_timer_ms())
         if self._connection is not None:
@@ -82,42 +120,81 @@ class Session:
         except OSError as error:
             self._lose(str(error), now_ms)
 
+    def _fill(self, now_ms: int) -> None:
+        while self._connection is not None:
+            is_filling = self._publisher.fill(now_ms)
+            self._send(self._connection.data_to_send(), now_ms)
+            if not is_filling:
+                return
+
     def _handle_port(self, now_ms: int) -> None:
         while (event := self._port.next_event()) is not None:
             if isinstance(event, Down):
                 self._lose(event.text, now_ms)
             elif isinstance(event, Up):
-                self._connection = ClientConnection(
-                    self._client_id, keep_alive_s=KEEP_ALIVE_S, maximum_packet_size=PACKET_SIZE_MAX
-                )
-                self._connect_ms = now_ms
-                self._connection.connect(now_ms)
+                self._connect(now_ms)
             elif self._connection is not None:
                 self._connection.receive_data(event, now_ms)
                 self._handle_packets(now_ms)
 
+    def _connect(self, now_ms: int) -> None:
+        config = self._config
+        self._connection = ClientConnection(
+            config.client_id,
+            protocol_level=config.protocol_level,
+            keep_alive_s=KEEP_ALIVE_S,
+            receive_maximum=RECEIVE_MAXIMUM,
+            maximum_packet_size=PACKET_SIZE_MAX,
+            will=None if self._status is None else self._status.will(),
+            retry_interval_ms=config.retry_interval_ms,
+        )
+        self._connect_ms = now_ms
+        self._connection.connect(now_ms)
+
     def _handle_packets(self, now_ms: int) -> None:
-        while self._connection is not None and (event := self._connection.next_event()) is not None:
-            if isinstance(event, Closed):
-                self._send(self._connection.data_to_send(), now_ms)
-                self._lose(event.text, now_ms)
-            elif isinstance(event, Puback):
-                self._publisher.handle_puback(event, now_ms)
-            elif isinstance(event, Connack) and event.reason_code == SUCCESS:
-                self._hear_time(event, now_ms)
-                self._begin(event.session_present)
+        try:
+            while self._connection is not None and (event := self._connection.next_event()) is not None:
+                if isinstance(event, Closed):
+                    self._send(self._connection.data_to_send(), now_ms)
+                    self._lose(event.text, now_ms)
+                else:
+                    self._handle(event, now_ms)
+        except StoreFull as error:  # nothing goes out that would have to be noted first; the session goes on later
+            self._lose(f"the store has no room for a note: {error}", now_ms)
+
+    def _handle(self, event, now_ms: int) -> None:
+        kind = getattr(event, "TYPE", None)
+        if kind == PUBACK:
+            self._publisher.handle_puback(event, now_ms)
+        elif kind == PUBREC:
+            self._publisher.handle_pubrec(event, now_ms)
+        elif kind == PUBCOMP:
+            self._publisher.handle_pubcomp(event, now_ms)
+        elif kind in (PUBLISH, PUBREL) and self._inbox is not None:
+            self._inbox.handle_packet(event)
+        elif kind == SUBACK and self._inbox is not None:
+            self._inbox.handle_suback(event)
+        elif kind == CONNACK and event.reason_code == SUCCESS:
+            self._hear_time(event, now_ms)
+            self._begin(event.session_present, now_ms)
+        elif kind is None:
+            self._publisher.handle_retry(event, now_ms)
 
     def _hear_time(self, connack, now_ms: int) -> None:
         unix_ms = offered_time(connack.properties)
         if unix_ms is not None:
             self._clock.offer(GATEWAY, unix_ms, self._connect_ms, now_ms)
 
-    def _begin(self, session_present: bool) -> None:
-        self._backoff.reset()
+    def _begin(self, session_present: bool, now_ms: int) -> None:
         self._silence_ms = None
         self._complained = False
+        self.connects += 1
         self._say(f"connected to {self._port.name}, to {'its old' if session_present else 'a new'} session")
         self._publisher.attach(self._connection, session_present)
+        if self._status is not None:
+            self._status.say_online(self._connection)
+        if self._inbox is not None:
+            self._inbox.attach(self._connection, session_present)
 
     def _send(self, data: bytes, now_ms: int) -> None:
         if data:
@@ -125,7 +202,11 @@ class Session:
 
     def _lose(self, text: str, now_ms: int) -> None:
         was_connected = self._publisher.attached
+        if was_connected and now_ms - self._connect_ms >= STEADY_MS:
+            self._backoff.reset()
         self._publisher.detach()
+        if self._inbox is not None:
+            self._inbox.detach()
         self._port.close()
         self._connection = None
         self._silence_ms = None

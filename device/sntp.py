@@ -23,11 +23,13 @@ class Sntp:
     Args:
         host: the server's name or address.
         clock: `device.clock.Clock`, which hears the answer.
+        set_time: of the board, whose own clock TLS asks whether a certificate is valid.
     """
 
-    def __init__(self, host: str, clock, port: int = PORT) -> None:
+    def __init__(self, host: str, clock, port: int = PORT, set_time=None) -> None:
         self._host, self._port = host, port
         self._clock = clock
+        self._set_time = set_time
         self._socket: socket.socket | None = None  # where an answer is awaited
         self._asked_ms = 0
         self._number = b""
@@ -68,6 +70,8 @@ class Sntp:
         unix_ms = read_answer(answer, self._number)
         if unix_ms is not None:
             self._clock.offer(NTP, unix_ms, self._asked_ms, now_ms)
+            if self._set_time is not None:
+                self._set_time(unix_ms)
             self._end(now_ms, True)
         elif now_ms - self._asked_ms < ANSWER_MS:
             self._due_ms = now_ms + LOOK_MS

@@ -7,8 +7,7 @@ from flash_store.errors import DeviceFailed, MessageTooLarge, StoreCorrupt, Stor
 from flash_store.flash import Flash
 from flash_store.gaps import Gaps
 from flash_store.index import Index
-from flash_store.mount import ACK_SPAN, Mount
-from flash_store.record import ACK, MSG, REC
+from flash_store.record import ACK, ACK_SPAN, MSG, REC
 from flash_store.ring import BAD, Ring
 from flash_store.settings import RESERVED, Settings
 from flash_store.writer import Writer
@@ -41,6 +40,8 @@ class Log:
     """
 
     def __init__(self, device, on_full: str = "reject_new") -> None:
+        from flash_store.mount import Mount  # a board may forget it once the store is mounted
+
         if on_full not in POLICIES:
             raise ValueError(f"on_full is {on_full!r}, expected one of {', '.join(POLICIES)}")
         self._on_full = on_full
@@ -65,6 +66,11 @@ class Log:
     def last_id(self) -> int:
         """The highest message id ever given out or left out; 0 before the first."""
         return max(self._writer.last_id, self._gaps.torn)
+
+    @property
+    def bad_records(self) -> int:
+        """Records skipped since the mount, and in it, because they cannot be read."""
+        return self._bad_records
 
     @property
     def boot_id(self) -> int:
@@ -150,6 +156,10 @@ class Log:
         """True when the message is here and its PUBREC came: what is left to send is PUBREL."""
         return self._index.is_received(message_id)
 
+    def holds(self, message_id: int) -> bool:
+        """Whether the message is here: not acknowledged, and not lost."""
+        return self._index.place(message_id) is not None
+
     def pubrecs(self) -> list[int]:
         """The messages for which `has_pubrec` holds, oldest first."""
         ids = [self._index.entry(position)[0] for position in range(len(self._index))]
@@ -216,6 +226,11 @@ class Log:
         except StoreFull:
             self._gaps.ranges = before
             raise
+
+    @property
+    def erase_due(self) -> bool:
+        """Whether `idle` would erase, or look for something to erase."""
+        return self._ring.free() <= self._ring.reserve and self._writer.is_reclaimable()
 
     def idle(self) -> None:
         """Erase ahead, and move stragglers out of the way: call it when time does not press."""
@@ -284,7 +299,8 @@ class Log:
             topic = str(bytes(body[: header.aux]), "utf-8")
         except UnicodeError:
             return None
-        return header.flags & 3, bool(header.flags & record.RETAIN), topic, bytes(body[header.aux :])
+        payload = bytes(memoryview(body)[header.aux :])  # not copied twice: it may be long
+        return header.flags & 3, bool(header.flags & record.RETAIN), topic, payload
 
     def _note_unreadable(self, ids: list[int]) -> None:
         self._bad_records += len(ids)

@@ -2,11 +2,10 @@
 
 from flash_store import record, sector
 from flash_store.errors import DeviceFailed, StoreCorrupt
-from flash_store.record import ACK, ERASE, MSG, REC, SET, STATE
+from flash_store.record import ACK, ACK_SPAN, ERASE, MSG, REC, SET, STATE
 from flash_store.ring import FREE, RELOCATION, Ring
 
 GAPS = b"\x00gaps"
-ACK_SPAN = 32  # ids that one ACK or REC record covers
 
 
 class Mount:

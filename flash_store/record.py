@@ -13,6 +13,7 @@ STATE = 0x53  # "S"
 ERASE = 0x65  # "e"
 
 HEADER_SIZE = 16
+ACK_SPAN = 32  # ids that one ACK or REC record covers
 RETAIN = 0x04  # flags of a message: bits 0-1 QoS, bit 2 retain, bit 3 PUBREC received
 RECEIVED = 0x08
 REMOVED = 0x01  # flag of a setting
@@ -59,10 +60,12 @@ def encode(
     kind: int, flags: int, number: int, aux: int, body: bytes | bytearray, crc_seed: int, granule: int
 ) -> bytearray:
     """A record as it is programmed, padded with 0xFF."""
-    record = bytearray(b"\xff" * extent(len(body), granule))
+    record = bytearray(extent(len(body), granule))
     struct.pack_into("<BBHII", record, 0, kind, flags, len(body), number, aux)
     struct.pack_into("<I", record, _CRC_OFFSET, crc32(body, crc32(record[:_CRC_OFFSET], crc_seed)))
-    record[HEADER_SIZE : HEADER_SIZE + len(body)] = body
+    end = HEADER_SIZE + len(body)
+    record[HEADER_SIZE:end] = body
+    record[end:] = b"\xff" * (len(record) - end)
     return record
 
 

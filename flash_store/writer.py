@@ -60,15 +60,24 @@ class Writer:
             elif not self._erase_dirty():
                 return
 
+    def is_reclaimable(self) -> bool:
+        """Whether `reclaim` has something to erase or to move."""
+        ring = self.ring
+        if ring.count(DIRTY):
+            return True
+        tail = ring.tail()
+        if tail == ring.head:
+            return False
+        return not ring.is_live(tail) or ring.is_relocation_worthwhile(self._live_bytes(tail))
+
     def reclaim(self) -> bool:
         """Free one sector; False when none can be [A3]."""
         if self._erase_dirty():
             return True
-        ring = self.ring
-        tail = ring.tail()
-        if tail == ring.head:
+        if not self.is_reclaimable():
             return False
-        if ring.is_live(tail) and not (ring.is_relocation_worthwhile(self._live_bytes(tail)) and self._relocate(tail)):
+        tail = self.ring.tail()
+        if self.ring.is_live(tail) and not self._relocate(tail):
             return False
         self._erase(tail)
         return True

@@ -23,6 +23,7 @@ class Command:
 
 GROUPS = {
     "bench": "What the parts cost, counted and beside others.",
+    "device": "The firmware for a board.",
     "flash": "A device's store, from a copy of its flash.",
     "gateway": "The local broker: listeners, sessions, durable message store, routes.",
     "torture": "What must hold whatever happens: power cuts, noise, ruined images.",
@@ -35,8 +36,12 @@ COMMANDS = {
     "test": Command("tools.testing:app", "Run Holdfast's own checks and tests (from a checkout).", "dev"),
     "bench flash": Command("tools.bench.flash:flash", "Count what the flash store costs, beside littlefs.", "tools"),
     "bench link": Command("tools.bench.link:link", "Measure the serial link, simulated and real.", "tools"),
+    "bench device": Command("tools.bench.device:device", "Measure the firmware: heap, speed, bytes.", "tools"),
     "torture wire": Command("tools.torture.wire:wire", "Feed noise to the MQTT decoders and connections.", "tools"),
     "torture flash": Command("tools.torture.flash:flash", "Cut a store's power at every byte.", "tools"),
+    "torture link": Command("tools.torture.link:link", "Run the serial link over bad lines.", "tools"),
+    "torture device": Command("tools.torture.device:device", "Cut real devices' power and lines.", "tools"),
+    "device build": Command("tools.device_build:build", "Compile what a board needs, for mip.", "tools"),
     "flash inspect": Command("tools.flash.inspect:inspect", "Show what a store on flash holds.", "tools"),
     "gateway run": Command("tools.gateway_process:run", "Run a gateway until it is told to stop.", "gateway"),
     "lander run": Command("tools.lander:app", "Run a lander until it is told to stop.", "cloud"),

@@ -27,10 +27,14 @@ START_TIMEOUT_S = 30
 LOADERS = {
     "amd64": ("x86_64-linux-gnu", "ld-linux-x86-64.so.2"),
     "arm64": ("aarch64-linux-gnu", "ld-linux-aarch64.so.1"),
+    "i386": ("i386-linux-gnu", "ld-linux.so.2"),
 }
+FOR_32_BITS = {"amd64": "i386", "i386": "i386"}
 APT_OPTIONS = """\
 Dir::State "{home}/state";
 Dir::Cache "{home}/cache";
+APT::Architecture "{architecture}";
+APT::Architectures {{ "{architecture}"; }};
 Acquire::Languages "none";
 Acquire::Retries "1";
 Acquire::http::Timeout "20";
@@ -78,6 +82,18 @@ def find() -> MicroPython:
         raise MicroPythonUnavailable(f"cannot keep MicroPython in {home}: {error}") from error
 
 
+def find_32_bit() -> MicroPython:
+    """A MicroPython whose words have 32 bits, as on most boards: cached, or fetched now.
+
+    Raises MicroPythonUnavailable with the reason, on any machine but a Debian for x86.
+    """
+    home = cache_directory() / "micropython-32-bit"
+    try:
+        return _cached(home) or _fetch_once(home, FOR_32_BITS)
+    except OSError as error:
+        raise MicroPythonUnavailable(f"cannot keep MicroPython in {home}: {error}") from error
+
+
 def _cached(home: Path) -> MicroPython | None:
     for folder, loader_name in LOADERS.values():
         for libraries in (home / "usr/lib" / folder, home / "lib" / folder):
@@ -89,12 +105,12 @@ def _cached(home: Path) -> MicroPython | None:
     return None
 
 
-def _fetch_once(home: Path) -> MicroPython:
+def _fetch_once(home: Path, stand_ins: dict[str, str] | None = None) -> MicroPython:
     with _locked(home.with_suffix(".lock")):
         if found := _cached(home):  # another process fetched it while this one waited
             return found
         with tempfile.TemporaryDirectory(prefix="micropython.", dir=home.parent) as scratch:
-            made = _fetch(Path(scratch))
+            made = _fetch(Path(scratch), stand_ins)
             if not _cached(made):
                 raise MicroPythonUnavailable("the MicroPython that apt fetched does not start, or is older than 1.22")
             shutil.rmtree(home, ignore_errors=True)
@@ -112,14 +128,18 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(scratch: Path) -> Path:
-    """Fetches and unpacks the packages below `scratch`; returns the folder that is their root."""
+def _fetch(scratch: Path, stand_ins: dict[str, str] | None) -> Path:
+    """Fetches and unpacks the packages below `scratch`; returns the folder that is their root.
+
+    `stand_ins` has for the machine's architecture the one to take.
+    """
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise MicroPythonUnavailable("no MicroPython is installed, and this is no Debian or Ubuntu to fetch one from")
     architecture = _output(["dpkg", "--print-architecture"]).strip()
-    if architecture not in LOADERS:
-        raise MicroPythonUnavailable(f"no MicroPython is fetched for {architecture}, only for {' and '.join(LOADERS)}")
-    apt = _configure_apt(scratch)
+    known = LOADERS if stand_ins is None else stand_ins
+    if architecture not in known:
+        raise MicroPythonUnavailable(f"no MicroPython is fetched for {architecture}, only for {' and '.join(known)}")
+    apt = _configure_apt(scratch, architecture if stand_ins is None else stand_ins[architecture])
     packages = _with_dependencies(apt, "micropython")
     downloads, root = scratch / "downloads", scratch / "root"
     downloads.mkdir()
@@ -129,13 +149,13 @@ def _fetch(scratch: Path) -> Path:
     return root
 
 
-def _configure_apt(scratch: Path) -> list[str]:
+def _configure_apt(scratch: Path, architecture: str) -> list[str]:
     """apt options with state of its own and fresh lists of a distribution that has MicroPython."""
     (scratch / "state/lists/partial").mkdir(parents=True)
     (scratch / "cache/archives/partial").mkdir(parents=True)
     configuration = scratch / "apt.conf"
     user = "root" if os.geteuid() == 0 else ""  # the scratch folder is not open to apt's own user
-    own_state = APT_OPTIONS.format(home=scratch, user=user)
+    own_state = APT_OPTIONS.format(home=scratch, user=user, architecture=architecture)
     apt = [f"--config-file={configuration}"]
     configuration.write_text(own_state)
 

@@ -30,7 +30,6 @@ from wire.reasons import (
     SERVER_UNAVAILABLE,
     SUCCESS,
     UNSPECIFIED_ERROR,
-    describe,
 )
 from wire.states import AWAIT_CONNACK, AWAIT_PUBCOMP, CLOSED, CONNECTED, FROM_CLIENT, FROM_SERVER
 
@@ -298,6 +297,8 @@ class ClientConnection(Connection):
         self._close_because(packet)
 
     def _close_because(self, packet: Connack | Disconnect) -> None:
+        from wire.reasons import describe  # the names of all codes take room in a heap
+
         text = packet.properties.get(REASON_STRING) or describe(packet.reason_code)
         reference = packet.properties.get(SERVER_REFERENCE, "")
         self._close(packet.reason_code, f"the server says: {text}", reference)

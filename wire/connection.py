@@ -33,7 +33,6 @@ from wire.reasons import (
     SUCCESS,
     TOPIC_ALIAS_INVALID,
     UNSPECIFIED_ERROR,
-    describe,
 )
 from wire.states import (
     AWAIT_CONNECT,
@@ -68,6 +67,8 @@ class Closed:
         return isinstance(other, Closed) and repr(self) == repr(other)
 
     def __repr__(self) -> str:
+        from wire.reasons import describe
+
         reference = f", go to {self.server_reference}" if self.server_reference else ""
         return f"Closed({describe(self.reason_code)}: {self.text}{reference})"
 
@@ -152,11 +153,9 @@ class Connection:
 
     def data_to_send(self) -> bytes:
         """All bytes that wait for the transport; b"" when none do."""
-        if not self._out:
-            return b""
-        data = b"".join(self._out)
+        out = self._out
         self._out = []
-        return data
+        return out[0] if len(out) == 1 else b"".join(out)  # the usual one is not copied
 
     def publish(
         self,

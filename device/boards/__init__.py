@@ -1,1 +1,26 @@
-"""What differs between boards, one module a board."""
+"""What differs between boards: `from device.boards import board` is the module of this one. Each has the same names.
+
+NAME                            what people call it
+Uptime, unix_ms, set_time       what time it is
+random_u32, free_heap, say      the rest of every day
+open_flash(path, sector_count)  the block device for the store
+has_speed(baud), SerialLine     a serial line without any processing of the bytes
+send_at_once(connection)        for small packets over TCP
+reset_cause()                   why it has started
+Network                         a network that the device has to join, see `device.boards.wifi`; None: it has one
+Watchdog                        resets what does not `feed()` it in time; None: the board has none
+WATCHDOG_MS_MAX                 the longest that it waits
+recall(), deep_sleep(ms, kept)  what was kept through a deep sleep; and a sleep, which ends in a start. None: it
+                                cannot
+"""
+
+import sys
+
+if sys.platform == "esp32":
+    from device.boards import esp32 as board
+elif sys.platform == "rp2":
+    from device.boards import rp2 as board
+else:
+    from device.boards import unix as board
+
+__all__ = ("board",)

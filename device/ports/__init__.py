@@ -5,6 +5,9 @@
     next_event()             Up, then bytes as they arrive, then Down; None until more happens
     send(data, now_ms)       between Up and Down; what does not go at once goes with `advance`
     next_timer_ms()          when `advance` wants to be called at the latest, or None
+    pause(now_ms)            asks for silence on a line that loses bytes while flash is erased: True once that may begin
+    resume(now_ms)           ends it
+    log(text)                a line for people at the far end, where the port has a way for it; it may be lost
     close()                  after Down, or to give up; `open` may follow
 
 A port keeps itself registered with the `select.poll` object it was given. `name` is what people call it.

@@ -4,7 +4,7 @@ import errno
 import select
 import socket
 
-from device.boards import unix as board
+from device.boards import board
 from device.ports import Down, Up
 
 CONNECT_TIMEOUT_MS = 10_000
@@ -66,6 +66,16 @@ class Tcp:
     def next_timer_ms(self) -> int | None:
         return self._deadline_ms
 
+    def pause(self, now_ms: int) -> bool:
+        """A network loses nothing meanwhile."""
+        return True
+
+    def resume(self, now_ms: int) -> None:
+        """There was no pause."""
+
+    def log(self, text: str) -> None:
+        """MQTT has no such lines."""
+
     def close(self) -> None:
         if self._socket is not None:
             try:
@@ -90,27 +100,40 @@ class Tcp:
     def _read(self) -> None:
         assert self._socket is not None
         try:
-            data = self._socket.recv(RECEIVE_BYTES)
-        except OSError as error:
-            if error.errno not in NOT_NOW:
-                self._end(str(error))
+            data = self._receive()
+        except (OSError, ValueError) as error:
+            if getattr(error, "errno", None) not in NOT_NOW:
+                self._end(self._why(error))
             return
         if data:
             self._events.append(data)
-        else:
+        elif data is not None:
             self._end("closed by the broker")
 
     def _write(self) -> None:
         assert self._socket is not None
         try:
-            sent = self._socket.send(self._unsent) if self._unsent else 0
-        except OSError as error:
-            if error.errno not in NOT_NOW:
-                self._end(str(error))
+            sent = self._transmit() if self._unsent else 0
+        except (OSError, ValueError) as error:
+            if getattr(error, "errno", None) not in NOT_NOW:
+                self._end(self._why(error))
                 return
             sent = 0
         self._unsent = self._unsent[sent:]
         self._poller.register(self._socket, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+
+    def _receive(self):
+        """What has come, empty at the end; None or OSError where nothing has."""
+        assert self._socket is not None
+        return self._socket.recv(RECEIVE_BYTES)
+
+    def _transmit(self) -> int:
+        """Sends as much of what is unsent as goes now; returns how much."""
+        assert self._socket is not None
+        return self._socket.send(self._unsent)
+
+    def _why(self, error: Exception) -> str:
+        return str(error)
 
     def _end(self, text: str) -> None:
         self._deadline_ms = None

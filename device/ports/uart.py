@@ -2,7 +2,7 @@
 
 import select
 
-from device.boards import unix as board
+from device.boards import board
 from device.clock import earliest
 from device.ports import Down, Up
 from wire.link import Link, LinkData, LinkDown, LinkUp

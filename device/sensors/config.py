@@ -26,7 +26,7 @@ class SensorConfig:
         if section.has("thresholds"):
             self._read_bands(section, interval_ms)
         section.end()
-        shortest_ms = self._driver.SHORTEST_INTERVAL_MS
+        shortest_ms = self.shortest_interval_ms = self._driver.SHORTEST_INTERVAL_MS
         if interval_ms < shortest_ms:
             raise section.wrong("kind", kind, f"an interval_ms of {shortest_ms} or more with it")
 

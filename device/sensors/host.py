@@ -45,29 +45,28 @@ class Host(Driver):
         return [("load", "/", float(self._read("/proc/loadavg").split()[0]))]
 
     def _memory(self) -> list:
-        for line in self._read("/proc/meminfo").split("\n"):
-            if line.startswith("MemAvailable:"):
-                return [("memory_available", "B", 1024 * int(line.split()[1]))]
+        with self._open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return [("memory_available", "B", 1024 * int(line.split()[1]))]
         return []
 
     def _disk(self) -> list:
         disks = [disk for disk in self._list("/sys/block") if not any(disk.startswith(v) for v in VIRTUAL_DISKS)]
-        rows = [line.split() for line in self._read("/proc/diskstats").split("\n")]
-        rows = [row for row in rows if len(row) > DISK_WRITTEN and row[2] in disks]
-        if not rows:
-            return []
-        read = sum([int(row[DISK_READ]) for row in rows])
-        written = sum([int(row[DISK_WRITTEN]) for row in rows])
-        return [("disk_read", "B", SECTOR_BYTES * read), ("disk_written", "B", SECTOR_BYTES * written)]
+        with self._open("/proc/diskstats") as lines:
+            rows = (line.split() for line in lines)
+            return _add_up(
+                (row for row in rows if len(row) > DISK_WRITTEN and row[2] in disks),
+                (("disk_read", DISK_READ, SECTOR_BYTES), ("disk_written", DISK_WRITTEN, SECTOR_BYTES)),
+            )
 
     def _network(self) -> list:
-        lines = [line.partition(":") for line in self._read("/proc/net/dev").split("\n")]
-        rows = [counters.split() for name, colon, counters in lines if colon and name.strip() != "lo"]
-        if not rows:
-            return []
-        received = sum([int(row[NETWORK_RECEIVED]) for row in rows])
-        sent = sum([int(row[NETWORK_SENT]) for row in rows])
-        return [("network_received", "B", received), ("network_sent", "B", sent)]
+        with self._open("/proc/net/dev") as lines:
+            rows = (line.partition(":") for line in lines)
+            return _add_up(
+                (counters.split() for name, colon, counters in rows if colon and name.strip() != "lo"),
+                (("network_received", NETWORK_RECEIVED, 1), ("network_sent", NETWORK_SENT, 1)),
+            )
 
     def _temperature(self) -> list:
         for folder, start, file in (
@@ -83,11 +82,26 @@ class Host(Driver):
         return []
 
     def _read(self, path: str) -> str:
-        with open(self._root + path) as file:
+        with self._open(path) as file:
             return file.read()
+
+    def _open(self, path: str):
+        """To be read line by line: some of these files are larger than a board's heap has room for."""
+        return open(self._root + path)
 
     def _list(self, folder: str) -> list:
         try:
             return sorted(os.listdir(self._root + folder))
         except OSError:
             return []
+
+
+def _add_up(rows, columns: tuple) -> list:
+    """A sample for each of the (name, column, bytes in one of its counts); none where there are no rows."""
+    sums = [0] * len(columns)
+    found = False
+    for row in rows:
+        found = True
+        for place, (_, column, size) in enumerate(columns):
+            sums[place] += size * int(row[column])
+    return [(columns[place][0], "B", total) for place, total in enumerate(sums)] if found else []

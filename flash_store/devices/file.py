@@ -5,6 +5,8 @@ import os
 from flash_store.block_device import IOCTL_BLOCK_COUNT, IOCTL_BLOCK_ERASE, IOCTL_BLOCK_SIZE, IOCTL_SYNC
 from flash_store.errors import DeviceFailed, StoreCorrupt
 
+ERASED = b"\xff" * 256  # at once: a whole sector is much of a board's heap
+
 
 def open_sized(path: str, size: int):
     """Open `path` for reading and writing, grown to `size` bytes of erased flash. StoreCorrupt when it is longer."""
@@ -17,7 +19,7 @@ def open_sized(path: str, size: int):
         file.close()
         raise StoreCorrupt(f"flash file {path} has {present} bytes, expected at most {size}")
     while present < size:
-        present += file.write(b"\xff" * min(4096, size - present))
+        present += file.write(ERASED[: size - present])
     return file
 
 
@@ -75,7 +77,8 @@ class FileFlash:
         for number in range(first, first + self.sector_size // self.granule):
             self._programmed[number >> 3] &= ~(1 << (number & 7)) & 0xFF
         self._file.seek(block * self.sector_size)
-        self._file.write(b"\xff" * self.sector_size)
+        for _ in range(self.sector_size // len(ERASED)):
+            self._file.write(ERASED)
         self._sync()
 
     def _sync(self) -> None:

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from wire.connection import Closed
-from wire.packets import Connect, Publish
-from wire.properties import USER_PROPERTY
+from wire.packets import Connect, Publish, Pubrec, Pubrel, Subscribe
+from wire.properties import MAXIMUM_QOS, USER_PROPERTY
 from wire.server import ServerConnection
 from wire.time_offer import TIME_PROPERTY, encode_time
 
@@ -19,20 +19,31 @@ class ScriptedBroker:
     Attributes:
         session_present: what the next CONNACK says.
         receive_maximum: how many unacknowledged QoS 1 messages a client may have on the way.
-        puback: the reason code for a PUBLISH, or None to stay silent.
+        puback: the reason code for a PUBLISH of QoS 1 or 2, or None to stay silent.
+        pubcomp: whether a PUBREL is answered.
+        maximum_qos: what the CONNACK announces, or None.
+        commands: what is sent at QoS 2 to who subscribes.
         time_ms: the time (ms since 1970) that CONNACKs offer, or None.
         port: where it listens.
         connects: the CONNECT packets, in order.
         publishes: for each connection the PUBLISH packets, in order.
+        pubrels: for each connection the packet identifiers of the PUBRELs, in order.
+        pubrecs: the packet identifiers of the commands that the client has confirmed, in order.
     """
 
     session_present: bool = False
     receive_maximum: int = 65535
     puback: Callable[[Publish], int | None] = lambda _publish: 0
+    pubcomp: bool = True
+    maximum_qos: int | None = None
+    commands: list[Publish] = field(default_factory=list)
     time_ms: int | None = None
     port: int = 0
     connects: list[Connect] = field(default_factory=list)
     publishes: list[list[Publish]] = field(default_factory=list)
+    pubrels: list[list[int]] = field(default_factory=list)
+    pubrecs: list[int] = field(default_factory=list)
+    _received: list[int] = field(default_factory=list)
     _writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     def drop_clients(self) -> None:
@@ -60,13 +71,45 @@ class ScriptedBroker:
         if isinstance(event, Connect):
             self.connects.append(event)
             self.publishes.append([])
-            offer = None if self.time_ms is None else {USER_PROPERTY: [(TIME_PROPERTY, encode_time(self.time_ms))]}
-            connection.accept(self.session_present, offer)
+            self.pubrels.append([])
+            connection.accept(self.session_present, self._announced())
+            if not self.session_present:
+                self._received.clear()
+            connection.resume(self._received)
         elif isinstance(event, Publish):
             self.publishes[-1].append(event)
             reason_code = self.puback(event)
             if reason_code is not None and event.packet_identifier is not None:
-                connection.puback(event.packet_identifier, reason_code)
+                answer = connection.puback if event.qos == 1 else connection.pubrec
+                answer(event.packet_identifier, reason_code)
+                self._received += [event.packet_identifier] if event.qos == 2 else []
+        elif isinstance(event, Pubrel):
+            self.pubrels[-1].append(event.packet_identifier)
+            if self.pubcomp:
+                connection.pubcomp(event.packet_identifier)
+                self._received.remove(event.packet_identifier)
+        elif isinstance(event, Subscribe):
+            connection.suback(event.packet_identifier, [2] * len(event.filters))
+            for command in self.commands:
+                connection.publish(
+                    command.topic,
+                    command.payload,
+                    qos=2,
+                    dup=command.dup,
+                    properties=command.properties,
+                    packet_identifier=command.packet_identifier,
+                )
+        elif isinstance(event, Pubrec):
+            self.pubrecs.append(event.packet_identifier)
+            connection.pubrel(event.packet_identifier)
+
+    def _announced(self) -> dict[int, object]:
+        announced: dict[int, object] = {}
+        if self.time_ms is not None:
+            announced[USER_PROPERTY] = [(TIME_PROPERTY, encode_time(self.time_ms))]
+        if self.maximum_qos is not None:
+            announced[MAXIMUM_QOS] = self.maximum_qos
+        return announced
 
 
 @asynccontextmanager

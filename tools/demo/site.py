@@ -148,6 +148,7 @@ filters = ["{self.topic_root}/#"]
             "topic": f"{self.topic_root}/{device}",
             "port": tcp if first else uart,
             "flash": {"path": f"{self.folder}/{device}.flash", "sector_count": FLASH_SECTORS},
+            "qos": 1 if first else 2,
             "interval_ms": SAMPLING_INTERVAL_MS,
             "clock": "system" if first else "none",
             "sensors": ["host"],

@@ -1,4 +1,4 @@
-"""What a duty cycle costs: the firmware's own parts over days of simulated time, without a board.
+"""What a duty cycle costs: the firmware over days of simulated time, on a simulated board.
 
 `python -m tools.sim.duty_cycle` prints a Markdown table, which docs/explanation/duty-cycle.md shows.
 """
@@ -6,15 +6,11 @@
 from collections import deque
 from typing import Any, NamedTuple
 
-from device.clock import Clock
+from device.clock import Uptime
 from device.config import Config
-from device.duty import ASLEEP, SENDING, Duty, sleep_ms
-from device.journal import NoJournal
 from device.ports import Down, Up
-from device.publisher import Publisher
-from device.sampler import Sampler
-from device.session import Session
-from device.sleep_memory import Slept, decode, encode
+from device.sleep_memory import decode
+from device.sleeper import Sleeper
 from flash_store.block_device import IOCTL_BLOCK_COUNT, IOCTL_BLOCK_ERASE, IOCTL_BLOCK_SIZE
 from flash_store.log import Log
 from wire.packets import Connect, Publish
@@ -24,7 +20,6 @@ from wire.time_offer import TIME_PROPERTY, encode_time
 
 DAY_MS = 86_400_000
 FIRST_UNIX_MS = 1_780_000_000_000
-STEP_MS = 5
 JOIN_MS = 2_000  # to join a Wi-Fi and get an address
 ROUND_TRIP_MS = 20
 AWAKE_FIRST_MS = 800  # from reset to the first line of the firmware
@@ -85,7 +80,8 @@ class RadioPort:
     def __init__(self) -> None:
         self._server = ServerConnection(receive_maximum=2000)
         self._events: deque[tuple[int, Any]] = deque()
-        self._opened_ms: int | None = None
+        self._now_ms = self._opened_ms = 0
+        self.on_ms = 0
 
     def open(self, now_ms: int) -> None:
         self._opened_ms = now_ms
@@ -94,6 +90,7 @@ class RadioPort:
 
     def advance(self, ready: int, now_ms: int) -> None:
         self._now_ms = now_ms
+        self.on_ms = now_ms - self._opened_ms
 
     def next_event(self) -> Up | Down | bytes | None:
         if self._events and self._events[0][0] <= self._now_ms:
@@ -115,58 +112,93 @@ class RadioPort:
         if answer:
             self._events.append((now_ms + ROUND_TRIP_MS, answer))
 
+    def pause(self, now_ms: int) -> bool:
+        return True
+
+    def resume(self, now_ms: int) -> None:
+        """There was no pause."""
+
+    def log(self, text: str) -> None:
+        """Nobody reads them."""
+
     def close(self) -> None:
         self._events.clear()
+
+
+class Board:
+    """What the firmware asks of its board: time passes here only when the device waits."""
+
+    NAME = "simulated"
+    Watchdog = Network = None
+
+    def __init__(self) -> None:
+        self.flash = RamFlash()
+        Log.format(self.flash, 1)
+        self.flash.programmed = self.flash.erases = 0
+        self.ticks_ms = 0
+        self.asleep_ms = 0
+        self._kept = b""
+
+    def Uptime(self, start_ms: int) -> Uptime:  # noqa: N802 - a class of a real board
+        return Uptime(lambda: self.ticks_ms, lambda later, earlier: later - earlier, start_ms)
+
+    def open_flash(self, _path: str, _sector_count: int) -> RamFlash:
+        return self.flash
+
+    def free_heap(self) -> None:
+        return None
+
+    def reset_cause(self) -> str:
+        return "deep sleep" if self._kept else "power"
+
+    def recall(self) -> bytes:
+        return self._kept
+
+    def deep_sleep(self, sleep_ms: int, kept: bytes) -> None:
+        assert decode(kept) is not None
+        self._kept = kept
+        self.ticks_ms += sleep_ms
+        self.asleep_ms += sleep_ms
+
+    def say(self, _line: str) -> None:
+        """Nobody listens."""
+
+
+class SleepingDevice(Sleeper):
+    """The firmware, with a sensor and a radio that are simulated as well."""
+
+    radio: "RadioPort | None" = None
+
+    def _make_probes(self) -> list[Probe]:
+        return [Probe()]
+
+    def _make_port(self) -> "RadioPort":
+        self.radio = RadioPort()
+        return self.radio
+
+    def _wait(self, timers_ms: list[int | None]) -> bool:
+        """Time goes on to the first of these moments."""
+        now_ms = self.uptime.now_ms()
+        wait_ms = min(timer_ms for timer_ms in timers_ms if timer_ms is not None) - now_ms
+        self.board.ticks_ms += max(1, wait_ms)
+        return wait_ms <= 0
 
 
 def run(connect_every: int, days: int = 4, interval_ms: int = 600_000) -> Cost:
     """A device that samples every ten minutes, and whose broker is always there."""
     config = _config(connect_every, interval_ms)
-    flash = RamFlash()
-    Log.format(flash, 1)
-    flash.programmed = flash.erases = 0
-    memory = b""
-    connections = radio_ms = awake_ms = wakes = 0
+    board = Board()
+    connections = radio_ms = wakes = 0
     while wakes * interval_ms < days * DAY_MS:
-        memory, awake, radio = _wake(config, flash, memory)
+        device = SleepingDevice(config, board)
+        while not device.has_ended:
+            device.advance()
+        assert device.radio is not None
         wakes += 1
-        connections += radio > 0
-        radio_ms += radio
-        awake_ms += awake
-    return Cost(wakes, connections, flash.programmed, flash.erases, radio_ms, awake_ms)
-
-
-def _wake(config: Config, flash: RamFlash, memory: bytes) -> tuple[bytes, int, int]:
-    """One time awake: what the sleep memory holds then, how long it took, and for how long the radio was on."""
-    slept = decode(memory)
-    log = Log(flash)
-    now_ms = woken_ms = slept.uptime_ms if slept else 0
-    clock = Clock(slept.boot_id if slept else log.boot_id, "gateway")
-    if slept and slept.anchor:
-        clock.resume(slept.anchor, now_ms, config.interval_ms)
-    assert config.duty is not None
-    duty = Duty(config.duty.connect_every, config.duty.awake_ms, *((slept.samples, slept.failures) if slept else ()))
-    sampler = Sampler(config, log, NoJournal(), clock, [Probe()], _keep_quiet)
-    session = Session(RadioPort(), config.client_id, Publisher(log, config.client_id, _keep_quiet), clock, _keep_quiet)
-    radio_from_ms: int | None = None
-    while True:
-        sampler.advance(now_ms)
-        phase = duty.advance(now_ms, sampler.has_sampled, len(log), sampler.is_filling())
-        if phase == ASLEEP:
-            break
-        if phase == SENDING:
-            radio_from_ms = now_ms if radio_from_ms is None else radio_from_ms
-            session.advance(0, now_ms)
-        now_ms += STEP_MS
-    session.close(now_ms)
-    log.flush()
-    log.idle()
-    due_ms = sampler.next_timer_ms()
-    assert due_ms is not None
-    pause_ms = sleep_ms(due_ms, now_ms)
-    kept = Slept(clock.boot_id, now_ms + pause_ms, clock.anchor, duty.samples, duty.failures, sampler.encode_bands())
-    awake_ms = now_ms - woken_ms
-    return encode(kept), awake_ms, 0 if radio_from_ms is None else now_ms - radio_from_ms
+        connections += device.radio.on_ms > 0
+        radio_ms += device.radio.on_ms
+    awake_ms = board.ticks_ms - board.asleep_ms
+    return Cost(wakes, connections, board.flash.programmed, board.flash.erases, radio_ms, awake_ms)
 
 
 def _config(connect_every: int, interval_ms: int) -> Config:
@@ -185,10 +217,6 @@ def _config(connect_every: int, interval_ms: int) -> Config:
             "journal": None,
         }
     )
-
-
-def _keep_quiet(_line: str) -> None:
-    """Nobody listens."""
 
 
 def table(costs: dict[int, Cost]) -> list[str]:

@@ -7,6 +7,9 @@ are open, with whatever bytes were on the way, and refuses new ones, as a router
 import asyncio
 import socket
 import struct
+from collections.abc import Callable
+
+Tap = Callable[[object, bool, bytes], None]
 
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -17,10 +20,13 @@ class NetworkLink:
     Args:
         host: name or address of the far end.
         port: TCP port of the far end.
+        tap: called with all that goes through: which connection, whether it comes from the near end, the bytes.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, tap: Tap | None = None) -> None:
         self._far_end = (host, port)
+        self._tap = tap
+        self._bytes_left: int | None = None
         self._server: asyncio.Server | None = None
         self.ends: set[_End] = set()
         self.connects: set[asyncio.Task[None]] = set()
@@ -42,6 +48,29 @@ class NetworkLink:
             await asyncio.wait(self.connects)
         for end in self.ends:
             end.reset()
+
+    def break_after(self, size: int | None) -> None:
+        """Resets every connection once when so many more bytes have gone through; None: never. New ones are taken."""
+        self._bytes_left = size
+
+    @property
+    def break_is_ahead(self) -> bool:
+        return self._bytes_left is not None
+
+    def carry(self, source: "_End", data: bytes) -> None:
+        """Sends bytes that came at one end out at the other."""
+        assert source.other is not None
+        carried = data if self._bytes_left is None else data[: self._bytes_left]
+        if self._tap is not None:
+            near = isinstance(source, _NearEnd)
+            self._tap(source if near else source.other, near, carried)
+        source.other.transport.write(carried)
+        if self._bytes_left is not None:
+            self._bytes_left -= len(carried)
+            if not self._bytes_left:
+                self._bytes_left = None
+                for end in self.ends:
+                    end.reset()
 
     async def connect(self, near: "_NearEnd") -> None:
         """Connects a new near end through to the far one; what cannot be reached resets the near end."""
@@ -74,8 +103,7 @@ class _End(asyncio.Protocol):
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        assert self.other is not None
-        self.other.transport.write(data)
+        self._link.carry(self, data)
 
     def pause_writing(self) -> None:
         if self.other is not None:
@@ -101,7 +129,8 @@ class _NearEnd(_End):
     def join(self, far: _End) -> None:
         """From here on bytes go through."""
         self.other = far
-        far.transport.write(self._early)
+        if self._early:
+            self._link.carry(self, self._early)
 
     def data_received(self, data: bytes) -> None:
         if self.other is None:

@@ -6,12 +6,16 @@ the key, and whole cipher blocks are written.
 
 import hashlib
 
+import _chip
+
 SECTOR_SIZE = 4096
 KEY_SIZE = 32
 ESP_ERR_INVALID_SIZE = 0x104
 ENOENT = 2
-TABLE: list = []  # (type, subtype, address, size, label, is encrypted) of each partition
-FLASH = bytearray()  # the whole chip, as it is without the key
+FLASH_SIZE = 0x20000
+STORE = (1, 0x06, 0x10000, 0x10000, "holdfast", False)
+TABLE: list = [STORE]  # (type, subtype, address, size, label, is encrypted) of each partition
+FLASH = _chip.memory("flash", FLASH_SIZE)  # the whole chip, as it is without the key
 
 
 def set_table(flash_size: int, partitions: list) -> None:
@@ -42,8 +46,7 @@ class Partition:
         start = self._start(block, offset, len(buffer))
         if self._entry[5] and (start % 16 or len(buffer) % 16):
             raise OSError(-ESP_ERR_INVALID_SIZE)
-        for at, byte in enumerate(self._ciphered(start, buffer)):
-            FLASH[start + at] &= byte
+        _chip.program(FLASH, start, self._ciphered(start, buffer))
 
     def ioctl(self, operation: int, argument: int) -> int | None:
         if operation == 4:

@@ -2,8 +2,12 @@
 
 The modules of this folder stand in for a board's own where this folder is first on the import path. They keep what a
 driver can trip over: buses that nobody answers on, open lines that read high, contacts that change between two looks,
-interrupts in which no memory can be had, a converter's noise.
+interrupts in which no memory can be had, a converter's noise, watchdogs and sleeps that end the program.
 """
+
+from _chip import DEEPSLEEP_RESET, HARD_RESET, PWRON_RESET, SOFT_RESET, WDT_RESET
+from _power import RTC, WDT, deepsleep, reset, reset_cause
+from _uart import UART
 
 try:
     from micropython import heap_lock, heap_unlock
@@ -16,6 +20,19 @@ except ImportError:  # CPython has memory at all times
         pass
 
 
+__all__ = (
+    "DEEPSLEEP_RESET",
+    "HARD_RESET",
+    "PWRON_RESET",
+    "RTC",
+    "SOFT_RESET",
+    "UART",
+    "WDT",
+    "WDT_RESET",
+    "deepsleep",
+    "reset",
+    "reset_cause",
+)
 PINS: dict = {}  # number: level
 CHIPS: list = []  # (SPI number, chip-select pin's number, chip)
 I2C_CHIPS: dict = {}  # (bus, address): chip

@@ -3,10 +3,12 @@
 Where a real one would spoil what lies around, this one raises AssertionError: it checks neither bounds nor pages.
 """
 
+import _chip
+
 SECTOR_SIZE = 4096
 PAGE_SIZE = 256
 STORAGE_SIZE = 16 * SECTOR_SIZE
-STORAGE = bytearray(b"\xff" * STORAGE_SIZE)
+STORAGE = _chip.memory("flash", STORAGE_SIZE)
 
 
 class Flash:
@@ -27,8 +29,7 @@ class Flash:
     def writeblocks(self, block: int, buffer: bytearray, offset: int) -> None:
         start = self._start(block, offset, len(buffer))
         assert start % PAGE_SIZE == len(buffer) % PAGE_SIZE == 0, "the ROM programs whole pages"
-        for at, byte in enumerate(buffer):
-            STORAGE[start + at] &= byte
+        _chip.program(STORAGE, start, buffer)
 
     def ioctl(self, operation: int, argument: int) -> int | None:
         if operation == 4:

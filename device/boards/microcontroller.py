@@ -1,0 +1,115 @@
+"""What the boards with a `machine` module share."""
+
+import os
+import sys
+import time
+from gc import mem_free  # type: ignore[attr-defined]
+from time import sleep_us, ticks_diff, ticks_ms  # type: ignore[attr-defined]
+
+import machine
+
+from device import clock
+
+WATCHDOG_MS_MAX = 8_388  # of an RP2040, the shortest of them
+UART_BUFFER = 1024  # a stall of 80 ms at 115,200 baud
+TCP, NODELAY = 6, 1  # IPPROTO_TCP and TCP_NODELAY, which not every board names
+
+
+class Uptime(clock.Uptime):
+    """Since this start, or going on from before a deep sleep."""
+
+    def __init__(self, start_ms: int = 0) -> None:
+        super().__init__(ticks_ms, ticks_diff, start_ms)
+
+
+class Watchdog:
+    """Resets the board when it was not fed for so long; nothing stops it."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timer = machine.WDT(timeout=timeout_ms)
+
+    def feed(self) -> None:
+        self._timer.feed()
+
+
+def unix_ms() -> int:
+    """The board's own clock, which begins in 2000 or 2021 at each power-on until somebody sets it."""
+    return (int(time.time()) + clock.epoch_offset_s(time.gmtime)) * 1000
+
+
+def set_time(unix_ms: int) -> None:
+    """Sets the board's own clock, by which TLS looks whether a certificate is valid."""
+    seconds = unix_ms // 1000 - clock.epoch_offset_s(time.gmtime)
+    year, month, day, hour, minute, second, weekday = time.gmtime(seconds)[:7]
+    machine.RTC().datetime((year, month, day, weekday, hour, minute, second, 0))
+
+
+def random_u32() -> int:
+    return int.from_bytes(os.urandom(4), "little")
+
+
+def restart() -> None:
+    """Does not return."""
+    machine.reset()
+
+
+def free_heap() -> int:
+    """Bytes."""
+    return mem_free()
+
+
+def has_speed(baud: int) -> bool:
+    """Whether a serial line can run at this speed here."""
+    return 300 <= baud <= 921_600
+
+
+class SerialLine:
+    """A UART, 8N1. `path` is its number and the pins, "1:17:16" for UART 1 that sends at pin 17 and receives at 16.
+
+    `file` is what a poll takes. Raises OSError where the board has no such UART.
+    """
+
+    def __init__(self, path: str, baud: int) -> None:
+        try:
+            number, tx, rx = [int(part) for part in path.split(":")]
+            self.file = machine.UART(number, baud, tx=machine.Pin(tx), rx=machine.Pin(rx), rxbuf=UART_BUFFER)
+        except ValueError as error:
+            raise OSError(f"{path} is no UART:TX:RX of this board: {error}")
+
+    def read(self, most: int) -> bytes:
+        return self.file.read(most) or b""
+
+    def write(self, data: bytes) -> int:
+        """Returns how many bytes the line took."""
+        return self.file.write(data) or 0
+
+    def close(self) -> None:
+        self.file.deinit()
+
+
+def open_spi_flash(path: str, sector_count: int):
+    """An external flash chip; `path` is "spi:1:13" for SPI bus 1 at its usual pins and chip select at pin 13.
+
+    Raises OSError where `path` is none, DeviceFailed where the chip does not answer.
+    """
+    from flash_store.devices.spi_nor import SpiNor
+
+    try:
+        _, bus, cs = path.split(":")
+        spi = machine.SPI(int(bus), baudrate=20_000_000)
+        return SpiNor(spi, machine.Pin(int(cs), machine.Pin.OUT, value=1), sleep_us, 0, sector_count)
+    except ValueError as error:
+        raise OSError(f"{path} is no spi:BUS:CS of this board: {error}")
+
+
+def send_at_once(connection) -> None:
+    """Lets a socket send small packets without waiting for more."""
+    try:
+        connection.setsockopt(TCP, NODELAY, 1)
+    except OSError:
+        pass  # an older firmware: only slower
+
+
+def say(text: str) -> None:
+    """One line on the console, which may be nobody's."""
+    sys.stdout.write(text + "\n")

@@ -1,0 +1,76 @@
+"""What the firmware does when it is told to: a JSON object with `command`, and what that needs.
+
+{"command": "identify"}                          says which device this is
+{"command": "interval", "interval_ms": 60000}    samples that often from now on, and after each restart
+{"command": "report"}                            tells its health at once
+{"command": "restart"}                           starts anew
+"""
+
+import json
+
+from flash_store.errors import StoreCorrupt
+
+INTERVAL_KEY = "interval_ms"
+INTERVAL_MS_MAX = 86_400_000
+
+
+class Commands:
+    """Args:
+    device: `device.device.Device`.
+    on_message: of a program of the user's own: called first, with topic and payload; returns the answer as a dict, or
+        None where the message is for the firmware.
+    """
+
+    def __init__(self, device, on_message=None) -> None:
+        self._device = device
+        self._on_message = on_message
+
+    def act(self, topic: str, payload: bytes, now_ms: int) -> dict:
+        """Does it and returns the answer; what cannot be done is answered with `error`. Raises StoreFull."""
+        answer = self._on_message(topic, payload) if self._on_message is not None else None
+        if answer is not None:
+            return answer
+        try:
+            told = json.loads(payload)
+            name = told["command"]
+        except (ValueError, KeyError, TypeError):
+            return {"error": 'expected a JSON object with "command"'}
+        answer = {"command": name}
+        answer.update(self._do(name, told, now_ms))
+        if "correlation" in told:  # of who speaks MQTT 3.1.1, which has no Correlation Data
+            answer["correlation"] = told["correlation"]
+        return answer
+
+    def _do(self, name: str, told: dict, now_ms: int) -> dict:
+        device = self._device
+        if name == "identify":
+            device.say("identify")
+            return device.facts()
+        if name == "interval":
+            return self._change_interval(told.get("interval_ms"), now_ms)
+        if name == "report":
+            device.report(now_ms)
+        elif name == "restart":
+            device.wants_restart = True
+        else:
+            return {"error": "expected identify, interval, report or restart"}
+        return {"done": True}
+
+    def _change_interval(self, interval_ms, now_ms: int) -> dict:
+        least_ms = self._device.shortest_interval_ms
+        if type(interval_ms) is not int or not least_ms <= interval_ms <= INTERVAL_MS_MAX:
+            return {"error": f"expected interval_ms from {least_ms} to {INTERVAL_MS_MAX}"}
+        self._device.log.settings.set(INTERVAL_KEY, str(interval_ms).encode())
+        self._device.change_interval(interval_ms, now_ms)
+        return {"done": True, "interval_ms": interval_ms}
+
+
+def stored_interval_ms(log, least_ms: int) -> int | None:
+    """What a command has set; None where none has, or where it does not go with the configuration (any more)."""
+    try:
+        value = log.settings.get(INTERVAL_KEY)
+    except StoreCorrupt:
+        return None
+    if value is None or not least_ms <= int(value) <= INTERVAL_MS_MAX:
+        return None
+    return int(value)

@@ -1,0 +1,78 @@
+"""A TCP connection that is encrypted, to a server that proves who it is.
+
+MicroPython shakes hands within reads and writes, so nothing waits for the network. What the handshake computes takes
+the processor at once: some hundred milliseconds for each signature on a microcontroller.
+"""
+
+import select
+
+import tls
+
+from device.ports.tcp import Tcp
+
+PIECE_BYTES = 512
+FATAL_ALERT = -0x7780  # MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE
+
+
+class Tls(Tcp):
+    """A port (see `device.ports`).
+
+    Args:
+        server_name: what the server's certificate has to say.
+        ca: the file of the certificate, DER or PEM, that has signed the server's.
+        certificate, key: files of what the server may ask us for, or None.
+
+    Raises OSError where a file cannot be read, ValueError where it is no certificate or key.
+    """
+
+    def __init__(self, address: tuple, poller, server_name: str, ca: str, certificate=None, key=None) -> None:
+        super().__init__(address[0], address[1], poller)
+        self._server_name = server_name
+        self._context = tls.SSLContext(tls.PROTOCOL_TLS_CLIENT)
+        self._context.verify_mode = tls.CERT_REQUIRED
+        self._context.load_verify_locations(_read(ca))
+        if certificate is not None:
+            self._context.load_cert_chain(_read(certificate), _read(key))
+        self._secured: tls.SSLSocket | None = None  # the socket, once it is connected
+        self._piece = b""  # what was tried to be sent has to be tried again unchanged
+
+    def close(self) -> None:
+        super().close()
+        self._secured = None
+        self._piece = b""
+
+    def _finish_connecting(self) -> None:
+        assert self._socket is not None
+        self._poller.unregister(self._socket)
+        try:
+            self._socket = self._secured = self._context.wrap_socket(
+                self._socket, server_hostname=self._server_name, do_handshake_on_connect=False
+            )
+        except (OSError, ValueError) as error:
+            self._end(self._why(error))
+            return
+        self._poller.register(self._socket, select.POLLIN | select.POLLOUT)
+        super()._finish_connecting()
+
+    def _receive(self):
+        assert self._secured is not None
+        return self._secured.read(PIECE_BYTES)
+
+    def _transmit(self) -> int:
+        assert self._secured is not None
+        self._piece = self._piece or self._unsent[:PIECE_BYTES]
+        sent = self._secured.write(self._piece)
+        if sent is None:
+            return 0
+        self._piece = self._piece[sent:]
+        return sent
+
+    def _why(self, error: Exception) -> str:
+        if error.args[:1] == (FATAL_ALERT,):
+            return "TLS: the server refuses the handshake; does it want another client certificate?"
+        return f"TLS: {str(error).strip()}"
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()

@@ -1,0 +1,101 @@
+"""A device whose configuration cannot be used: it says so where it can, and leaves its flash alone."""
+
+import select
+
+from device.assembly import make_port
+from device.clock import Clock, earliest
+from device.ports import Down
+from device.publisher import Publisher
+from device.session import Session
+
+SAY_MS = 5_000  # from one line over a serial link to the next
+WAIT_MS = 1_000
+
+
+class NoLog:
+    """Nothing is stored and nothing is sent."""
+
+    last_id = epoch = 0
+    settings: dict = {}  # noqa: RUF012 - never written
+
+    def messages(self, after: int = 0):
+        return iter(())
+
+    def pubrecs(self) -> list:
+        return []
+
+    def flush(self) -> None:
+        pass
+
+
+def run(keys, error: Exception, board) -> None:
+    """Says it on the console, over a serial link and at the status topic, until the power is cut.
+
+    Args:
+        keys: `device.config.Readable`.
+    """
+    text = f"configuration: {error}"
+    board.say(text)
+    poller = select.poll()
+    uptime = board.Uptime()
+    network = board.Network(keys.wifi.ssid, keys.wifi.password, board.say) if keys.wifi and board.Network else None
+    speaker = _make_speaker(keys, text, poller, network, board)
+    ready = say_ms = 0
+    while True:
+        now_ms = uptime.now_ms()
+        if network is not None:
+            network.advance(now_ms)
+        speaker.advance(ready, now_ms)
+        if now_ms >= say_ms:
+            say_ms = now_ms + SAY_MS
+            speaker.log(text)
+        timer_ms = earliest([speaker.next_timer_ms(), now_ms + WAIT_MS])
+        found = poller.poll(max(0, timer_ms - uptime.now_ms()))
+        ready = found[0][1] if found else 0
+
+
+class Line:
+    """A port without MQTT; one that has hung up is opened again."""
+
+    def __init__(self, port) -> None:
+        self._port = port
+        self._open_ms: int | None = 0  # it is closed until then
+
+    def advance(self, ready: int, now_ms: int) -> None:
+        if self._open_ms is None:
+            self._port.advance(ready, now_ms)
+            while (event := self._port.next_event()) is not None:
+                if isinstance(event, Down):
+                    self._close(now_ms)
+        elif now_ms >= self._open_ms:
+            self._open(now_ms)
+
+    def log(self, text: str) -> None:
+        if self._open_ms is None:
+            self._port.log(text)
+
+    def next_timer_ms(self) -> int | None:
+        return self._port.next_timer_ms() if self._open_ms is None else self._open_ms
+
+    def _open(self, now_ms: int) -> None:
+        self._open_ms = None
+        try:
+            self._port.open(now_ms)
+        except OSError:
+            self._close(now_ms)
+
+    def _close(self, now_ms: int) -> None:
+        self._port.close()
+        self._open_ms = now_ms + WAIT_MS
+
+
+def _make_speaker(keys, text: str, poller, network, board):
+    boot_id = board.random_u32()
+    port = make_port(keys.port, poller, boot_id, board)
+    if keys.status is None:
+        return Line(port)
+    from device.status import Status
+
+    publisher = Publisher(NoLog(), keys.client_id, board.say)
+    status = Status(keys, {"error": text})
+    return Session(port, keys, publisher, Clock(boot_id), board.say, status=status, network=network)

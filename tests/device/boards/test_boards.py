@@ -1,0 +1,140 @@
+"""The adapters on a real MicroPython with simulated chips: what Wi-Fi, watchdog, sleep and flash do to a device."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.device.boards.powered import PLATFORMS, Board
+from tests.device.firmware import eventually, published, reached, seqs, tcp
+from tests.device.serial_bridge import serial_bridge
+from tests.support.scripted_broker import scripted_broker
+from tools.micropython import MicroPython
+from tools.sim.serial_line import SerialLine
+
+NETWORK = {"ssid": "attic", "password": "under the roof"}
+NOWHERE = tcp(9)
+EACH_PLATFORM = pytest.mark.parametrize("platform", PLATFORMS)
+
+
+@EACH_PLATFORM
+async def test_readings_made_without_wifi_arrive_when_it_is_back(
+    platform: str, micropython: MicroPython, tmp_path: Path
+) -> None:
+    async with scripted_broker(session_present=True) as broker:
+        board = Board(platform, micropython, tmp_path, tcp(broker.port), network=NETWORK, interval_ms=50)
+        board.wifi("down")
+        await board.start()
+        await board.says("boot 1")
+        board.wifi("up")
+        await board.says("Wi-Fi attic joined, address 127.0.0.1")
+        await published(broker, 0, 10)
+        board.wifi("down")
+        await board.says("Wi-Fi attic lost")
+        await board.says("disconnected: the network is gone")
+        board.wifi("up")
+        await published(broker, 1, 10)
+        await board.end()
+        received = {number for connection in broker.publishes for number in seqs(connection)}
+        assert received == set(range(1, max(received) + 1))
+
+
+@EACH_PLATFORM
+async def test_wrong_wifi_password_is_said(platform: str, micropython: MicroPython, tmp_path: Path) -> None:
+    program = """
+from device.boards import board
+now_ms = [0]
+network = board.Network("attic", "guess", board.say)
+while now_ms[0] < 20_000:
+    network.advance(now_ms[0])
+    now_ms[0] = network.next_timer_ms()
+"""
+    board = Board(platform, micropython, tmp_path, NOWHERE, program)
+    board.wifi("wrong password")
+    await board.start()
+    await board.says("Wi-Fi attic cannot be joined: wrong password; attempts go on")
+
+
+@EACH_PLATFORM
+async def test_stored_messages_survive_a_power_cut_on_the_boards_own_flash(
+    platform: str, micropython: MicroPython, tmp_path: Path
+) -> None:
+    async with scripted_broker() as broker:
+        board = Board(platform, micropython, tmp_path, tcp(broker.port), network=NETWORK)
+        board.wifi("down")
+        await board.start()
+        await board.says("boot 1")
+        await eventually(lambda: (tmp_path / "flash").read_bytes().count(b"telemetry/garage") >= 10)
+        await board.kill()
+        board.wifi("up")
+        await board.start()
+        await reached(broker, 0, 10)
+        await board.end()
+        assert seqs(broker.publishes[0])[:10] == list(range(1, 11))
+
+
+@EACH_PLATFORM
+async def test_board_that_hangs_is_reset_and_knows_why(platform: str, micropython: MicroPython, tmp_path: Path) -> None:
+    program = """
+from device.boards import board
+board.say("started by " + board.reset_cause())
+if board.reset_cause() == "power":
+    watchdog = board.Watchdog(200)
+    for _ in range(3):
+        watchdog.feed()
+    while True:
+        pass
+"""
+    board = Board(platform, micropython, tmp_path, NOWHERE, program)
+    await board.start()
+    await board.says("started by power")
+    await board.says("started by watchdog")
+
+
+async def test_memory_lasts_through_deep_sleep_and_not_through_a_power_cut(
+    micropython: MicroPython, tmp_path: Path
+) -> None:
+    program = """
+from device.boards import board
+board.say(board.reset_cause() + " " + repr(board.recall()))
+if board.reset_cause() == "power":
+    board.deep_sleep(50, b"noted")
+"""
+    board = Board("esp32", micropython, tmp_path, NOWHERE, program)
+    for _ in range(2):
+        await board.start()
+        await board.says("power b''")
+        await board.says("deep sleep b'noted'")
+        await board.ended()
+
+
+@EACH_PLATFORM
+async def test_readings_arrive_over_the_boards_uart(platform: str, micropython: MicroPython, tmp_path: Path) -> None:
+    line = SerialLine()
+    line.open()
+    try:
+        (tmp_path / "uart1").write_text(line.near)
+        uart = {"kind": "uart", "path": "1:4:5", "baud": 115_200}
+        async with scripted_broker() as broker, serial_bridge(line.far, broker.port):
+            board = Board(platform, micropython, tmp_path, uart)
+            await board.start()
+            await published(broker, 0, 5)
+            await board.end()
+    finally:
+        line.close()
+
+
+@EACH_PLATFORM
+@pytest.mark.parametrize("path", ["2:4:5", "uart", "1:4"])
+async def test_uart_that_the_board_does_not_have_is_named(
+    path: str, platform: str, micropython: MicroPython, tmp_path: Path
+) -> None:
+    program = f"""
+from device.boards import board
+try:
+    board.SerialLine({path!r}, 115200)
+except OSError as error:
+    board.say(str(error))
+"""
+    board = Board(platform, micropython, tmp_path, NOWHERE, program)
+    await board.start()
+    await board.says(f"{path} is no UART:TX:RX of this board")

@@ -1,0 +1,37 @@
+"""The page about programs of one's own: its program runs as it stands there, from what the build makes."""
+
+import re
+import subprocess
+from pathlib import Path
+
+from tests.device.firmware import TOPIC, Firmware, eventually, tcp
+from tests.support.mosquitto import mosquitto, subscriber
+from tools.device_build import Board, build_board
+from tools.micropython import MicroPython
+from tools.paths import source_root
+
+ANSWERS = f"{TOPIC}/answer"
+
+
+async def test_program_of_the_page_publishes_once_flash_has_it(micropython: MicroPython, tmp_path: Path) -> None:
+    page = (source_root() / "docs/how-to/library.md").read_text()
+    _, program = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    build_board(Board.UNIX, tmp_path / "lib")
+    with mosquitto(tmp_path) as port, subscriber(port, "doors/#", 2) as received, subscriber(port, ANSWERS) as answers:
+        device = Firmware(micropython, tmp_path, tcp(port), sensors=[], commands="door", journal=None)
+        device._environment["MICROPYPATH"] = f"{tmp_path / 'lib'}:.frozen"
+        device._argv[-1] = program.replace("device.json", str(device.config_path))
+        await device.start()
+        said = await device.says("is in flash")
+        assert re.fullmatch(r"message \d+ is in flash", said)
+        await device.says("connected")
+        await eventually(lambda: received.qsize())
+        message = received.get_nowait()
+        assert (message.topic, message.payload, message.qos) == ("doors/front", b"closed", 2)
+        command = ["mosquitto_pub", "-V", "5", "-p", str(port), "-q", "2", "-t", "door", "-m", "open"]
+        subprocess.run(command, check=True, timeout=20)
+        await device.says("door: b'open'")
+        await eventually(lambda: received.qsize() and answers.qsize())
+        assert received.get_nowait().payload == b"opening"
+        assert answers.get_nowait().payload == b'{"door": "opens"}'
+        await device.end()

@@ -1,0 +1,49 @@
+"""`holdfast device build`: what goes on a board, and that it runs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.device_build import Board, build_board, needed
+from tools.paths import source_root
+
+
+def names(board: Board) -> set[str]:
+    return {path.relative_to(source_root()).as_posix() for path in needed(board)}
+
+
+@pytest.mark.parametrize(
+    ("board", "theirs", "others"),
+    [
+        (Board.ESP32, "esp32", {"rp2", "unix"}),
+        (Board.RP2, "rp2", {"esp32", "unix"}),
+        (Board.UNIX, "unix", {"esp32", "rp2", "wifi", "microcontroller"}),
+    ],
+)
+def test_board_gets_its_own_modules_and_no_others(board: Board, theirs: str, others: set[str]) -> None:
+    found = names(board)
+    assert {f"device/boards/{theirs}.py", "device/ports/tls.py", "device/sensors/bme280.py"} <= found
+    assert not found & {f"device/boards/{other}.py" for other in others}
+    assert not found & {"wire/server.py", "wire/batch.py"}
+
+
+def test_same_sources_make_the_same_bytes_and_mip_finds_each_file(tmp_path: Path) -> None:
+    first, again = tmp_path / "first", tmp_path / "again"
+    sizes = build_board(Board.ESP32, first)
+    assert build_board(Board.ESP32, again) == sizes
+    for path in [*sizes, "package.json"]:
+        assert (first / path).read_bytes() == (again / path).read_bytes()
+    package = json.loads((first / "package.json").read_text())
+    assert package["urls"] == [[name, name] for name in sizes]
+
+
+def test_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "precious").touch()
+    command = [sys.executable, "-m", "tools.cli", "device", "build", "--board", "rp2", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=source_root())
+    assert done.returncode == 2
+    assert "nothing was changed" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]

@@ -1,0 +1,124 @@
+"""The figures that `holdfast bench device` prints."""
+
+import asyncio
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from tools import device_build
+from tools.bench import reconnect
+from tools.bench.device_run import Board, Traffic
+from tools.demo.process import Process
+from tools.micropython import MicroPython
+from tools.romfs import encode_image
+from tools.sim.network_link import NetworkLink
+
+BAR_KIB = 64  # of a 32-bit board, for this device; with TLS twice as much
+HEAP_MAX_KW = 512
+READINGS = 900  # in some 50 messages
+BACKLOG = 2700
+PACKET_BYTES = 20  # of umqtt's PUBLISH beside its payload
+UMQTT_PUBLISH = Path(__file__).with_name("umqtt_publish.py")
+
+
+class Bench:
+    """Measures in `folder` with the broker at `port`.
+
+    Args:
+        vm: the MicroPython that times are taken on.
+        vm_32_bit: where heaps are measured; None: there is none here.
+        umqtt: a folder with micropython-lib's umqtt; None: nothing is measured beside it.
+    """
+
+    def __init__(
+        self, folder: Path, port: int, vm: MicroPython, vm_32_bit: MicroPython | None, umqtt: Path | None
+    ) -> None:
+        self._folder = folder
+        self._port = port
+        self._vm = vm
+        self._vm_32_bit = vm_32_bit
+        self._umqtt = umqtt
+        self._firmware = folder / "firmware"
+        self._runs = 0
+        self._image = folder / device_build.IMAGE
+        device_build.build_board(device_build.Board.UNIX, self._firmware)
+        self._image.write_bytes(encode_image(device_build.compile_board(device_build.Board.UNIX, keeps_names=False)))
+
+    def measure(self) -> dict[str, Any]:
+        """Some 20 seconds. Raises ProcessFailed where the device does not even run in the largest heap."""
+        heaps = {"64": self._vm} if self._vm_32_bit is None else {"64": self._vm, "32": self._vm_32_bit}
+        report: dict[str, Any] = {"bar_kib_32_bit": BAR_KIB}
+        for bits, vm in heaps.items():
+            for way, firmware in {"from_mpy": self._firmware, "in_place": self._image}.items():
+                kilowords = {qos: asyncio.run(self._least_heap_kw(vm, firmware, qos)) for qos in (1, 2)}
+                report[f"least_heap_kib_{bits}_bit_{way}"] = {
+                    f"qos {qos}": found * int(bits) // 32 for qos, found in kilowords.items()
+                }
+        for qos in (1, 2):
+            report[f"qos {qos}"] = asyncio.run(self._traffic(qos))
+        report["bare_start_ms"] = self._bare_start_ms()
+        report["reconnect"] = reconnect.peaks(seed=1)
+        if self._umqtt is not None:
+            report["umqtt"] = asyncio.run(self._beside_umqtt(report["qos 1"]))
+        return report
+
+    async def _least_heap_kw(self, vm: MicroPython, firmware: Path, qos: int) -> int:
+        """In units of 1024 words of 4 bytes, to the next one. The flash is there: to make the file takes more heap."""
+        board = self._board(firmware, qos)
+        await board.run(self._vm, HEAP_MAX_KW, 1)
+        fails, runs = 0, HEAP_MAX_KW
+        while runs - fails > 1:
+            middle = (fails + runs) // 2
+            if await board.run(vm, middle, board.made() + READINGS) is None:
+                fails = middle
+            else:
+                runs = middle
+        return runs
+
+    async def _traffic(self, qos: int) -> dict[str, Any]:
+        """Of a device that has gathered messages without a broker, and then sends them all."""
+        board = self._board(self._firmware, qos)
+        await board.run(self._vm, HEAP_MAX_KW, BACKLOG, is_online=False)
+        started = time.monotonic()
+        traffic = await board.run(self._vm, HEAP_MAX_KW, BACKLOG)
+        assert traffic is not None and traffic.first_publish is not None
+        messages, readings = board.messages(), board.made()
+        return {
+            "reset_to_first_publish_ms": round(1000 * (traffic.first_publish - started), 1),
+            "messages": messages,
+            "readings": readings,
+            "messages_per_s": round(messages / (traffic.last - traffic.first_publish)),
+            "bytes_per_reading_up": round(traffic.up / readings, 1),
+            "bytes_per_reading_down": round(traffic.down / readings, 1),
+            "bytes_per_message_up": round(traffic.up / messages, 1),
+        }
+
+    def _bare_start_ms(self) -> float:
+        """From the start of the VM to its end, with nothing to do."""
+        started = time.monotonic()
+        subprocess.run([*self._vm.argv, "-c", "pass"], check=True, timeout=60)
+        return round(1000 * (time.monotonic() - started), 1)
+
+    async def _beside_umqtt(self, ours: dict[str, Any]) -> dict[str, Any]:
+        """umqtt sends as many messages of the same size, each acknowledged before the next, and stores nothing."""
+        traffic = Traffic()
+        link = NetworkLink("127.0.0.1", self._port, traffic.hear)
+        port = await link.open()
+        size = round(ours["bytes_per_message_up"] - PACKET_BYTES)
+        command = [*self._vm.argv, str(UMQTT_PUBLISH), str(port), str(ours["messages"]), str(size)]
+        environment = {**os.environ, "MICROPYPATH": f"{self._umqtt}:.frozen"}
+        process = Process("umqtt", command, self._folder / "umqtt.log", environment)
+        await process.start()
+        code, lines = await process.ended()
+        await link.cut()
+        assert code == 0 and traffic.first_publish is not None, lines
+        rate = ours["messages"] / (traffic.last - traffic.first_publish)
+        return {"messages_per_s": round(rate), "ours_to_umqtt": round(ours["messages_per_s"] / rate, 2)}
+
+    def _board(self, firmware: Path, qos: int) -> Board:
+        self._runs += 1
+        folder = self._folder / f"run-{self._runs}"
+        folder.mkdir()
+        return Board(folder, firmware, self._port, qos=qos, client_id=f"bench-{self._runs}")

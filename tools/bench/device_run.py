@@ -1,0 +1,114 @@
+"""The firmware on a real MicroPython as a board has it: compiled, its heap limited, its flash a file."""
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.demo.journal import read_journal
+from tools.demo.process import Process
+from tools.flash.reader import read_store
+from tools.flash.store import NoStore
+from tools.micropython import MicroPython
+from tools.sim.network_link import NetworkLink
+
+SECTOR_BYTES, SECTORS = 4096, 64
+IN_PLACE = Path(__file__).with_name("in_place.py")
+DEADLINE_S = 20.0
+LOOK_S = 0.02
+SENSORS = [{"kind": "host", "name": name} for name in ("one", "two", "three")]
+
+
+@dataclass
+class Traffic:
+    """What went over the device's line; times are of `time.monotonic`."""
+
+    up: int = 0
+    down: int = 0
+    first_publish: float | None = None
+    last: float = 0.0
+
+    def hear(self, connection: object, from_device: bool, data: bytes) -> None:
+        self.last = time.monotonic()
+        if from_device:
+            self.up += len(data)
+            if self.first_publish is None and self.up > len(data):  # its first bytes are the CONNECT
+                self.first_publish = self.last
+        else:
+            self.down += len(data)
+
+
+class Board:
+    """A device in `folder`, whose flash and journal stay from one run to the next.
+
+    Args:
+        firmware: a folder of compiled modules, or a ROMFS image of them.
+    """
+
+    def __init__(self, folder: Path, firmware: Path, broker_port: int, **keys: Any) -> None:
+        self.flash, self._journal = folder / "flash.bin", folder / "journal"
+        self._config, self._output = folder / "device.json", folder / "device.log"
+        self._firmware = firmware
+        self._broker_port = broker_port
+        self._keys = {
+            "topic": "bench/device",
+            "flash": {"path": str(self.flash), "sector_count": SECTORS},
+            "interval_ms": 5,
+            "clock": "none",
+            "sensors": SENSORS,
+            "journal": str(self._journal),
+            **keys,
+        }
+
+    async def run(self, vm: MicroPython, heap_kw: int, readings: int, is_online: bool = True) -> Traffic | None:
+        """Makes up to so many readings in all, and sends all that is in its flash; None where it dies.
+
+        Args:
+            heap_kw: the heap in units of 1024 words of 4 bytes, doubled where a word has 8.
+        """
+        traffic = Traffic()
+        link = NetworkLink("127.0.0.1", self._broker_port, traffic.hear)
+        port = await link.open()
+        if not is_online:
+            await link.cut()
+        self._keys["port"] = {"kind": "tcp", "host": "127.0.0.1", "port": port}
+        self._config.write_text(json.dumps({**self._keys, "readings_limit": readings}))
+        argv = [*vm.argv, "-X", f"heapsize={heap_kw}wk", *self._program()]
+        process = Process("device", argv, self._output, {"MICROPYPATH": f"{self._firmware}:.frozen"})
+        await process.start()
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while not self._is_done(readings, is_online):
+                    if not process.running:
+                        return None
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            return None
+        finally:
+            await process.kill()
+            await link.cut()
+        return traffic
+
+    def made(self) -> int:
+        """Readings."""
+        return sum(one.readings for one in read_journal("", self._journal))
+
+    def messages(self) -> int:
+        return len(list(read_journal("", self._journal)))
+
+    def _program(self) -> list[str]:
+        if self._firmware.is_file():
+            return [str(IN_PLACE), str(self._firmware), str(self._config)]
+        # First on the path is the working folder, which may be a checkout.
+        program = f"import sys; sys.path.pop(0); import device.main; device.main.main({str(self._config)!r})"
+        return ["-c", program]
+
+    def _is_done(self, readings: int, is_online: bool) -> bool:
+        if self.made() < readings:
+            return False
+        try:
+            return not is_online or not read_store(self.flash.read_bytes(), SECTOR_BYTES).messages
+        except (NoStore, OSError):
+            return False

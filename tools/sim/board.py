@@ -1,0 +1,55 @@
+"""A simulated board with power: starts its program, and starts it again after a reset, a watchdog's bite or a sleep.
+
+`python -m tools.sim.board FOLDER PLATFORM PROGRAM`. The folder is the chip: flash, the memory that lasts
+through a sleep, and the world around it: `wifi` says whether there is a Wi-Fi, `uart1` names the terminal at UART 1. To
+cut the power is to kill this process.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tools.micropython import MicroPython, find
+from tools.paths import source_root
+from tools.sim.boards._chip import DEEPSLEEP_RESET, HARD_RESET, PWRON_RESET, RESETS, SLEEPS, WDT_RESET
+
+SHIM = source_root() / "tools/sim/boards"
+HEAP = ["-X", "heapsize=256wk"]  # the simulated modules take of it too
+PR_SET_PDEATHSIG = 1
+
+
+def run(vm: MicroPython, folder: Path, platform: str, program: str) -> int:
+    """Powers the board on, until its program ends by itself; returns the program's exit code."""
+    (folder / "rtc").unlink(missing_ok=True)
+    cause = PWRON_RESET
+    command = [*vm.argv, *HEAP, str(SHIM / "power_on.py"), platform, program]
+    environment = {
+        **vm.environment(),
+        "HOLDFAST_BOARD": str(folder),
+        "MICROPYPATH": f"{SHIM}:{source_root()}:.frozen",
+    }
+    while True:
+        (folder / "cause").write_text(str(cause))
+        code = subprocess.run(command, env=environment, preexec_fn=_die_with_the_power).returncode
+        if code == -signal.SIGALRM:
+            cause = WDT_RESET
+        elif code == RESETS:
+            cause = HARD_RESET
+        elif code == SLEEPS:
+            time.sleep(int((folder / "sleep_ms").read_text()) / 1000)
+            cause = DEEPSLEEP_RESET
+        else:
+            return code
+
+
+def _die_with_the_power() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    os.chdir(sys.argv[1])
+    sys.exit(run(find(), Path(sys.argv[1]), sys.argv[2], sys.argv[3]))

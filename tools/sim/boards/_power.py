@@ -1,0 +1,65 @@
+"""Control of power and resets in a simulated chip: what its `machine` has beside pins and buses."""
+
+import sys
+
+import _chip
+
+RTC_BYTES = 2048
+RP2_WDT_MS_MAX = 8_388
+
+
+def reset_cause() -> int:
+    return int(_chip.read("cause") or _chip.PWRON_RESET)
+
+
+def reset() -> None:
+    _chip.leave(_chip.RESETS)
+
+
+def deepsleep(sleep_ms: int = 0) -> None:
+    """The program ends; another start follows after that time."""
+    _chip.write("sleep_ms", str(sleep_ms).encode())
+    _chip.leave(_chip.SLEEPS)
+
+
+class RTC:
+    """The clock, and on an ESP32 memory that keeps its power in deep sleep and over resets."""
+
+    def datetime(self, when: tuple) -> None:
+        _chip.write("rtc_time", repr(when).encode())
+
+    def memory(self, content: bytes | None = None) -> bytes:
+        if content is None:
+            try:
+                with open(f"{_chip.FOLDER}/rtc", "rb") as file:
+                    return file.read()
+            except OSError:
+                return b""
+        if len(content) > RTC_BYTES:
+            raise ValueError("buffer too long")
+        _chip.write("rtc", content)
+        return content
+
+
+class WDT:
+    """A timer that ends the process, whatever that is doing, unless it is fed. Nothing stops it."""
+
+    def __init__(self, id: int = 0, timeout: int = 5000) -> None:
+        if sys.platform == "rp2" and timeout > RP2_WDT_MS_MAX:
+            raise ValueError("timeout exceeds 8388")
+        if timeout < 1:
+            raise ValueError("WDT timeout too short")
+        self._timeout_ms = timeout
+        self.feed()
+
+    def feed(self) -> None:
+        seconds, rest_ms = divmod(self._timeout_ms, 1000)
+        if sys.implementation.name == "micropython":
+            import struct
+
+            timer = struct.pack("llll", 0, 0, seconds, rest_ms * 1000)
+            _chip.function("setitimer", "i", "iPP")(0, timer, None)
+        else:
+            import signal
+
+            signal.setitimer(signal.ITIMER_REAL, self._timeout_ms / 1000)

@@ -1,0 +1,67 @@
+"""`network` of a simulated board: a Wi-Fi whose access point is what the file `wifi` of the chip's folder says it is.
+
+`up`, `down` (or no such file), `wrong password`. Joining takes a moment; an ESP32 joins again by itself, an
+RP2 does not.
+"""
+
+import sys
+import time
+
+import _chip
+
+STA_IF, AP_IF = 0, 1
+JOIN_MS = 200
+if sys.platform == "rp2":
+    STAT_IDLE, STAT_CONNECTING, STAT_GOT_IP = 0, 1, 3
+    STAT_CONNECT_FAIL, STAT_NO_AP_FOUND, STAT_WRONG_PASSWORD = -1, -2, -3
+else:
+    STAT_IDLE, STAT_CONNECTING, STAT_GOT_IP = 1000, 1001, 1010
+    STAT_NO_AP_FOUND, STAT_WRONG_PASSWORD = 201, 202
+
+
+def _ticks_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class WLAN:
+    """The station. Raises OSError where it is told to join before it is active, or while it already does."""
+
+    def __init__(self, interface: int) -> None:
+        self._is_active = False
+        self._status = STAT_IDLE
+        self._since_ms = 0
+
+    def active(self, is_active: bool) -> None:
+        self._is_active = is_active
+
+    def connect(self, ssid: str, password: str) -> None:
+        if not self._is_active or self._status == STAT_CONNECTING:
+            raise OSError("Wifi Internal State Error")
+        self._status, self._since_ms = STAT_CONNECTING, _ticks_ms()
+
+    def disconnect(self) -> None:
+        self._status = STAT_IDLE
+
+    def isconnected(self) -> bool:
+        return self.status() == STAT_GOT_IP
+
+    def ifconfig(self) -> tuple:
+        return ("127.0.0.1", "255.0.0.0", "127.0.0.1", "127.0.0.1")
+
+    def status(self) -> int:
+        point = _chip.read("wifi")
+        if self._status == STAT_GOT_IP and point != "up":
+            self._status = STAT_NO_AP_FOUND
+        elif self._status != STAT_IDLE and self._status != STAT_GOT_IP:
+            self._try(point)
+        return self._status
+
+    def _try(self, point: str) -> None:
+        if point == "wrong password":
+            self._status = STAT_WRONG_PASSWORD
+        elif point != "up":
+            self._status, self._since_ms = STAT_NO_AP_FOUND, _ticks_ms()
+        elif self._status == STAT_CONNECTING and _ticks_ms() - self._since_ms >= JOIN_MS:
+            self._status = STAT_GOT_IP
+        elif self._status != STAT_CONNECTING and sys.platform == "esp32":
+            self._status, self._since_ms = STAT_CONNECTING, _ticks_ms()

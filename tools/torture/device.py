@@ -1,0 +1,67 @@
+"""``holdfast torture device``: the firmware under cuts of power, line and broker; the count must be right."""
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tools.demo.process import ProcessFailed
+from tools.micropython import MicroPythonUnavailable, find
+from tools.sim.mosquitto import MosquittoUnavailable
+from tools.torture.device_site import Outcome, torture
+
+
+class BrokerName(StrEnum):
+    """What the devices are connected to."""
+
+    MOSQUITTO = "mosquitto"
+    GATEWAY = "gateway"
+
+
+def device(
+    cuts: Annotated[int, typer.Option(min=1, help="How many cuts of power, line and broker, at least.")] = 200,
+    broker: Annotated[BrokerName, typer.Option(help="mosquitto is stopped cleanly, our gateway killed.")] = (
+        BrokerName.GATEWAY
+    ),
+    qos: Annotated[int, typer.Option(min=1, max=2, help="Of the devices' messages.")] = 1,
+    seed: Annotated[int, typer.Option(help="What all chance follows from.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+) -> None:
+    """Cut the power and the lines of real devices, and their broker. Ends with 1 where a message is lost or doubled."""
+    started = time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+            outcome = asyncio.run(torture(find(), Path(folder), broker.value, qos, cuts, seed))
+    except (MicroPythonUnavailable, MosquittoUnavailable, ProcessFailed, OSError) as error:
+        print(f"holdfast torture device: {error}", file=sys.stderr)
+        raise typer.Exit(2) from error
+    seconds = round(time.monotonic() - started, 1)
+    if as_json:
+        print(json.dumps({**asdict(outcome), "seed": seed, "seconds": seconds, "holds": outcome.holds}))
+    else:
+        _print_text(outcome, seconds)
+    if not outcome.holds:
+        raise typer.Exit(1)
+
+
+def _memory() -> str | None:
+    """A SIGKILL takes no file with it: what is written needs no disk here, and every sync of it is free."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def _print_text(outcome: Outcome, seconds: float) -> None:
+    print(
+        f"{outcome.cuts} cuts in {seconds} s: {outcome.power_cuts} of power, {outcome.line_cuts} of lines, "
+        f"{outcome.broker_cuts} of the broker ({outcome.broker})\n"
+        f"QoS {outcome.qos}: {outcome.stored} messages stored, {outcome.arrived} arrived, {outcome.lost} lost, "
+        f"{outcome.twice} twice, {outcome.disorder} out of order; {outcome.repeated} sent again"
+    )
+    for violation in outcome.violations:
+        print(f"  {violation}")

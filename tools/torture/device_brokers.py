@@ -1,0 +1,136 @@
+"""The brokers that devices are tortured against, and what they hold for a subscriber that comes at the end."""
+
+import asyncio
+import queue
+from pathlib import Path
+from typing import Any
+
+from paho.mqtt.client import Client, MQTTMessage, MQTTMessageInfo
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from tools.demo.process import Process
+from tools.demo.site import holdfast
+from tools.sim.mosquitto import Mosquitto, free_port
+from wire.identity import IDENTITY_PROPERTY
+
+READER, ALL, END = "reader", "torture/#", "torture/end"
+FOR_EVER_S = 0xFFFF_FFFF
+SILENCE_S = 30.0
+
+
+class MosquittoBroker:
+    """A mosquitto that is stopped cleanly: it acknowledges before it writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._mosquitto = Mosquitto(folder)
+        self.port = self._mosquitto.port
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self._mosquitto.start)
+
+    async def interrupt(self) -> None:
+        await self.stop()
+        await self.start()
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self._mosquitto.stop)
+
+
+class GatewayBroker:
+    """Our gateway, which is killed: what it acknowledged it has."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        config = folder / "gateway.toml"
+        config.write_text(
+            f'name = "gateway"\n[store]\npath = "store"\n[[listener]]\nkind = "tcp"\nport = {self.port}\n'
+        )
+        self._process = Process("gateway", holdfast("gateway", "run", "--config", str(config)), folder / "gateway.log")
+
+    async def start(self) -> None:
+        await self._process.start()
+        await self._process.says("ready")
+
+    async def interrupt(self) -> None:
+        await self._process.kill()
+        await self.start()
+
+    async def stop(self) -> None:
+        await self._process.stop()
+
+
+BROKERS: dict[str, type[MosquittoBroker] | type[GatewayBroker]] = {
+    "mosquitto": MosquittoBroker,
+    "gateway": GatewayBroker,
+}
+
+
+class Reader:
+    """A subscriber whose session gathers everything while it is away."""
+
+    def __init__(self, port: int, qos: int) -> None:
+        self._port = port
+        self._qos = qos
+        self._came: queue.Queue[MQTTMessage | None] = queue.Queue()
+
+    def subscribe(self) -> None:
+        """Leaves a session that the broker fills."""
+        client = self._connect()
+        client.on_subscribe = lambda *_: self._came.put(None)
+        client.subscribe(ALL, options=SubscribeOptions(self._qos))
+        self._came.get(timeout=SILENCE_S)
+        _leave(client)
+
+    def read(self) -> list[tuple[str, bytes]]:
+        """The identities and payloads of all that the broker holds, in its order."""
+        came: list[tuple[str, bytes]] = []
+        client = self._connect()
+        client.publish(END, qos=self._qos)  # behind all of this QoS; others may overtake it
+        while (message := self._came.get(timeout=SILENCE_S)) is not None and message.topic != END:
+            properties: Any = message.properties
+            came.append((dict(properties.UserProperty)[IDENTITY_PROPERTY], bytes(message.payload)))
+        _leave(client)
+        return came
+
+    def _connect(self) -> Client:
+        client = Client(CallbackAPIVersion.VERSION2, READER, protocol=MQTTProtocolVersion.MQTTv5)
+        client.on_message = lambda _client, _userdata, message: self._came.put(message)
+        client.connect("127.0.0.1", self._port, clean_start=False, properties=_for_ever())
+        client.loop_start()
+        return client
+
+
+class Commander:
+    """Sends numbered commands at QoS 2 to topics, each until the broker has it, whatever becomes of the broker."""
+
+    def __init__(self, port: int) -> None:
+        self.sent: list[str] = []
+        self._flights: list[MQTTMessageInfo] = []
+        self._client = Client(CallbackAPIVersion.VERSION2, "commander", protocol=MQTTProtocolVersion.MQTTv5)
+        self._client.reconnect_delay_set(0.1, 1)  # type: ignore[arg-type]
+        self._client.connect("127.0.0.1", port, clean_start=False, properties=_for_ever())
+        self._client.loop_start()
+
+    def send(self, topic: str) -> None:
+        self.sent.append(f"{topic} {len(self.sent)}")
+        self._flights.append(self._client.publish(topic, self.sent[-1], qos=2))
+
+    def close(self) -> None:
+        """Returns when the broker has all of them."""
+        for flight in self._flights:
+            flight.wait_for_publish(SILENCE_S)
+        _leave(self._client)
+
+
+def _for_ever() -> Properties:
+    properties = Properties(PacketTypes.CONNECT)
+    properties.SessionExpiryInterval = FOR_EVER_S
+    return properties
+
+
+def _leave(client: Client) -> None:
+    client.disconnect()
+    client.loop_stop()
