@@ -1,30 +1,35 @@
 """The local broker: listeners on one side, the message log on the other, clients' sessions in between."""
 
 import asyncio
+import contextlib
 import logging
-import secrets
+import sqlite3
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gateway.config import GatewayConfig, SerialConfig, TcpConfig
+from gateway.announcer import Announcer
+from gateway.config import GatewayConfig
 from gateway.connection import Connection
-from gateway.errors import ListenError
-from gateway.listeners.serial import SerialListener
-from gateway.listeners.tcp import TcpListener
+from gateway.doorkeeper import Doorkeeper
+from gateway.errors import ConfigError, ListenError
+from gateway.limits import Limits
+from gateway.listeners.listeners import Listeners
+from gateway.message import message_from
+from gateway.overview import Overview
 from gateway.port import Port
+from gateway.publishing import Publishing
 from gateway.session import Session
 from gateway.sessions import Sessions
+from gateway.store.cursor import Cursor
+from gateway.store.database import Work
+from gateway.store.drops import GATEWAY, REJECTED
 from gateway.store.log import MessageLog
+from gateway.store.wills import StoredWill
 from gateway.subscribers import Subscribers
-from wire import properties, reasons
-from wire.packets import Connect
-
-ANNOUNCED = {
-    properties.MAXIMUM_QOS: 1,
-    properties.RETAIN_AVAILABLE: 0,
-    properties.SUBSCRIPTION_IDENTIFIERS_AVAILABLE: 0,
-}
-"""What this broker does not offer."""
+from gateway.wills import Wills
+from wire import reasons
 
 logger = logging.getLogger(__name__)
 
@@ -35,14 +40,25 @@ class Broker:
     Args:
         config: the gateway's configuration.
         log: its message log, open; it stays open when the broker closes.
+
+    Raises:
+        ConfigError: accounts, access rules or certificates cannot be used.
     """
 
     def __init__(self, config: GatewayConfig, log: MessageLog) -> None:
         self.config = config
         self.log = log
+        self.counters = log.counters
+        self.limits = Limits(config.store, config.queue, log, self._queues, self._queues_for)
         self.subscribers = Subscribers(log)
-        self.sessions = Sessions(log, self.subscribers, Path(config.store.path))
-        self.listeners = [self._listener(one) for one in config.listener]
+        self.publishing = Publishing(self.subscribers)
+        self.wills = Wills(log, self._publish_will)
+        self.sessions = Sessions(log, self.subscribers, Path(config.store.path), self._session_ended)
+        self.doorkeeper = Doorkeeper(
+            Path(config.accounts) if config.accounts else None, Path(config.acl) if config.acl else None
+        )
+        self.listeners = Listeners(config, self.connect)
+        self._announcer = Announcer(self.publishing, self.counters, Overview(self).state)
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._closing = False
 
@@ -54,33 +70,60 @@ class Broker:
             StoreError: the sessions' file cannot be read.
         """
         await self.sessions.open()
+        await self.limits.open()
+        self.wills.open(lambda client_id: self.sessions.get(client_id) is not None)
         try:
-            for listener in self.listeners:
-                await listener.open()
+            await self.listeners.open()
+            self._announcer.open()
         except ListenError:
             await self.close()
             raise
 
     async def close(self) -> None:
-        """Takes no more clients, sends away those that are here, and leaves their sessions as they are."""
+        """Takes no more clients, sends away those that are here, and leaves their sessions as they are.
+
+        What has come from them is stored and acknowledged before.
+        """
         self._closing = True
+        with contextlib.suppress(sqlite3.Error):  # each client has been told by its own message's failure
+            await self.log.submit([])
         for connection in list(self._connections):
             connection.disconnect(reasons.SERVER_SHUTTING_DOWN)
-        for listener in self.listeners:
-            await listener.close()
+        await self.listeners.close()
+        self._announcer.close()
         if self._connections:
             await asyncio.wait(self._connections.values())
+        self.wills.close()
+        await self.limits.close()
         await self.sessions.close()
+        await self.doorkeeper.close()
 
-    def _listener(self, config: TcpConfig | SerialConfig) -> TcpListener | SerialListener:
-        if isinstance(config, TcpConfig):
-            return TcpListener(config, self.connect)
-        return SerialListener(config, self.connect)
+    def reload(self) -> None:
+        """Reads accounts, access rules and certificates again; whose account is gone or another has to log in again.
+
+        Raises:
+            ConfigError: a file cannot be used; what was read from it before stays.
+        """
+        errors = []
+        for reload in (self._reload_accounts, self.listeners.reload):
+            try:
+                reload()
+            except ConfigError as error:
+                errors.append(str(error))
+        if errors:
+            raise ConfigError("; ".join(errors))
+
+    def _reload_accounts(self) -> None:
+        changed = self.doorkeeper.reload()
+        for connection in list(self._connections):
+            if connection.user in changed:
+                connection.disconnect(reasons.ADMINISTRATIVE_ACTION)
 
     def connect(self, port: Port) -> None:
         """A listener's new port: from now on it is served."""
         if self._closing:
             return port.close()
+        self.counters.connections_opened += 1
         connection = Connection(self, port)
         task = asyncio.get_running_loop().create_task(connection.serve())
         self._connections[connection] = task
@@ -92,26 +135,29 @@ class Broker:
         if not task.cancelled() and (error := task.exception()):
             logger.error("%s: unexpected failure, others go on", connection.name, exc_info=error)
 
-    def open_session(self, connection: Connection, packet: Connect) -> tuple[Session, bool, dict[int, Any]]:
-        """Makes or resumes the session of a CONNECT; whoever had it is sent away [MQTT-3.1.4-3].
+    def _queues(self) -> list[Cursor]:
+        return [session.cursor for session in self.sessions.all()] + self.subscribers.cursors()
 
-        Returns:
-            The session, whether it was present, and the properties for the CONNACK.
-        """
-        announced: dict[int, Any] = dict(ANNOUNCED)
-        client_id = packet.client_id
-        if not client_id:
-            client_id = announced[properties.ASSIGNED_CLIENT_IDENTIFIER] = f"hf-{secrets.token_hex(8)}"
-        session = self.sessions.get(client_id)
-        if session is not None and session.connection is not None:
-            session.connection.disconnect(reasons.SESSION_TAKEN_OVER)
-            session = self.sessions.get(client_id)
-        if session is not None and packet.clean_start:
-            self.sessions.end(session)
-            session = None
-        present = session is not None
-        expiry_s = packet.properties.get(properties.SESSION_EXPIRY_INTERVAL, 0)
-        if session is None:
-            session = self.sessions.create(client_id, expiry_s)
-        self.sessions.resume(session, connection, expiry_s)
-        return session, present, announced
+    def _queues_for(self, topic: str) -> Iterator[Cursor]:
+        return self.subscribers.cursors_for(topic)
+
+    def leave(self, session: Session, was_accepted: bool) -> None:
+        """A session's connection has ended; where nobody was let in, there is no will to publish either."""
+        if not was_accepted:
+            self.wills.discard(session.client_id)
+        self.sessions.rest(session)
+        if not self._closing:
+            self.wills.leave(session.client_id)
+
+    def _session_ended(self, client_id: str) -> None:
+        if not self._closing:
+            self.wills.execute(client_id)
+
+    def _publish_will(self, will: StoredWill, note: Work) -> asyncio.Future[Any] | None:
+        """Publishes a will, if its client's user may still do so, in one transaction with a note."""
+        permissions = self.doorkeeper.access.permissions(will.user, will.session)
+        message = message_from(will.publish, will.session, self.config.name, int(time.time() * 1000))
+        if not permissions.may_publish(message.topic):
+            self.log.drop(REJECTED, GATEWAY, message)
+            return None
+        return self.log.submit([*self.publishing.take(message), note])

@@ -1,67 +1,232 @@
 """The gateway's configuration file: what may stand in it and what it means."""
 
 import ipaddress
-import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from gateway.config_errors import from_syntax, from_validation, located
 from gateway.errors import ConfigError
+
+DEFAULT_PATH = Path("/etc/holdfast/gateway.toml")
+TCP_PORT_MAX = 65_535
 
 Table = dict[str, Any]
 NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
+TcpPortNumber = Annotated[int, msgspec.Meta(ge=0, le=TCP_PORT_MAX)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+
+
+class TlsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """TLS on a listener, 1.2 or later. The files are read again on SIGHUP; clients stay connected."""
+
+    certificate: NonEmpty
+    """The gateway's certificate with those between it and the root: a PEM file."""
+
+    key: NonEmpty
+    """The certificate's private key, not encrypted: a PEM file."""
+
+    client_ca: NonEmpty | None = None
+    """Certificates of the authorities that sign clients: a PEM file. With it each client has to show a certificate, and
+    is the user whom that names: it needs no account."""
+
+    client_crl: NonEmpty | None = None
+    """What these authorities have revoked: a PEM file of revocation lists. One that is out of date lets nobody in."""
+
+    user_from: Literal["common_name", "dns", "uri", "email"] = "common_name"
+    """Where a client's certificate names the user: its subject's common name, or the subject alternative name of that
+    type. A certificate without it, or with several, is refused."""
 
 
 class TcpConfig(msgspec.Struct, tag_field="kind", tag="tcp", forbid_unknown_fields=True, frozen=True):
-    """A TCP port on which clients connect.
-
-    ``host`` is the address to listen on, ``port`` the TCP port, 0 for one that is free.
-    ``allow_anonymous`` says in words that clients need no account; an address that is not loopback requires it.
-    """
+    """A TCP port on which clients connect. A port that is in use ends the start with its address and exit code 2."""
 
     host: NonEmpty = "127.0.0.1"
-    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 1883
-    allow_anonymous: bool = False
+    """The address to listen on. `"::"` takes IPv4 and IPv6, `"0.0.0.0"` IPv4 alone; a name takes all its addresses."""
 
-    def __post_init__(self) -> None:
-        if not self.allow_anonymous and not _is_loopback(self.host):
-            text = "set allow_anonymous = true if everybody who can reach it may connect"
-            raise ValueError(f"host {self.host!r} is not loopback: {text}")
+    port: TcpPortNumber = 1883
+    """The TCP port; 0 takes one that is free. With TLS 8883 is usual."""
+
+    allow_anonymous: bool = False
+    """Says in words that whoever reaches this address may connect without an account. An address that is not loopback
+    does not start without it, `accounts` or `tls.client_ca`. Where there are accounts and this is false, everybody has
+    to log in, on loopback too."""
+
+    tls: TlsConfig | None = None
+    """Encrypts what goes over this port."""
+
+
+class WebSocketConfig(msgspec.Struct, tag_field="kind", tag="websocket", forbid_unknown_fields=True, frozen=True):
+    """A TCP port on which clients connect over WebSocket, at `/mqtt`, with the subprotocol `mqtt`."""
+
+    host: NonEmpty = "127.0.0.1"
+    """The address to listen on, as above."""
+
+    port: TcpPortNumber = 8083
+    """The TCP port; 0 takes one that is free."""
+
+    allow_anonymous: bool = False
+    """Whoever reaches this address may connect without an account, as above."""
+
+    tls: TlsConfig | None = None
+    """Encrypts what goes over this port (`wss`)."""
+
+    origins: list[str] = []
+    """The web pages that may connect, say `"https://dashboard.example.org"`, besides those that come from the same host
+    name as they connect to; `"*"` is all. A browser lets any page of any site try, with the network of its user.
+    Clients that are no browsers are not asked."""
+
+
+class UnixConfig(msgspec.Struct, tag_field="kind", tag="unix", forbid_unknown_fields=True, frozen=True):
+    """A Unix socket: for clients on the same machine, whom the file system lets in."""
+
+    path: NonEmpty
+    """The socket's path. A relative one starts at the configuration file's folder."""
+
+    mode: Annotated[int, msgspec.Meta(ge=0, le=0o777)] = 0o660
+    """The socket's permissions: who may write to it may connect. TOML writes octal numbers as `0o660`."""
+
+    allow_anonymous: bool = False
+    """Whoever may open the socket needs no account even where there are `accounts`."""
 
 
 class SerialConfig(msgspec.Struct, tag_field="kind", tag="serial", forbid_unknown_fields=True, frozen=True):
-    """A serial line with one device at its other end.
-
-    ``device`` is the path of the serial port, ``baud`` its speed in bits per second.
-    """
+    """A serial line with one device at its other end; one table for each port. A port that is not there, or vanishes,
+    is reported once and tried again for ever."""
 
     device: NonEmpty
-    baud: Annotated[int, msgspec.Meta(ge=1)] = 115_200
+    """The path of the serial port. One below `/dev/serial/by-id` stays the same when ports are plugged in another
+    order."""
+
+    baud: Count = 115_200
+    """The speed in bits per second."""
+
+    allow_anonymous: bool = True
+    """Whoever is at the other end of the wire needs no account even where there are `accounts`."""
+
+
+ListenerConfig = TcpConfig | WebSocketConfig | UnixConfig | SerialConfig
+
+
+WhenFull = Literal["reject_incoming", "discard_old", "flow_control"]
 
 
 class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Where messages are kept.
-
-    ``path`` is the store's folder; a relative one starts at the configuration file's folder.
-    ``commit_interval_ms`` is the shortest time between two commits: 0 is fastest, more wears an SD card less.
-    """
+    """Where messages are kept."""
 
     path: NonEmpty
+    """The store's folder, made where there is none. A relative path starts at the configuration file's folder. One
+    process uses it at a time."""
+
     commit_interval_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
+    """The shortest time between two commits, in milliseconds. 0 gives the fastest acknowledgements; more gathers more
+    messages in each sync and wears an SD card less. No acknowledgement ever leaves before its sync."""
+
+    max_messages: Count | None = None
+    """The most messages that are kept; without it there is no limit but the disk."""
+
+    max_bytes: Annotated[int, msgspec.Meta(ge=1_000_000)] | None = None
+    """The most bytes in use in the store's file."""
+
+    when_full: WhenFull = "flow_control"
+    """What happens to the next message: as with `[queue]`, but `"discard_old"` drops the oldest ones for all who still
+    wait for them."""
+
+
+class QueueConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What may wait for one session, or for the sessions that share a subscription: on the way to the client and not
+    acknowledged, or not sent yet."""
+
+    max_messages: Count | None = None
+    """The most messages."""
+
+    max_bytes: Count | None = None
+    """The most bytes, of payload and topic name."""
+
+    when_full: WhenFull = "discard_old"
+    """What happens to the next message. `"discard_old"` drops the oldest that are not sent yet. `"reject_incoming"`
+    refuses it (0x97), so that no subscriber has it; over MQTT 3.1.1, which cannot refuse, it stays unacknowledged.
+    `"flow_control"` lets its publisher wait for the acknowledgement. What is dropped or refused leaves a [range in the
+    store](store.md#what-was-dropped)."""
+
+
+class LogConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The log on standard error, one line an event."""
+
+    format: Literal["text", "json"] = "text"
+    """`"text"` writes `key=value`, `"json"` an object a line."""
+
+
+class MetricsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`/metrics` and `/healthz` over HTTP, for this machine alone: [Watch a gateway](../how-to/metrics.md)."""
+
+    port: TcpPortNumber = 9883
+    """The TCP port on 127.0.0.1; 0 takes one that is free."""
+
+
+class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """How many may connect, and what those who have not logged in may cost. Serial lines do not count."""
+
+    connections: Count = 10_000
+    """Connections of all listeners together; more are closed at once. The limit of open files may be lower (`ulimit
+    -n`); then that counts, less what the gateway itself needs."""
+
+    connections_per_address: Count = 2_000
+    """Connections of one IPv4 address, IPv6 /64 or user of this machine. Beyond it a new one takes the place of the
+    oldest there whose client has not been let in yet."""
+
+    unauthenticated: Count = 1_000
+    """Connections whose client has not been let in yet. Beyond it the address that has most of them loses its oldest
+    one for each new one."""
+
+    unauthenticated_bytes: Annotated[int, msgspec.Meta(ge=65_536)] = 16 * 1024 * 1024
+    """Memory for what these have sent so far, in bytes. Beyond it whoever holds most of it is closed."""
+
+    connect_timeout_s: Annotated[int, msgspec.Meta(ge=1, le=300)] = 10
+    """The time that a client has to be let in, in seconds: over TCP, TLS and WebSocket to CONNACK."""
+
+    messages_per_s: Count | None = None
+    """The messages that one client may publish in a second, on average; from a faster one nothing is read meanwhile."""
+
+    keep_alive_s: Annotated[int, msgspec.Meta(ge=1, le=65_535)] | None = None
+    """The longest keep alive, in seconds: an MQTT 5 client that asks for a longer one or for none is told to keep to
+    this. Without it each client has what it asks for."""
 
 
 class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The whole file, but for its ``[[route]]`` tables.
-
-    ``name`` is the gateway's name, the origin of the identities that it gives: it never changes in a gateway's life.
-    ``store`` and ``listener`` are the tables above.
-    """
+    """The whole file, but for its `[[route]]` tables."""
 
     name: NonEmpty
+    """The gateway's name: the origin of the identities that it gives to messages without one. It never changes in a
+    gateway's life."""
+
     store: StoreConfig
-    listener: list[TcpConfig | SerialConfig] = []
+    """Where messages are kept."""
+
+    listener: list[ListenerConfig] = []
+    """Where clients come in."""
+
+    accounts: NonEmpty | None = None
+    """The [accounts file](../how-to/accounts.md): who may log in with which password. Read again on SIGHUP."""
+
+    acl: NonEmpty | None = None
+    """The file of [access rules](../how-to/accounts.md#say-who-may-do-what): who may do what. Read again on SIGHUP."""
+
+    log: LogConfig = LogConfig()
+    """What the log looks like."""
+
+    metrics: MetricsConfig | None = None
+    """The table `[metrics]` brings `/metrics` and `/healthz`; without it nobody is answered."""
+
+    limits: LimitsConfig = LimitsConfig()
+    """How many may connect."""
+
+    queue: QueueConfig = QueueConfig()
+    """What may wait for one session."""
 
 
 class _Routes(msgspec.Struct):
@@ -69,35 +234,47 @@ class _Routes(msgspec.Struct):
 
 
 def load(path: Path) -> tuple[GatewayConfig, list[Table]]:
-    """Reads a configuration file; returns it and its ``[[route]]`` tables as they stand there.
+    """Reads a configuration file; returns it, its relative paths made to start at the file's folder, and its
+    ``[[route]]`` tables as they stand there.
 
     Raises:
         ConfigError: the file cannot be read, or a key is unknown, missing or not as expected.
     """
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
-        routes = msgspec.convert({"route": table.pop("route", [])}, _Routes).route
-        config = msgspec.convert(table, GatewayConfig)
+        text = path.read_text("utf-8")
+        table = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: not UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise from_syntax(path, text, error) from error
+    try:
+        routes = msgspec.convert({"route": table.pop("route", [])}, _Routes).route
+        config = msgspec.convert(table, GatewayConfig)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {explain(str(error))}") from error
-    store = msgspec.structs.replace(config.store, path=str(path.parent / config.store.path))
-    return msgspec.structs.replace(config, store=store), routes
+        raise from_validation(path, error, GatewayConfig, table) from error
+    for key, what in _strangers_welcome(config):
+        raise located(path, key, what)
+    return _beside(path.parent, config), routes
 
 
-def explain(error: str) -> str:
-    """Turns msgspec's words into the file's own: the full key first, then what is wrong with it."""
-    what, _, where = error.partition(" - at `$")
-    where = where.rstrip("`").lstrip(".")
-    if key := re.fullmatch(r"Object (contains unknown|missing required) field `(.*)`", what):
-        where = f"{where}.{key[2]}".lstrip(".")
-        what = "unknown key" if key[1] == "contains unknown" else "missing"
-    if where.endswith(".kind"):
-        what += ', expected "tcp" or "serial"'
-    return f"{where}: {what}" if where else what
+def allows_anonymous(config: GatewayConfig, listener: ListenerConfig) -> bool:
+    """Whether a client without an account or a certificate may come in by a listener."""
+    return listener.allow_anonymous or config.accounts is None
+
+
+def _strangers_welcome(config: GatewayConfig) -> Iterator[tuple[str, str]]:
+    """The listeners that strangers reach though nothing says so."""
+    for number, listener in enumerate(config.listener):
+        if isinstance(listener, TcpConfig | WebSocketConfig) and not _is_loopback(listener.host):
+            knows_its_clients = config.accounts or (listener.tls and listener.tls.client_ca)
+            if not (listener.allow_anonymous or knows_its_clients):
+                yield (
+                    f"listener[{number}].host",
+                    f"{listener.host!r} is not loopback: expected accounts, tls.client_ca, or "
+                    "allow_anonymous = true if everybody who can reach it may connect",
+                )
 
 
 def _is_loopback(host: str) -> bool:
@@ -105,3 +282,23 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _beside(folder: Path, config: GatewayConfig) -> GatewayConfig:
+    listeners: list[ListenerConfig] = []
+    for listener in config.listener:
+        if isinstance(listener, UnixConfig):
+            listener = _from(folder, listener, "path")
+        elif isinstance(listener, TcpConfig | WebSocketConfig) and listener.tls:
+            tls = _from(folder, listener.tls, "certificate", "key", "client_ca", "client_crl")
+            listener = msgspec.structs.replace(listener, tls=tls)
+        listeners.append(listener)
+    store = _from(folder, config.store, "path")
+    config = msgspec.structs.replace(config, store=store, listener=listeners)
+    return _from(folder, config, "accounts", "acl")
+
+
+def _from(folder: Path, struct: Struct, *keys: str) -> Struct:
+    """The same with the paths of these keys, where they are relative, beginning at a folder."""
+    paths = {key: str(folder / path) for key in keys if (path := getattr(struct, key)) is not None}
+    return msgspec.structs.replace(struct, **paths)

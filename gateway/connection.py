@@ -1,21 +1,23 @@
-"""One client's connection: bytes from the port → events → broker, and acknowledgements back."""
+"""One client's connection: bytes from the port → events → the room that handles them, and answers back."""
 
 import asyncio
 import logging
 import sqlite3
 import time
-from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-from gateway.message import message_from
+from gateway.arrival import Admitted, Arrival
+from gateway.client import Client
+from gateway.doorkeeper import Refused
+from gateway.hot.inflow import Inflow
+from gateway.hot.topics import Topics
+from gateway.logs import about
 from gateway.port import Port
-from gateway.sender import Sender
-from wire import reasons
+from wire import properties, reasons
+from wire.bulk import BulkServerConnection
 from wire.connection import Closed
-from wire.packets import MQTT_5, Connect, Disconnect, Packet, Puback, Publish, Subscribe, Unsubscribe
-from wire.properties import MAXIMUM_PACKET_SIZE as MAXIMUM_PACKET_SIZE_PROPERTY
-from wire.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY
-from wire.server import ServerConnection
+from wire.packets import Auth, Connect, Disconnect, Packet
 from wire.states import AWAIT_CONNACK
 from wire.time_offer import TIME_PROPERTY, encode_time
 
@@ -23,9 +25,9 @@ if TYPE_CHECKING:
     from gateway.broker import Broker
     from gateway.session import Session
 
-RECEIVE_MAXIMUM = 2000  # QoS 1 messages of one client that may wait for their sync
+RECEIVE_MAXIMUM = 2000  # QoS 1 and 2 messages of one client that may wait for their sync
 MAXIMUM_PACKET_SIZE = 1024 * 1024  # bytes; a client that wants more memory of us than this is refused
-CONNECT_TIMEOUT_MS = 10_000
+TOPIC_ALIAS_MAXIMUM = 32  # topics; what a client may have us keep in memory for it
 OFFER_FROM = 256  # bytes; a client that takes smaller packets only is offered no time [MQTT-3.2.2-19]
 BACKLOG_MAX = 1024 * 1024  # bytes a client has not taken; beyond it nothing is read from it either
 
@@ -43,20 +45,29 @@ class Connection:
     def __init__(self, broker: "Broker", port: Port) -> None:
         self._broker = broker
         self._port = port
-        self._protocol = ServerConnection(
+        self._protocol = BulkServerConnection(
             receive_maximum=RECEIVE_MAXIMUM,
             maximum_packet_size=MAXIMUM_PACKET_SIZE,
-            connect_timeout_ms=CONNECT_TIMEOUT_MS,
+            topic_alias_maximum=TOPIC_ALIAS_MAXIMUM,
+            connect_timeout_ms=1000 * broker.config.limits.connect_timeout_s,
+            authentication_methods=broker.doorkeeper.authentication_methods,
         )
+        self._topics = Topics()
+        self._inflow = Inflow(self._protocol, self._topics, self._may_take)
+        self._arrival = Arrival(broker.doorkeeper, self._protocol, port)
         self._session: Session | None = None
-        self._sender: Sender | None = None
-        self._unacknowledged: deque[tuple[int, asyncio.Future[int]]] = deque()
+        self._client: Client | None = None
         self._ended = False
 
     @property
     def name(self) -> str:
         """Who it is, for the log."""
         return f"{self._session.client_id!r} at {self._port.peer}" if self._session else self._port.peer
+
+    @property
+    def user(self) -> str | None:
+        """Who has logged in; None for nobody."""
+        return self._session.user if self._session else None
 
     async def serve(self) -> None:
         """Serves until the connection ends; a client's faults end its connection and nothing else."""
@@ -66,15 +77,23 @@ class Connection:
                 if data == b"":
                     self._end("the line ended")
                 elif data is not None:
-                    self._protocol.receive_data(data, _now_ms())
-                await self._handle_events()
-                await self._broker.log.wait_for_room()
+                    self._broker.counters.bytes_received += len(data)
+                    await self._take(data)
+                else:
+                    await self._handle_events()
+                self._end_turn()
+                await self._wait_for_room()
         except OSError as error:
             self._end(f"the line failed: {error}")
         except sqlite3.Error as error:
             self._fail(f"the session store failed: {error}")
         finally:
             self._end("it was cancelled")
+
+    async def _wait_for_room(self) -> None:
+        if self._client is not None and not self._ended:
+            await self._broker.log.wait_for_room()
+            await self._client.wait_for_room()
 
     def disconnect(self, reason_code: int) -> None:
         """Ends the connection from our side, telling the client why."""
@@ -94,97 +113,117 @@ class Connection:
             self._protocol.handle_timer(_now_ms())
             return None
 
+    def _may_take(self, topics: Iterable[str]) -> bool:
+        return self._client is not None and self._client.may_take(topics)
+
+    async def _take(self, data: bytes) -> None:
+        self._topics.keep_to(self._broker.doorkeeper.access.rules)
+        for step in self._inflow.feed(data, _now_ms()):
+            if step is None:
+                await self._handle_events()
+            elif self._client is not None:
+                self._broker.counters.packets_received += len(step.identifiers)
+                self._client.take(step)
+            if self._ended:
+                return
+
     async def _handle_events(self) -> None:
         while not self._ended and (event := self._protocol.next_event()) is not None:
-            await self._handle(event)
-        if not self._ended:
-            self._flush()
+            try:
+                await self._handle(event)
+            except Refused as refused:
+                self._turn_away(refused)
+
+    def _end_turn(self) -> None:
+        if self._client is not None:
+            self._client.end_turn()
+        self._flush_unless_ended()
 
     async def _handle(self, event: Packet | Closed) -> None:
+        self._broker.counters.packets_received += 1
         match event:
-            case Publish():
-                self._handle_publish(event)
-            case Puback():
-                self._handle_puback(event)
             case Connect():
-                await self._handle_connect(event)
-            case Subscribe():
-                await self._handle_subscribe(event)
-            case Unsubscribe():
-                await self._handle_unsubscribe(event)
+                await self._open(await self._arrival.handle_connect(event))
+            case Auth() if self._client is None:
+                await self._open(self._arrival.handle_auth(event))
+            case Auth():
+                self._arrival.handle_auth_again(event, self.user)
             case Disconnect():
                 self._handle_disconnect(event)
             case Closed():
                 self._handle_closed(event)
+            case _:
+                assert self._client is not None
+                await self._client.handle(event)
 
-    async def _handle_connect(self, packet: Connect) -> None:
-        if packet.protocol_level != MQTT_5:
-            self._protocol.refuse(reasons.UNSUPPORTED_PROTOCOL_VERSION, "this server takes MQTT 5 only yet")
+    async def _open(self, admitted: Admitted | None) -> None:
+        """Opens the session of somebody who may come in, and answers once that is durable."""
+        if admitted is None or self._is_over():
             return
-        if packet.will is not None:
-            self._protocol.refuse(reasons.IMPLEMENTATION_SPECIFIC_ERROR, "this server takes no will yet")
+        broker, client_id = self._broker, admitted.client_id
+        session, present = broker.sessions.take_up(self, admitted)
+        self._session = session
+        will = broker.wills.replace(client_id, session.user, admitted.packet.will)
+        await broker.sessions.save(client_id)
+        await broker.log.submit(will)  # with it, what an earlier connection brought is durable, or is not
+        if self._is_over():
             return
-        self._session, present, properties = self._broker.open_session(self, packet)
-        await self._broker.sessions.save(self._session.client_id)
-        if self._ended:
+        self._protocol.accept(present, self._announced(admitted))
+        if not self._protocol.connected:
             return
-        if packet.properties.get(MAXIMUM_PACKET_SIZE_PROPERTY, OFFER_FROM) >= OFFER_FROM:
-            properties[USER_PROPERTY] = [(TIME_PROPERTY, encode_time(int(time.time() * 1000)))]
-        self._protocol.accept(present, properties)
+        self._protocol.resume(list(session.incoming))
+        self._port.note_admitted()
+        broker.counters.connections_accepted += 1
         self._flush()
-        logger.info("%s connected", self.name)
-        self._sender = Sender(self._protocol, self._port, self.name, self._fail)
-        self._broker.subscribers.feed(self._session, self._sender)
+        visitor = self._port.visitor
+        where = about(peer=self._port.peer, user=session.user or "", tls=visitor.tls or "none")
+        logger.info("%s connected", self.name, extra=where)
+        self._client = Client(
+            broker,
+            self._protocol,
+            self._port,
+            session,
+            admitted.permissions,
+            self._topics,
+            self.name,
+            answered=self._flush_unless_ended,
+            failed=self._fail,
+            disconnect=self.disconnect,
+        )
 
-    def _handle_publish(self, packet: Publish) -> None:
-        assert self._session is not None
-        gateway_name = self._broker.config.name
-        message = message_from(packet, self._session.client_id, gateway_name, int(time.time() * 1000))
-        if packet.packet_identifier is None:
-            self._broker.subscribers.offer(message)
-            return
-        stored = self._broker.log.append(message)
-        self._unacknowledged.append((packet.packet_identifier, stored))
-        stored.add_done_callback(self._acknowledge)
+    def _is_over(self) -> bool:
+        """Whether the connection has ended while we waited."""
+        return self._ended
 
-    def _acknowledge(self, _: asyncio.Future[int]) -> None:
-        """Sends the PUBACKs of what is durable, in the order in which the PUBLISHes came [MQTT-4.6.0-2]."""
-        while self._unacknowledged and self._unacknowledged[0][1].done():
-            packet_identifier, stored = self._unacknowledged.popleft()
-            if error := stored.exception():
-                self._fail(f"the message store failed: {error}")
-            elif self._protocol.connected:
-                self._protocol.puback(packet_identifier)
-        if not self._ended:
-            self._flush()
+    def _announced(self, admitted: Admitted) -> dict[int, Any]:
+        """What the CONNACK says besides what the protocol core does."""
+        packet, announced = admitted.packet, dict[int, Any]()
+        if not packet.client_id:
+            announced[properties.ASSIGNED_CLIENT_IDENTIFIER] = admitted.client_id
+        if admitted.proof is not None:
+            announced[properties.AUTHENTICATION_DATA] = admitted.proof
+        longest_s = self._broker.config.limits.keep_alive_s
+        if longest_s and not 0 < packet.keep_alive_s <= longest_s:
+            announced[properties.SERVER_KEEP_ALIVE] = longest_s
+        if packet.properties.get(properties.MAXIMUM_PACKET_SIZE, OFFER_FROM) >= OFFER_FROM:
+            announced[properties.USER_PROPERTY] = [(TIME_PROPERTY, encode_time(int(time.time() * 1000)))]
+        return announced
 
-    def _handle_puback(self, packet: Puback) -> None:
-        assert self._sender is not None
-        if packet.reason_code >= reasons.UNSPECIFIED_ERROR:
-            logger.warning("%s refused a message: %s", self.name, reasons.describe(packet.reason_code))
-        self._sender.handle_puback(packet.packet_identifier)
-
-    async def _handle_subscribe(self, packet: Subscribe) -> None:
-        assert self._session is not None
-        granted = [
-            self._broker.subscribers.subscribe(self._session, topic_filter, options)
-            for topic_filter, options in packet.filters
-        ]
-        await self._broker.sessions.save(self._session.client_id)
-        if self._protocol.connected:
-            self._protocol.suback(packet.packet_identifier, granted)
-
-    async def _handle_unsubscribe(self, packet: Unsubscribe) -> None:
-        assert self._session is not None
-        removed = [self._broker.subscribers.unsubscribe(self._session, topic_filter) for topic_filter in packet.filters]
-        await self._broker.sessions.save(self._session.client_id)
-        if self._protocol.connected:
-            codes = [reasons.SUCCESS if was else reasons.NO_SUBSCRIPTION_EXISTED for was in removed]
-            self._protocol.unsuback(packet.packet_identifier, codes)
+    def _turn_away(self, refused: Refused) -> None:
+        if self._protocol.state == AWAIT_CONNACK:
+            self._broker.counters.refused(refused.reason_code)
+            self._protocol.refuse(refused.reason_code)
+        elif self._protocol.connected:
+            self._protocol.disconnect(refused.reason_code)
+        self._end(f"{reasons.describe(refused.reason_code)}: {refused}", logging.WARNING)
 
     def _handle_disconnect(self, packet: Disconnect) -> None:
-        if self._session is not None and SESSION_EXPIRY_INTERVAL in packet.properties:
-            self._session.expiry_s = packet.properties[SESSION_EXPIRY_INTERVAL]
+        if self._session is None:
+            return  # it gives up its login
+        if properties.SESSION_EXPIRY_INTERVAL in packet.properties:
+            self._session.expiry_s = packet.properties[properties.SESSION_EXPIRY_INTERVAL]
+        if packet.reason_code == reasons.SUCCESS:
+            self._broker.wills.discard(self._session.client_id)
 
     def _handle_closed(self, event: Closed) -> None:
         if event.reason_code < reasons.UNSPECIFIED_ERROR:
@@ -206,15 +245,23 @@ class Connection:
         self._ended = True
         printable = "".join(character if character.isprintable() else "?" for character in text)
         logger.log(level, "%s disconnected: %s", self.name, printable)
-        if self._sender is not None:
-            self._sender.stop()
+        if self._client is not None:
+            self._client.stop()
         if self._session is not None and self._session.connection is self:
-            self._broker.sessions.rest(self._session)
+            self._broker.leave(self._session, was_accepted=self._client is not None)
         self._flush()
         self._port.close()
 
+    def _flush_unless_ended(self) -> None:
+        if not self._ended:
+            self._flush()
+
     def _flush(self) -> None:
         if data := self._protocol.data_to_send():
+            counters = self._broker.counters
+            counters.bytes_sent += len(data)
+            counters.packets_sent += self._protocol.packets_sent
+            self._protocol.packets_sent = 0
             self._port.send(data)
 
 

@@ -1,5 +1,7 @@
 """A message as the gateway keeps it, and how it comes from and goes into a PUBLISH."""
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +28,9 @@ class Message:
     ``properties`` are those that travel on, without the identity and the provenance, which have fields here.
     ``origin`` is empty until the message has an identity. ``received_ms`` (unix time) and ``received_by`` tell
     when and where the first gateway accepted it; ``publisher`` is the client identifier it came from here.
+    ``expires_ms`` (unix time, 0: never) is when it is too late to begin to deliver it [MQTT-3.3.2-5].
+    ``position`` is its place in the log, once it is there. ``halves`` are those of its PUBLISH by protocol level, as
+    far as ``gateway.hot.outflow`` has needed them.
     """
 
     topic: str
@@ -39,6 +44,23 @@ class Message:
     received_ms: int = 0
     received_by: str = ""
     publisher: str = ""
+    expires_ms: int = 0
+    position: int = field(default=0, compare=False)
+    halves: dict[int, tuple[bytes, bytes]] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def count(self) -> int:
+        """One; a run of messages has more."""
+        return 1
+
+    def messages(self) -> "list[Message]":
+        """Itself, as of a run that is one message long."""
+        return [self]
+
+    @property
+    def topics(self) -> tuple[str]:
+        """Its topic name, as of a run that is one message long."""
+        return (self.topic,)
 
     @property
     def size(self) -> int:
@@ -59,6 +81,9 @@ def message_from(packet: Publish, publisher: str, gateway_name: str, unix_ms: in
         {key: packet.properties[key] for key in TRAVELLING_PROPERTIES if key in packet.properties},
         publisher=publisher,
     )
+    interval_s = message.properties.pop(properties.MESSAGE_EXPIRY_INTERVAL, None)
+    if interval_s is not None:
+        message.expires_ms = unix_ms + 1000 * interval_s
     user_properties = [
         (name + REJECTED_SUFFIX if name in OUR_PROPERTIES else name, value)
         for name, value in packet.properties.get(properties.USER_PROPERTY, ())
@@ -71,15 +96,29 @@ def message_from(packet: Publish, publisher: str, gateway_name: str, unix_ms: in
     return message
 
 
-def publish_properties(message: Message) -> dict[int, Any]:
-    """Returns the properties of the PUBLISH that takes a message on: its own, identity and provenance last."""
+def publish_properties(message: Message, identifiers: Sequence[int] = ()) -> dict[int, Any]:
+    """Returns the properties of the PUBLISH that takes a message on: its own, identity and provenance last.
+
+    ``identifiers`` are those of the subscriptions that it matches [MQTT-3.3.4-3].
+    """
     user_properties = [*message.properties.get(properties.USER_PROPERTY, ())]
     if message.origin:
         text = identity.encode_identity(message.origin, message.epoch, message.seq)
         user_properties.append((identity.IDENTITY_PROPERTY, text))
     received = identity.encode_received(message.received_ms, message.received_by)
     user_properties.append((identity.RECEIVED_PROPERTY, received))
-    return {**message.properties, properties.USER_PROPERTY: user_properties}
+    return {**plain_properties(message, identifiers), properties.USER_PROPERTY: user_properties}
+
+
+def plain_properties(message: Message, identifiers: Sequence[int] = ()) -> dict[int, Any]:
+    """Returns the same without identity and provenance: for a client that takes no packet so large."""
+    travelling = dict(message.properties)
+    if message.expires_ms:  # what is left of the interval [MQTT-3.3.2-6]
+        left_ms = message.expires_ms - int(time.time() * 1000)
+        travelling[properties.MESSAGE_EXPIRY_INTERVAL] = max(0, -(-left_ms // 1000))
+    if identifiers:
+        travelling[properties.SUBSCRIPTION_IDENTIFIER] = list(identifiers)
+    return travelling
 
 
 def _take(message: Message, name: str, value: str) -> bool:

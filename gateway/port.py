@@ -1,6 +1,22 @@
 """What a listener hands to the broker for each client: a way to and from it, whatever line that is."""
 
+from dataclasses import dataclass
 from typing import Protocol
+
+
+@dataclass(slots=True, frozen=True)
+class Visitor:
+    """What a listener knows of a client.
+
+    ``host`` is where it comes from: an IP address without port, or a line's name. ``certificate_user`` is the name in
+    the certificate it has shown. ``may_be_anonymous`` says that its listener takes clients without an account.
+    ``tls`` is the version of TLS and the cipher that it is encrypted with.
+    """
+
+    host: str
+    certificate_user: str | None = None
+    may_be_anonymous: bool = False
+    tls: str | None = None
 
 
 class Port(Protocol):
@@ -8,6 +24,9 @@ class Port(Protocol):
 
     peer: str
     """Who is at the other end, for the log."""
+
+    visitor: Visitor
+    """What is known of who is at the other end."""
 
     async def receive(self) -> bytes:
         """Waits for bytes; empty once the line has ended, from either side. Raises OSError."""
@@ -21,6 +40,9 @@ class Port(Protocol):
 
     async def drain(self) -> None:
         """Waits until the backlog is small. Raises OSError once the line has ended."""
+
+    def note_admitted(self) -> None:
+        """The broker has let the client in: the limits for those who have not been are not for it any more."""
 
     def close(self) -> None:
         """Ends the line; what was taken by ``send`` before is still sent if the other end takes it soon."""

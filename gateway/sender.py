@@ -1,30 +1,38 @@
-"""The delivery engine: cursor → window → PUBLISH → PUBACK → cursor. The gateway's side as the sender of messages.
+"""The delivery engine: cursor → window → PUBLISH → acknowledgement → cursor. The gateway as the sender of messages.
 
 ::
 
     session's cursor ──┐
-    share group's ─────┼─ fetch ─► room in the window and on the line? ─► PUBLISH ─► client
-    …                  │                                                              │
-    cursor.acknowledge ◄──────────────────────────────────────────────── PUBACK ◄─────┘
+    share group's ─────┼─ fetch ─► QoS 2: noted ─► room in the window and on the line? ─► PUBLISH ─► client
+    …                  │                                                                                │
+    cursor.acknowledge ◄─ QoS 1 ◄────────────────────────────────────── PUBACK, PUBREC → PUBREL, PUBCOMP ┘
 
 The sender pulls: it fetches only what the client has room for, so a slow client holds back nobody but itself, and
 what it has not fetched stays on disk.
 """
 
 import asyncio
-import itertools
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import takewhile
 
-from gateway.message import Message, publish_properties
-from gateway.port import Port
-from gateway.store.cursor import PACKET_IDENTIFIERS, Cursor, Delivery
-from wire.errors import PacketTooLargeError, WireError
-from wire.server import ServerConnection
+from gateway.hot.outflow import is_plain
+from gateway.message import Message
+from gateway.retained import RetainedFeed
+from gateway.signals import Signal
+from gateway.store.cursor import Cursor, Delivery, Grant, grant_by
+from gateway.store.drops import EVICTED, FILTERED
+from gateway.store.flows import RELEASED, Flow
+from gateway.store.log import MessageLog
+from gateway.store.retained import Owed
+from gateway.subscriptions import Subscription
+from gateway.window import Window
+from wire.errors import WireError
 
-FETCH_MOST = 100  # deliveries between two looks at the window and the line
+FETCH_MOST = 250  # deliveries between two looks at the window and the line
 SHARED_FETCH_MOST = 8  # a member of a group takes few at a time, so that the others get their part
 QOS_0_BACKLOG_MAX = 1024 * 1024  # bytes waiting on the line beyond which QoS 0 messages are dropped
 
@@ -33,12 +41,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False, slots=True)
 class _Source:
-    """A cursor that this client is fed from; ``held`` are its deliveries that are not acknowledged."""
+    """A cursor that this client is fed from: its session's, or a group's by the subscription it has ``shared``.
+
+    ``held`` are its deliveries that are not acknowledged, of which ``sent`` are on their way.
+    """
 
     cursor: Cursor
-    qos_max: int
-    shared: bool
+    shared: Subscription | None
     held: set[int] = field(default_factory=set)
+    sent: set[int] = field(default_factory=set)
     task: asyncio.Task[None] | None = None
 
 
@@ -46,126 +57,218 @@ class Sender:
     """Sends one client what its cursors hold, for the time of one connection.
 
     Args:
-        protocol: the connection, already accepted.
-        port: the line under it.
+        window: the way to the client.
+        log: where messages are read again that go on over this connection.
+        owed: the retained messages that the session's subscriptions match and that it does not have yet.
         client: who it is, for the log.
         failed: called with a text when messages cannot be read any more; ends the connection.
     """
 
-    def __init__(self, protocol: ServerConnection, port: Port, client: str, failed: Callable[[str], None]) -> None:
-        self._protocol = protocol
-        self._port = port
+    def __init__(
+        self,
+        window: Window,
+        log: MessageLog,
+        owed: list[Owed],
+        client: str,
+        failed: Callable[[str], None],
+    ) -> None:
+        self._window = window
+        self._log = log
         self._client = client
         self._failed = failed
         self._sources: dict[str, _Source] = {}
-        self._inflight: dict[int, tuple[_Source, int]] = {}
-        self._acknowledged = asyncio.Event()
-        # Downwards: the session's own identifiers, which its cursor gives, come from the other end.
-        self._shared_identifiers = itertools.cycle(range(PACKET_IDENTIFIERS, 0, -1))
+        self._closed: list[_Source] = []  # with something on its way yet, perhaps
+        self._resumed = Signal()
         self._dropped = 0
+        self._resuming: asyncio.Task[None] | None = None
+        if window.outgoing.flows:
+            self._resuming = asyncio.get_running_loop().create_task(self._watch(self._resume))
+        else:
+            self._resumed.set()
+        self._retained = RetainedFeed(window, log, owed)
+        self._sending_retained: asyncio.Task[None] | None = None
+        if owed:
+            self._send_retained()
 
-    def open_source(self, cursor: Cursor, *, qos_max: int, shared: bool = False) -> None:
-        """Begins to feed the client from a cursor, or changes the QoS at which it is fed."""
+    def open_source(self, cursor: Cursor, shared: Subscription | None = None) -> None:
+        """Begins to feed the client from a cursor, or from now on by another subscription."""
         if source := self._sources.get(cursor.consumer):
-            source.qos_max = qos_max
+            source.shared = shared
             return
-        source = self._sources[cursor.consumer] = _Source(cursor, qos_max, shared)
-        source.task = asyncio.get_running_loop().create_task(self._feed(source))
+        source = self._sources[cursor.consumer] = _Source(cursor, shared)
+        source.task = asyncio.get_running_loop().create_task(self._watch(partial(self._feed, source)))
 
     def close_source(self, cursor: Cursor) -> None:
         """Stops feeding from a cursor; what is on its way to the client stays there to be acknowledged."""
         if source := self._sources.pop(cursor.consumer, None):
-            self._stop(source, keep={held for fed, held in self._inflight.values() if fed is source})
+            self._stop(source, keep=source.sent)
+            self._closed.append(source)
 
     def stop(self) -> None:
         """Stops feeding: each cursor has again what the client did not acknowledge."""
-        for source in {source for source, _ in self._inflight.values()} | set(self._sources.values()):
+        if self._resuming is not None:
+            self._resuming.cancel()
+        if self._sending_retained is not None:
+            self._sending_retained.cancel()
+        for source in [*self._sources.values(), *self._closed]:
             self._stop(source, keep=set())
         self._sources.clear()
-        self._inflight.clear()
         if self._dropped:
             logger.warning("%s was slow: %d QoS 0 messages to it were dropped", self._client, self._dropped)
 
-    def handle_puback(self, packet_identifier: int) -> None:
-        """The client has a message, or has refused it for good; either way it does not get it again."""
-        source, held = self._inflight.pop(packet_identifier)
-        self._finish(source, held)
-        self._acknowledged.set()
+    def send_retained(self, owed: list[Owed]) -> None:
+        """Sends what new subscriptions match."""
+        self._retained.add(owed)
+        if owed and (self._sending_retained is None or self._sending_retained.done()):
+            self._send_retained()
 
-    def send_now(self, message: Message) -> None:
+    def _send_retained(self) -> None:
+        self._sending_retained = asyncio.get_running_loop().create_task(self._watch(self._feed_retained))
+
+    def send_now(self, message: Message, grant: Grant) -> None:
         """Sends a QoS 0 message if the line has room for it; drops it if not."""
-        if not self._protocol.connected:
+        window = self._window
+        if not window.protocol.connected or not window.may_receive(message.topic):
             return
-        if self._port.backlog > QOS_0_BACKLOG_MAX:
+        self._retained.supersede(message)
+        if window.port.backlog > QOS_0_BACKLOG_MAX:
             if not self._dropped:
                 logger.warning("%s is slow: QoS 0 messages to it are dropped", self._client)
             self._dropped += 1
+            window.drop(EVICTED, message)
             return
-        self._publish(message, qos=0)
-        self._flush()
+        window.publish(message, grant._replace(qos=0))
+        window.flush()
 
-    async def _feed(self, source: _Source) -> None:
+    async def _watch(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         try:
-            while True:
-                await self._wait_for_room()
-                limit = SHARED_FETCH_MOST if source.shared else FETCH_MOST
-                deliveries = await source.cursor.fetch(min(limit, self._protocol.send_quota or 1))
-                source.held.update(delivery.packet_identifier for delivery in deliveries)
-                for delivery in deliveries:
-                    await self._send(source, delivery)
-                self._flush()
+            await work()
         except OSError:
             pass  # the line has ended; the connection learns it from its own reading
         except (sqlite3.Error, WireError) as error:
             self._failed(f"stored messages cannot be sent: {error}")
 
+    async def _resume(self) -> None:
+        """Goes on with the flows of earlier connections: PUBRELs first, then PUBLISHes again [MQTT-4.4.0-1]."""
+        flows = list(self._window.outgoing.flows.values())
+        for flow in flows:
+            if flow.state == RELEASED:
+                self._window.protocol.pubrel(flow.packet_identifier)
+        for flow in flows:
+            if flow.state != RELEASED:
+                await self._send_again(flow)
+        self._window.flush()
+        self._resumed.set()
+
+    async def _send_again(self, flow: Flow) -> None:
+        window = self._window
+        await window.wait_for_room()
+        message = await self._message_of(flow)
+        if message is None or not window.may_receive(message.topic):
+            # Whoever has it may have it; for one who does not, this identifier stands for nothing.
+            window.protocol.pubrel(flow.packet_identifier)
+        else:
+            grant = Grant(2, flow.retain, flow.identifiers)
+            window.publish_once(message, grant, flow.packet_identifier, dup=True)
+
+    async def _message_of(self, flow: Flow) -> Message | None:
+        if not flow.topic:
+            return await self._log.read_one(flow.position)
+        position, message = (await self._log.read_retained([flow.topic])).get(flow.topic, (0, None))
+        return message if position == flow.position else None
+
+    async def _feed_retained(self) -> None:
+        await self._resumed.wait()
+        await self._retained.run()
+
+    async def _feed(self, source: _Source) -> None:
+        window = self._window
+        await self._resumed.wait()
+        while True:
+            await window.wait_for_room()
+            limit = SHARED_FETCH_MOST if source.shared else FETCH_MOST
+            deliveries = await source.cursor.fetch(min(limit, window.protocol.send_quota or 1))
+            source.held.update(delivery.packet_identifier for delivery in deliveries)
+            if shared := source.shared:
+                deliveries = [_by(shared, delivery) for delivery in deliveries]
+            flows = await self._begin_flows(source, deliveries)
+            sent = 0 if source.shared else self._send_together(source, deliveries)
+            for delivery in deliveries[sent:]:
+                self._retained.supersede(delivery.message)
+                if flow := flows.get(delivery.position):
+                    await window.wait_for_room()
+                    grant = Grant(2, flow.retain, flow.identifiers)
+                    window.publish_once(delivery.message, grant, flow.packet_identifier)
+                else:
+                    await self._send(source, delivery)
+            window.flush()
+            if source.shared:
+                await asyncio.sleep(0)  # whoever waited meanwhile gets the next ones
+
+    def _send_together(self, source: _Source, deliveries: list[Delivery]) -> int:
+        """Sends the plain ones at the beginning by the hot path; returns how many these are."""
+        plain = list(takewhile(is_plain, deliveries))
+        identifiers = [delivery.packet_identifier for delivery in plain]
+        if not plain or not self._window.publish_together([delivery.message for delivery in plain], identifiers):
+            return 0
+        source.sent.update(identifiers)
+        self._window.await_pubacks(identifiers, partial(self._finish, source))
+        return len(plain)
+
+    async def _begin_flows(self, source: _Source, deliveries: list[Delivery]) -> dict[int, Flow]:
+        """Notes the QoS 2 messages among some deliveries; then they are the session's and no longer the cursor's."""
+        chosen = [one for one in deliveries if one.qos == 2 and self._is_wanted(one)]
+        if not chosen:
+            return {}
+        outgoing = self._window.outgoing
+        identifiers = (self._window.next_identifier() for _ in chosen)
+        flows = [outgoing.flow(next(identifiers), source.cursor, delivery) for delivery in chosen]
+        handed_over = [delivery.packet_identifier for delivery in chosen]
+        source.held.difference_update(handed_over)
+
+        def begun(failed: bool) -> None:
+            if failed:
+                source.cursor.release(handed_over)
+            else:
+                for held in handed_over:
+                    source.cursor.acknowledge(held)
+
+        await asyncio.shield(outgoing.begin(flows, begun, durable=source.cursor.durable))
+        return {flow.position: flow for flow in flows}
+
     async def _send(self, source: _Source, delivery: Delivery) -> None:
-        qos = min(delivery.qos, source.qos_max)
         packet_identifier = None
-        if not qos:
-            await self._port.drain()
+        if not delivery.qos:
+            await self._window.port.drain()
         elif source.shared:
-            await self._wait_for_room()
-            packet_identifier = next(i for i in self._shared_identifiers if i not in self._inflight)
+            await self._window.wait_for_room()
+            packet_identifier = self._window.next_identifier()
         else:
             packet_identifier = delivery.packet_identifier
-            await self._wait_for_room(packet_identifier)
-        dup = delivery.dup and qos > 0 and not source.shared
-        sent = self._publish(delivery.message, qos=qos, dup=dup, packet_identifier=packet_identifier)
+            await self._window.wait_for_room(packet_identifier)
+        dup = delivery.dup and delivery.qos > 0 and not source.shared
+        grant = Grant(delivery.qos, delivery.retain, delivery.identifiers)
+        wanted = self._is_wanted(delivery)
+        sent = wanted and self._window.publish(delivery.message, grant, packet_identifier, dup=dup)
         if sent and packet_identifier is not None:
-            self._inflight[packet_identifier] = source, delivery.packet_identifier
+            source.sent.add(delivery.packet_identifier)
+            finish = partial(self._finish, source)
+            self._window.await_pubacks([packet_identifier], lambda _: finish([delivery.packet_identifier]))
         else:
-            self._finish(source, delivery.packet_identifier)
+            self._finish(source, [delivery.packet_identifier])
 
-    def _publish(self, message: Message, *, qos: int, dup: bool = False, packet_identifier: int | None = None) -> bool:
-        """Returns whether the message is on its way; one that is too large for this client is passed over."""
-        try:
-            self._protocol.publish(
-                message.topic,
-                message.payload,
-                qos=qos,
-                retain=False,
-                dup=dup,
-                properties=publish_properties(message),
-                packet_identifier=packet_identifier,
-            )
-        except PacketTooLargeError as error:
-            logger.warning("%s: message on %r passed over: %s", self._client, message.topic, error)
+    def _is_wanted(self, delivery: Delivery) -> bool:
+        """Whether the client may have a message, as its rules are now, and its delivery has begun or may begin."""
+        if not self._window.may_receive(delivery.message.topic):
+            self._window.drop(FILTERED, delivery.message)
             return False
-        return True
+        return delivery.dup or self._window.is_wanted(delivery.message)
 
-    async def _wait_for_room(self, packet_identifier: int | None = None) -> None:
-        """Waits until line and window take a QoS 1 message, with this packet identifier if one is given."""
-        await self._port.drain()
-        while self._protocol.send_quota == 0 or packet_identifier in self._inflight:
-            self._flush()
-            self._acknowledged.clear()
-            await self._acknowledged.wait()
-            await self._port.drain()
-
-    def _finish(self, source: _Source, held: int) -> None:
-        source.held.discard(held)
-        source.cursor.acknowledge(held)
+    def _finish(self, source: _Source, finished: list[int]) -> None:
+        source.sent.difference_update(finished)
+        held = [delivery for delivery in finished if delivery in source.held]
+        source.held.difference_update(held)
+        source.cursor.acknowledge_all(held)
 
     def _stop(self, source: _Source, keep: set[int]) -> None:
         if source.task is not None:
@@ -173,5 +276,8 @@ class Sender:
         source.cursor.release(source.held - keep)
         source.held &= keep
 
-    def _flush(self) -> None:
-        self._port.send(self._protocol.data_to_send())
+
+def _by(shared: Subscription, delivery: Delivery) -> Delivery:
+    """A group's delivery, as its member has subscribed."""
+    grant = grant_by([shared], delivery.message)
+    return delivery._replace(qos=grant.qos, retain=grant.retain, identifiers=grant.identifiers)

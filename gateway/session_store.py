@@ -22,13 +22,14 @@ class SessionDescription(msgspec.Struct, frozen=True):
     """One durable session, but for its cursor, which is in the message log.
 
     ``disconnected_ms`` is the unix time at which its connection ended, None while there is one. ``shared`` are
-    its subscriptions that share, by their whole topic filter.
+    its subscriptions that share, by their whole topic filter; ``user`` is who made it.
     """
 
     expiry_s: int
     disconnected_ms: int | None
     subscriptions: list[Subscription]
     shared: dict[str, Subscription]
+    user: str | None = None
 
 
 class SessionStore:

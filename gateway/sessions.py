@@ -4,15 +4,22 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Container, Coroutine, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gateway.arrival import Admitted
+from gateway.doorkeeper import Refused
+from gateway.outgoing import Outgoing
 from gateway.session import Session
 from gateway.session_store import SessionStore
 from gateway.store.cursor import Cursor
+from gateway.store.flows import DONE, Flow
+from gateway.store.incoming import remove_all
 from gateway.store.log import MessageLog
+from gateway.store.retained import settle_all
 from gateway.subscribers import GROUP_PREFIX, Subscribers
+from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, SESSION_TAKEN_OVER
 
 if TYPE_CHECKING:
     from gateway.connection import Connection
@@ -31,10 +38,12 @@ class Sessions:
         log: the message log, in which each session has its cursor.
         subscribers: where sessions enter and leave their subscriptions.
         folder: where the durable sessions' descriptions are kept.
+        ended: called with the client identifier of a session that has ended.
     """
 
-    def __init__(self, log: MessageLog, subscribers: Subscribers, folder: Path) -> None:
+    def __init__(self, log: MessageLog, subscribers: Subscribers, folder: Path, ended: Callable[[str], None]) -> None:
         self._log = log
+        self._ended = ended
         self._subscribers = subscribers
         self._store = SessionStore(folder / "sessions.sqlite")
         self._sessions: dict[str, Session] = {}
@@ -42,8 +51,13 @@ class Sessions:
 
     async def open(self) -> None:
         """Loads the durable sessions; what the log keeps for sessions that are no more, it keeps no longer."""
-        for client_id, description in (await self._store.open()).items():
-            session = self.create(client_id, description.expiry_s)
+        descriptions = await self._store.open()
+        flows = self._flows_of(descriptions)
+        for client_id, description in descriptions.items():
+            expiry_s = description.expiry_s
+            session = self.create(client_id, description.user, expiry_s, flows.get(client_id, ()))
+            session.incoming = self._log.incoming.pop(client_id, set())
+            session.owed = self._log.owed.pop(client_id, [])
             session.disconnected_ms = description.disconnected_ms
             self._subscribers.restore(session, description.subscriptions, description.shared)
             self.rest(session)
@@ -52,6 +66,20 @@ class Sessions:
         for consumer in self._log.consumers():
             if consumer.startswith((SESSION_PREFIX, GROUP_PREFIX)) and consumer not in here:
                 self._log.forget(consumer)
+
+    def _flows_of(self, sessions: Container[str]) -> dict[str, list[Flow]]:
+        """The QoS 2 messages of before by session; those of sessions that are no more end."""
+        flows: dict[str, list[Flow]] = {}
+        for flow in self._log.flows:
+            if flow.state != DONE:
+                flows.setdefault(flow.session, []).append(flow)
+        for client_id in flows.keys() | self._log.incoming.keys() | self._log.owed.keys():
+            if client_id in sessions:
+                continue
+            for remove in (remove_all, settle_all):
+                self._log.later(remove(client_id))
+            Outgoing(self._log, client_id, flows.pop(client_id, ())).end()
+        return flows
 
     async def close(self) -> None:
         """Leaves everything as the next start expects it."""
@@ -65,14 +93,46 @@ class Sessions:
             cursor.close()
         await self._store.close()
 
+    def all(self) -> list[Session]:
+        """Every session, its client connected or not."""
+        return list(self._sessions.values())
+
     def get(self, client_id: str) -> Session | None:
         return self._sessions.get(client_id)
 
-    def create(self, client_id: str, expiry_s: int) -> Session:
+    def take_up(self, connection: "Connection", admitted: Admitted) -> tuple[Session, bool]:
+        """Makes or resumes the session of a client that may come in; whoever had it is sent away [MQTT-3.1.4-3].
+
+        Returns:
+            The session, and whether it was present.
+
+        Raises:
+            Refused: the session belongs to another user.
+        """
+        client_id, packet, user = admitted.client_id, admitted.packet, admitted.permissions.user
+        session = self.get(client_id)
+        if session is not None and session.user not in (None, user):
+            raise Refused(CLIENT_IDENTIFIER_NOT_VALID, "this session belongs to another user")
+        if session is not None and session.connection is not None:
+            session.connection.disconnect(SESSION_TAKEN_OVER)
+            session = self.get(client_id)
+        if session is not None and packet.clean_start:
+            self.end(session)
+            session = None
+        present = session is not None
+        if session is None:
+            session = self.create(client_id, user, packet.session_expiry_s)
+        session.user = user
+        session.cursor.may_receive = admitted.permissions.may_receive
+        self.resume(session, connection, packet.session_expiry_s)
+        return session, present
+
+    def create(self, client_id: str, user: str | None, expiry_s: int, flows: Iterable[Flow] = ()) -> Session:
         """Makes a session without subscriptions."""
         name = SESSION_PREFIX + client_id
         cursor = Cursor(self._log, name, durable=expiry_s > 0, window=INFLIGHT_WINDOW_MAX)
-        session = self._sessions[client_id] = Session(client_id, expiry_s, cursor)
+        outgoing = Outgoing(self._log, client_id, flows)
+        session = self._sessions[client_id] = Session(client_id, user, expiry_s, cursor, outgoing)
         return session
 
     def resume(self, session: Session, connection: "Connection", expiry_s: int) -> None:
@@ -103,7 +163,13 @@ class Sessions:
         for topic_filter in [*session.cursor.filters, *session.shared]:
             self._subscribers.unsubscribe(session, topic_filter)
         session.cursor.drop()
+        session.outgoing.end()
+        if session.durable:
+            self._log.later(remove_all(session.client_id))
+        if session.owed:
+            self._log.later(settle_all(session.client_id))
         del self._sessions[session.client_id]
+        self._ended(session.client_id)
         self._in_background(self.save(session.client_id))
 
     async def save(self, client_id: str) -> None:
@@ -125,6 +191,7 @@ class Sessions:
 
     def _expire(self, session: Session) -> None:
         logger.info("session of %s expired", session.client_id)
+        self._log.counters.sessions_expired += 1
         self.end(session)
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:

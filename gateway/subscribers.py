@@ -2,17 +2,17 @@
 
 import dataclasses
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from gateway.message import Message
 from gateway.sender import Sender
 from gateway.session import Session
-from gateway.store.cursor import Cursor
+from gateway.store.cursor import Cursor, grant_by
 from gateway.store.log import MessageLog
 from gateway.subscriptions import Subscription, SubscriptionTree
-from wire.packets import NO_LOCAL
+from wire.packets import NO_LOCAL, RETAIN_AS_PUBLISHED
 from wire.topics import parse_shared
 
-QOS_MAX = 1
 GROUP_PREFIX = "share/"
 
 
@@ -25,6 +25,7 @@ class ShareGroup:
 
     def __init__(self, log: MessageLog, share_name: str, topic_filter: str) -> None:
         self.topic_filter = topic_filter
+        self.name = f"$share/{share_name}/{topic_filter}"
         self.members: OrderedDict[Session, None] = OrderedDict()
         # A share name holds no slash, so the name tells groups apart [MQTT-4.8.2-1].
         self.cursor = Cursor(log, f"{GROUP_PREFIX}{share_name}/{topic_filter}", [topic_filter])
@@ -34,7 +35,7 @@ class ShareGroup:
         for session in self.members:
             if session.sender is not None:
                 self.members.move_to_end(session)
-                session.sender.send_now(message)
+                session.sender.send_now(message, grant_by([session.shared[self.name]], message))
                 return
 
 
@@ -50,18 +51,22 @@ class Subscribers:
         self._tree: SubscriptionTree[Session | ShareGroup] = SubscriptionTree()
         self._groups: dict[str, ShareGroup] = {}
 
-    def subscribe(self, session: Session, topic_filter: str, options: int) -> int:
-        """Adds or replaces a subscription by its options byte; returns the QoS granted."""
-        qos = min(options & 3, QOS_MAX)
+    def subscribe(self, session: Session, topic_filter: str, options: int, identifier: int = 0) -> bool:
+        """Adds or replaces a subscription by its options byte; returns whether it is a new one."""
+        qos = options & 3
+        as_published = bool(options & RETAIN_AS_PUBLISHED)
         share_name, bare_filter = parse_shared(topic_filter)
         if share_name is not None:
-            self._join(session, topic_filter, Subscription(bare_filter, qos))
-            return qos
+            is_new = topic_filter not in session.shared
+            subscription = Subscription(bare_filter, qos, retain_as_published=as_published, identifier=identifier)
+            self._join(session, topic_filter, subscription)
+            return is_new
         before = session.cursor.filters.get(topic_filter)
         since = before.since if before else self._log.head
         not_from = session.client_id if options & NO_LOCAL else None
-        self._add(session, Subscription(topic_filter, qos, since, not_from))
-        return qos
+        subscription = Subscription(topic_filter, qos, since, not_from, as_published, identifier)
+        self._add(session, subscription)
+        return before is None
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
         """Removes a subscription; returns whether there was one."""
@@ -86,14 +91,19 @@ class Subscribers:
     def feed(self, session: Session, sender: Sender) -> None:
         """Opens all that feeds a session on its connection's sender."""
         session.sender = sender
-        sender.open_source(session.cursor, qos_max=QOS_MAX)
+        sender.open_source(session.cursor)
         for topic_filter, subscription in session.shared.items():
-            sender.open_source(self._groups[topic_filter].cursor, qos_max=subscription.qos, shared=True)
+            sender.open_source(self._groups[topic_filter].cursor, shared=subscription)
 
     def offer(self, message: Message) -> None:
         """Gives a QoS 0 message to those of its subscribers that are there; it is never stored."""
         for subscriber in self._tree.match(message.topic):
             subscriber.offer(message)
+
+    def cursors_for(self, topic: str) -> Iterator[Cursor]:
+        """Yields the cursors that take messages of a topic."""
+        for subscriber in self._tree.match(topic):
+            yield subscriber.cursor
 
     def unfed_cursors(self, session: Session) -> list[Cursor]:
         """Returns those cursors of a session that feed nobody now."""
@@ -118,7 +128,7 @@ class Subscribers:
         group.members[session] = None
         session.shared[topic_filter] = subscription
         if session.sender is not None:
-            session.sender.open_source(group.cursor, qos_max=subscription.qos, shared=True)
+            session.sender.open_source(group.cursor, shared=subscription)
 
     def _leave(self, session: Session, topic_filter: str) -> None:
         group = self._groups[topic_filter]

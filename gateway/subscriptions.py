@@ -13,18 +13,21 @@ class Subscription:
 
     ``qos`` is the highest QoS it takes; ``since`` is the log's position when it was made: what is stored up to
     there is not for it; ``not_from`` is the client whose own messages it does not want (No Local).
+    ``retain_as_published`` leaves a message its RETAIN flag; ``identifier`` is the subscription's, 0 for none.
     """
 
     topic_filter: str
     qos: int = 2
     since: int = 0
     not_from: str | None = None
+    retain_as_published: bool = False
+    identifier: int = 0
 
 
 @dataclass(slots=True)
 class _Node(Generic[Subscriber]):
     children: dict[str, "_Node[Subscriber]"] = field(default_factory=dict)
-    subscribers: set[Subscriber] = field(default_factory=set)
+    subscribers: dict[Subscriber, None] = field(default_factory=dict)  # an empty set takes more memory
 
 
 class SubscriptionTree(Generic[Subscriber]):
@@ -38,7 +41,7 @@ class SubscriptionTree(Generic[Subscriber]):
         node = self._root
         for level in topic_filter.split("/"):
             node = node.children.setdefault(level, _Node())
-        node.subscribers.add(subscriber)
+        node.subscribers[subscriber] = None
 
     def discard(self, topic_filter: str, subscriber: Subscriber) -> None:
         """Takes a subscriber out again, and with it the branches that then lead nowhere."""
@@ -48,7 +51,7 @@ class SubscriptionTree(Generic[Subscriber]):
             if level not in path[-1].children:
                 return
             path.append(path[-1].children[level])
-        path[-1].subscribers.discard(subscriber)
+        path[-1].subscribers.pop(subscriber, None)
         for level, node, parent in zip(reversed(levels), reversed(path), reversed(path[:-1]), strict=False):
             if not node.children and not node.subscribers:
                 del parent.children[level]
@@ -57,7 +60,7 @@ class SubscriptionTree(Generic[Subscriber]):
         """Returns the subscribers of a topic name, each once, however many of its filters match."""
         found: set[Subscriber] = set()
         for node in self._matching(self._root, topic.split("/"), 0, wildcards=not topic.startswith("$")):
-            found |= node.subscribers
+            found.update(node.subscribers)
         return found
 
     def _matching(

@@ -22,6 +22,7 @@ class Command:
 
 
 GROUPS = {
+    "check": "What a standard demands, looked at from outside.",
     "bench": "What the parts cost, counted and beside others.",
     "device": "The firmware for a board.",
     "flash": "A device's store, from a copy of its flash.",
@@ -34,9 +35,14 @@ COMMANDS = {
     "demo": Command("tools.demo.command:demo", "Run the real system here, break it, and prove the count.", "tools"),
     "query": Command("tools.query:query", "Print rows from the tables; without SQL, what there is.", "cloud"),
     "test": Command("tools.testing:app", "Run Holdfast's own checks and tests (from a checkout).", "dev"),
+    "check broker": Command("tools.check.broker:broker", "Check any broker against the MQTT standards.", "tools"),
     "bench flash": Command("tools.bench.flash:flash", "Count what the flash store costs, beside littlefs.", "tools"),
     "bench link": Command("tools.bench.link:link", "Measure the serial link, simulated and real.", "tools"),
     "bench device": Command("tools.bench.device:device", "Measure the firmware: heap, speed, bytes.", "tools"),
+    "bench broker": Command("tools.bench.broker:broker", "Measure the broker, beside mosquitto.", "gateway"),
+    "bench fanout": Command("tools.bench.fanout:fanout", "Measure messages to subscribers.", "gateway"),
+    "bench memory": Command("tools.bench.memory:memory", "Measure the gateway's memory and start-up.", "gateway"),
+    "bench storage": Command("tools.bench.storage:storage", "Count bytes written for each message.", "gateway"),
     "torture wire": Command("tools.torture.wire:wire", "Feed noise to the MQTT decoders and connections.", "tools"),
     "torture flash": Command("tools.torture.flash:flash", "Cut a store's power at every byte.", "tools"),
     "torture link": Command("tools.torture.link:link", "Run the serial link over bad lines.", "tools"),
@@ -44,6 +50,10 @@ COMMANDS = {
     "device build": Command("tools.device_build:build", "Compile what a board needs, for mip.", "tools"),
     "flash inspect": Command("tools.flash.inspect:inspect", "Show what a store on flash holds.", "tools"),
     "gateway run": Command("tools.gateway_process:run", "Run a gateway until it is told to stop.", "gateway"),
+    "gateway check-config": Command(
+        "tools.gateway_check_config:check_config", "Say whether a gateway would start with a configuration.", "gateway"
+    ),
+    "gateway passwd": Command("tools.gateway_passwd:passwd", "Make, change or delete an account.", "gateway"),
     "lander run": Command("tools.lander:app", "Run a lander until it is told to stop.", "cloud"),
     "cloud ingest": Command("tools.cloud_ingest:app", "Take new landing files into the tables.", "cloud"),
 }

@@ -1,8 +1,10 @@
 """``holdfast gateway run``: the gateway process, composed of the broker and its routes."""
 
 import asyncio
+import contextlib
 import logging
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +12,10 @@ import typer
 import uvloop
 
 from gateway.broker import Broker
-from gateway.config import GatewayConfig, load
-from gateway.errors import GatewayError
+from gateway.config import DEFAULT_PATH, GatewayConfig, load
+from gateway.errors import ConfigError, GatewayError
+from gateway.logs import about, start_logging
+from gateway.overview import Overview
 from gateway.store.log import MessageLog
 from uplink.config import RouteConfig, decode_routes
 from uplink.route import ROUTE_PREFIX, Route
@@ -19,12 +23,13 @@ from uplink.route import ROUTE_PREFIX, Route
 logger = logging.getLogger(__name__)
 
 
-def run(config: Annotated[Path, typer.Option(help="The gateway's TOML file.")]) -> None:
-    """Run a gateway until SIGTERM or Ctrl-C."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+def run(config: Annotated[Path, typer.Option(help="The gateway's TOML file.")] = DEFAULT_PATH) -> None:
+    """Run a gateway until SIGTERM or Ctrl-C; SIGHUP has it read accounts, access rules and certificates again."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
     try:
         gateway_config, tables = load(config)
         routes = decode_routes(config, tables)
+        start_logging(as_json=gateway_config.log.format == "json")
         uvloop.run(_serve(gateway_config, routes))
     except GatewayError as error:
         typer.echo(f"holdfast gateway: {error}", err=True)
@@ -43,15 +48,46 @@ async def _serve(config: GatewayConfig, routes: list[RouteConfig]) -> None:
         serving = [Route(route, config.name, log) for route in routes]
         _name_missing_routes(log, {route.consumer for route in serving})
         await broker.start()
-        print(f"gateway {config.name} ready", flush=True)
-        async with asyncio.TaskGroup() as group:
+        async with _watched(broker), asyncio.TaskGroup() as group:
+            print(f"gateway {config.name} ready", flush=True)
             running = [group.create_task(route.run()) for route in serving]
             await stop.wait()
             for task in running:
                 task.cancel()
-        await broker.close()
     finally:
         await log.close()
+
+
+@contextlib.asynccontextmanager
+async def _watched(broker: Broker) -> AsyncIterator[None]:
+    """A started broker until it is closed, with what shows how it is doing."""
+    overview = Overview(broker)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, broker, overview)
+    health = None
+    try:
+        if broker.config.metrics is not None:
+            from gateway.health import HealthServer  # their libraries take 15 MB of memory
+            from gateway.metrics import Metrics
+
+            metrics = Metrics(broker.counters, overview.state)
+            health = HealthServer(broker.config.metrics.port, metrics, overview.problems)
+            await health.open()
+        yield
+    finally:
+        await broker.close()
+        if health is not None:
+            await health.close()
+
+
+def _reload(broker: Broker, overview: Overview) -> None:
+    overview.not_reloaded = ""
+    try:
+        broker.reload()
+    except ConfigError as error:
+        overview.not_reloaded = f"could not be read again and stays as it was: {error}"
+        logger.error("something could not be read again and stays as it was", extra=about(reason=str(error)))
+    else:
+        logger.info("accounts, access rules and certificates were read again")
 
 
 def _name_missing_routes(log: MessageLog, present: set[str]) -> None:

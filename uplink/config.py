@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.config import Table, explain
-from gateway.errors import ConfigError
+from gateway.config import Table
+from gateway.config_errors import from_validation, located
 from wire.errors import WireError
 from wire.topics import check_topic_filter
 
@@ -16,24 +16,28 @@ INFLIGHT_WINDOW_MAX = 65535
 
 
 class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """One route: which messages go to which broker.
-
-    ``name`` names the route in logs and is the key of its durable cursor: renaming it starts it anew.
-    ``broker`` is where messages go: ``mqtt://host`` or ``mqtt://host:port``.
-    ``filters`` are the topic filters of the messages that the route takes.
-    ``inflight_window`` is how many messages may be on the way at once, sent and not yet acknowledged.
-    ``keep_alive_s`` is the longest silence, in seconds, before the link is tested [MQTT-3.1.2-20].
-    ``backoff_shortest_ms`` is the shortest wait before a new connection attempt.
-    ``backoff_longest_ms`` is the longest wait before a new connection attempt.
-    """
+    """A way to another broker: which messages go there."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
+    """The route's name in the log, and the name of its place in the store: renaming a route starts it anew."""
+
     broker: str
+    """Where its messages go: `mqtt://host` or `mqtt://host:port`."""
+
     filters: tuple[str, ...] = ("#",)
+    """The topic filters of the messages that it takes."""
+
     inflight_window: Annotated[int, msgspec.Meta(ge=1, le=INFLIGHT_WINDOW_MAX)] = 1000
+    """How many messages may be on the way at once, sent and not yet acknowledged."""
+
     keep_alive_s: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 30
+    """The longest silence, in seconds, before the link is tested [MQTT-3.1.2-20]."""
+
     backoff_shortest_ms: Annotated[int, msgspec.Meta(ge=1)] = 250
+    """The shortest wait before a new connection attempt, in milliseconds."""
+
     backoff_longest_ms: Annotated[int, msgspec.Meta(ge=1)] = 30_000
+    """The longest wait before a new connection attempt, in milliseconds."""
 
     def __post_init__(self) -> None:
         parse_broker(self.broker)
@@ -44,6 +48,10 @@ class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
                 raise ValueError(f"filter {topic_filter!r}: {error}") from None
         if self.backoff_longest_ms < self.backoff_shortest_ms:
             raise ValueError("backoff_longest_ms is below backoff_shortest_ms")
+
+
+class _File(msgspec.Struct):
+    route: list[RouteConfig]
 
 
 def parse_broker(url: str) -> tuple[str, int]:
@@ -69,10 +77,11 @@ def decode_routes(file: Path, tables: list[Table]) -> list[RouteConfig]:
         ConfigError: names the file, the key and what was expected.
     """
     try:
-        routes = msgspec.convert(tables, list[RouteConfig])
+        routes = msgspec.convert({"route": tables}, _File).route
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{file}: route{explain(str(error))}") from error
+        raise from_validation(file, error, _File, {"route": tables}) from error
     names = [route.name for route in routes]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise ConfigError(f"{file}: route: two routes are named {min(twice)!r}")
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise located(file, f"route[{number}].name", f"two routes are named {name!r}")
     return routes

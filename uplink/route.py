@@ -8,6 +8,7 @@ from typing import Any
 from gateway.message import publish_properties
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
+from gateway.subscriptions import Subscription
 from uplink.config import RouteConfig, parse_broker
 from uplink.remote import Remote
 from wire.backoff import Backoff
@@ -44,7 +45,8 @@ class Route:
         self._client_id = f"{gateway_name}-{config.name}"
         self._who = (config.name, config.broker)
         self.consumer = ROUTE_PREFIX + config.name
-        self._cursor = Cursor(log, self.consumer, config.filters, window=config.inflight_window)
+        filters = [Subscription(topic_filter, qos=1) for topic_filter in config.filters]
+        self._cursor = Cursor(log, self.consumer, filters, window=config.inflight_window)
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         self._acknowledged = asyncio.Event()
         self._said = ""

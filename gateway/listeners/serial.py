@@ -24,11 +24,13 @@ class SerialListener:
 
     Args:
         config: the serial port.
+        anonymous: whether a client without an account may come in here.
         connect: called with a port for each stream of the link over it.
     """
 
-    def __init__(self, config: SerialConfig, connect: Callable[[Port], None]) -> None:
+    def __init__(self, config: SerialConfig, *, anonymous: bool, connect: Callable[[Port], None]) -> None:
         self._config = config
+        self._anonymous = anonymous
         self._connect = connect
         self._task: asyncio.Task[None] | None = None
 
@@ -44,6 +46,9 @@ class SerialListener:
                 await self._task
             self._task = None
 
+    def reload(self) -> None:
+        """There is nothing to read again."""
+
     async def _run(self) -> None:
         backoff = Backoff(RETRY_SHORTEST_MS, RETRY_LONGEST_MS)
         complained = False
@@ -51,7 +56,7 @@ class SerialListener:
             line: SerialLine | None = None
             try:
                 with self._open_device() as device:
-                    line = SerialLine(device, self._connect)
+                    line = SerialLine(device, self._connect, anonymous=self._anonymous)
                     await line.run()
             except (OSError, ValueError) as error:
                 if line is not None and line.heard:

@@ -11,7 +11,7 @@ import serial
 
 from gateway.listeners.device_log import DeviceLog
 from gateway.listeners.serial_port import SerialPort
-from gateway.port import Port
+from gateway.port import Port, Visitor
 from wire.link import Link, LinkData, LinkDown, LinkLog, LinkUp
 
 READ_MOST = 4096
@@ -25,11 +25,13 @@ class SerialLine:
     Args:
         device: the open, non-blocking port.
         connect: called with each new stream's port.
+        anonymous: whether its client needs no account.
     """
 
-    def __init__(self, device: serial.Serial, connect: Callable[[Port], None]) -> None:
+    def __init__(self, device: serial.Serial, connect: Callable[[Port], None], *, anonymous: bool) -> None:
         self._device = device
         self._connect = connect
+        self._visitor = Visitor(str(device.name), may_be_anonymous=anonymous)
         self._descriptor: int = device.fileno()
         self._link = Link(random.SystemRandom().getrandbits(32))
         self._log = DeviceLog(str(device.name))
@@ -74,7 +76,7 @@ class SerialLine:
                 case LinkUp():
                     logger.info("serial port %s: link up", self._device.name)
                     self._end_port()
-                    self._port = SerialPort(self, str(self._device.name))
+                    self._port = SerialPort(self, self._visitor)
                     self._connect(self._port)
                 case LinkData() if self._port:
                     self._port.feed(event.data)

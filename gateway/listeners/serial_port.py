@@ -3,6 +3,8 @@
 import asyncio
 from typing import TYPE_CHECKING
 
+from gateway.port import Visitor
+
 if TYPE_CHECKING:
     from gateway.listeners.serial_line import SerialLine
 
@@ -13,8 +15,9 @@ BACKLOG_DRAINED = 1024  # bytes; on a slow line little should wait in front of w
 class SerialPort:
     """One stream of the link: what the broker sees as a client's line, until the link goes down."""
 
-    def __init__(self, line: "SerialLine", peer: str) -> None:
-        self.peer = peer
+    def __init__(self, line: "SerialLine", visitor: Visitor) -> None:
+        self.peer = visitor.host
+        self.visitor = visitor
         self.outgoing = bytearray()
         self._line = line
         self._received = bytearray()
@@ -43,6 +46,9 @@ class SerialPort:
             await self._change()
         if self._ended:
             raise ConnectionResetError("the link is down")
+
+    def note_admitted(self) -> None:
+        """A serial line has one client, which nobody else can keep from its place."""
 
     def close(self) -> None:
         if not self._ended:

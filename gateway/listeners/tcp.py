@@ -1,46 +1,14 @@
-"""Clients over TCP."""
+"""Clients over TCP, with TLS or without."""
 
-import asyncio
-import os
-import socket
 from collections.abc import Callable
 
 from gateway.config import TcpConfig
-from gateway.errors import ListenError
+from gateway.listeners.addresses import listen_tcp
+from gateway.listeners.door import Door
+from gateway.listeners.entrance import Entrance
+from gateway.listeners.stream_port import StreamPort
+from gateway.listeners.tls import Tls
 from gateway.port import Port
-
-READ_MOST = 64 * 1024
-CLOSE_GRACE_S = 2.0  # for a client to take our last words
-
-
-class TcpPort:
-    """One accepted TCP connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        host, port, *_ = writer.get_extra_info("peername") or ("?", 0)
-        self.peer = f"{host}:{port}"
-        self._reader = reader
-        self._writer = writer
-
-    async def receive(self) -> bytes:
-        return await self._reader.read(READ_MOST)
-
-    def send(self, data: bytes) -> None:
-        if not self._writer.is_closing():
-            self._writer.write(data)
-
-    @property
-    def backlog(self) -> int:
-        return self._writer.transport.get_write_buffer_size()
-
-    async def drain(self) -> None:
-        await self._writer.drain()
-
-    def close(self) -> None:
-        if not self._writer.is_closing():
-            self._writer.close()
-            self._reader.feed_eof()
-            asyncio.get_running_loop().call_later(CLOSE_GRACE_S, self._writer.transport.abort)
 
 
 class TcpListener:
@@ -48,31 +16,32 @@ class TcpListener:
 
     Args:
         config: the address.
+        anonymous: whether clients without an account may come in here.
+        entrance: the limits.
         connect: called with each client's port.
+
+    Raises:
+        ConfigError: a file of TLS cannot be used.
     """
 
-    def __init__(self, config: TcpConfig, connect: Callable[[Port], None]) -> None:
+    def __init__(
+        self, config: TcpConfig, *, anonymous: bool, entrance: Entrance, connect: Callable[[Port], None]
+    ) -> None:
         self.port = config.port
         self._host = config.host
-        self._connect = connect
-        self._server: asyncio.Server | None = None
+        tls = Tls(config.tls) if config.tls else None
+        self._door = Door(entrance, tls, anonymous, lambda guest: StreamPort(guest, self._door.visitor, connect))
 
     async def open(self) -> None:
         """Listens from now on; ``port`` is then the port's number. Raises ListenError."""
-        try:
-            self._server = await asyncio.start_server(self._accept, self._host, self.port)
-        except OSError as error:
-            # asyncio puts the address into its text as well, and keeps no number where it tried several.
-            known = error.errno and not isinstance(error, socket.gaierror)
-            reason = os.strerror(error.errno or 0) if known else error.strerror or str(error)
-            raise ListenError(f"listener tcp {self._host}:{self.port}: {reason}") from error
-        self.port = self._server.sockets[0].getsockname()[1]
+        sockets = listen_tcp("tcp", self._host, self.port)
+        self.port = sockets[0].getsockname()[1]
+        self._door.open(sockets)
 
     async def close(self) -> None:
         """Accepts nobody any more."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._door.close()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connect(TcpPort(reader, writer))
+    def reload(self) -> None:
+        """Reads the certificates again. Raises ConfigError."""
+        self._door.reload()

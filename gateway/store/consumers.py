@@ -44,6 +44,11 @@ class Consumers:
         """Removes the place of a consumer that is away."""
         self._away.pop(consumer, None)
 
+    def evict(self, last: int) -> None:
+        """Nobody who is away gets anything up to a position any more."""
+        for name, (position, count) in self._away.items():
+            self._away[name] = max(position, last), count
+
     def unsaved(self) -> list[tuple[str, int, int]]:
         """Returns (name, position, count) where the file does not say what it should.
 

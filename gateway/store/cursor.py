@@ -2,13 +2,17 @@
 
 import asyncio
 import heapq
+import sys
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.message import Message
+from gateway.signals import Signal
+from gateway.store.backlog import Backlog, queued_size
+from gateway.store.drops import EVICTED
+from gateway.store.groups import Group
 from gateway.subscriptions import Subscription
-from wire.topics import matches
 
 if TYPE_CHECKING:
     from gateway.store.log import MessageLog
@@ -16,23 +20,39 @@ if TYPE_CHECKING:
 PACKET_IDENTIFIERS = 65535
 READ_LEAST = 32  # messages read at once, when others' messages may lie between those wanted
 READ_MOST = 1024
-TOPICS_REMEMBERED = 1000
+
+
+class Grant(NamedTuple):
+    """How a consumer takes a message, by all of its subscriptions that match.
+
+    ``qos`` is the lower one of the message's and the highest subscription's; ``retain`` is the message's where one of
+    them takes it as published; ``identifiers`` are theirs [MQTT-3.3.4-3].
+    """
+
+    qos: int
+    retain: bool = False
+    identifiers: tuple[int, ...] = ()
 
 
 class Delivery(NamedTuple):
-    """A message for the consumer; ``qos`` is the lower one of the message's and its subscription's."""
+    """A message for the consumer, as it is granted."""
 
     position: int
     packet_identifier: int
     message: Message
     dup: bool
     qos: int
+    retain: bool = False
+    identifiers: tuple[int, ...] = ()
 
 
-class _Unacknowledged(NamedTuple):
-    position: int
-    ordinal: int
-    qos: int
+def grant_by(subscriptions: Sequence[Subscription], message: Message) -> Grant:
+    """Returns how a message is taken by subscriptions that match it, at least one."""
+    return Grant(
+        min(message.qos, max(subscription.qos for subscription in subscriptions)),
+        message.retain and any(subscription.retain_as_published for subscription in subscriptions),
+        tuple(subscription.identifier for subscription in subscriptions if subscription.identifier),
+    )
 
 
 class Cursor:
@@ -50,6 +70,9 @@ class Cursor:
         durable: whether the place survives the process.
         window: most deliveries that the consumer ever holds unacknowledged.
 
+    ``may_receive`` says whether the consumer may have a topic name's messages now, where there are rules for it;
+    ``backlog`` counts what waits for it, where there is a limit for that.
+
     A new consumer begins at the log's head. Raises ValueError if the consumer has a cursor already.
     """
 
@@ -65,58 +88,68 @@ class Cursor:
         self.consumer = consumer
         self.durable = durable
         self.filters: dict[str, Subscription] = {}
+        self.may_receive: Callable[[str], bool] | None = None
+        self.backlog: Backlog | None = Backlog() if log.counts_backlogs else None
         self._log = log
         self._window = window
-        self._matching: dict[str, tuple[Subscription, ...]] = {}
+        self._usual_from = 0
         for wanted in filters:
             self.subscribe(wanted if isinstance(wanted, Subscription) else Subscription(wanted))
         self._read, self._taken = log.attach(self)
+        self._passed = dict.fromkeys(log.passed(consumer) if durable else ())  # a set takes more memory
         # A process before this one may have delivered these, to its last moment.
         self._dup_up_to = (log.head, self._taken + window)
         self._behind = self._read < log.head
-        self._unacknowledged: OrderedDict[int, _Unacknowledged] = OrderedDict()
+        if self._behind:
+            self.backlog = None  # until it is counted
+        self._evicted = 0
+        # position, grant and size of each
+        self._unacknowledged: OrderedDict[int, tuple[int, Grant, int]] = OrderedDict()
         self._returned: list[tuple[int, int]] = []
-        self._news = asyncio.Event()
+        self._news = Signal()
         self._turn = asyncio.Lock()
+        self._reading = asyncio.Lock()
 
     @property
     def position(self) -> int:
         """Everything up to here is acknowledged, or not for this consumer."""
         if self._unacknowledged:
-            return next(iter(self._unacknowledged.values())).position - 1
-        return self._read
+            return max(self._evicted, next(iter(self._unacknowledged.values()))[0] - 1)
+        return self._read if self._behind else self._log.head
 
     @property
     def count(self) -> int:
         """How many messages up to ``position`` this consumer has acknowledged, ever."""
         if self._unacknowledged:
-            return next(iter(self._unacknowledged.values())).ordinal
+            oldest = next(iter(self._unacknowledged))
+            return self._taken - 1 - (self._taken - oldest) % PACKET_IDENTIFIERS
         return self._taken
 
     def subscribe(self, subscription: Subscription) -> None:
         """Adds or replaces the subscription of one topic filter."""
         self.filters[subscription.topic_filter] = subscription
-        self._matching.clear()
+        self._find_usual_from()
+        self._log.audience.join(self, subscription.topic_filter)
 
     def unsubscribe(self, topic_filter: str) -> None:
         """Removes a topic filter; what was delivered by it stays to be acknowledged."""
-        self.filters.pop(topic_filter, None)
-        self._matching.clear()
+        if self.filters.pop(topic_filter, None):
+            self._find_usual_from()
+            self._log.audience.leave(self, topic_filter)
 
-    def qos_for(self, position: int, message: Message) -> int | None:
-        """Returns the QoS at which this consumer takes a message, or None when it is not for it."""
-        subscriptions = self._matching.get(message.topic)
-        if subscriptions is None:
-            if len(self._matching) >= TOPICS_REMEMBERED:
-                self._matching.clear()
-            subscriptions = tuple(s for s in self.filters.values() if matches(s.topic_filter, message.topic))
-            self._matching[message.topic] = subscriptions
-        granted = [
-            subscription.qos
-            for subscription in subscriptions
-            if subscription.since < position and subscription.not_from != message.publisher
-        ]
-        return min(message.qos, max(granted)) if granted else None
+    def grant(self, position: int, message: Message) -> Grant | None:
+        """Returns how this consumer takes a message, or None when it is not for it."""
+        subscriptions = self._log.audience.takers(message.topic).get(self, ())
+        granting = [s for s in subscriptions if s.since < position and s.not_from != message.publisher]
+        if not granting or (self.may_receive is not None and not self.may_receive(message.topic)):
+            return None
+        return grant_by(granting, message)
+
+    def _find_usual_from(self) -> None:
+        """Behind which position a grant depends on neither that nor the publisher."""
+        subscriptions = self.filters.values()
+        is_usual = all(subscription.not_from is None for subscription in subscriptions)
+        self._usual_from = max((s.since for s in subscriptions), default=0) if is_usual else sys.maxsize
 
     async def fetch(self, limit: int) -> list[Delivery]:
         """Waits until something is there, then returns up to ``limit`` deliveries in order, at least one.
@@ -124,21 +157,31 @@ class Cursor:
         Raises:
             sqlite3.Error: the log cannot be read.
         """
-        async with self._turn:
+        async with self._turn:  # who share it have their turns
             while True:
-                self._news.clear()
-                deliveries = await self._take_returned(limit) or await self._take_new(limit)
+                async with self._reading:
+                    self._news.clear()
+                    deliveries = await self._take_returned(limit) or await self._take_new(limit)
                 if deliveries:
                     return deliveries
                 await self._news.wait()
 
     def acknowledge(self, packet_identifier: int) -> bool:
         """Takes note that a delivery arrived; returns whether it was on the way."""
-        if self._unacknowledged.pop(packet_identifier, None) is None:
-            return False
-        self._news.set()
-        self._log.changed()
-        return True
+        return self.acknowledge_all([packet_identifier]) > 0
+
+    def acknowledge_all(self, packet_identifiers: Sequence[int]) -> int:
+        """Takes note that deliveries arrived; returns how many of them were on the way."""
+        arrived = 0
+        for packet_identifier in packet_identifiers:
+            if unacknowledged := self._unacknowledged.pop(packet_identifier, None):
+                arrived += 1
+                if self.backlog is not None:
+                    self.backlog.subtract(unacknowledged[2])
+        if arrived:
+            self._news.set()
+            self._log.changed()
+        return arrived
 
     def rewind(self) -> None:
         """Makes everything unacknowledged come again: in order, same identifiers, ``dup`` set."""
@@ -149,34 +192,75 @@ class Cursor:
         waiting = {packet_identifier for _, packet_identifier in self._returned}
         for packet_identifier in packet_identifiers:
             if packet_identifier in self._unacknowledged and packet_identifier not in waiting:
-                position = self._unacknowledged[packet_identifier].position
+                position = self._unacknowledged[packet_identifier][0]
                 heapq.heappush(self._returned, (position, packet_identifier))
         self._news.set()
 
-    def notice(self, stored: Iterable[tuple[int, Message]]) -> None:
-        """The log's news: while nothing waits to be read, messages for others pass by without being read."""
-        if self._behind:
-            return
-        for position, message in stored:
-            if self.qos_for(position, message) is not None:
-                self._behind = True
-                self._news.set()
-                return
-            self._read = position
+    def notice(self, stored: Sequence[Group]) -> None:
+        """The log's news: among these messages some may be for this consumer."""
+        if self.backlog is not None:
+            for group in stored:
+                for position, message in group.read(0, PACKET_IDENTIFIERS):
+                    if self.grant(position, message) is not None:
+                        self.backlog.add(queued_size(message))
+        if not self._behind:
+            self._behind = True
+            self._read = stored[0].first - 1
+        self._news.set()
 
     async def settle(self) -> None:
         """Goes past messages for others, so that a consumer that is away holds on to none of them."""
-        async with self._turn:
+        async with self._reading:
             await self._upcoming(1)
+
+    async def count_backlog(self) -> None:
+        """Begins to count what waits, by reading once through it."""
+        counted, position = Backlog(), self.position
+        while position < self._log.head:
+            found = await self._log.read(position, READ_MOST)
+            for position, message in found:
+                if self.grant(position, message) is not None:
+                    counted.add(queued_size(message))
+            if not found:
+                break
+        self.backlog = counted
+
+    async def discard_oldest(self, is_enough: Callable[["Backlog"], bool]) -> None:
+        """Drops what is not handed out yet, from the oldest on, and notes it."""
+        async with self._reading:
+            while self.backlog is not None and not is_enough(self.backlog) and (upcoming := await self._upcoming(1)):
+                for position, message in upcoming:
+                    if is_enough(self.backlog):
+                        return
+                    if self.grant(position, message) is not None:
+                        self._log.drop(EVICTED, self.consumer, message)
+                        self.backlog.subtract(queued_size(message))
+                        self._taken += 1
+                    self._read = position
+
+    async def evict(self, messages: list[tuple[int, Message]]) -> None:
+        """The log drops its oldest messages: what was not handed out of them never will be."""
+        async with self._reading:
+            self._evicted = messages[-1][0]
+            if self._behind:
+                for position, message in messages:
+                    if position > self._read and self.backlog and self.grant(position, message) is not None:
+                        self.backlog.subtract(queued_size(message))
+                self._read = max(self._read, self._evicted)
 
     def close(self) -> None:
         """Leaves the log; the place of a durable consumer stays, and with it what it still has to get."""
-        self._log.detach(self)
+        self._leave()
 
     def drop(self) -> None:
         """Leaves the log for good: the consumer gets nothing any more and holds nothing back."""
-        self._log.detach(self)
+        self._leave()
         self._log.forget(self.consumer)
+
+    def _leave(self) -> None:
+        for topic_filter in self.filters:
+            self._log.audience.leave(self, topic_filter)
+        self._log.detach(self)
 
     async def _take_returned(self, limit: int) -> list[Delivery]:
         while self._returned:
@@ -196,44 +280,56 @@ class Cursor:
                 continue
             if position in found:
                 message = found[position]
-                deliveries.append(Delivery(position, packet_identifier, message, True, unacknowledged.qos))
+                deliveries.append(Delivery(position, packet_identifier, message, True, *unacknowledged[1]))
             else:
                 self.acknowledge(packet_identifier)  # the message itself is gone
         return deliveries
 
     async def _take_new(self, limit: int) -> list[Delivery]:
         limit = min(limit, self._window - (self._taken - self.count))
-        if limit <= 0:
-            return []
         deliveries: list[Delivery] = []
-        for position, message in await self._upcoming(limit):
-            if len(deliveries) == limit:
-                break
-            qos = self.qos_for(position, message)
-            if qos is not None:
-                deliveries.append(self._hand_out(position, message, qos))
-            self._read = position
+        while limit > 0 and not deliveries and (upcoming := await self._upcoming(limit)):
+            deliveries = self._hand_out(upcoming, limit)
         return deliveries
 
-    def _hand_out(self, position: int, message: Message, qos: int) -> Delivery:
-        packet_identifier = self._taken % PACKET_IDENTIFIERS + 1
-        self._unacknowledged[packet_identifier] = _Unacknowledged(position, self._taken, qos)
-        head, taken = self._dup_up_to
-        dup = position <= head and self._taken < taken
-        self._taken += 1
-        return Delivery(position, packet_identifier, message, dup, qos)
+    def _hand_out(self, upcoming: list[tuple[int, Message]], limit: int) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        grants: dict[tuple[str, int, bool], Grant | None] = {}  # what all of a kind have in common
+        head, dup_up_to = self._dup_up_to
+        for position, message in upcoming:
+            if len(deliveries) == limit:
+                break
+            kind = message.topic, message.qos, message.retain
+            if position <= self._usual_from:
+                grant = self.grant(position, message)
+            elif kind in grants:
+                grant = grants[kind]
+            else:
+                grant = grants[kind] = self.grant(position, message)
+            if grant is not None and position in self._passed:
+                del self._passed[position]
+                self._taken += 1  # so that those behind it have the identifiers they had before
+            elif grant is not None:
+                packet_identifier = self._taken % PACKET_IDENTIFIERS + 1
+                self._unacknowledged[packet_identifier] = position, grant, queued_size(message)
+                dup = position <= head and self._taken < dup_up_to
+                self._taken += 1
+                deliveries.append(Delivery(position, packet_identifier, message, dup, *grant))
+            self._read = position
+        return deliveries
 
     async def _upcoming(self, limit: int) -> list[tuple[int, Message]]:
         """Reads on, past messages for others, up to and including the next ones for this consumer."""
         reading = max(limit, READ_LEAST)
-        while self._read < self._log.head:
+        while self._behind:
+            head = self._log.head
             found = await self._log.read(self._read, reading)
             for index, (position, message) in enumerate(found):
-                if self.qos_for(position, message) is not None:
+                if self.grant(position, message) is not None:
                     return found[index:]
                 self._read = position
             if not found:
-                self._read = self._log.head
+                self._read = head
+            self._behind = self._read < self._log.head
             reading = min(2 * reading, READ_MOST)
-        self._behind = False
         return []

@@ -87,3 +87,13 @@ def _fail(group: list[tuple[Item, asyncio.Future[Result]]], error: Exception) ->
     for _, future in group:
         if not future.done():
             future.set_exception(error)
+
+
+def pass_on(done: asyncio.Future[list[int]], position: asyncio.Future[int]) -> None:
+    """Resolves a future as that of a group of one message was."""
+    if position.cancelled():
+        done.exception()
+    elif error := done.exception():
+        position.set_exception(error)
+    else:
+        position.set_result(done.result()[0])

@@ -1,36 +1,52 @@
-"""The newest messages of the log, in memory: consumers that keep up never wait for the disk."""
+"""What was stored or read last, in memory: consumers that keep up, or go side by side, never wait for the disk."""
+
+from bisect import bisect_left
+from collections import OrderedDict
 
 from gateway.message import Message
+from gateway.store.groups import Group
 
-TAIL_MESSAGES_MAX = 4096
+TAIL_GROUPS_MAX = 1024
+TAIL_MESSAGES_MAX = 20_000
 TAIL_BYTES_MAX = 4 * 1024 * 1024
 
 
 class Tail:
-    """A bounded run of messages at consecutive positions, the newest ones."""
+    """Groups of messages; those used longest ago leave first."""
 
     def __init__(self) -> None:
-        self._messages: dict[int, Message] = {}
+        self._groups: OrderedDict[int, Group] = OrderedDict()  # by their last position, latest use last
+        self._lasts: list[int] = []
+        self._messages = 0
         self._bytes = 0
-        self._oldest = 1
-        self._newest = 0
 
-    def add(self, position: int, message: Message) -> None:
-        """Adds the message that was stored last."""
-        if position != self._newest + 1:
-            self._messages.clear()
-            self._bytes = 0
-            self._oldest = position
-        self._messages[position] = message
-        self._newest = position
-        self._bytes += message.size
-        while len(self._messages) > TAIL_MESSAGES_MAX or self._bytes > TAIL_BYTES_MAX:
-            self._bytes -= self._messages.pop(self._oldest).size
-            self._oldest += 1
+    def add(self, group: Group) -> None:
+        """Adds a group that is as it is in the file."""
+        if group.last in self._groups:
+            return
+        self._groups[group.last] = group
+        self._lasts.insert(bisect_left(self._lasts, group.last), group.last)
+        self._messages += group.last - group.first + 1
+        self._bytes += group.size
+        while self._is_full() and len(self._groups) > 1:
+            last, oldest = self._groups.popitem(last=False)
+            del self._lasts[bisect_left(self._lasts, last)]
+            self._messages -= oldest.last - oldest.first + 1
+            self._bytes -= oldest.size
 
     def read(self, after: int, limit: int) -> list[tuple[int, Message]] | None:
-        """Returns up to ``limit`` messages behind a position, or None where it does not reach back so far."""
-        if not self._messages or after + 1 < self._oldest:
-            return None
-        end = min(after + limit, self._newest)
-        return [(position, self._messages[position]) for position in range(after + 1, end + 1)]
+        """Returns up to ``limit`` messages behind a position; None where the next one is not here."""
+        found: list[tuple[int, Message]] = []
+        index = bisect_left(self._lasts, after + 1)
+        while index < len(self._lasts) and len(found) < limit:
+            group = self._groups[self._lasts[index]]
+            if group.first > after + 1:
+                break
+            self._groups.move_to_end(group.last)
+            found += group.read(after, limit - len(found))
+            after = group.last
+            index += 1
+        return found or None
+
+    def _is_full(self) -> bool:
+        return len(self._groups) > TAIL_GROUPS_MAX or self._messages > TAIL_MESSAGES_MAX or self._bytes > TAIL_BYTES_MAX

@@ -189,6 +189,6 @@ def test_flash_that_holds_something_else_is_left_alone(micropython: MicroPython,
     content = b"somebody's photographs" * 2000
     device.flash_path.write_bytes(content)
     done = subprocess.run(device.argv, env=device.environment, capture_output=True, text=True, timeout=30)
-    assert done.returncode == 1
-    assert done.stderr.startswith("flash: ")
+    assert done.returncode == 2
+    assert done.stderr.startswith("configuration: ")
     assert device.flash_path.read_bytes().startswith(content)

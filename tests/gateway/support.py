@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gateway.broker import Broker
-from gateway.config import GatewayConfig, SerialConfig, StoreConfig, TcpConfig
+from gateway.config import GatewayConfig, ListenerConfig, StoreConfig, TcpConfig
 from gateway.listeners.tcp import TcpListener
 from gateway.store.log import MessageLog
 from wire.client import ClientConnection
 from wire.connection import Closed
-from wire.packets import Connack, Packet, Puback, Publish, Suback, Unsuback
+from wire.packets import Connack, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Unsuback
 from wire.properties import USER_PROPERTY
 
 ROOT = Path(__file__).parents[2]
@@ -26,14 +26,15 @@ _processes: "set[GatewayProcess]" = set()
 Kind = TypeVar("Kind")
 
 
-def configure(folder: Path, *listeners: TcpConfig | SerialConfig) -> GatewayConfig:
-    return GatewayConfig("test-gateway", StoreConfig(str(folder)), list(listeners) or [TcpConfig(port=0)])
+def configure(folder: Path, *listeners: ListenerConfig, **settings: Any) -> GatewayConfig:
+    settings.setdefault("store", StoreConfig(str(folder)))
+    return GatewayConfig("test-gateway", listener=list(listeners) or [TcpConfig(port=0)], **settings)
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, *listeners: TcpConfig | SerialConfig) -> AsyncIterator[Broker]:
-    """A broker on a store folder, on a free TCP port unless listeners are given."""
-    config = configure(folder, *listeners)
+async def running(folder: Path, *listeners: ListenerConfig, **settings: Any) -> AsyncIterator[Broker]:
+    """A broker on a store folder, on a free TCP port unless listeners are given, with settings of its configuration."""
+    config = configure(folder, *listeners, **settings)
     log = await MessageLog.open(folder, origin=config.name)
     try:
         broker = Broker(config, log)
@@ -47,7 +48,7 @@ async def running(folder: Path, *listeners: TcpConfig | SerialConfig) -> AsyncIt
 
 
 def tcp_port(broker: Broker) -> int:
-    return next(listener.port for listener in broker.listeners if isinstance(listener, TcpListener))
+    return next(listener.port for listener in broker.listeners.all if isinstance(listener, TcpListener))
 
 
 async def until(condition: Callable[[], Any], what: str) -> None:
@@ -89,6 +90,7 @@ class Client:
     async def event(self) -> Packet | Closed | None:
         """The next event, or None when the connection has ended without one."""
         while (event := self.protocol.next_event()) is None:
+            self.flush()
             data = await asyncio.wait_for(self._reader.read(65536), LONG_S)
             if not data:
                 return None
@@ -133,16 +135,39 @@ class Client:
         assert (puback.packet_identifier, puback.reason_code) == (packet_identifier, 0)
         return puback
 
+    async def publish_once(self, topic: str, payload: bytes = b"", **options: Any) -> None:
+        """Publishes at QoS 2, to its PUBCOMP."""
+        packet_identifier = self.send(topic, payload, qos=2, **options)
+        assert packet_identifier is not None
+        pubrec = await self.expect(Pubrec)
+        assert (pubrec.packet_identifier, pubrec.reason_code) == (packet_identifier, 0)
+        self.release(packet_identifier)
+        assert (await self.expect(Pubcomp)).packet_identifier == packet_identifier
+
+    def release(self, packet_identifier: int) -> None:
+        self.protocol.pubrel(packet_identifier)
+        self.flush()
+
     async def receive(self) -> Publish:
-        """The next message, acknowledged."""
+        """The next message, acknowledged to its end."""
         packet = await self.expect(Publish)
         if packet.packet_identifier is not None:
             self.acknowledge(packet)
+        if packet.qos == 2:
+            assert (await self.expect(Pubrel)).packet_identifier == packet.packet_identifier
+            self.complete(packet)
         return packet
 
     def acknowledge(self, packet: Publish) -> None:
+        """Sends its PUBACK or PUBREC."""
         assert packet.packet_identifier is not None
-        self.protocol.puback(packet.packet_identifier)
+        answer = self.protocol.puback if packet.qos == 1 else self.protocol.pubrec
+        answer(packet.packet_identifier)
+        self.flush()
+
+    def complete(self, packet: Publish) -> None:
+        assert packet.packet_identifier is not None
+        self.protocol.pubcomp(packet.packet_identifier)
         self.flush()
 
     async def disconnect(self) -> None:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import GatewayConfig, SerialConfig, StoreConfig, TcpConfig, load
+from gateway.config import GatewayConfig, SerialConfig, StoreConfig, TcpConfig, UnixConfig, allows_anonymous, load
 from gateway.errors import ConfigError
+from uplink.config import decode_routes
 
 MINIMAL = 'name = "garage"\n[store]\npath = "store"\n'
 
@@ -50,41 +51,101 @@ def test_a_relative_store_lies_beside_the_file(tmp_path: Path) -> None:
     assert routes == []
 
 
+TCP = MINIMAL + '[[listener]]\nkind = "tcp"\n'
+ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("colour = 3\n" + MINIMAL, "colour: unknown key"),
-        (MINIMAL + "paht = 3\n", "store.paht: unknown key"),
-        ('name = "garage"\n[store]\n', "store.path: missing"),
-        ('[store]\npath = "store"\n', "name: missing"),
-        ('name = ""\n[store]\npath = "store"\n', "name: Expected `str` of length >= 1"),
-        (MINIMAL + "commit_interval_ms = -1\n", "store.commit_interval_ms: Expected `int` >= 0"),
+        (
+            "colour = 3\n" + MINIMAL,
+            "1: colour: unknown key, expected one of name, store, listener, accounts, acl, log, metrics, limits",
+        ),
+        (MINIMAL + "paht = 3\n", "4: store.paht: unknown key, expected one of path, commit_interval_ms"),
+        ('name = "garage"\n[store]\n', "2: store.path: missing"),
+        ('[store]\npath = "store"\n', "1: name: missing"),
+        ('name = ""\n[store]\npath = "store"\n', "1: name: Expected `str` of length >= 1"),
+        (MINIMAL + "commit_interval_ms = -1\n", "4: store.commit_interval_ms: Expected `int` >= 0"),
         (
             MINIMAL + '[[listener]]\nkind = "udp"\n',
-            'listener[0].kind: Invalid value \'udp\', expected "tcp" or "serial"',
+            '5: listener[0].kind: Invalid value \'udp\', expected "tcp", "websocket", "unix" or "serial"',
         ),
-        (MINIMAL + "[[listener]]\nport = 1\n", 'listener[0].kind: missing, expected "tcp" or "serial"'),
-        (MINIMAL + '[[listener]]\nkind = "tcp"\nport = "1"\n', "listener[0].port: Expected `int`, got `str`"),
-        (MINIMAL + '[[listener]]\nkind = "tcp"\nport = 70000\n', "listener[0].port: Expected `int` <= 65535"),
-        (MINIMAL + '[[listener]]\nkind = "serial"\nbaud = 1\n', "listener[0].device: missing"),
-        ("route = 3\n" + MINIMAL, "route: Expected `array`, got `int`"),
-        ("name\n", "not TOML: Expected '=' after a key in a key/value pair (at line 1, column 5)"),
+        (
+            MINIMAL + "[[listener]]\nport = 1\n",
+            '4: listener[0].kind: missing, expected "tcp", "websocket", "unix" or "serial"',
+        ),
+        (TCP + 'port = "1"\n', "6: listener[0].port: Expected `int`, got `str`"),
+        (TCP + "# a comment\nport = 70000\n", "7: listener[0].port: Expected `int` <= 65535"),
+        (
+            TCP + TCP[len(MINIMAL) :] + "prot = 1\n",
+            "8: listener[1].prot: unknown key, expected one of kind, host, port, ",
+        ),
+        (TCP + '[listener.tls]\nkey = "k"\n', "6: listener[0].tls.certificate: missing"),
+        (
+            TCP + '[listener.tls]\ncertificate = "c"\nkey = "k"\nuser_from = "mail"\n',
+            "9: listener[0].tls.user_from: Invalid enum value 'mail', expected one of 'common_name', 'dns', ",
+        ),
+        (MINIMAL + '[[listener]]\nkind = "serial"\nbaud = 1\n', "4: listener[0].device: missing"),
+        ("route = 3\n" + MINIMAL, "1: route: Expected `array`, got `int`"),
+        ("name\n", "1: not TOML: Expected '=' after a key in a key/value pair (column 5)"),
+        (ROUTE, "4: route[0].broker: missing"),
+        (ROUTE + 'broker = "http://b"\n', "4: route[0]: broker 'http://b': expected mqtt://host or mqtt://host:port"),
+        (
+            ROUTE + 'broker = "mqtt://b"\nwindow = 1\n',
+            "7: route[0].window: unknown key, expected one of name, broker, ",
+        ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_file_and_key(tmp_path: Path, text: str, complaint: str) -> None:
+def test_what_is_wrong_is_named_with_its_file_line_and_key(tmp_path: Path, text: str, complaint: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
-        load(path)
-    assert str(caught.value) == f"{path}: {complaint}"
+        decode_routes(path, load(path)[1])
+    assert str(caught.value).startswith(f"{path}:{complaint}")
     assert caught.value.exit_code == 2
 
 
+def test_two_routes_of_one_name_are_refused(tmp_path: Path) -> None:
+    route = '[[route]]\nname = "up"\nbroker = "mqtt://b"\n'
+    path = write(tmp_path, MINIMAL + route + route)
+    with pytest.raises(ConfigError, match=r":8: route\[1\].name: two routes are named 'up'"):
+        decode_routes(path, load(path)[1])
+
+
+@pytest.mark.parametrize("kind", ["tcp", "websocket"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "gateway.local"])
-def test_a_listener_that_is_not_loopback_needs_leave_in_words(tmp_path: Path, host: str) -> None:
-    text = MINIMAL + f'[[listener]]\nkind = "tcp"\nhost = "{host}"\n'
-    with pytest.raises(ConfigError, match=r"listener\[0\]: host .* is not loopback: set allow_anonymous = true"):
-        load(write(tmp_path, text))
-    load(write(tmp_path, text + "allow_anonymous = true\n"))
+def test_a_listener_that_is_not_loopback_needs_a_login_or_leave_in_words(tmp_path: Path, host: str, kind: str) -> None:
+    listener = f'[[listener]]\nkind = "{kind}"\nhost = "{host}"\n'
+    with pytest.raises(
+        ConfigError, match=r":6: listener\[0\].host: .* is not loopback: expected accounts, tls.client_ca"
+    ):
+        load(write(tmp_path, MINIMAL + listener))
+    tls = '[listener.tls]\ncertificate = "c"\nkey = "k"\n'
+    with pytest.raises(ConfigError, match="is not loopback"):
+        load(write(tmp_path, MINIMAL + listener + tls))
+    load(write(tmp_path, MINIMAL + listener + "allow_anonymous = true\n"))
+    load(write(tmp_path, 'accounts = "a"\n' + MINIMAL + listener))
+    load(write(tmp_path, MINIMAL + listener + tls + 'client_ca = "ca"\n'))
+
+
+def test_strangers_come_in_on_loopback_until_there_are_accounts(tmp_path: Path) -> None:
+    open_to_all, _ = load(write(tmp_path, TCP))
+    assert allows_anonymous(open_to_all, open_to_all.listener[0])
+    with_accounts, _ = load(write(tmp_path, 'accounts = "a"\n' + TCP))
+    assert not allows_anonymous(with_accounts, with_accounts.listener[0])
+
+
+def test_relative_paths_start_at_the_files_folder(tmp_path: Path) -> None:
+    unix = '[[listener]]\nkind = "unix"\npath = "socket"\n'
+    tls = '[listener.tls]\ncertificate = "tls/c"\nkey = "/k"\n'
+    config, _ = load(write(tmp_path, 'accounts = "a"\nacl = "rules"\n' + TCP + tls + unix))
+    tcp, socket = config.listener
+    assert isinstance(tcp, TcpConfig) and tcp.tls
+    assert (tcp.tls.certificate, tcp.tls.key) == (str(tmp_path / "tls/c"), "/k")
+    assert isinstance(socket, UnixConfig)
+    assert (socket.path, config.accounts, config.acl) == tuple(
+        str(tmp_path / name) for name in ("socket", "a", "rules")
+    )
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])

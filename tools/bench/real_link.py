@@ -19,7 +19,7 @@ from tools.paths import source_root
 from tools.sim.paced_line import PacedLine
 from tools.sim.virtual_line import Dice
 
-PROGRAM = Path(__file__).parent / "link_device.py"
+PROGRAM = "tools.bench.link_device"
 BARE_BYTES = 20_000
 FAULT_S = 1.0
 
@@ -59,7 +59,7 @@ async def running(
     with tempfile.TemporaryDirectory(prefix="holdfast-link-") as folder:
         cable = PacedLine(dice, baud, corrupt)
         cable.open()
-        device_argv = [*vm.argv, str(PROGRAM), cable.near, *map(str, (baud, up_bytes, down_bytes, erases))]
+        device_argv = [*vm.argv, "-m", PROGRAM, cable.near, *map(str, (baud, up_bytes, down_bytes, erases))]
         device = Process("device", device_argv, Path(folder, "device.log"), vm.environment())
         host_argv = [sys.executable, "-m", "tools.bench.link_host", cable.far, str(baud), str(down_bytes)]
         host = Host("host", host_argv, Path(folder, "host.log"), {"PYTHONPATH": str(source_root())})

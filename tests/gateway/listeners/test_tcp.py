@@ -1,5 +1,6 @@
-"""The TCP listener: an address it cannot have is named, a broker that closes lets go of it."""
+"""TCP addresses: one that cannot be had is named, IPv6 and IPv4 are both there, a broker that closes lets go."""
 
+import asyncio
 import socket
 from pathlib import Path
 
@@ -7,8 +8,9 @@ import pytest
 
 from gateway.config import TcpConfig
 from gateway.errors import ListenError
-from tests.gateway.support import Client, running, tcp_port
-from wire.packets import Disconnect
+from tests.gateway.listeners.host import hosting, port_number
+from tests.gateway.support import Client, running, tcp_port, until
+from wire.packets import Disconnect, Puback
 
 
 async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
@@ -44,3 +46,33 @@ async def test_clients_are_told_that_the_broker_closes(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await Client().connect(tcp_port(broker))
     assert (await client.expect(Disconnect)).reason_code == 0x8B
+
+
+async def test_what_has_come_is_acknowledged_before_the_broker_closes(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        for number in range(5):
+            client.send("a", b"%d" % number, qos=1)
+        before = broker.counters.bytes_received
+        await until(lambda: broker.counters.bytes_received > before, "the messages are there")
+    for _ in range(5):
+        await client.expect(Puback)
+    assert (await client.expect(Disconnect)).reason_code == 0x8B
+
+
+@pytest.mark.parametrize(
+    ("host", "from_addresses", "known_as"),
+    [
+        ("::", ["127.0.0.1", "::1"], ["127.0.0.1", "::1"]),
+        ("localhost", ["127.0.0.1"], ["127.0.0.1"]),
+        ("0.0.0.0", ["127.0.0.1"], ["127.0.0.1"]),
+    ],
+)
+async def test_a_host_is_reached_by_all_its_addresses(
+    host: str, from_addresses: list[str], known_as: list[str]
+) -> None:
+    async with hosting(TcpConfig(host, 0, allow_anonymous=True)) as listening:
+        for address, known in zip(from_addresses, known_as, strict=True):
+            _, writer = await asyncio.open_connection(address, port_number(listening))
+            assert (await listening.next_port()).visitor.host == known
+            writer.close()

@@ -2,11 +2,13 @@
 
 import contextlib
 import sqlite3
+import sys
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
 from gateway.message import Message
+from gateway.store import groups
 from gateway.store.log import MessageLog
 
 
@@ -22,6 +24,17 @@ async def opened(folder: Path) -> AsyncIterator[MessageLog]:
 async def append_all(log: MessageLog, messages: Iterable[Message]) -> list[int]:
     futures = [log.append(message) for message in messages]
     return [await future for future in futures]
+
+
+def messages_in(folder: Path) -> list[tuple[int, Message]]:
+    """What the file holds, with positions."""
+    connection = sqlite3.connect(folder / "messages.sqlite")
+    try:
+        (epoch,) = connection.execute("SELECT epoch FROM identity").fetchone()
+        found = groups.read(connection, 0, sys.maxsize, epoch)
+        return [numbered for group in found for numbered in group.read(0, sys.maxsize)]
+    finally:
+        connection.close()
 
 
 def stored(folder: Path, query: str, file: str = "messages.sqlite") -> list[tuple[Any, ...]]:

@@ -11,9 +11,9 @@ from gateway.errors import StoreError
 from gateway.message import Message
 from gateway.store import log as log_module
 from gateway.store import tail as tail_module
-from gateway.store.cursor import Cursor
+from gateway.store.cursor import Cursor, Delivery
 from gateway.store.log import MessageLog
-from tests.gateway.store.support import append_all, opened, stored
+from tests.gateway.store.support import append_all, messages_in, opened, stored
 from tests.gateway.support import until
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
 
@@ -48,9 +48,8 @@ async def test_a_message_without_identity_gets_the_next_one_of_the_store(tmp_pat
     async with opened(tmp_path) as log:
         await log.append(Message("a", b""))
         assert log.store_epoch == epoch
-    identities = stored(tmp_path, "SELECT origin, epoch, seq FROM message ORDER BY position")
+    identities = [(message.origin, message.epoch, message.seq) for _, message in messages_in(tmp_path)]
     assert identities == [("gw", epoch, 3)]  # nobody needed the others
-    assert stored(tmp_path, "SELECT seq FROM identity") == [(3,)]
 
 
 async def test_two_stores_have_different_epochs(tmp_path: Path) -> None:
@@ -127,13 +126,14 @@ async def test_the_log_is_trimmed_behind_the_slowest_cursor(tmp_path: Path, monk
     monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL_S", 0.01)
     async with opened(tmp_path) as log:
         fast, slow = Cursor(log, "fast", ["#"]), Cursor(log, "slow", ["#"], durable=False)
-        await append_all(log, [Message("a", b"") for _ in range(10)])
+        for _ in range(10):
+            await log.append(Message("a", b""))  # each by itself: what was stored together is trimmed together
         for cursor, acknowledged in ((fast, 10), (slow, 4)):
             for delivery in (await cursor.fetch(10))[:acknowledged]:
                 cursor.acknowledge(delivery.packet_identifier)
-        await until(lambda: stored(tmp_path, "SELECT min(position) FROM message") == [(5,)], "trimmed to 5")
+        await until(lambda: messages_in(tmp_path)[0][0] == 5, "trimmed to 5")
         slow.close()
-        await until(lambda: stored(tmp_path, "SELECT min(position) FROM message") == [(10,)], "all but the newest")
+        await until(lambda: messages_in(tmp_path)[0][0] == 10, "all but the newest")
 
 
 async def test_a_durable_consumer_that_is_away_keeps_its_messages(
@@ -145,12 +145,13 @@ async def test_a_durable_consumer_that_is_away_keeps_its_messages(
         Cursor(log, "here", ["#"], durable=False)
     async with opened(tmp_path) as log:
         assert log.consumers() == ["away"]
-        await append_all(log, [Message("a", b"") for _ in range(10)])
+        for _ in range(10):
+            await log.append(Message("a", b""))
         await asyncio.sleep(0.1)
-        assert len(stored(tmp_path, "SELECT 1 FROM message")) == 10
+        assert len(messages_in(tmp_path)) == 10
         log.forget("away")
         assert log.consumers() == []
-        await until(lambda: len(stored(tmp_path, "SELECT 1 FROM message")) == 1, "nobody needs them")
+        await until(lambda: len(messages_in(tmp_path)) == 1, "nobody needs them")
 
 
 async def test_positions_go_on_where_they_were_after_everything_was_trimmed(tmp_path: Path) -> None:
@@ -213,3 +214,49 @@ async def test_publishers_wait_while_too_much_is_not_durable(tmp_path: Path, mon
                 await log.wait_for_room()
         await future
         await log.wait_for_room()
+
+
+async def test_damaged_messages_are_set_aside_and_everything_else_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path) as log:
+        Cursor(log, "keeper", ["#"])
+        for number in range(9):
+            await log.append(Message("a", b"%d" % number))
+    damage(tmp_path, [3, 4, 9])
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "keeper", ["#"])
+        assert log.head == 9
+        await log.append(Message("a", b"9"))
+        deliveries: list[Delivery] = []
+        while len(deliveries) < 7:
+            deliveries += await cursor.fetch(100)
+        assert [int(delivery.message.payload) for delivery in deliveries] == [0, 1, 4, 5, 6, 7, 9]
+        assert [delivery.position for delivery in deliveries] == [1, 2, 5, 6, 7, 8, 10]
+        assert deliveries[-1].message.seq == 10
+        for delivery in deliveries:
+            cursor.acknowledge(delivery.packet_identifier)
+        assert cursor.position == 10
+        ranges = stored(tmp_path, "SELECT reason, origin, first, last, messages FROM dropped ORDER BY first")
+        assert ranges == [("damaged", "gw", number, number, 1) for number in (3, 4, 9)]
+        assert len(stored(tmp_path, "SELECT body FROM damaged")) == 3
+    assert caplog.text.count("are damaged in the file; they are set aside") == 3
+
+
+def damage(folder: Path, positions: list[int]) -> None:
+    """Changes a byte of each row that ends there."""
+    connection = sqlite3.connect(folder / "messages.sqlite")
+    for position in positions:
+        (body,) = connection.execute("SELECT body FROM message_group WHERE last = ?", (position,)).fetchone()
+        spoilt = bytes((body[0], body[1] ^ 1)) + body[2:]
+        connection.execute("UPDATE message_group SET body = ? WHERE last = ?", (spoilt, position))
+    connection.commit()
+    connection.close()
+
+
+async def test_a_store_of_another_version_is_refused_by_its_version(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        pass
+    stored(tmp_path, "PRAGMA user_version = 1")
+    with pytest.raises(StoreError, match=r"messages.sqlite: of version 1, and this gateway reads version"):
+        await MessageLog.open(tmp_path, origin="gw")

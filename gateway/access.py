@@ -1,0 +1,156 @@
+"""Who may do what: connect by which client identifier, publish and subscribe to which topics."""
+
+from pathlib import Path
+
+from gateway.access_rules import CONNECT, PUBLISH, SUBSCRIBE, Rule, fill, fits_client_id, load_rules
+from gateway.filters import Levels, common, holds, split, takes
+from wire.topics import parse_shared
+
+TOPICS_REMEMBERED = 1024  # for each client and direction
+
+Decisions = list[tuple[bool, Levels]]
+
+
+class Access:
+    """The access rules of a gateway.
+
+    Args:
+        path: their file; without one everybody may do everything but publish below ``$SYS``.
+
+    Raises:
+        ConfigError: the file cannot be read, or a line is no rule.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self.rules = load_rules(path) if path else None
+
+    def reload(self) -> None:
+        """Reads the file again; all permissions follow at once. On ConfigError the rules stay as they are."""
+        if self._path:
+            self.rules = load_rules(self._path)
+
+    def permissions(self, user: str | None, client_id: str) -> "Permissions":
+        """Returns what a client may do; ``user`` is who it has proved to be, None without a proof."""
+        return Permissions(self, user, client_id)
+
+
+class Permissions:
+    """What one client may do. ``Access.permissions`` makes them."""
+
+    __slots__ = ("_access", "_client_id", "_may_publish", "_may_receive", "_publish", "_rules", "_subscribe", "user")
+
+    def __init__(self, access: Access, user: str | None, client_id: str) -> None:
+        self.user = user
+        self._access = access
+        self._client_id = client_id
+        self._read_rules()
+
+    def may_connect(self, client_id: str) -> bool:
+        """Whether it may use a client identifier, as the CONNECT has it.
+
+        Any, where no rule says ``connect``. That a session belongs to the user who made it is not a matter of rules.
+        """
+        rules = [rule for rule in self._access.rules or () if CONNECT in rule.actions]
+        for rule in rules:
+            if rule.is_for(self.user) and fits_client_id(rule.what, self.user, client_id):
+                return rule.allows
+        return not rules
+
+    def may_publish(self, topic: str) -> bool:
+        """Whether it may publish to a topic name: with a PUBLISH, retained or not, or a will."""
+        if self._rules is not self._access.rules:
+            self._read_rules()
+        known = self._may_publish.get(topic)
+        return self._learn(self._may_publish, self._publish, topic) if known is None else known
+
+    def may_receive(self, topic: str) -> bool:
+        """Whether it may have a message of a topic name, whatever subscription that matches."""
+        if self._rules is not self._access.rules:
+            self._read_rules()
+        known = self._may_receive.get(topic)
+        return self._learn(self._may_receive, self._subscribe, topic) if known is None else known
+
+    def may_subscribe(self, topic_filter: str) -> bool:
+        """Whether it may subscribe to a valid topic filter.
+
+        A filter that takes more than the rules allow is granted for what they do allow: ``may_receive`` decides
+        message by message. A shared one has to be allowed as a whole, as its messages are for one member alone.
+        """
+        if self._rules is not self._access.rules:
+            self._read_rules()
+        if self._rules is None:
+            return True
+        share_name, bare_filter = parse_shared(topic_filter)
+        allows = _allows_some if share_name is None else _allows_all
+        return allows(self._subscribe, split(bare_filter))
+
+    def may_ask_for_answers(self, response_topic: str) -> bool:
+        """Whether a PUBLISH of its may name a response topic: one that it may itself publish to or receive.
+
+        Else it could have somebody with more rights publish where it may not.
+        """
+        return self.may_receive(response_topic) or self.may_publish(response_topic)
+
+    def _read_rules(self) -> None:
+        rules = self._rules = self._access.rules
+        self._publish = _decisions(rules or (), PUBLISH, self.user, self._client_id)
+        self._subscribe = _decisions(rules or (), SUBSCRIBE, self.user, self._client_id)
+        self._may_publish: dict[str, bool] = {}
+        self._may_receive: dict[str, bool] = {}
+
+    def _learn(self, known: dict[str, bool], decisions: Decisions, topic: str) -> bool:
+        levels = split(topic)
+        if known is self._may_publish and levels[0] == "$SYS":
+            answer = False  # the gateway's own
+        elif self._rules is None:
+            answer = True
+        else:
+            answer = next((allows for allows, wanted in decisions if takes(wanted, levels)), False)
+        if len(known) >= TOPICS_REMEMBERED:
+            known.clear()
+        known[topic] = answer
+        return answer
+
+
+def _decisions(rules: tuple[Rule, ...], action: str, user: str | None, client_id: str) -> Decisions:
+    """The rules for one client and action, filled in.
+
+    Where a name cannot be filled in, a rule that allows is left out, and one that denies denies everything from
+    there on: by the choice of its name a client never gets more.
+    """
+    decisions: Decisions = []
+    for rule in rules:
+        if action not in rule.actions or not rule.is_for(user):
+            continue
+        levels = fill(rule.what, user, client_id)
+        if levels is not None:
+            decisions.append((rule.allows, levels))
+        elif not rule.allows:
+            break
+    return decisions
+
+
+def _allows_some(decisions: Decisions, wanted: Levels) -> bool:
+    """Whether there may be a topic name that a filter takes and the rules allow."""
+    denied: list[Levels] = []
+    for allows, levels in decisions:
+        both = common(levels, wanted)
+        if both is None:
+            continue
+        if not allows:
+            denied.append(levels)
+        elif not any(holds(one, both) for one in denied):
+            return True
+    return False
+
+
+def _allows_all(decisions: Decisions, wanted: Levels) -> bool:
+    """Whether the rules allow every topic name that a filter takes."""
+    for allows, levels in decisions:
+        both = common(levels, wanted)
+        if both == wanted:
+            return allows
+        if both is not None and not allows:
+            return False
+    return False

@@ -1,0 +1,114 @@
+"""The access rules as their file has them, one a line: ``allow|deny WHO ACTIONS WHAT``.
+
+::
+
+    # The first rule that fits decides; what none fits is denied.
+    allow  *        connect            %u-*
+    deny   *        publish,subscribe  site/locks/#
+    allow  alice    publish,subscribe  site/#
+    allow  *        publish            telemetry/%c/#
+    allow  -        subscribe          "public/opening hours"
+
+WHO is a user's name, ``*`` for everybody, ``-`` for clients without a user. WHAT is a topic filter, and with
+``connect`` a client identifier, which may end in ``*``. ``%u`` is the user's name, ``%c`` the client identifier.
+"""
+
+import re
+import shlex
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from gateway.errors import ConfigError
+from gateway.filters import Levels, split
+from wire.errors import WireError
+from wire.topics import check_topic_filter
+
+CONNECT, PUBLISH, SUBSCRIBE = ACTIONS = ("connect", "publish", "subscribe")
+EVERYBODY, NOBODY = "*", "-"
+
+_split = lru_cache(maxsize=1024)(split)  # a rule without names is one tuple for all clients
+
+
+@dataclass(slots=True, frozen=True)
+class Rule:
+    """One line: ``what`` is a topic filter or client identifier that is not filled in yet."""
+
+    allows: bool
+    who: str
+    actions: tuple[str, ...]
+    what: str
+
+    def is_for(self, user: str | None) -> bool:
+        return self.who == EVERYBODY or (user is None if self.who == NOBODY else self.who == user)
+
+
+def load_rules(path: Path) -> tuple[Rule, ...]:
+    """Reads a file of access rules. Raises ConfigError, which names the line."""
+    try:
+        lines = path.read_text("utf-8").split("\n")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8") from error
+    rules = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            rules.append(_decode(line))
+        except ValueError as error:
+            raise ConfigError(f"{path}:{number}: {error}") from error
+    return tuple(rules)
+
+
+def fill(what: str, user: str | None, client_id: str) -> Levels | None:
+    """Returns a rule's topic filter for one client; None where a name cannot stand in a topic filter.
+
+    A name that holds ``+``, ``#`` or ``/``, begins with ``$`` or is empty would make the rule another one.
+    """
+    names = {"%u": user or "", "%c": client_id}
+    if any(sign in what and not _can_stand_in_a_filter(name) for sign, name in names.items()):
+        return None
+    return _split(re.sub("%[uc]", lambda found: names[found[0]], what))
+
+
+def fits_client_id(what: str, user: str | None, client_id: str) -> bool:
+    """Whether a rule's client identifier is that of a client."""
+    if "%u" in what and not user:
+        return False
+    start, rest = what.removesuffix("*"), what.endswith("*")
+    start = start.replace("%u", user or "")
+    return client_id.startswith(start) if rest else client_id == start
+
+
+def _can_stand_in_a_filter(name: str) -> bool:
+    return bool(name) and not name.startswith("$") and not any(sign in name for sign in "+#/")
+
+
+def _decode(line: str) -> Rule:
+    words = shlex.split(line)
+    if len(words) != 4 or words[0] not in ("allow", "deny"):
+        raise ValueError("expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'")
+    verb, who, listed, what = words
+    actions = tuple(listed.split(","))
+    if unknown := [action for action in actions if action not in ACTIONS]:
+        raise ValueError(f"unknown action {unknown[0]!r}, expected some of {', '.join(ACTIONS)} with commas between")
+    if CONNECT not in actions:
+        _check_filter(what)
+    elif len(actions) > 1:
+        raise ValueError("connect has a client identifier where the others have a topic filter: expected a line each")
+    elif "*" in what[:-1] or "%c" in what:
+        raise ValueError(f"{what!r}: a client identifier may have %u in it and * at its end, and no %c")
+    return Rule(verb == "allow", who, actions, what)
+
+
+def _check_filter(what: str) -> None:
+    try:
+        check_topic_filter(what)
+    except WireError as error:
+        raise ValueError(error) from error
+    if what.startswith("$share/"):
+        raise ValueError(
+            f"{what!r}: a rule counts for shared subscriptions too, expected the filter behind $share/NAME"
+        )

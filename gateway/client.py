@@ -1,0 +1,148 @@
+"""A client that was let in: each kind of packet that it sends, to the room that handles it."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from gateway.access import Permissions
+from gateway.hot.answers import Answers
+from gateway.hot.inflow import Publishes
+from gateway.hot.topics import Topics
+from gateway.intake import Intake
+from gateway.port import Port
+from gateway.sender import Sender
+from gateway.session import Session
+from gateway.subscribing import Subscribing
+from gateway.turn import Turn
+from gateway.window import Window
+from wire import reasons
+from wire.bulk import BulkServerConnection
+from wire.packet_types import PUBREL
+from wire.packets import Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe
+
+if TYPE_CHECKING:
+    from gateway.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+
+class Client:
+    """Serves a client from its CONNACK on, until its connection ends.
+
+    Args:
+        broker: where its messages and subscriptions go.
+        protocol: the connection, already accepted.
+        port: the line under it.
+        session: its session.
+        permissions: what it may do.
+        topics: learns what it may publish to the hot path.
+        name: who it is, for the log.
+        answered: called when answers wait to be sent.
+        failed: called with a text when something of ours does not work; ends the connection.
+        disconnect: ends the connection with a reason code.
+    """
+
+    def __init__(
+        self,
+        broker: "Broker",
+        protocol: BulkServerConnection,
+        port: Port,
+        session: Session,
+        permissions: Permissions,
+        topics: Topics,
+        name: str,
+        *,
+        answered: Callable[[], None],
+        failed: Callable[[str], None],
+        disconnect: Callable[[int], None],
+    ) -> None:
+        self._protocol = protocol
+        self._session = session
+        self._name = name
+        self._turn = Turn(broker.log, answered, failed)
+        self._intake = Intake(broker, protocol, session, permissions, self._turn, topics, disconnect)
+        self._subscribing = Subscribing(broker, session, permissions)
+        self._window = Window(
+            protocol,
+            port,
+            broker.log,
+            session.outgoing,
+            session.cursor.consumer,
+            name,
+            permissions.may_receive,
+            broker.counters,
+            flush=answered,
+        )
+        self._sender = Sender(self._window, broker.log, session.owed, name, failed)
+        broker.subscribers.feed(session, self._sender)
+
+    async def handle(self, packet: Packet) -> None:
+        """Acts on a packet. Raises sqlite3.Error when what it asks for could not be saved."""
+        match packet:
+            case Publish():
+                self._intake.handle_publish(packet)
+            case Pubrel():
+                self._intake.handle_pubrel(packet)
+            case Puback():
+                self._note_refusal(packet)
+                self._window.handle_pubacks([packet.packet_identifier])
+            case Pubrec():
+                self._handle_pubrec(packet)
+            case Pubcomp():
+                self._window.handle_pubcomp(packet.packet_identifier)
+            case Subscribe():
+                await self._handle_subscribe(packet)
+            case Unsubscribe():
+                codes = await self._subscribing.unsubscribe(packet)
+                if self._protocol.connected:
+                    self._protocol.unsuback(packet.packet_identifier, codes)
+
+    def may_take(self, topics: Iterable[str]) -> bool:
+        """Whether messages of some topics may go the hot path now."""
+        return self._intake.may_take(topics)
+
+    def take(self, step: Publishes | Answers) -> None:
+        """The same for many packets of the hot path."""
+        if isinstance(step, Publishes):
+            self._intake.take_publishes(step)
+        elif step.packet_type == PUBREL:
+            self._intake.take_pubrels(step.identifiers)
+        else:
+            self._window.handle_pubacks(step.identifiers)
+
+    def end_turn(self) -> None:
+        """All that came in one reading was handled: what has to be durable is written now, together."""
+        self._turn.end()
+
+    async def wait_for_room(self) -> None:
+        """Waits while nobody should read more from this client."""
+        await self._intake.wait_for_room()
+
+    def stop(self) -> None:
+        """Its connection has ended."""
+        self._sender.stop()
+
+    async def _handle_subscribe(self, packet: Subscribe) -> None:
+        await self._turn.settle()  # what the client has published before is not new to it
+        codes, owed = await self._subscribing.subscribe(packet)
+        if self._protocol.connected:
+            self._protocol.suback(packet.packet_identifier, codes)
+            self._sender.send_retained(owed)
+            for message, grant in self._subscribing.announced(packet):
+                self._sender.send_now(message, grant)
+        else:
+            self._session.owed += owed
+
+    def _handle_pubrec(self, packet: Pubrec) -> None:
+        packet_identifier = packet.packet_identifier
+        if self._note_refusal(packet):
+            self._window.handle_pubcomp(packet_identifier)
+            return
+        note = self._session.outgoing.note_received(packet_identifier)
+        self._turn.add(lambda: self._window.release(packet_identifier), note)
+
+    def _note_refusal(self, packet: Puback | Pubrec) -> bool:
+        refused = packet.reason_code >= reasons.UNSPECIFIED_ERROR
+        if refused:
+            logger.warning("%s refused a message: %s", self._name, reasons.describe(packet.reason_code))
+        return refused

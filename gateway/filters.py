@@ -1,0 +1,57 @@
+"""Topic filters as sets of topic names [section 4.7]: what two have in common, and whether one holds the other."""
+
+Levels = tuple[str, ...]
+
+
+def split(topic_filter: str) -> Levels:
+    """Returns the levels of a valid filter or name; filters that take the same names have the same levels."""
+    return ("+", "#") if topic_filter == "#" else tuple(topic_filter.split("/"))
+
+
+def takes(wanted: Levels, name: Levels) -> bool:
+    """Whether a filter takes a topic name."""
+    if wanted[0] == "+" and name[0].startswith("$"):
+        return False  # [MQTT-4.7.2-1]
+    wanted, is_open = _ends(wanted)
+    if is_open:
+        name = name[: len(wanted)]  # the parent level is taken as well
+    return len(wanted) == len(name) and all(map(_takes_level, wanted, name))
+
+
+def common(left: Levels, right: Levels) -> Levels | None:
+    """Returns the filter of the names that both filters take; None if there are none."""
+    if _keeps_apart(left[0], right[0]):
+        return None
+    (short, short_is_open), (long, long_is_open) = sorted((_ends(left), _ends(right)), key=lambda one: len(one[0]))
+    if len(short) < len(long) and not short_is_open:
+        return None
+    levels = list(map(_common_level, short, long))
+    if None in levels:
+        return None
+    rest = ("#",) if short_is_open and long_is_open else ()
+    return (*(level for level in levels if level is not None), *long[len(short) :], *rest)
+
+
+def holds(outer: Levels, inner: Levels) -> bool:
+    """Whether a filter takes every name that another one takes."""
+    return common(outer, inner) == inner
+
+
+def _ends(topic_filter: Levels) -> tuple[Levels, bool]:
+    """A filter's levels without its "#", and whether it has one."""
+    return (topic_filter[:-1], True) if topic_filter[-1] == "#" else (topic_filter, False)
+
+
+def _takes_level(wanted: str, level: str) -> bool:
+    return wanted in ("+", level)
+
+
+def _common_level(left: str, right: str) -> str | None:
+    if left == "+":
+        return right
+    return left if right in ("+", left) else None
+
+
+def _keeps_apart(left: str, right: str) -> bool:
+    """A wildcard at the first level takes no names that begin with $."""
+    return (left == "+" and right.startswith("$")) or (right == "+" and left.startswith("$"))

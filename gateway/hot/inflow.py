@@ -1,0 +1,110 @@
+"""What a client sends, cut into what goes the hot path and what the protocol core reads packet by packet."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from gateway.hot.answers import FIRST_BYTES, SIZE, Answers, cut_answers
+from gateway.hot.publishes import PACKET_SIZE_MAX, QOS_1, QOS_2, cut
+from gateway.hot.topics import Topics
+from wire.bulk import BulkServerConnection
+from wire.packet_types import PUBACK
+
+
+class Publishes(NamedTuple):
+    """PUBLISHes that the protocol core has taken note of: bytes, identifiers, topic names and size of payloads."""
+
+    packets: bytes
+    qos: int
+    identifiers: list[int]
+    topics: dict[str, None]
+    payload_size: int
+
+
+class Inflow:
+    """One connection's incoming bytes.
+
+    Args:
+        protocol: the connection's protocol core.
+        topics: what the client may publish to, as far as it is known.
+        may_take: whether messages of some topics may be taken without a look at each.
+    """
+
+    def __init__(
+        self, protocol: BulkServerConnection, topics: Topics, may_take: Callable[[Iterable[str]], bool]
+    ) -> None:
+        self._protocol = protocol
+        self._topics = topics
+        self._may_take = may_take
+        self._left = b""
+        self._owed = 0  # bytes to come of a packet that the protocol core has the beginning of
+        self._cuts_publishes = protocol.maximum_packet_size >= PACKET_SIZE_MAX
+
+    def feed(self, data: bytes, now_ms: int) -> Iterator[Publishes | Answers | None]:
+        """Yields what has come, step by step; None where the protocol core has to be asked for its events.
+
+        What comes behind a step means what it means only when the step is done, so it is not looked at before. Whoever
+        ends the connection goes on no further.
+        """
+        self._protocol.note_received(now_ms)
+        buffer = self._left + data if self._left else data
+        self._left = b""
+        at = min(self._owed, len(buffer))
+        if at:
+            self._owed -= at
+            self._protocol.receive_data(buffer[:at], now_ms)
+            yield None
+        while at < len(buffer):
+            end, step = self._cut(buffer, at) if self._protocol.takes_bulk else (at, None)
+            if end == at:
+                end = _end_of_packet(buffer, at)
+                if end > len(buffer) and self._may_wait(buffer, at, end):
+                    self._left = buffer[at:]
+                    return
+            if step is None:
+                self._protocol.receive_data(buffer[at:end], now_ms)
+                self._owed = max(0, end - len(buffer))
+            at = end
+            yield step
+
+    def _cut(self, buffer: bytes, at: int) -> tuple[int, Publishes | Answers | None]:
+        """Returns where the packets that may go the hot path end, and their step if the protocol core takes it."""
+        first_byte = buffer[at]
+        if first_byte in FIRST_BYTES:
+            answers = cut_answers(buffer, at)
+            take = self._protocol.take_pubacks if answers.packet_type == PUBACK else self._protocol.take_pubrels
+            return answers.end, answers if answers.identifiers and take(answers.identifiers) else None
+        if first_byte in (QOS_1, QOS_2) and self._cuts_publishes:
+            qos = first_byte >> 1 & 3
+            end, identifiers, topics, size = cut(buffer, at, self._protocol.protocol_level, self._topics)
+            if identifiers and self._may_take(topics) and self._protocol.take_publishes(identifiers, qos):
+                return end, Publishes(buffer[at:end], qos, identifiers, topics, size)
+            return end, None
+        return at, None
+
+    def _may_wait(self, buffer: bytes, at: int, end: int) -> bool:
+        """Whether the beginning of a packet is kept here until the rest comes, as it may then go the hot path."""
+        if end == LENGTH_CUT_OFF:
+            return True
+        if buffer[at] in FIRST_BYTES:
+            could_be_cut = end - at == SIZE
+        else:
+            could_be_cut = buffer[at] in (QOS_1, QOS_2) and self._cuts_publishes and end - at <= PACKET_SIZE_MAX
+        return could_be_cut and self._protocol.takes_bulk
+
+
+LENGTH_CUT_OFF = 1 << 60
+
+
+def _end_of_packet(buffer: bytes, at: int) -> int:
+    """Where the packet at a place ends, LENGTH_CUT_OFF where that is not known yet.
+
+    For a length that is malformed it is behind that, so that the protocol core sees and refuses it.
+    """
+    length = shift = 0
+    for place in range(at + 1, min(at + 5, len(buffer))):
+        length |= (buffer[place] & 0x7F) << shift
+        if buffer[place] < 0x80:
+            is_longer_than_need_be = shift and not buffer[place]  # [MQTT-1.5.5-1]
+            return place + 1 if is_longer_than_need_be else place + 1 + length
+        shift += 7
+    return at + 5 if len(buffer) >= at + 5 else LENGTH_CUT_OFF

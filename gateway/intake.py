@@ -1,0 +1,225 @@
+"""Messages on their way in: PUBLISH → stored and synced → PUBACK or PUBREC; PUBREL → released and synced → PUBCOMP."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from gateway.access import Permissions
+from gateway.hot.answers import encode_answers
+from gateway.hot.inflow import Publishes
+from gateway.hot.topics import Topics
+from gateway.limits import Verdict
+from gateway.message import Message, message_from
+from gateway.pace import Pace
+from gateway.signals import Signal
+from gateway.store import incoming
+from gateway.store.drops import GATEWAY, REJECTED
+from gateway.store.run import Run
+from gateway.turn import Turn
+from wire.bulk import BulkServerConnection
+from wire.packet_types import PUBACK, PUBCOMP, PUBREC
+from wire.packets import MQTT_5, Publish, Pubrel
+from wire.properties import PAYLOAD_FORMAT_INDICATOR, RESPONSE_TOPIC
+from wire.reasons import NOT_AUTHORIZED, PAYLOAD_FORMAT_INVALID, QUOTA_EXCEEDED, SUCCESS
+
+if TYPE_CHECKING:
+    from gateway.broker import Broker
+    from gateway.session import Session
+
+HELD_MOST = 2000  # messages; an MQTT 5 client stops by itself, at our Receive Maximum
+
+
+class Intake:
+    """Takes what one client publishes, for the time of one connection.
+
+    Args:
+        broker: where its messages go.
+        protocol: the connection, already accepted.
+        session: the client's session.
+        permissions: what it may publish.
+        turn: gathers what has to be durable before it is answered.
+        topics: learns what the client may publish to the hot path.
+        disconnect: ends the connection with a reason code.
+    """
+
+    def __init__(
+        self,
+        broker: "Broker",
+        protocol: BulkServerConnection,
+        session: "Session",
+        permissions: Permissions,
+        turn: Turn,
+        topics: Topics,
+        disconnect: Callable[[int], None],
+    ) -> None:
+        self._broker = broker
+        self._protocol = protocol
+        self._session = session
+        self._permissions = permissions
+        self._turn = turn
+        self._topics = topics
+        self._disconnect = disconnect
+        self._held: list[tuple[Publish, Message]] = []
+        self._room = Signal()
+        self._room.set()
+        self._pace = Pace(broker.config.limits.messages_per_s)
+
+    def handle_publish(self, packet: Publish) -> None:
+        self._broker.counters.note_received(packet.qos, len(packet.payload))
+        self._pace.note(1)
+        gateway_name = self._broker.config.name
+        message = message_from(packet, self._session.client_id, gateway_name, int(time.time() * 1000))
+        reason_code = self._check(message)
+        if reason_code != SUCCESS:
+            self._refuse(packet, message, reason_code)
+        elif packet.packet_identifier is None:
+            for work in self._broker.publishing.take(message):
+                self._broker.log.later(work)
+        elif self._held or not self._take(packet, message):
+            self._hold(packet, message)
+
+    async def wait_for_room(self) -> None:
+        """Waits while so much is held back, or came so fast, that nobody should read more from this client."""
+        await self._room.wait()
+        await self._pace.wait()
+
+    def _take(self, packet: Publish, message: Message) -> bool:
+        """Takes a message of QoS 1 or 2, or refuses it for good; False while it has to wait."""
+        verdict = self._broker.limits.verdict(message.topic)
+        if verdict is Verdict.WAIT:
+            return False
+        packet_identifier = packet.packet_identifier
+        assert packet_identifier is not None
+        if verdict is Verdict.REFUSE:
+            self._refuse(packet, message, QUOTA_EXCEEDED)
+            return True
+        self._topics.learn(message.topic)
+        if packet.qos == 1:
+            self._turn.add(lambda: self._stored(packet_identifier), *self._broker.publishing.take(message))
+        else:
+            notes = [incoming.add(self._session.client_id, [packet_identifier])] if self._session.durable else []
+            self._turn.add(lambda: self._received(packet_identifier), *self._broker.publishing.take(message), *notes)
+        return True
+
+    def _hold(self, packet: Publish, message: Message) -> None:
+        if not self._held:
+            self._broker.limits.wait(self._retry)
+        self._held.append((packet, message))
+        if len(self._held) >= HELD_MOST:
+            self._room.clear()
+
+    def _retry(self) -> None:
+        """Takes what was held back, in order, as far as there is room now."""
+        if not self._protocol.connected:
+            self._held.clear()  # nobody was told that we have it
+        while self._held and self._take(*self._held[0]):
+            self._held.pop(0)
+        self._turn.end()
+        if self._held:
+            self._broker.limits.wait(self._retry)
+        if len(self._held) < HELD_MOST:
+            self._room.set()
+
+    def handle_pubrel(self, packet: Pubrel) -> None:
+        packet_identifier = packet.packet_identifier
+        notes = [incoming.remove(self._session.client_id, [packet_identifier])] if self._session.durable else []
+        self._turn.add(lambda: self._released(packet_identifier), *notes)
+
+    def may_take(self, topics: Iterable[str]) -> bool:
+        """Whether there is room for messages of some topics now; else each has to be looked at."""
+        limits = self._broker.limits
+        return not self._held and all(limits.verdict(topic) is Verdict.TAKE for topic in topics)
+
+    def take_publishes(self, publishes: Publishes) -> None:
+        """The same for many messages of the hot path."""
+        identifiers = publishes.identifiers
+        self._broker.counters.note_received(publishes.qos, publishes.payload_size, len(identifiers))
+        self._pace.note(len(identifiers))
+        run = Run(
+            publishes.packets,
+            publishes.topics,
+            len(identifiers),
+            self._protocol.protocol_level,
+            self._session.client_id,
+            int(time.time() * 1000),
+            self._broker.config.name,
+        )
+        if publishes.qos == 1:
+            self._turn.add(lambda: self._answer_all(PUBACK, identifiers), run)
+        else:
+            notes = [incoming.add(self._session.client_id, identifiers)] if self._session.durable else []
+            self._turn.add(lambda: self._all_received(identifiers), run, *notes)
+
+    def take_pubrels(self, identifiers: list[int]) -> None:
+        """The same for many PUBRELs of the hot path."""
+        notes = [incoming.remove(self._session.client_id, identifiers)] if self._session.durable else []
+        self._turn.add(lambda: self._all_released(identifiers), *notes)
+
+    def _all_received(self, identifiers: list[int]) -> None:
+        self._session.incoming.update(identifiers)
+        self._answer_all(PUBREC, identifiers)
+
+    def _all_released(self, identifiers: list[int]) -> None:
+        self._session.incoming.difference_update(identifiers)
+        self._answer_all(PUBCOMP, identifiers)
+
+    def _answer_all(self, packet_type: int, identifiers: list[int]) -> None:
+        if self._protocol.connected:
+            self._protocol.answer_all(packet_type, identifiers, encode_answers(packet_type, identifiers))
+
+    def _check(self, message: Message) -> int:
+        """Whether a message may be published, as a reason code."""
+        if not self._permissions.may_publish(message.topic):
+            return NOT_AUTHORIZED
+        response_topic = message.properties.get(RESPONSE_TOPIC)
+        if response_topic is not None and not self._permissions.may_ask_for_answers(response_topic):
+            return NOT_AUTHORIZED
+        if message.properties.get(PAYLOAD_FORMAT_INDICATOR) and not _is_text(message.payload):
+            return PAYLOAD_FORMAT_INVALID
+        return SUCCESS
+
+    def _refuse(self, packet: Publish, message: Message, reason_code: int) -> None:
+        """A message is not taken.
+
+        MQTT 3.1.1 cannot say so [3.1.1 MQTT-3.3.5-2]: there it stays unacknowledged where it may be taken another time,
+        and else the connection ends.
+        """
+        self._broker.log.drop(REJECTED, GATEWAY, message)
+        packet_identifier = packet.packet_identifier
+        if packet_identifier is None:
+            if reason_code != NOT_AUTHORIZED:
+                self._disconnect(reason_code)
+        elif self._protocol.protocol_level != MQTT_5:
+            if reason_code != QUOTA_EXCEEDED:
+                self._disconnect(reason_code)
+        elif packet.qos == 1:
+            self._turn.add(lambda: self._stored(packet_identifier, reason_code))
+        else:
+            self._turn.add(lambda: self._refused(packet_identifier, reason_code))
+
+    def _stored(self, packet_identifier: int, reason_code: int = SUCCESS) -> None:
+        if self._protocol.connected:
+            self._protocol.puback(packet_identifier, reason_code)
+
+    def _received(self, packet_identifier: int) -> None:
+        self._session.incoming.add(packet_identifier)
+        if self._protocol.connected:
+            self._protocol.pubrec(packet_identifier)
+
+    def _refused(self, packet_identifier: int, reason_code: int) -> None:
+        if self._protocol.connected:
+            self._protocol.pubrec(packet_identifier, reason_code)
+
+    def _released(self, packet_identifier: int) -> None:
+        self._session.incoming.discard(packet_identifier)
+        if self._protocol.connected:
+            self._protocol.pubcomp(packet_identifier)
+
+
+def _is_text(payload: bytes) -> bool:
+    """Whether it is well-formed UTF-8 [section 3.3.2.3.2]."""
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

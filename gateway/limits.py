@@ -1,0 +1,144 @@
+"""What may wait, in the store and for each session, and what becomes of the next message when it is full.
+
+The store's limits count for everybody, those of queues for the topics that their sessions subscribe to. Who has to wait
+is asked again now and then: what makes room is an acknowledgement, and there is no telling whose.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from enum import Enum
+
+from gateway.config import QueueConfig, StoreConfig
+from gateway.store.backlog import Backlog
+from gateway.store.cursor import Cursor
+from gateway.store.log import MessageLog
+
+RETRY_S = 0.05
+EVICT_MOST = 1000  # messages dropped at once from a store that is full
+
+
+class Verdict(Enum):
+    """What becomes of a message."""
+
+    TAKE = "take"
+    REFUSE = "refuse"
+    WAIT = "wait"
+
+
+class Limits:
+    """Watches over what waits.
+
+    Args:
+        store: the limits of the store.
+        queue: those of each queue.
+        log: the store.
+        cursors: returns the cursors that have limits.
+        wanted_by: returns the cursors that take messages of a topic.
+    """
+
+    def __init__(
+        self,
+        store: StoreConfig,
+        queue: QueueConfig,
+        log: MessageLog,
+        cursors: Callable[[], Iterable[Cursor]],
+        wanted_by: Callable[[str], Iterable[Cursor]],
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._log = log
+        self._cursors = cursors
+        self._wanted_by = wanted_by
+        log.counts_backlogs = self._counts_queues = bool(queue.max_messages or queue.max_bytes)
+        self._waiting: list[Callable[[], None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._discarding: asyncio.Task[None] | None = None
+        self._dirty = False
+
+    async def open(self) -> None:
+        """Counts what waits already, and watches from now on."""
+        if self._counts_queues:
+            for cursor in self._cursors():
+                await cursor.count_backlog()
+        if "discard_old" in (self._store.when_full, self._queue.when_full):
+            self._log.committed = self._discard
+
+    async def close(self) -> None:
+        """Watches no more; who waits goes on waiting."""
+        self._log.committed = None
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._discarding is not None:
+            await self._discarding
+
+    def verdict(self, topic: str) -> Verdict:
+        """Returns what becomes of a message that is published now."""
+        if self._store.when_full != "discard_old" and self._store_is_full():
+            return _VERDICTS[self._store.when_full]
+        if self._counts_queues and self._queue.when_full != "discard_old":
+            for cursor in self._wanted_by(topic):
+                if cursor.backlog is not None and self._is_full(cursor.backlog):
+                    return _VERDICTS[self._queue.when_full]
+        return Verdict.TAKE
+
+    def wait(self, retry: Callable[[], None]) -> None:
+        """Calls back when there may be room."""
+        self._waiting.append(retry)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._retry)
+
+    def _retry(self) -> None:
+        self._timer = None
+        waiting, self._waiting = self._waiting, []
+        for retry in waiting:
+            retry()
+
+    def _discard(self) -> None:
+        """After each commit: what is too much is dropped, from the oldest on."""
+        self._dirty = True
+        if self._discarding is None or self._discarding.done():
+            self._discarding = asyncio.get_running_loop().create_task(self._discard_all())
+
+    async def _discard_all(self) -> None:
+        while self._dirty:
+            self._dirty = False
+            if self._store.when_full == "discard_old":
+                while (over := self._store_is_over()) and await self._log.evict(over):
+                    pass
+            if self._counts_queues and self._queue.when_full == "discard_old":
+                for cursor in list(self._cursors()):
+                    if cursor.backlog is not None and self._is_over(cursor.backlog):
+                        await cursor.discard_oldest(lambda backlog: not self._is_over(backlog))
+
+    def _store_is_full(self) -> bool:
+        store, log = self._store, self._log
+        most = store.max_messages
+        # Who needs which messages is looked at only where there are enough.
+        if most is not None and log.stored_count >= most and log.needed_count >= most:
+            return True
+        return store.max_bytes is not None and log.used_bytes >= store.max_bytes
+
+    def _store_is_over(self) -> int:
+        """How many messages to drop now."""
+        store, log = self._store, self._log
+        most = store.max_messages
+        over = log.needed_count - most if most is not None and log.stored_count > most else 0
+        if over <= 0 and store.max_bytes is not None and log.used_bytes > store.max_bytes:
+            over = EVICT_MOST
+        return max(0, min(over, EVICT_MOST))
+
+    def _is_full(self, backlog: Backlog) -> bool:
+        queue = self._queue
+        return (queue.max_messages is not None and backlog.messages >= queue.max_messages) or (
+            queue.max_bytes is not None and backlog.bytes >= queue.max_bytes
+        )
+
+    def _is_over(self, backlog: Backlog) -> bool:
+        queue = self._queue
+        return (queue.max_messages is not None and backlog.messages > queue.max_messages) or (
+            queue.max_bytes is not None and backlog.bytes > queue.max_bytes
+        )
+
+
+_VERDICTS = {"reject_incoming": Verdict.REFUSE, "flow_control": Verdict.WAIT}

@@ -1,0 +1,87 @@
+"""Listening sockets: TCP addresses and Unix sockets' paths."""
+
+import contextlib
+import os
+import socket
+import stat
+
+from gateway.errors import ListenError
+
+WAITING_MAX = 1024  # connections that the kernel keeps for us
+
+
+def listen_tcp(kind: str, host: str, port: int) -> list[socket.socket]:
+    """Listens on all addresses of a host, each with the same port; 0 takes one that is free.
+
+    Raises:
+        ListenError: the text names kind, host and port.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        if host == "::":
+            return [_listen(socket.AF_INET6, ("::", port), dual=True)]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, _, _, _, address in dict.fromkeys(found):
+            if sockets:  # "localhost" has an address of each family
+                port = sockets[0].getsockname()[1]
+            sockets.append(_listen(family, (address[0], port, *address[2:])))
+        return sockets
+    except OSError as error:
+        for listening in sockets:
+            listening.close()
+        known = error.errno and not isinstance(error, socket.gaierror)
+        reason = os.strerror(error.errno or 0) if known else error.strerror or str(error)
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        raise ListenError(f"listener {kind} {where}: {reason}") from error
+
+
+def _listen(family: int, address: tuple[object, ...], *, dual: bool = False) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not dual)
+        listening.bind(address)
+        listening.listen(WAITING_MAX)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def listen_unix(path: str, mode: int) -> socket.socket:
+    """Listens on a Unix socket; one that a process has left behind is replaced.
+
+    Raises:
+        ListenError: the text names the path.
+    """
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if os.path.lexists(path) and _is_left_behind(path):
+            os.unlink(path)
+        before = os.umask(0o777)  # nobody may connect before it has its permissions
+        try:
+            listening.bind(path)
+        finally:
+            os.umask(before)
+        os.chmod(path, mode)
+        listening.listen(WAITING_MAX)
+    except OSError as error:
+        listening.close()
+        raise ListenError(f"listener unix {path}: {error.strerror or error}") from error
+    return listening
+
+
+def _is_left_behind(path: str) -> bool:
+    """Whether a path is a socket that nobody listens on."""
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        return False
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+        return False

@@ -1,0 +1,74 @@
+"""All listeners of a gateway."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gateway.config import GatewayConfig, ListenerConfig, SerialConfig, TcpConfig, UnixConfig, allows_anonymous
+from gateway.errors import ConfigError, ListenError
+from gateway.listeners.entrance import Entrance
+from gateway.listeners.serial import SerialListener
+from gateway.listeners.tcp import TcpListener
+from gateway.listeners.unix import UnixListener
+from gateway.port import Port
+
+if TYPE_CHECKING:
+    from gateway.listeners.websocket import WebSocketListener
+
+    Listener = TcpListener | WebSocketListener | UnixListener | SerialListener
+
+
+class Listeners:
+    """Opens, reloads and closes them together.
+
+    Args:
+        config: the gateway's configuration.
+        connect: called with each client's port.
+
+    Raises:
+        ConfigError: a file of TLS cannot be used.
+    """
+
+    def __init__(self, config: GatewayConfig, connect: Callable[[Port], None]) -> None:
+        self._connect = connect
+        self._entrance = Entrance(config.limits)
+        self.all: list[Listener] = [self._make(one, allows_anonymous(config, one)) for one in config.listener]
+
+    async def open(self) -> None:
+        """Listens from now on. Raises ListenError, after which none is open."""
+        try:
+            for listener in self.all:
+                await listener.open()
+        except ListenError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Accepts nobody any more."""
+        for listener in self.all:
+            await listener.close()
+
+    def reload(self) -> None:
+        """Reads the certificates again, for those who connect from now on.
+
+        Raises:
+            ConfigError: a listener's files cannot be used; it goes on with what it had.
+        """
+        errors = []
+        for listener in self.all:
+            try:
+                listener.reload()
+            except ConfigError as error:
+                errors.append(str(error))
+        if errors:
+            raise ConfigError("; ".join(errors))
+
+    def _make(self, config: ListenerConfig, anonymous: bool) -> "Listener":
+        if isinstance(config, SerialConfig):
+            return SerialListener(config, anonymous=anonymous, connect=self._connect)
+        if isinstance(config, TcpConfig):
+            return TcpListener(config, anonymous=anonymous, entrance=self._entrance, connect=self._connect)
+        if isinstance(config, UnixConfig):
+            return UnixListener(config, anonymous=anonymous, entrance=self._entrance, connect=self._connect)
+        from gateway.listeners.websocket import WebSocketListener  # its libraries take 15 MB of memory
+
+        return WebSocketListener(config, anonymous=anonymous, entrance=self._entrance, connect=self._connect)

@@ -1,0 +1,146 @@
+"""One client's line over TCP, TLS or a Unix socket, as the broker sees it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from gateway.listeners.entrance import Guest
+from gateway.port import Port, Visitor
+
+RECEIVED_MAX = 64 * 1024  # bytes the broker has not taken; beyond it the socket is not read, and TCP holds the client
+CLOSE_GRACE_S = 2.0  # for a client to take our last words
+
+
+class StreamPort(asyncio.Protocol):
+    """One accepted connection.
+
+    Args:
+        guest: the connection, for the limits.
+        visitor: who it is, or None if it has to go; called once TLS is up.
+        connect: called with the port when it can be used.
+    """
+
+    def __init__(
+        self,
+        guest: Guest,
+        visitor: Callable[[Guest, asyncio.BaseTransport], Visitor | None],
+        connect: Callable[[Port], None],
+    ) -> None:
+        self.peer = guest.peer
+        self.visitor: Visitor
+        self._guest = guest
+        self._identify = visitor
+        self._connect = connect
+        self._transport: asyncio.Transport
+        self._received: list[bytes] = []
+        self._received_size = 0
+        self._paused = False
+        self._ended = False  # for whoever uses the port
+        self._closing = False
+        self._error: OSError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._writable: asyncio.Event | None = None  # while the backlog is large
+        self._last_moment: asyncio.TimerHandle | None = None
+
+    async def receive(self) -> bytes:
+        while not self._received:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                return b""
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        data = b"".join(self._received)
+        self._received.clear()
+        self._received_size = 0
+        self._resume_reading()
+        return data
+
+    def send(self, data: bytes) -> None:
+        if not self._ended:
+            self._transport.write(data)
+
+    @property
+    def backlog(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    async def drain(self) -> None:
+        if self._writable is not None:
+            await self._writable.wait()
+        if self._ended:
+            raise ConnectionResetError("the line has ended")
+
+    def note_admitted(self) -> None:
+        self._guest.note_admitted()
+
+    def close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        self._last_moment = asyncio.get_running_loop().call_later(CLOSE_GRACE_S, self._transport.abort)
+        if self._transport.can_write_eof() and not self._ended:
+            # What the client still sends is read and thrown away: unread, it would have the system reset the
+            # connection, and the client lose our last words.
+            self._transport.write_eof()
+            self._resume_reading()
+        else:
+            self._transport.close()
+        self._end()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are of no class of asyncio
+        visitor = self._identify(self._guest, transport)
+        if visitor is None:
+            self._end()
+            self._transport.abort()
+        else:
+            self.visitor = visitor
+            self._connect(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return
+        self._guest.note_received(len(data))
+        self._received.append(data)
+        self._received_size += len(data)
+        if self._received_size >= RECEIVED_MAX and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> None:
+        self._end()
+
+    def connection_lost(self, exception: Exception | None) -> None:
+        if isinstance(exception, OSError) and not self._ended:
+            self._error = exception
+        self._guest.leave()
+        self._closing = True
+        if self._last_moment is not None:
+            self._last_moment.cancel()
+        self._end()
+
+    def pause_writing(self) -> None:
+        self._writable = asyncio.Event()
+
+    def resume_writing(self) -> None:
+        if self._writable is not None:
+            self._writable.set()
+            self._writable = None
+
+    def _resume_reading(self) -> None:
+        if self._paused and not self._ended:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._wake()
+        self.resume_writing()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,115 @@
+"""TLS on a listener: its certificate, whose clients' certificates it takes, and which user such a certificate names."""
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+from gateway.accounts import NAME_SIZE_MAX, RESERVED_NAMES
+from gateway.config import TlsConfig
+from gateway.errors import ConfigError
+
+SUBJECT_ALTERNATIVE = {"dns": "DNS", "uri": "URI", "email": "email"}
+
+
+class CertificateRefusedError(Exception):
+    """A client's certificate names no user; the text says why."""
+
+
+class Tls:
+    """The TLS of one listener.
+
+    Args:
+        config: its files.
+
+    Raises:
+        ConfigError: a file cannot be used; the text names it.
+    """
+
+    def __init__(self, config: TlsConfig) -> None:
+        self._config = config
+        self.context = make_context(config)
+
+    def reload(self) -> None:
+        """Reads the files again, for those who connect from now on. On ConfigError all stays as it is."""
+        self.context = make_context(self._config)
+
+    def user_of(self, certificate: dict[str, Any] | None) -> str | None:
+        """Returns the user that a client's certificate names, None without one.
+
+        Args:
+            certificate: what ``ssl`` says of it, once it has checked it.
+
+        Raises:
+            CertificateRefusedError: it names none, or several.
+        """
+        if not certificate:
+            return None
+        if self._config.user_from == "common_name":
+            pairs = [pair for names in certificate.get("subject", ()) for pair in names]
+            wanted = "commonName"
+        else:
+            pairs = list(certificate.get("subjectAltName", ()))
+            wanted = SUBJECT_ALTERNATIVE[self._config.user_from]
+        users = {value for kind, value in pairs if kind == wanted}
+        if len(users) != 1:
+            raise CertificateRefusedError(f"its certificate has {len(users) or 'no'} names of the kind {wanted}")
+        user = users.pop()
+        if not user or not user.isprintable() or len(user) > NAME_SIZE_MAX or user in RESERVED_NAMES:
+            raise CertificateRefusedError(f"its certificate's name {user[:NAME_SIZE_MAX]!r} cannot be a user's")
+        return str(user)
+
+
+def make_context(config: TlsConfig) -> ssl.SSLContext:
+    """Makes what a TLS server needs. Raises ConfigError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    for path in (config.certificate, config.key):
+        _check_readable(path)
+    try:
+        context.load_cert_chain(config.certificate, config.key, password=_refuse_encrypted)
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"{config.certificate}: expected a certificate in PEM whose key is in {config.key}: {_reason(error)}"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"{config.key}: {error}") from error
+    if config.client_ca is not None:
+        _trust(context, config.client_ca, config.client_crl)
+    return context
+
+
+def _trust(context: ssl.SSLContext, authorities: str, revoked: str | None) -> None:
+    context.verify_mode = ssl.CERT_REQUIRED
+    # A session that is resumed would bring in a certificate that nobody looks at again.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    _load(context, authorities, "x509_ca", "certificates of authorities in PEM")
+    if revoked is not None:
+        _load(context, revoked, "crl", "revocation lists in PEM")
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+def _load(context: ssl.SSLContext, path: str, kind: str, expected: str) -> None:
+    _check_readable(path)
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise ConfigError(f"{path}: expected {expected}: {_reason(error)}") from error
+    if not context.cert_store_stats()[kind]:
+        raise ConfigError(f"{path}: expected {expected}")
+
+
+def _check_readable(path: str) -> None:
+    try:
+        Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+
+
+def _refuse_encrypted() -> str:
+    raise ValueError("the key is encrypted; nobody is there to ask for its password when a gateway starts")
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).replace("_", " ").lower()

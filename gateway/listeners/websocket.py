@@ -1,0 +1,136 @@
+"""Clients over WebSocket, with TLS or without."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import cast
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from gateway.config import WebSocketConfig
+from gateway.listeners.addresses import listen_tcp
+from gateway.listeners.door import Door
+from gateway.listeners.entrance import Entrance, Guest
+from gateway.listeners.stream_port import CLOSE_GRACE_S
+from gateway.listeners.tls import Tls
+from gateway.listeners.websocket_port import WebSocketPort
+from gateway.logs import about
+from gateway.port import Port
+
+PATH = "/mqtt"
+SUBPROTOCOL = "mqtt"  # [MQTT-6.0.0-4]
+MESSAGE_MAX = 4 * 1024 * 1024  # bytes of a WebSocket message, which may hold several packets; put together in memory
+
+logger = logging.getLogger(__name__)
+
+
+class WebSocketListener:
+    """Listens on one TCP address.
+
+    Args:
+        config: the address.
+        anonymous: whether clients without an account may come in here.
+        entrance: the limits.
+        connect: called with each client's port.
+
+    Raises:
+        ConfigError: a file of TLS cannot be used.
+    """
+
+    def __init__(
+        self, config: WebSocketConfig, *, anonymous: bool, entrance: Entrance, connect: Callable[[Port], None]
+    ) -> None:
+        self.port = config.port
+        self._config = config
+        self._connect = connect
+        self._server: web.Server | None = None
+        self._door = Door(entrance, Tls(config.tls) if config.tls else None, anonymous, self._receive)
+
+    async def open(self) -> None:
+        """Listens from now on; ``port`` is then the port's number. Raises ListenError."""
+        sockets = listen_tcp("websocket", self._config.host, self.port)
+        self.port = sockets[0].getsockname()[1]
+        self._server = web.Server(self._answer)
+        self._door.open(sockets)
+
+    async def close(self) -> None:
+        """Accepts nobody any more; whose port is closed already takes our last words first."""
+        self._door.close()
+        if self._server is not None:
+            await self._server.shutdown(CLOSE_GRACE_S)
+            self._server = None
+
+    def reload(self) -> None:
+        """Reads the certificates again. Raises ConfigError."""
+        self._door.reload()
+
+    def _receive(self, guest: Guest) -> asyncio.BaseProtocol:
+        assert self._server is not None
+        return _HttpConnection(self._server, guest)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = cast(_HttpConnection, request.protocol)
+        guest, transport = connection.guest, connection.transport
+        refusal = _refusal(request, self._config.origins)
+        if refusal is not None or transport is None:
+            return _close_after(refusal or web.Response(status=400))
+        visitor = self._door.visitor(guest, transport)
+        if visitor is None:
+            return _close_after(web.Response(status=403, text="the certificate names no user\n"))
+        websocket = web.WebSocketResponse(
+            protocols=(SUBPROTOCOL,), timeout=CLOSE_GRACE_S, compress=False, max_msg_size=MESSAGE_MAX
+        )
+        await websocket.prepare(request)
+        port = WebSocketPort(guest, visitor, websocket, transport)
+        self._connect(port)
+        await port.carry()
+        return websocket
+
+
+class _HttpConnection(web.RequestHandler):
+    """A connection's bytes, counted for the limits while its client has not been let in."""
+
+    __slots__ = ("guest",)
+
+    def __init__(self, server: web.Server, guest: Guest) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), access_log=None)  # type: ignore[arg-type]
+        self.guest = guest
+
+    def data_received(self, data: bytes) -> None:
+        self.guest.note_received(len(data))
+        super().data_received(data)
+
+    def connection_lost(self, exception: BaseException | None) -> None:
+        self.guest.leave()
+        super().connection_lost(exception)
+
+
+def _refusal(request: web.BaseRequest, origins: list[str]) -> web.Response | None:
+    """The answer to what is no WebSocket of ours; None if it is one."""
+    if request.path != PATH:
+        return web.Response(status=404, text=f"MQTT is at {PATH}\n")
+    if not web.WebSocketResponse(protocols=(SUBPROTOCOL,)).can_prepare(request).ok:
+        return web.Response(status=426, text="only WebSocket is spoken here\n", headers={"Upgrade": "websocket"})
+    offered = request.headers.get("Sec-WebSocket-Protocol", "").split(",")
+    if SUBPROTOCOL not in map(str.strip, offered):
+        return web.Response(status=400, text=f"the subprotocol has to be {SUBPROTOCOL}\n")
+    origin = request.headers.get("Origin")
+    if origin is not None and not _is_ours(origin, request.host, origins):
+        logger.warning("connection refused", extra=about(peer=request.remote, origin=origin, reason="a foreign page"))
+        return web.Response(status=403, text="pages of this origin may not connect\n")
+    return None
+
+
+def _is_ours(origin: str, host: str, origins: list[str]) -> bool:
+    """Whether a browser's page may connect: one from the same host name, whatever its port, or one of the list."""
+    try:
+        same = urlsplit(origin).hostname == urlsplit(f"//{host}").hostname
+    except ValueError:
+        return False
+    return same or origin in origins or "*" in origins
+
+
+def _close_after(response: web.Response) -> web.Response:
+    response.force_close()
+    return response

@@ -1,0 +1,168 @@
+"""The gateway's log: one line an event, ``key=value`` or JSON, and never what is in a message or a secret.
+
+Who writes to it uses the standard library, and says what an event is about beside its words::
+
+    logger.warning("login refused", extra=about(peer=port.peer, user=user, reason=describe(code)))
+"""
+
+import json
+import logging
+import re
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Any, TextIO
+
+WINDOW_S = 10.0
+LINES_OF_PEER_MAX = 5  # of one event and one peer in a window
+LINES_OF_EVENT_MAX = 50  # of one event in a window, whoever brought it about
+WINDOWS_MAX = 10_000
+VALUE_MAX = 256  # characters; a client chooses its identifier and its topics
+TRACEBACK_MAX = 8192  # characters
+
+LEFT_OUT = "lines left out"
+Fields = dict[str, Any]
+
+
+def about(**fields: Any) -> dict[str, Fields]:
+    """What an event is about, for ``extra``; lines are counted by event and ``peer``."""
+    return {"about": fields}
+
+
+def start_logging(*, as_json: bool = False, stream: TextIO = sys.stderr) -> None:
+    """From now on all that this process logs goes to a stream, by the rules of this module."""
+    handler = LimitedHandler(stream)
+    handler.setFormatter(JsonFormatter() if as_json else KeyValueFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+class KeyValueFormatter(logging.Formatter):
+    """``time=… level=… part=… event=…`` and what the event is about; a value in quotes is JSON's."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return " ".join(f"{key}={_quote(value)}" for key, value in _fields(record))
+
+
+class JsonFormatter(logging.Formatter):
+    """The same as one JSON object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(dict(_fields(record)))
+
+
+@dataclass(slots=True)
+class _Window:
+    """The lines of one event, and one peer or all, since a time."""
+
+    since_s: float
+    last: logging.LogRecord
+    lines: int = 0
+    left_out: int = 0
+
+
+class LimitedHandler(logging.StreamHandler[TextIO]):
+    """Writes the first lines of an event in each window, then one that says how many were left out."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._windows: OrderedDict[tuple[str, ...], _Window] = OrderedDict()  # the oldest first
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._end_windows(record.created)
+        if self._is_within_limits(record):
+            super().emit(record)
+
+    def close(self) -> None:
+        self._end_windows(None)
+        super().close()
+
+    def _is_within_limits(self, record: logging.LogRecord) -> bool:
+        event: tuple[str, ...] = (record.name, str(record.msg))
+        peer = getattr(record, "about", {}).get("peer")
+        limits = [(event, LINES_OF_EVENT_MAX)]
+        if peer is not None:
+            limits.insert(0, ((*event, _host(str(peer))), LINES_OF_PEER_MAX))
+        for key, most in limits:
+            window = self._windows.setdefault(key, _Window(record.created, record))
+            if window.lines >= most:
+                window.left_out += 1
+                window.last = record
+                return False
+        for key, _ in limits:
+            self._windows[key].lines += 1
+        return True
+
+    def _end_windows(self, now_s: float | None) -> None:
+        """Closes the windows whose time is over, or all of them; a clock that was set back closes all as well."""
+        while self._windows:
+            window = next(iter(self._windows.values()))
+            is_open = now_s is not None and 0 <= now_s - window.since_s < WINDOW_S
+            if is_open and len(self._windows) < WINDOWS_MAX:
+                return
+            key, _ = self._windows.popitem(last=False)
+            if window.left_out:
+                super().emit(_left_out(key, window))
+
+
+def _left_out(key: tuple[str, ...], window: _Window) -> logging.LogRecord:
+    last = window.last
+    record = logging.LogRecord(last.name, last.levelno, last.pathname, last.lineno, LEFT_OUT, None, None)
+    record.about = {"of": key[1], "count": window.left_out} | ({"peer": key[2]} if key[2:] else {})
+    return record
+
+
+def _host(peer: str) -> str:
+    """A peer without its TCP port: who connects again is who he was."""
+    return re.sub(r":\d{1,5}$", "", peer)
+
+
+def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
+    time = datetime.fromtimestamp(record.created, UTC)
+    yield "time", time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    yield "level", record.levelname.lower()
+    yield "part", record.name
+    yield "event", _shorten(_message(record))
+    for key, value in getattr(record, "about", {}).items():
+        value = _tellable(value)
+        yield key, _shorten(str(value)) if not isinstance(value, int | float | None) else value
+    if record.exc_info and record.exc_info[0]:
+        yield "traceback", _shorten(logging.Formatter().formatException(record.exc_info), TRACEBACK_MAX)
+
+
+def _message(record: logging.LogRecord) -> str:
+    arguments = record.args
+    if not arguments:
+        return str(record.msg)
+    if isinstance(arguments, tuple):
+        return str(record.msg) % tuple(map(_tellable, arguments))
+    return str(record.msg) % {key: _tellable(value) for key, value in arguments.items()}
+
+
+class _Untold:
+    """Stands where something stood that is not for a log, say a payload: its kind and size."""
+
+    def __init__(self, value: object) -> None:
+        size = f" of {len(value)}" if isinstance(value, bytes | bytearray | memoryview) else ""
+        self._text = f"<{type(value).__name__}{size}>"
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _tellable(value: Any) -> Any:
+    """Text and numbers are told; of all else, which might hold bytes, only what it is."""
+    return value if isinstance(value, str | int | float | BaseException | PurePath | None) else _Untold(value)
+
+
+def _shorten(text: str, most: int = VALUE_MAX) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _quote(value: Any) -> str:
+    text = "" if value is None else str(value)
+    if re.fullmatch(r'[^\s"=\\]+', text) and text.isprintable():
+        return text
+    return json.dumps(text, ensure_ascii=not text.isprintable())

@@ -1,0 +1,94 @@
+"""The gateway's numbers for Prometheus."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.numbers import Counters, Histogram, State
+from wire.reasons import describe
+
+COUNTERS = {
+    "connections_opened": "Connections that a listener has taken.",
+    "connections_accepted": "Connections whose CONNECT was accepted.",
+    "sessions_expired": "Sessions that ended because their client stayed away.",
+    "bytes_received": "Bytes of MQTT received.",
+    "bytes_sent": "Bytes of MQTT sent.",
+    "packets_received": "Control packets received.",
+    "packets_sent": "Control packets sent.",
+    "payload_bytes_received": "Payload bytes of PUBLISHes received.",
+    "payload_bytes_sent": "Payload bytes of PUBLISHes sent.",
+    "messages_stored": "Messages stored and synced.",
+}
+GAUGES = {
+    "connections": "Connected clients.",
+    "sessions": "Sessions, their clients connected or not.",
+    "sessions_away": "Sessions whose client is not connected.",
+    "subscriptions": "Subscriptions of all sessions.",
+    "shared_subscriptions": "Shared subscriptions among them.",
+    "retained_messages": "Retained messages.",
+    "stored_messages": "Messages in the store now.",
+    "stored_bytes": "Size of the store's files in bytes.",
+}
+
+
+class Metrics(Collector):
+    """Reads the numbers when it is asked for them, and never in between.
+
+    Args:
+        counters: what the gateway counts.
+        state: returns how things are now.
+    """
+
+    def __init__(self, counters: Counters, state: Callable[[], State]) -> None:
+        self._counters = counters
+        self._state = state
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """Returns the exposition in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        counters, state = self._counters, self._state()
+        for name, text in COUNTERS.items():
+            yield CounterMetricFamily(f"holdfast_{name}", text, getattr(counters, name))
+        for name, text in GAUGES.items():
+            yield GaugeMetricFamily(f"holdfast_{name}", text, getattr(state, name))
+        refused = {describe(code): count for code, count in sorted(counters.connections_refused.items())}
+        yield _by("connections_refused", "Connections refused.", "reason", refused)
+        for name, counts in (("received", counters.messages_received), ("sent", counters.messages_sent)):
+            by_qos = {str(qos): count for qos, count in enumerate(counts)}
+            yield _by(f"messages_{name}", f"PUBLISHes {name}.", "qos", by_qos)
+        yield _by("messages_dropped", "Messages dropped.", "reason", counters.messages_dropped)
+        yield _histogram("commit_seconds", "Time a commit took, its sync included.", counters.commit_s)
+        yield from _routes(state)
+
+
+def _by(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(f"holdfast_{name}", text, labels=[label])
+    for value, count in counts.items():
+        family.add_metric([value], count)
+    return family
+
+
+def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
+    buckets, below = [], 0
+    for bound, count in zip((*histogram.bounds, "+Inf"), histogram.counts, strict=True):
+        below += count
+        buckets.append((str(bound), float(below)))
+    return HistogramMetricFamily(f"holdfast_{name}", text, buckets=buckets, sum_value=histogram.sum)
+
+
+def _routes(state: State) -> Iterator[Metric]:
+    connected = GaugeMetricFamily("holdfast_route_connected", "Whether a route has its connection.", labels=["route"])
+    backlog = GaugeMetricFamily("holdfast_route_backlog_messages", "Messages that wait for a route.", labels=["route"])
+    age = GaugeMetricFamily("holdfast_route_backlog_age_seconds", "How long the oldest waits.", labels=["route"])
+    for route in state.routes:
+        connected.add_metric([route.name], float(route.connected))
+        backlog.add_metric([route.name], route.backlog)
+        age.add_metric([route.name], route.backlog_age_s)
+    yield from (connected, backlog, age)

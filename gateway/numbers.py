@@ -1,0 +1,96 @@
+"""What the gateway counts: plain numbers, added up where things happen and read when somebody asks."""
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+DROP_REASONS = ("expired", "evicted", "rejected", "filtered", "oversize")
+COMMIT_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+class Histogram:
+    """How often a value lay between which bounds.
+
+    Args:
+        bounds: the upper bound of each range, rising; one more range follows for what is larger.
+    """
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+@dataclass(slots=True)
+class Counters:
+    """What has happened since the start; nothing here ever falls.
+
+    ``messages_*`` are PUBLISHes, by QoS; ``packets_*`` are control packets of all kinds. ``payload_bytes_*`` are those
+    of the PUBLISHes, ``bytes_*`` all of MQTT. ``connections_refused`` counts by reason code. ``messages_dropped``
+    counts by the kind of the range that is left in the store.
+    """
+
+    connections_opened: int = 0
+    connections_accepted: int = 0
+    connections_refused: dict[int, int] = field(default_factory=dict)
+    sessions_expired: int = 0
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    packets_received: int = 0
+    packets_sent: int = 0
+    messages_received: list[int] = field(default_factory=lambda: [0, 0, 0])
+    messages_sent: list[int] = field(default_factory=lambda: [0, 0, 0])
+    payload_bytes_received: int = 0
+    payload_bytes_sent: int = 0
+    messages_stored: int = 0
+    messages_dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DROP_REASONS, 0))
+    commit_s: Histogram = field(default_factory=lambda: Histogram(COMMIT_BOUNDS_S))
+
+    def note_received(self, qos: int, payload_size: int, count: int = 1) -> None:
+        """More PUBLISHes have come, with payloads of so many bytes together."""
+        self.messages_received[qos] += count
+        self.payload_bytes_received += payload_size
+
+    def note_sent(self, qos: int, payload_size: int, count: int = 1) -> None:
+        """More PUBLISHes were sent, with payloads of so many bytes together."""
+        self.messages_sent[qos] += count
+        self.payload_bytes_sent += payload_size
+
+    def refused(self, reason_code: int) -> None:
+        """One more connection was refused."""
+        self.connections_refused[reason_code] = self.connections_refused.get(reason_code, 0) + 1
+
+
+@dataclass(slots=True)
+class RouteState:
+    """A route now: ``backlog`` messages wait for it, the oldest for ``backlog_age_s`` seconds."""
+
+    name: str
+    connected: bool
+    backlog: int
+    backlog_age_s: float
+
+
+@dataclass(slots=True)
+class State:
+    """How things are now. ``subscriptions`` are all, the shared ones among them."""
+
+    connections: int = 0
+    connections_most: int = 0
+    sessions: int = 0
+    subscriptions: int = 0
+    shared_subscriptions: int = 0
+    retained_messages: int = 0
+    stored_messages: int = 0
+    stored_bytes: int = 0
+    routes: list[RouteState] = field(default_factory=list)
+
+    @property
+    def sessions_away(self) -> int:
+        """Sessions whose client is not connected."""
+        return self.sessions - self.connections

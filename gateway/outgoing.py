@@ -1,0 +1,106 @@
+"""The QoS 2 messages on their way to one session's client; they outlive its connections, and a crash."""
+
+import asyncio
+from collections.abc import Callable, Container, Iterable
+from typing import Any
+
+from gateway.store.cursor import PACKET_IDENTIFIERS, Cursor, Delivery
+from gateway.store.database import Work
+from gateway.store.flows import BEGUN, DONE, RELEASED, Flow, begin, end_all, move
+from gateway.store.log import MessageLog
+
+
+class Outgoing:
+    """One session's flows by packet identifier, each noted before the packet that it allows is sent.
+
+    Args:
+        log: where they are noted.
+        session: the session's client identifier.
+        flows: those of before.
+    """
+
+    def __init__(self, log: MessageLog, session: str, flows: Iterable[Flow] = ()) -> None:
+        self.flows = {flow.packet_identifier: flow for flow in flows}
+        self._log = log
+        self._session = session
+        # Downwards: those that the session's cursor gives to QoS 1 messages come from the other end.
+        self._latest = 1
+
+    def next_identifier(self, taken: Container[int]) -> int:
+        """Returns a packet identifier that is neither taken nor one of a flow."""
+        while True:
+            self._latest = self._latest - 1 or PACKET_IDENTIFIERS
+            if self._latest not in taken and self._latest not in self.flows:
+                return self._latest
+
+    def flow(self, packet_identifier: int, cursor: Cursor, delivery: Delivery) -> Flow:
+        """Returns the flow of a cursor's delivery, not begun yet."""
+        return Flow(
+            self._session,
+            packet_identifier,
+            cursor.consumer,
+            delivery.position,
+            retain=delivery.retain,
+            identifiers=delivery.identifiers,
+        )
+
+    def begin(
+        self, flows: list[Flow], begun: Callable[[bool], None], *work: Work, durable: bool
+    ) -> asyncio.Future[list[Any]]:
+        """Notes flows, and other work with them; once that is done their PUBLISHes may go out.
+
+        Args:
+            flows: those to begin.
+            begun: called then, with True when it could not be done; whatever becomes of the connection meanwhile.
+            work: what is written with them.
+            durable: whether they come from what outlives this process, so that the notes have to as well.
+        """
+        for flow in flows:
+            self.flows[flow.packet_identifier] = flow
+            self._hold(flow)
+        future = self._log.submit([begin(flows), *work] if durable else work)
+        future.add_done_callback(lambda done: self._begun(flows, begun, failed=done.exception() is not None))
+        return future
+
+    def note_received(self, packet_identifier: int) -> Work:
+        """Returns the note that has to be durable before PUBREL goes out."""
+        return move(self._session, packet_identifier, RELEASED)
+
+    def release(self, packet_identifier: int) -> None:
+        """That note is durable: the message is the client's now."""
+        flow = self.flows.get(packet_identifier)
+        if flow is not None and flow.state == BEGUN:
+            flow.state = RELEASED
+            self._let_go(flow)
+
+    def complete(self, packet_identifier: int) -> None:
+        """A flow is at its end."""
+        flow = self.flows.pop(packet_identifier, None)
+        if flow is not None:
+            if flow.state == BEGUN:
+                self._let_go(flow)
+            self._log.later(move(self._session, packet_identifier, DONE))
+
+    def end(self) -> None:
+        """The session ends, and with it all flows."""
+        for flow in self.flows.values():
+            if flow.state == BEGUN:
+                self._let_go(flow)
+        if self.flows:
+            self._log.later(end_all(self._session))
+        self.flows.clear()
+
+    def _begun(self, flows: list[Flow], begun: Callable[[bool], None], failed: bool) -> None:
+        if failed:
+            for flow in flows:
+                if self.flows.pop(flow.packet_identifier, None):
+                    self._let_go(flow)
+        begun(failed)
+
+    def _hold(self, flow: Flow) -> None:
+        if not flow.topic:
+            self._log.hold(flow.position)
+
+    def _let_go(self, flow: Flow) -> None:
+        if not flow.topic:
+            self._log.let_go(flow.position)

@@ -1,0 +1,88 @@
+"""What was dropped, as ranges of identities: expired, evicted, rejected, filtered, oversize.
+
+A range says who did not get which messages, and why: ``first`` to ``last`` of an origin's epoch. Messages without an
+identity, which are those of QoS 0, are counted in one row with 0 to 0.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.message import Message
+
+EXPIRED, EVICTED, REJECTED, FILTERED, OVERSIZE = "expired", "evicted", "rejected", "filtered", "oversize"
+GATEWAY = "gateway"
+"""The consumer of a range where it was nobody's yet, or everybody's."""
+
+SCHEMA = """
+CREATE TABLE dropped (
+    reason TEXT NOT NULL,
+    consumer TEXT NOT NULL,
+    publisher TEXT NOT NULL,
+    origin TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    messages INTEGER NOT NULL,
+    since_ms INTEGER NOT NULL,
+    until_ms INTEGER NOT NULL
+) STRICT;
+CREATE INDEX dropped_of ON dropped (reason, consumer, publisher, origin, epoch, last);
+"""
+
+INSERT = "INSERT INTO dropped VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+EXTEND = """
+UPDATE dropped SET last = ?, messages = messages + ?, until_ms = ?
+WHERE reason = ? AND consumer = ? AND publisher = ? AND origin = ? AND epoch = ? AND last IN (?, ?)
+"""
+
+Key = tuple[str, str, str, str, int]
+
+
+@dataclass(slots=True)
+class _Range:
+    first: int
+    last: int
+    messages: int
+    since_ms: int
+    until_ms: int
+
+
+class Drops:
+    """Gathers ranges until they are written, which is no later than the next commit."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[Key, list[_Range]] = {}
+
+    def note(self, reason: str, consumer: str, message: Message) -> None:
+        """A consumer does not get a message."""
+        now_ms = int(time.time() * 1000)
+        seq = message.seq if message.origin else 0
+        ranges = self._ranges.setdefault((reason, consumer, message.publisher, message.origin, message.epoch), [])
+        if ranges and ranges[-1].last in (seq, seq - 1):
+            ranges[-1].last = seq
+            ranges[-1].messages += 1
+            ranges[-1].until_ms = now_ms
+        else:
+            ranges.append(_Range(seq, seq, 1, now_ms, now_ms))
+
+    def take(self) -> Callable[[sqlite3.Connection], None] | None:
+        """Returns what writes the ranges gathered so far, None where there are none."""
+        if not self._ranges:
+            return None
+        taken, self._ranges = self._ranges, {}
+
+        def write(connection: sqlite3.Connection) -> None:
+            for key, ranges in taken.items():
+                for one in ranges:
+                    _write(connection, key, one)
+
+        return write
+
+
+def _write(connection: sqlite3.Connection, key: Key, one: _Range) -> None:
+    before = one.first - 1 if one.first else 0
+    extended = connection.execute(EXTEND, (one.last, one.messages, one.until_ms, *key, before, one.first))
+    if not extended.rowcount:
+        connection.execute(INSERT, (*key, one.first, one.last, one.messages, one.since_ms, one.until_ms))

@@ -1,0 +1,26 @@
+"""The store's folder, which one process has at a time."""
+
+import fcntl
+from pathlib import Path
+from typing import IO
+
+from gateway.errors import StoreError
+
+
+def take_folder(folder: Path) -> IO[str]:
+    """Makes the folder where there is none and takes it; it is free again when what is returned is closed.
+
+    Raises:
+        StoreError: it cannot be used, or another process has it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise StoreError(f"message store {folder}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise StoreError(f"message store {folder}: another process uses it") from error
+    return lock

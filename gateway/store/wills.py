@@ -1,0 +1,83 @@
+"""Wills of clients that are connected, or whose delay has not passed [section 3.1.2.5]."""
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from wire.packets import Publish
+
+SCHEMA = """
+CREATE TABLE will (
+    session TEXT PRIMARY KEY,
+    user TEXT,
+    topic TEXT NOT NULL,
+    payload BLOB NOT NULL,
+    qos INTEGER NOT NULL,
+    retain INTEGER NOT NULL,
+    properties BLOB NOT NULL,
+    delay_s INTEGER NOT NULL,
+    due_ms INTEGER NOT NULL
+) STRICT;
+"""
+
+SAVE = "INSERT OR REPLACE INTO will VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+SET_DUE = "UPDATE will SET due_ms = ? WHERE session = ?"
+REMOVE = "DELETE FROM will WHERE session = ?"
+
+Write = Callable[[sqlite3.Connection], object]
+
+
+@dataclass(slots=True)
+class StoredWill:
+    """One client's will: ``publish`` is what is published, unless ``delay_s`` passes with the client back.
+
+    ``due_ms`` is the unix time at which the delay has passed, 0 while the client is connected.
+    """
+
+    session: str
+    user: str | None
+    publish: Publish
+    delay_s: int
+    due_ms: int = 0
+
+
+def load(connection: sqlite3.Connection) -> list[StoredWill]:
+    """Returns all wills."""
+    return [
+        StoredWill(
+            session, user, Publish(topic, payload, qos, bool(retain), properties=_decode(properties)), delay, due
+        )
+        for session, user, topic, payload, qos, retain, properties, delay, due in connection.execute(
+            "SELECT * FROM will"
+        )
+    ]
+
+
+def save(will: StoredWill) -> Write:
+    publish = will.publish
+    row = (
+        will.session,
+        will.user,
+        publish.topic,
+        publish.payload,
+        publish.qos,
+        publish.retain,
+        msgspec.msgpack.encode(publish.properties),
+        will.delay_s,
+        will.due_ms,
+    )
+    return lambda connection: connection.execute(SAVE, row) and None
+
+
+def set_due(session: str, due_ms: int) -> Write:
+    return lambda connection: connection.execute(SET_DUE, (due_ms, session)) and None
+
+
+def remove(session: str) -> Write:
+    return lambda connection: connection.execute(REMOVE, (session,)) and None
+
+
+def _decode(properties: bytes) -> dict[int, object]:
+    return msgspec.msgpack.decode(properties, type=dict[int, object])

@@ -1,0 +1,81 @@
+"""SUBSCRIBE and UNSUBSCRIBE: saved, then answered; then the retained messages that a subscription matches."""
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gateway.access import Permissions
+from gateway.message import Message
+from gateway.session import Session
+from gateway.store import retained
+from gateway.store.cursor import Grant
+from gateway.store.database import Work
+from gateway.store.retained import Owed
+from wire.packets import RETAIN_IF_NEW, RETAIN_NEVER, Subscribe, Unsubscribe
+from wire.properties import SUBSCRIPTION_IDENTIFIER
+from wire.reasons import NO_SUBSCRIPTION_EXISTED, NOT_AUTHORIZED, SUCCESS
+from wire.topics import matches
+
+if TYPE_CHECKING:
+    from gateway.broker import Broker
+
+
+class Subscribing:
+    """Changes one client's subscriptions.
+
+    Args:
+        broker: where they are kept.
+        session: the client's session.
+        permissions: what it may subscribe to.
+    """
+
+    def __init__(self, broker: "Broker", session: Session, permissions: Permissions) -> None:
+        self._broker = broker
+        self._session = session
+        self._permissions = permissions
+
+    async def subscribe(self, packet: Subscribe) -> tuple[list[int], list[Owed]]:
+        """Returns the reason codes, and what is to be sent behind them. Raises sqlite3.Error."""
+        identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER, [0])[0]
+        codes = []
+        searches: list[Work] = []
+        for topic_filter, options in packet.filters:
+            if not self._permissions.may_subscribe(topic_filter):
+                codes.append(NOT_AUTHORIZED)
+                continue
+            is_new = self._broker.subscribers.subscribe(self._session, topic_filter, options, identifier)
+            codes.append(options & 3)
+            if _wants_retained(topic_filter, options, is_new):
+                searches.append(self._search(topic_filter, options & 3, identifier))
+        found = await self._broker.log.submit(searches) if searches else []
+        await self._broker.sessions.save(self._session.client_id)
+        return codes, [owed for one in found for owed in one]
+
+    def announced(self, packet: Subscribe) -> Iterator[tuple[Message, Grant]]:
+        """Yields what the gateway says of itself and new subscriptions match."""
+        identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER, [0])[0]
+        for topic_filter, options in packet.filters:
+            if topic_filter.startswith("$SYS/") and not options & RETAIN_NEVER:
+                grant = Grant(0, True, (identifier,) if identifier else ())
+                for message in self._broker.publishing.announced.values():
+                    if matches(topic_filter, message.topic):
+                        yield message, grant
+
+    async def unsubscribe(self, packet: Unsubscribe) -> list[int]:
+        """Returns the reason codes. Raises sqlite3.Error."""
+        removed = [self._broker.subscribers.unsubscribe(self._session, topic_filter) for topic_filter in packet.filters]
+        await self._broker.sessions.save(self._session.client_id)
+        return [SUCCESS if was_there else NO_SUBSCRIPTION_EXISTED for was_there in removed]
+
+    def _search(self, topic_filter: str, qos: int, identifier: int) -> Work:
+        head = self._broker.log.head
+        wanted = Owed(0, self._session.client_id, "", 0, qos, identifier)
+        now_ms = int(time.time() * 1000)
+        return retained.find(wanted, topic_filter, since=head, now_ms=now_ms, durable=self._session.durable and qos > 0)
+
+
+def _wants_retained(topic_filter: str, options: int, is_new: bool) -> bool:
+    """[MQTT-3.3.1-9, MQTT-3.3.1-10, MQTT-3.3.1-11]; a shared subscription gets none [section 4.8.2]."""
+    if topic_filter.startswith("$share/") or options & RETAIN_NEVER:
+        return False
+    return is_new or not options & RETAIN_IF_NEW

@@ -1,0 +1,115 @@
+"""Wills: kept while their clients are connected, published when they are gone [section 3.1.2.5].
+
+A will is stored before CONNACK, and taken out of the store in the transaction in which it is published: once, over any
+crash. At a start those are left whose clients were connected; their delays begin then.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gateway.logs import about
+from gateway.store import wills as stored
+from gateway.store.database import Work
+from gateway.store.log import MessageLog
+from gateway.store.wills import StoredWill
+from wire.packets import Publish, Will
+from wire.properties import WILL_DELAY_INTERVAL
+
+logger = logging.getLogger(__name__)
+
+
+class Wills:
+    """The wills by client identifier.
+
+    Args:
+        log: where they are kept.
+        publish: publishes one and writes other work with it; returns None if the client may not any more.
+    """
+
+    def __init__(self, log: MessageLog, publish: Callable[[StoredWill, Work], asyncio.Future[Any] | None]) -> None:
+        self._log = log
+        self._publish = publish
+        self._wills: dict[str, StoredWill] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def open(self, has_session: Callable[[str], bool]) -> None:
+        """Goes on with the wills of before; a client without a session can not come back to it."""
+        for will in self._log.wills:
+            self._wills[will.session] = will
+            if has_session(will.session):
+                self._wait(will)
+            else:
+                self._execute(will.session)
+
+    def close(self) -> None:
+        """What waits goes on waiting at the next start."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def replace(self, session: str, user: str | None, will: Will | None) -> list[Work]:
+        """A client connects, with a will or without; returns what has to be durable before CONNACK.
+
+        A will that waited for the client's return is not published [MQTT-3.1.3-9].
+        """
+        had_one = self._forget(session) is not None
+        if will is None:
+            return [stored.remove(session)] if had_one else []
+        properties = dict(will.properties)
+        delay_s = properties.pop(WILL_DELAY_INTERVAL, 0)
+        publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=properties)
+        self._wills[session] = StoredWill(session, user, publish, delay_s)
+        return [stored.save(self._wills[session])]
+
+    def discard(self, session: str) -> None:
+        """A client says good-bye: its will is not published [MQTT-3.1.2-10]."""
+        if self._forget(session) is not None:
+            self._log.submit([stored.remove(session)]).add_done_callback(_report)
+
+    def leave(self, session: str) -> None:
+        """A client is gone without a word: its will is published once its delay has passed."""
+        will = self._wills.get(session)
+        if will is not None:
+            self._wait(will)
+
+    def execute(self, session: str) -> None:
+        """A session ends: whatever the delay, a will that waits is published now [MQTT-3.1.2-8]."""
+        if session in self._wills:
+            self._execute(session)
+
+    def _wait(self, will: StoredWill) -> None:
+        now_ms = int(time.time() * 1000)
+        if not will.due_ms:
+            will.due_ms = now_ms + 1000 * will.delay_s
+            if will.delay_s:
+                self._log.later(stored.set_due(will.session, will.due_ms))
+        # A clock that was set back makes no delay longer than it is.
+        wait_s = min(max(0, will.due_ms - now_ms) / 1000, will.delay_s)
+        if wait_s:
+            loop = asyncio.get_running_loop()
+            self._timers[will.session] = loop.call_later(wait_s, self._execute, will.session)
+        else:
+            self._execute(will.session)
+
+    def _execute(self, session: str) -> None:
+        will = self._forget(session)
+        assert will is not None
+        remove = stored.remove(session)
+        published = self._publish(will, remove)
+        if published is None:
+            logger.warning("will not published", extra=about(client=session, reason="its user may not publish it"))
+            published = self._log.submit([remove])
+        published.add_done_callback(_report)
+
+    def _forget(self, session: str) -> StoredWill | None:
+        if timer := self._timers.pop(session, None):
+            timer.cancel()
+        return self._wills.pop(session, None)
+
+
+def _report(done: asyncio.Future[Any]) -> None:
+    if error := done.exception():
+        logger.error("a will could not be published, it will be at the next start: %s", error)

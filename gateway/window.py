@@ -1,0 +1,160 @@
+"""What is on its way to one client: room in the window and on the line, and what an acknowledgement stands for."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+from gateway.hot.outflow import encode_publishes
+from gateway.message import Message, plain_properties, publish_properties
+from gateway.numbers import Counters
+from gateway.outgoing import Outgoing
+from gateway.port import Port
+from gateway.signals import Signal
+from gateway.store.cursor import Grant
+from gateway.store.drops import EXPIRED, OVERSIZE
+from gateway.store.log import MessageLog
+from wire.bulk import BulkServerConnection
+from wire.errors import PacketTooLargeError
+
+Finish = Callable[[list[int]], None]
+
+logger = logging.getLogger(__name__)
+
+
+class Window:
+    """Sends one client its messages, for the time of one connection.
+
+    Args:
+        protocol: the connection, already accepted.
+        port: the line under it.
+        log: where it is noted what the client does not get.
+        outgoing: the session's QoS 2 flows.
+        consumer: the session's name there.
+        client: who it is, for the log.
+        may_receive: whether the client may have messages of a topic now.
+        counters: where it is counted.
+        flush: puts on the line what the protocol core has to say.
+    """
+
+    def __init__(
+        self,
+        protocol: BulkServerConnection,
+        port: Port,
+        log: MessageLog,
+        outgoing: Outgoing,
+        consumer: str,
+        client: str,
+        may_receive: Callable[[str], bool],
+        counters: Counters,
+        flush: Callable[[], None],
+    ) -> None:
+        self.protocol = protocol
+        self.port = port
+        self.flush = flush
+        self.outgoing = outgoing
+        self.may_receive = may_receive
+        self._log = log
+        self._consumer = consumer
+        self._client = client
+        self._counters = counters
+        self._inflight: dict[int, Finish] = {}
+        self._acknowledged = Signal()
+
+    def next_identifier(self) -> int:
+        """Returns a packet identifier that stands for nothing."""
+        return self.outgoing.next_identifier(self._inflight)
+
+    async def wait_for_room(self, packet_identifier: int | None = None) -> None:
+        """Waits until line and window take a message, with this packet identifier if one is given."""
+        await self.port.drain()
+        while self.protocol.send_quota == 0 or self._is_taken(packet_identifier):
+            self.flush()
+            self._acknowledged.clear()
+            await self._acknowledged.wait()
+            await self.port.drain()
+
+    def publish(
+        self, message: Message, grant: Grant, packet_identifier: int | None = None, *, dup: bool = False
+    ) -> bool:
+        """Returns whether the message is on its way; one that is too large for this client is passed over."""
+        try:
+            self._publish(message, grant, packet_identifier, dup, publish_properties)
+        except PacketTooLargeError:
+            try:
+                self._publish(message, grant, packet_identifier, dup, plain_properties)
+            except PacketTooLargeError as error:
+                logger.warning("%s: message on %r passed over: %s", self._client, message.topic, error)
+                self.drop(OVERSIZE, message)
+                return False
+        return True
+
+    def publish_together(self, messages: Sequence[Message], identifiers: list[int]) -> bool:
+        """Sends plain messages in one piece; False, and none is sent, where each has to be looked at."""
+        if not self.outgoing.flows.keys().isdisjoint(identifiers):
+            return False
+        encoded, longest = encode_publishes(messages, identifiers, self.protocol.protocol_level)
+        if not self.protocol.publish_all(identifiers, encoded, longest):
+            return False
+        self._counters.note_sent(1, sum(len(message.payload) for message in messages), len(messages))
+        return True
+
+    def _publish(
+        self,
+        message: Message,
+        grant: Grant,
+        packet_identifier: int | None,
+        dup: bool,
+        properties_of: Callable[[Message, Sequence[int]], dict[int, Any]],
+    ) -> None:
+        self.protocol.publish(
+            message.topic,
+            message.payload,
+            qos=grant.qos,
+            retain=grant.retain,
+            dup=dup,
+            properties=properties_of(message, grant.identifiers),
+            packet_identifier=packet_identifier,
+        )
+        self._counters.note_sent(grant.qos, len(message.payload))
+
+    def drop(self, reason: str, message: Message) -> None:
+        """Notes that the client does not get a message."""
+        self._log.drop(reason, self._consumer, message)
+
+    def publish_once(self, message: Message, grant: Grant, packet_identifier: int, *, dup: bool = False) -> None:
+        """The same for one whose flow has begun."""
+        if not self.publish(message, grant, packet_identifier, dup=dup):
+            self.outgoing.complete(packet_identifier)
+
+    def is_wanted(self, message: Message) -> bool:
+        """Whether a message is not too late; one that is, is noted."""
+        if message.expires_ms and message.expires_ms <= time.time() * 1000:
+            self.drop(EXPIRED, message)
+            return False
+        return True
+
+    def await_pubacks(self, packet_identifiers: Sequence[int], finish: Finish) -> None:
+        """Calls ``finish`` when the client has acknowledged QoS 1 messages, with the identifiers of one or more."""
+        self._inflight.update(dict.fromkeys(packet_identifiers, finish))
+
+    def handle_pubacks(self, packet_identifiers: list[int]) -> None:
+        """The client has messages, or has refused them for good; either way it does not get them again."""
+        for finish, acknowledged in groupby(packet_identifiers, self._inflight.pop):
+            finish(list(acknowledged))
+        self._acknowledged.set()
+
+    def handle_pubcomp(self, packet_identifier: int) -> None:
+        """A QoS 2 message is at its end: completed, or refused by its PUBREC."""
+        self.outgoing.complete(packet_identifier)
+        self._acknowledged.set()
+
+    def release(self, packet_identifier: int) -> None:
+        """A PUBREC is noted durably: its PUBREL goes out, now or when the client is back."""
+        self.outgoing.release(packet_identifier)
+        if self.protocol.connected:
+            self.protocol.pubrel(packet_identifier)
+
+    def _is_taken(self, packet_identifier: int | None) -> bool:
+        return packet_identifier in self._inflight or packet_identifier in self.outgoing.flows

@@ -1,0 +1,161 @@
+"""A gateway with many messages at once: what goes the hot path is stored, delivered and refused as everything is."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.hot import inflow, publishes
+from tests.gateway.store.support import messages_in, stored
+from tests.gateway.support import Client, GatewayProcess, running, tcp_port, user_property
+from wire.connection import Closed
+from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY
+from wire.packets import MQTT_3_1_1, MQTT_5, NO_LOCAL, Puback, Pubcomp, Publish, Pubrec
+
+MANY = 300
+
+
+def publish_many(client: Client, topic: str, qos: int = 1, count: int = MANY) -> list[int]:
+    """Sends them in one write."""
+    identifiers = [client.protocol.publish(topic, b"%d" % number, qos=qos) for number in range(count)]
+    client.flush()
+    return [identifier for identifier in identifiers if identifier is not None]
+
+
+async def answers(client: Client, kind: type[Puback | Pubrec | Pubcomp], count: int = MANY) -> list[int]:
+    return [(await client.expect(kind)).packet_identifier for _ in range(count)]
+
+
+@pytest.fixture
+def hot(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many messages went each step of the hot path, as it goes."""
+    taken: list[int] = []
+    cut = publishes.cut
+
+    def noting_cut(*arguments: object) -> object:
+        found = cut(*arguments)  # type: ignore[arg-type]
+        taken.append(len(found.identifiers))
+        return found
+
+    monkeypatch.setattr(inflow, "cut", noting_cut)
+    return taken
+
+
+@pytest.mark.parametrize("level", [MQTT_3_1_1, MQTT_5])
+async def test_messages_reach_a_subscriber_in_order_with_identity_and_provenance(
+    tmp_path: Path, level: int, hot: list[int]
+) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await Client("publisher", protocol_level=MQTT_3_1_1).connect(tcp_port(broker))
+        subscriber = await Client("subscriber", protocol_level=level).connect(tcp_port(broker))
+        await subscriber.subscribe("a/#")
+        await publisher.publish("a/b", b"first")
+        assert (await subscriber.receive()).payload == b"first"
+        sent = publish_many(publisher, "a/b")
+        received = [await subscriber.receive() for _ in range(MANY)]
+        assert [packet.payload for packet in received] == [b"%d" % number for number in range(MANY)]
+        assert {(packet.topic, packet.qos, packet.retain, packet.dup) for packet in received} == {
+            ("a/b", 1, False, False)
+        }
+        assert await answers(publisher, Puback) == sent
+        if level == MQTT_5:
+            identities = [str(user_property(packet, IDENTITY_PROPERTY)) for packet in received]
+            epoch = broker.log.store_epoch
+            assert identities == [f"{epoch:08x}/{seq}/test-gateway" for seq in range(2, MANY + 2)]
+            assert str(user_property(received[0], RECEIVED_PROPERTY)).endswith("/test-gateway")
+    assert sum(hot) == MANY
+
+
+async def test_many_subscribers_get_the_same(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await Client("publisher", protocol_level=MQTT_3_1_1).connect(tcp_port(broker))
+        subscribers = [await Client(f"subscriber-{i}").connect(tcp_port(broker)) for i in range(20)]
+        for subscriber in subscribers:
+            await subscriber.subscribe("a/+")
+        publish_many(publisher, "a/b", count=50)
+        for subscriber in subscribers:
+            assert [(await subscriber.receive()).payload for _ in range(50)] == [b"%d" % i for i in range(50)]
+
+
+async def test_exactly_once_is_released_many_at_once(tmp_path: Path, hot: list[int]) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await Client("publisher", protocol_level=MQTT_3_1_1).connect(tcp_port(broker))
+        await publisher.publish_once("a", b"first")
+        sent = publish_many(publisher, "a", qos=2)
+        assert await answers(publisher, Pubrec) == sent
+        assert len(stored(tmp_path, "SELECT * FROM incoming")) == MANY
+        for packet_identifier in sent:
+            publisher.protocol.pubrel(packet_identifier)
+        publisher.flush()
+        assert await answers(publisher, Pubcomp) == sent
+        assert stored(tmp_path, "SELECT * FROM incoming") == []
+    assert sum(hot) == MANY
+    assert len(messages_in(tmp_path)) == MANY
+
+
+async def test_after_a_kill_nothing_acknowledged_is_missing_and_qos_2_comes_once(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path)
+    await gateway.start()
+    subscriber = await Client("subscriber").connect(gateway.port)
+    await subscriber.subscribe("a", options=1)
+    subscriber.cut()
+    publisher = await Client("publisher", protocol_level=MQTT_3_1_1).connect(gateway.port)
+    await publisher.publish_once("a", b"first")
+    sent = publish_many(publisher, "a", qos=2)
+    assert await answers(publisher, Pubrec) == sent
+    await gateway.kill()
+    await gateway.start()
+    publisher = await Client("publisher", protocol_level=MQTT_3_1_1).connect(gateway.port)
+    for number, packet_identifier in enumerate(sent):
+        publisher.write(Publish("a", b"%d" % number, 2, False, True, packet_identifier).encode(MQTT_3_1_1))
+    subscriber = await Client("subscriber").connect(gateway.port)
+    received = [(await subscriber.receive()).payload for _ in range(MANY + 1)]
+    assert received == [b"first", *(b"%d" % number for number in range(MANY))]
+    assert await subscriber.silent()
+
+
+async def test_new_access_rules_count_for_the_next_message(tmp_path: Path, hot: list[int]) -> None:
+    rules = tmp_path / "rules"
+    rules.write_text("allow * publish,subscribe #\n")
+    async with running(tmp_path / "store", acl=str(rules)) as broker:
+        publisher = await Client("publisher", protocol_level=MQTT_3_1_1).connect(tcp_port(broker))
+        await publisher.publish("a", b"first")
+        publish_many(publisher, "a", count=10)
+        await answers(publisher, Puback, 10)
+        assert sum(hot) == 10
+        rules.write_text("deny * publish a\nallow * publish,subscribe #\n")
+        broker.doorkeeper.reload()
+        publish_many(publisher, "a", count=10)
+        assert isinstance(await publisher.event(), Closed | None)  # MQTT 3.1.1 cannot say no
+    assert sum(hot) == 10
+    assert len(messages_in(tmp_path / "store")) <= 11
+
+
+async def test_no_local_holds_for_many_messages_too(tmp_path: Path, hot: list[int]) -> None:
+    async with running(tmp_path) as broker:
+        both = await Client("both").connect(tcp_port(broker))
+        await both.subscribe("a", options=1 | NO_LOCAL)
+        other = await Client("other", protocol_level=MQTT_3_1_1).connect(tcp_port(broker))
+        both.write(b"".join(Publish("a", b"own", 1, packet_identifier=i).encode(MQTT_5) for i in range(1, 20)))
+        await other.publish("a", b"first")
+        publish_many(other, "a", count=10)
+        received = [(await both.receive()).payload for _ in range(11)]
+        assert received == [b"first", *(b"%d" % number for number in range(10))]
+    assert sum(hot) > 20
+
+
+async def test_a_client_that_did_not_acknowledge_gets_the_same_again(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await Client("publisher", protocol_level=MQTT_3_1_1).connect(tcp_port(broker))
+        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        await subscriber.subscribe("a")
+        publish_many(publisher, "a", count=100)
+        first = [await subscriber.expect(Publish) for _ in range(100)]
+        for packet in (*first[:30], first[50]):
+            subscriber.acknowledge(packet)
+        await subscriber.publish("other", b"")  # so the gateway has read these
+        subscriber.cut()
+        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        again = [await subscriber.receive() for _ in range(69)]
+        assert [(packet.payload, packet.packet_identifier, packet.dup) for packet in again] == [
+            (packet.payload, packet.packet_identifier, True) for packet in (*first[30:50], *first[51:])
+        ]

@@ -1,0 +1,205 @@
+"""The hot path: whatever bytes come, it means what the protocol core alone would mean, only sooner."""
+
+import functools
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gateway.hot.answers import Answers, cut_answers, encode_answers
+from gateway.hot.inflow import Inflow, Publishes
+from gateway.hot.topics import Topics
+from gateway.store.run import Run
+from wire.bulk import BulkServerConnection
+from wire.connection import Closed
+from wire.packet_types import PUBACK, PUBCOMP, PUBREC
+from wire.packets import MQTT_3_1_1, MQTT_5, Connect, Packet, Pingreq, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from wire.properties import TOPIC_ALIAS, USER_PROPERTY
+from wire.server import ServerConnection
+
+Event = tuple[object, ...]
+LIMITS: dict[str, Any] = {"receive_maximum": 20, "maximum_packet_size": 50_000, "topic_alias_maximum": 2}
+OUTGOING = range(1, 8)  # packet identifiers of messages that the client has from us
+
+
+class Application:
+    """What a broker does: stores, acknowledges at once or when all that came together is stored, and writes it down."""
+
+    def __init__(self, protocol: ServerConnection, answers_at_once: bool) -> None:
+        self.protocol = protocol
+        self.events: list[Event] = []
+        self.topics = Topics()
+        self._answers_at_once = answers_at_once
+        self._waiting: list[Callable[[], None]] = []
+
+    def handle_events(self) -> None:
+        while (event := self.protocol.next_event()) is not None:
+            self._handle(event)
+
+    def take(self, step: Publishes | Answers) -> None:
+        if isinstance(step, Publishes):
+            run = Run(step.packets, step.topics, len(step.identifiers), self.protocol.protocol_level, "c", 0, "gw")
+            assert {message.topic for message in run.messages()} == set(step.topics)
+            for message, identifier in zip(run.messages(), step.identifiers, strict=True):
+                self.events.append((message.topic, message.payload, message.qos, False, identifier, "{}"))
+            self._answer_all(PUBACK if step.qos == 1 else PUBREC, step.identifiers)
+        else:
+            self.events += [(step.packet_type, identifier, 0) for identifier in step.identifiers]
+            if step.packet_type != PUBACK:
+                self._answer_all(PUBCOMP, step.identifiers)
+
+    def end_turn(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for answer in waiting:
+            if self.protocol.connected:
+                answer()
+
+    def _handle(self, event: Packet | Closed) -> None:
+        protocol = self.protocol
+        match event:
+            case Connect():
+                protocol.accept(False)
+                for identifier in OUTGOING:
+                    protocol.publish("to/client", b"", qos=1, packet_identifier=identifier)
+                protocol.data_to_send()
+            case Publish():
+                self.topics.learn(event.topic)
+                fields = (event.topic, event.payload, event.qos, event.retain, event.packet_identifier)
+                self.events.append((*fields, str(event.properties)))
+                if event.packet_identifier is not None:
+                    acknowledge = protocol.puback if event.qos == 1 else protocol.pubrec
+                    self._answer(functools.partial(acknowledge, event.packet_identifier))
+            case Pubrel():
+                self.events.append((event.TYPE, event.packet_identifier, event.reason_code))
+                self._answer(lambda: protocol.pubcomp(event.packet_identifier))
+            case Puback() | Pubrec() | Pubcomp():
+                self.events.append((event.TYPE, event.packet_identifier, event.reason_code))
+            case _:
+                self.events.append((repr(event),))
+
+    def _answer_all(self, packet_type: int, identifiers: list[int]) -> None:
+        assert isinstance(self.protocol, BulkServerConnection)
+        protocol = self.protocol
+        encoded = encode_answers(packet_type, identifiers)
+        self._answer(lambda: protocol.answer_all(packet_type, identifiers, encoded))
+
+    def _answer(self, answer: Callable[[], None]) -> None:
+        if self._answers_at_once:
+            answer()
+        else:
+            self._waiting.append(answer)
+
+
+def plain(pieces: list[bytes], at_once: bool) -> tuple[list[Event], bytes]:
+    """The protocol core alone."""
+    application = Application(ServerConnection(**LIMITS), at_once)
+    sent = b""
+    for now_ms, piece in enumerate(pieces):
+        application.protocol.receive_data(piece, now_ms)
+        application.handle_events()
+        application.end_turn()
+        sent += application.protocol.data_to_send()
+    return application.events, sent
+
+
+def hot(pieces: list[bytes], at_once: bool) -> tuple[list[Event], bytes, int]:
+    """The hot path; also tells how many packets went it."""
+    protocol = BulkServerConnection(**LIMITS)
+    application = Application(protocol, at_once)
+    inflow = Inflow(protocol, application.topics, lambda _: True)
+    sent, taken = b"", 0
+    for now_ms, piece in enumerate(pieces):
+        for step in inflow.feed(piece, now_ms):
+            if step is None:
+                application.handle_events()
+            else:
+                taken += len(step.identifiers)
+                application.take(step)
+        application.end_turn()
+        sent += protocol.data_to_send()
+    return application.events, sent, taken
+
+
+def packets(dice: random.Random, level: int) -> Iterator[bytes]:
+    """What a busy client sends, and now and then what it should not."""
+    yield Connect("c", protocol_level=level).encode()
+    identifiers = {1: 0, 2: 0}
+    for _ in range(dice.randrange(5, 120)):
+        kind = dice.randrange(100)
+        qos = 1 if dice.random() < 0.7 else 2
+        identifier = identifiers[qos] = identifiers[qos] % 30 + 1
+        identifier += 30 * (qos - 1)
+        topic = dice.choice(["a/b", "a/b", "a/b", "température/1", "x" * 200])
+        payload = dice.randbytes(dice.choice([0, 1, 100, 100, 100, 127, 130, 16_370, 20_000]))
+        if kind < 70:
+            yield Publish(topic, payload, qos, packet_identifier=identifier).encode(level)
+        elif kind < 80:
+            yield Pubrel(identifier).encode(level)
+        elif kind < 88:
+            yield Puback(dice.choice(OUTGOING)).encode(level)
+        elif kind < 90:
+            yield Publish(topic, payload, qos, True, packet_identifier=identifier).encode(level)
+        elif kind < 92:
+            yield Publish(topic, payload, qos, False, True, identifier).encode(level)
+        elif kind < 94:
+            yield Publish(topic, payload).encode(level)
+        elif kind < 96:
+            some: list[dict[int, Any]] = [{USER_PROPERTY: [("a", "b")]}, {TOPIC_ALIAS: 1}]
+            properties = dice.choice(some) if level == MQTT_5 else {}
+            yield Publish(topic, payload, qos, packet_identifier=identifier, properties=properties).encode(level)
+        elif kind < 98:
+            yield dice.choice([Pingreq().encode(level), Pubcomp(3).encode(level), Puback(200).encode(level)])
+        else:
+            yield dice.choice(
+                [b"\x32\x05\0\x03a/#\0\x01", b"\x34\x05\0\x01a\0\0", b"\x62\x02\0\0", b"\x32\x82\0", b"\x40\x04\0\x01"]
+            )
+
+
+def split(dice: random.Random, data: bytes) -> list[bytes]:
+    cuts = sorted(dice.randrange(len(data) + 1) for _ in range(dice.choice([0, 1, 5, 50])))
+    edges = [0, *cuts, len(data)]
+    return [data[begin:end] for begin, end in itertools.pairwise(edges) if begin < end]
+
+
+@pytest.mark.parametrize("level", [MQTT_3_1_1, MQTT_5])
+@pytest.mark.parametrize("at_once", [True, False], ids=["answered at once", "answered turn by turn"])
+def test_it_means_what_the_protocol_core_alone_means(seed: int, level: int, at_once: bool) -> None:
+    dice = random.Random(seed)
+    taken = 0
+    for _ in range(150):
+        data = bytearray(b"".join(packets(dice, level)))
+        for _ in range(dice.choice([0, 0, 1, 3])):
+            data[dice.randrange(len(data))] = dice.randrange(256)
+        pieces = split(dice, bytes(data))
+        *outcome, by_hot_path = hot(pieces, at_once)
+        assert tuple(outcome) == plain(pieces, at_once)
+        taken += by_hot_path
+        if at_once:  # then it does not matter either how the bytes were split
+            assert tuple(outcome) == plain([bytes(data)], at_once)
+    assert taken > 500
+
+
+@pytest.mark.parametrize("level", [MQTT_3_1_1, MQTT_5])
+def test_what_follows_a_topics_first_message_goes_the_hot_path(level: int) -> None:
+    publishes = [Publish("a/b", b"%d" % i, 1, packet_identifier=i).encode(level) for i in range(1, 20)]
+    events, sent, taken = hot([Connect("c", protocol_level=level).encode(), b"".join(publishes)], True)
+    assert taken == 18
+    assert [event[1] for event in events] == [b"%d" % i for i in range(1, 20)]
+    assert sent.endswith(encode_answers(PUBACK, list(range(2, 20))))
+
+
+def test_a_packet_that_claims_to_be_large_waits_in_one_place_only(seed: int) -> None:
+    pieces = [Connect("c").encode(), b"\x40\xff\xff\x03", b"x" * 1000]
+    events, sent, _ = hot(pieces, True)
+    assert (events, sent) == plain(pieces, True)
+    assert "too large" in str(events).lower()
+
+
+def test_answers_are_cut_up_to_the_first_that_is_anything_else() -> None:
+    for packet, packet_type in ((Puback, PUBACK), (Pubrel, 6)):
+        some = b"".join(packet(i).encode(MQTT_5) for i in (7, 65_535, 256))
+        for rest in (b"", b"\x40", b"\x40\x02\0", b"\x62\x02\0", b"\xc0\0", b"\x40\x03\0\x01\x10", b"\x62\x03\0\1\x92"):
+            assert cut_answers(b"??" + some + rest, 2) == Answers(2 + len(some), packet_type, [7, 65_535, 256])
+    assert cut_answers(b"\x40\x02\0\x01\x40\x02\0\0", 0) == Answers(4, PUBACK, [1])

@@ -1,0 +1,55 @@
+"""What goes out by the hot path is what the protocol core would have sent."""
+
+import random
+
+import pytest
+
+from gateway.hot.outflow import encode_publishes, is_plain
+from gateway.message import Message, publish_properties
+from gateway.store.cursor import Delivery
+from wire.packets import MQTT_3_1_1, MQTT_5, Publish
+from wire.properties import CONTENT_TYPE
+
+
+@pytest.mark.parametrize("level", [MQTT_3_1_1, MQTT_5])
+def test_it_is_the_same_as_each_publish_by_itself(seed: int, level: int) -> None:
+    dice = random.Random(seed)
+    messages = [
+        Message(
+            dice.choice(["a", "b/\u00fc", "c" * 300]),
+            dice.randbytes(dice.choice([0, 1, 100, 127, 20_000])),
+            properties=dice.choice([{}, {CONTENT_TYPE: "text/plain"}]),
+            origin="gw",
+            epoch=7,
+            seq=dice.randrange(1, 10**9),
+            received_ms=1234,
+            received_by="gw",
+        )
+        for _ in range(60)
+    ]
+    for first in (1, 40_000):
+        identifiers = list(range(first, first + len(messages)))
+        each = [
+            Publish(message.topic, message.payload, 1, False, False, identifier, publish_properties(message))
+            for message, identifier in zip(messages, identifiers, strict=True)
+        ]
+        if level == MQTT_3_1_1:
+            for publish in each:
+                publish.properties = {}
+        packets = [publish.encode(level) for publish in each]
+        assert encode_publishes(messages, identifiers, level) == (b"".join(packets), max(map(len, packets)))
+
+
+def test_what_looks_different_to_somebody_is_not_plain() -> None:
+    plain = Delivery(1, 1, Message("a", b""), False, 1)
+    assert is_plain(plain)
+    for other in (
+        plain._replace(qos=0),
+        plain._replace(qos=2),
+        plain._replace(dup=True),
+        plain._replace(retain=True),
+        plain._replace(identifiers=(1,)),
+        plain._replace(message=Message("a", b"", retain=True)),
+        plain._replace(message=Message("a", b"", expires_ms=5)),
+    ):
+        assert not is_plain(other)

@@ -1,0 +1,187 @@
+"""TLS: who is let through it, who a certificate says that it is, and how certificates are renewed."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from gateway.config import TcpConfig, TlsConfig, WebSocketConfig
+from gateway.errors import ConfigError
+from gateway.listeners.tls import Tls
+from tests.gateway.listeners.host import LONG_S, Host, hosting, port_number
+from tests.support.certificates import Authority
+
+
+def mutual(folder: Path, authority: Authority, **options: Any) -> TcpConfig:
+    certificate, key = authority.server()
+    return TcpConfig(port=0, tls=TlsConfig(str(certificate), str(key), client_ca=str(authority.path), **options))
+
+
+def client_context(authority: Authority, own: tuple[Path, Path] | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(authority.path))
+    if own is not None:
+        context.load_cert_chain(*own)
+    return context
+
+
+@contextlib.asynccontextmanager
+async def connection(host: Host, context: ssl.SSLContext) -> AsyncIterator[asyncio.StreamReader]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_number(host), ssl=context)
+    try:
+        yield reader
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def is_let_in(host: Host, context: ssl.SSLContext) -> bool:
+    """Whether a connection comes to the broker; TLS 1.3's client learns of a refusal only when it reads."""
+    try:
+        async with connection(host, context) as reader:
+            arrived = asyncio.create_task(host.next_port())
+            ended = asyncio.create_task(reader.read())
+            await asyncio.wait({arrived, ended}, return_when=asyncio.FIRST_COMPLETED)
+            let_in = arrived.done()
+            for task in (arrived, ended):
+                task.cancel()
+            await asyncio.gather(arrived, ended, return_exceptions=True)
+            return let_in
+    except OSError:
+        return False
+
+
+async def test_a_clients_certificate_says_who_it_is(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with hosting(mutual(tmp_path, authority)) as host:
+        context = client_context(authority, authority.sign("alice", ["alice"]))
+        async with connection(host, context):
+            assert (await host.next_port()).visitor.certificate_user == "alice"
+
+
+async def test_who_has_no_certificate_or_a_strangers_is_not_let_in(tmp_path: Path) -> None:
+    authority, stranger = Authority(tmp_path), Authority(tmp_path / "stranger", "stranger")
+    async with hosting(mutual(tmp_path, authority)) as host:
+        assert not await is_let_in(host, client_context(authority))
+        assert not await is_let_in(host, client_context(authority, stranger.sign("alice", ["alice"])))
+        assert await is_let_in(host, client_context(authority, authority.sign("alice", ["alice"])))
+
+
+@pytest.mark.parametrize("names", [[], ["alice", "bob"], ["*"], ["-"], ["a\nb"]])
+async def test_a_certificate_that_names_no_user_or_several_is_not_let_in(tmp_path: Path, names: list[str]) -> None:
+    authority = Authority(tmp_path)
+    async with hosting(mutual(tmp_path, authority)) as host:
+        assert not await is_let_in(host, client_context(authority, authority.sign("odd", names)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "user"),
+    [
+        ("dns", x509.DNSName("sensor-1.example.org"), "sensor-1.example.org"),
+        ("uri", x509.UniformResourceIdentifier("spiffe://site/sensor-1"), "spiffe://site/sensor-1"),
+        ("email", x509.RFC822Name("alice@example.org"), "alice@example.org"),
+    ],
+)
+async def test_the_user_can_be_an_alternative_name(
+    tmp_path: Path, kind: str, name: x509.GeneralName, user: str
+) -> None:
+    authority = Authority(tmp_path)
+    async with hosting(mutual(tmp_path, authority, user_from=kind)) as host:
+        async with connection(host, client_context(authority, authority.sign("one", ["other"], [name]))):
+            assert (await host.next_port()).visitor.certificate_user == user
+        assert not await is_let_in(host, client_context(authority, authority.sign("none", ["other"])))
+
+
+async def test_a_revoked_certificate_is_not_let_in_once_the_list_is_read(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    alice, bob = (client_context(authority, authority.sign(name, [name])) for name in ("alice", "bob"))
+    async with hosting(mutual(tmp_path, authority, client_crl=str(authority.revoke("bob")))) as host:
+        assert await is_let_in(host, alice)
+        assert not await is_let_in(host, bob)
+        authority.revoke("bob", "alice")
+        host.listeners.reload()
+        assert not await is_let_in(host, alice)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
+async def test_an_old_version_of_tls_is_refused(tmp_path: Path, version: ssl.TLSVersion) -> None:
+    authority = Authority(tmp_path)
+    async with hosting(mutual(tmp_path, authority)) as host:
+        context = client_context(authority, authority.sign("alice", ["alice"]))
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.warns(DeprecationWarning, match="deprecated"):
+            context.minimum_version = context.maximum_version = version
+        assert not await is_let_in(host, context)
+        new = client_context(authority, authority.sign("alice", ["alice"]))
+        new.maximum_version = ssl.TLSVersion.TLSv1_2
+        assert await is_let_in(host, new)
+
+
+async def test_plain_bytes_where_tls_is_spoken_end_that_connection_only(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with hosting(mutual(tmp_path, authority)) as host:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_number(host))
+        writer.write(b"\x10\x10\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x00\x00")
+        await asyncio.wait_for(reader.read(), LONG_S)
+        writer.close()
+        assert await is_let_in(host, client_context(authority, authority.sign("alice", ["alice"])))
+
+
+@pytest.mark.parametrize("kind", [TcpConfig, WebSocketConfig])
+async def test_a_renewed_certificate_is_shown_to_new_clients_and_the_others_stay(
+    tmp_path: Path, kind: type[TcpConfig | WebSocketConfig]
+) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.server()
+    async with hosting(kind(port=0, tls=TlsConfig(str(certificate), str(key)))) as host:
+
+        async def shown() -> tuple[bytes | None, asyncio.StreamWriter]:
+            context = client_context(authority)
+            _, writer = await asyncio.open_connection("127.0.0.1", port_number(host), ssl=context)
+            return writer.get_extra_info("ssl_object").getpeercert(binary_form=True), writer
+
+        before, writer_before = await shown()
+        authority.server()
+        host.listeners.reload()
+        after, writer_after = await shown()
+        assert before != after
+        if kind is TcpConfig:
+            old, new = await host.next_port(), await host.next_port()
+            writer_before.write(b"still here")
+            assert await asyncio.wait_for(old.receive(), LONG_S) == b"still here"
+            new.close()
+        key.write_text("spoilt")
+        with pytest.raises(
+            ConfigError, match=r"server.pem: expected a certificate in PEM whose key is in .*server.key"
+        ):
+            host.listeners.reload()
+        last, writer_last = await shown()
+        assert last == after
+        for writer in (writer_before, writer_after, writer_last):
+            writer.close()
+
+
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = map(str, authority.server())
+    other_key = str(authority.sign("other", ["other"])[1])
+    empty, absent = tmp_path / "empty.pem", str(tmp_path / "absent.pem")
+    empty.write_text("")
+    for config, complaint in [
+        (TlsConfig(absent, key), rf"^{absent}: No such file or directory$"),
+        (TlsConfig(certificate, absent), rf"^{absent}: No such file or directory$"),
+        (TlsConfig(str(empty), key), rf"^{empty}: expected a certificate in PEM whose key is in {key}"),
+        (TlsConfig(certificate, other_key), rf"whose key is in {other_key}: key values mismatch$"),
+        (TlsConfig(certificate, key, client_ca=str(empty)), rf"^{empty}: expected certificates of authorities in PEM"),
+        (
+            TlsConfig(certificate, key, client_ca=str(authority.path), client_crl=certificate),
+            rf"^{certificate}: expected revocation lists in PEM",
+        ),
+    ]:
+        with pytest.raises(ConfigError, match=complaint):
+            Tls(config)

@@ -1,0 +1,180 @@
+"""The WebSocket listener: its handshake, frames of all kinds, and web pages that are not ours."""
+
+import asyncio
+import base64
+import contextlib
+import os
+import struct
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from gateway.config import LimitsConfig, WebSocketConfig
+from gateway.listeners.websocket import MESSAGE_MAX
+from tests.gateway.listeners.host import LONG_S, EchoHost, Host, hosting, port_number
+
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+
+
+class RawWebSocket:
+    """A client that puts its frames together itself, so that it can do it wrong."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def handshake(self, **headers: str) -> int:
+        """Returns the status of the answer."""
+        lines = {
+            "Host": "gateway.local:8083",
+            "Upgrade": "websocket",
+            "Connection": "Upgrade",
+            "Sec-WebSocket-Key": base64.b64encode(os.urandom(16)).decode(),
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Protocol": "mqtt",
+        } | {name.replace("_", "-"): value for name, value in headers.items()}
+        path = lines.pop("path", "/mqtt")
+        text = "".join(f"{name}: {value}\r\n" for name, value in lines.items() if value)
+        self.writer.write(f"GET {path} HTTP/1.1\r\n{text}\r\n".encode())
+        answer = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), LONG_S)
+        self.answer = answer.decode()
+        return int(answer.split()[1])
+
+    def send(self, opcode: int, data: bytes, *, final: bool = True) -> None:
+        mask = os.urandom(4)
+        length = len(data)
+        if length < 126:
+            size = bytes([0x80 | length])
+        elif length < 65536:
+            size = b"\xfe" + struct.pack(">H", length)
+        else:
+            size = b"\xff" + struct.pack(">Q", length)
+        masked = bytes(byte ^ mask[place % 4] for place, byte in enumerate(data))
+        self.writer.write(bytes([opcode | (0x80 if final else 0)]) + size + mask + masked)
+
+    async def receive(self) -> tuple[int, bytes]:
+        """The next frame's kind and data."""
+        first, length = await asyncio.wait_for(self.reader.readexactly(2), LONG_S)
+        if length == 126:
+            (length,) = struct.unpack(">H", await self.reader.readexactly(2))
+        return first & 0x0F, await self.reader.readexactly(length)
+
+
+@contextlib.asynccontextmanager
+async def raw(host: Host) -> AsyncIterator[RawWebSocket]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_number(host))
+    try:
+        yield RawWebSocket(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+async def test_the_subprotocol_is_mqtt() -> None:
+    async with hosting(WebSocketConfig(port=0), kind=EchoHost) as host:
+        async with raw(host) as client:
+            assert await client.handshake(Sec_WebSocket_Protocol="graphql, mqtt") == 101
+            assert "Sec-WebSocket-Protocol: mqtt\r\n" in client.answer
+        for wrong in ("", "graphql"):
+            async with raw(host) as client:
+                assert await client.handshake(Sec_WebSocket_Protocol=wrong) == 400
+
+
+async def test_what_is_no_websocket_of_ours_is_told_so_and_closed() -> None:
+    async with hosting(WebSocketConfig(port=0)) as host:
+        for headers, status in [({"path": "/"}, 404), ({"Upgrade": ""}, 426), ({"Sec_WebSocket_Key": "x"}, 426)]:
+            async with raw(host) as client:
+                assert await client.handshake(**headers) == status
+                assert "gateway" not in client.answer
+                await asyncio.wait_for(client.reader.read(), LONG_S)
+        async with raw(host) as client:
+            client.writer.write(b"\x10\x10\x00\x04MQTT\r\n\r\n")
+            assert b" 400 " in await asyncio.wait_for(client.reader.read(), LONG_S)
+        assert not host.ports
+
+
+async def test_fragments_with_a_ping_between_them_are_one_stream() -> None:
+    async with hosting(WebSocketConfig(port=0), kind=EchoHost) as host, raw(host) as client:
+        assert await client.handshake() == 101
+        client.send(BINARY, b"one ", final=False)
+        client.send(PING, b"alive?")
+        client.send(CONTINUATION, b"packet ", final=False)
+        client.send(CONTINUATION, b"in three")
+        assert await client.receive() == (PONG, b"alive?")
+        assert await client.receive() == (BINARY, b"one packet in three")
+        client.send(BINARY, b"")
+        client.send(PONG, b"unasked")
+        client.send(BINARY, b"next")
+        assert await client.receive() == (BINARY, b"next")
+
+
+@pytest.mark.parametrize(
+    ("opcode", "data", "code"),
+    [
+        (TEXT, b"text", 1003),  # [MQTT-6.0.0-1]
+        (CONTINUATION, b"of nothing", 1002),
+        (3, b"reserved", 1002),
+        (TEXT, b"\xff\xfe", 1007),
+        (PING, b"x" * 126, 1002),
+    ],
+)
+async def test_a_wrong_frame_ends_that_connection_and_says_why(opcode: int, data: bytes, code: int) -> None:
+    async with hosting(WebSocketConfig(port=0), kind=EchoHost) as host:
+        async with raw(host) as client:
+            assert await client.handshake() == 101
+            client.send(opcode, data)
+            kind, said = await client.receive()
+            assert (kind, struct.unpack(">H", said[:2])[0]) == (CLOSE, code)
+            client.send(CLOSE, said[:2])
+            assert await asyncio.wait_for(client.reader.read(), LONG_S) == b""
+        async with raw(host) as client:
+            assert await client.handshake() == 101
+
+
+async def test_a_message_beyond_all_measure_is_refused_by_its_length() -> None:
+    async with hosting(WebSocketConfig(port=0), kind=EchoHost) as host, raw(host) as client:
+        assert await client.handshake() == 101
+        client.writer.write(b"\x82\xff" + struct.pack(">Q", MESSAGE_MAX + 1) + b"mask")
+        kind, said = await client.receive()
+        assert (kind, struct.unpack(">H", said[:2])[0]) == (CLOSE, 1009)
+
+
+async def test_what_a_stranger_sends_in_one_message_counts_before_it_is_whole() -> None:
+    limits = LimitsConfig(unauthenticated_bytes=65_536)
+    async with hosting(WebSocketConfig(port=0), limits=limits) as host, raw(host) as client:
+        assert await client.handshake() == 101
+        client.send(BINARY, bytes(100_000), final=False)
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(client.reader.read(), LONG_S) in (b"", b"\x88\x02\x03\xe8")
+
+
+async def test_a_browser_brings_its_page_and_foreign_pages_are_refused() -> None:
+    config = WebSocketConfig(port=0, origins=["https://dashboard.example.org"])
+    async with hosting(config) as host:
+        for origin, status in [
+            ("http://gateway.local", 101),
+            ("https://gateway.local:8443", 101),
+            ("https://dashboard.example.org", 101),
+            ("https://dashboard.example.org.evil.example", 403),
+            ("http://dashboard.example.org", 403),
+            ("null", 403),
+            ("http://[bad", 403),
+        ]:
+            async with raw(host) as client:
+                assert await client.handshake(Origin=origin) == status, origin
+    async with hosting(WebSocketConfig(port=0, origins=["*"])) as host, raw(host) as client:
+        assert await client.handshake(Origin="https://anywhere.example") == 101
+
+
+async def test_a_host_that_closes_says_goodbye() -> None:
+    async with hosting(WebSocketConfig(port=0)) as host, aiohttp.ClientSession() as session:
+        websocket = await session.ws_connect(f"http://127.0.0.1:{port_number(host)}/mqtt", protocols=["mqtt"])
+        port = await host.next_port()
+        port.send(b"bye")
+        port.close()
+        await asyncio.gather(host.listeners.close(), read_to_the_end(websocket, b"bye"))
+        assert websocket.close_code == aiohttp.WSCloseCode.OK
+
+
+async def read_to_the_end(websocket: aiohttp.ClientWebSocketResponse, expected: bytes) -> None:
+    assert (await websocket.receive()).data == expected
+    assert (await websocket.receive()).type is aiohttp.WSMsgType.CLOSE

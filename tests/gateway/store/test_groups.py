@@ -1,0 +1,115 @@
+"""The log's rows: messages come out as they went in, whole runs of them too, and damage is found and named."""
+
+import contextlib
+import random
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.hot.publishes import cut
+from gateway.hot.topics import Topics
+from gateway.message import Message
+from gateway.store import groups
+from gateway.store.groups import CorruptGroup, Group, Part
+from gateway.store.run import Run
+from wire.packets import MQTT_3_1_1, MQTT_5, Publish
+from wire.properties import CONTENT_TYPE, USER_PROPERTY
+
+EPOCH = 7
+
+
+@contextlib.contextmanager
+def table() -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.executescript(groups.SCHEMA)
+        yield connection
+
+
+def run_of(names: list[str], payloads: list[bytes], level: int = MQTT_5, first_seq: int = 1) -> Run:
+    topics = Topics()
+    for name in names:
+        topics.learn(name)
+    pairs = zip(names, payloads, strict=True)
+    packets = [Publish(name, payload, 1, packet_identifier=5).encode(level) for name, payload in pairs]
+    data = b"".join(packets)
+    found = cut(data, 0, level, topics)
+    assert found.end == len(data)
+    assert found.payload_size == sum(map(len, payloads))
+    return Run(data, found.topics, len(packets), level, "client", 1234, "gw", EPOCH, first_seq)
+
+
+@pytest.mark.parametrize("level", [MQTT_3_1_1, MQTT_5])
+def test_a_run_holds_the_messages_that_were_published(level: int) -> None:
+    names, payloads = ["a/b", "ü", "a/b"], [b"", b"x" * 200, bytes(range(256)) * 60]
+    run = run_of(names, payloads, level, first_seq=40)
+    assert run.messages() == [
+        Message(name, payload, 1, False, {}, "gw", EPOCH, seq, 1234, "gw", "client")
+        for name, payload, seq in zip(names, payloads, (40, 41, 42), strict=True)
+    ]
+    assert run.messages() is run.messages()
+
+
+def some_parts(dice: random.Random) -> list[Part]:
+    properties = {CONTENT_TYPE: "text/plain", USER_PROPERTY: [["b", "1"], ["a", "2"]]}
+    parts: list[Part] = []
+    for _ in range(dice.randrange(1, 30)):
+        count = dice.randrange(1, 40)
+        payloads = [dice.randbytes(dice.choice([0, 5, 100, 9000])) for _ in range(count)]
+        if dice.random() < 0.5:
+            names = [dice.choice(["a", "b/c", "d/é/f"]) for _ in payloads]
+            parts.append(run_of(names, payloads, dice.choice([MQTT_3_1_1, MQTT_5]), dice.randrange(1, 1 << 40)))
+        else:
+            message = Message("t", payloads[0], 2, True, properties, "device", 9, 8, 777, "other", "c", 999)
+            parts.append(message)
+    return parts
+
+
+@pytest.mark.parametrize("deflate", [False, True])
+def test_what_is_written_is_read_from_any_position_on(seed: int, deflate: bool) -> None:
+    dice = random.Random(seed)
+    for _ in range(20):
+        parts = some_parts(dice)
+        first = dice.randrange(1, 1000)
+        expected = list(enumerate([message for part in parts for message in part.messages()], first))
+        with table() as connection:
+            groups.write(connection, first, parts, 5, deflate)
+            assert connection.execute(groups.NEWEST).fetchone() == (expected[-1][0], 5)
+            assert connection.execute(groups.OLDEST).fetchone() == (first,)
+            after = dice.randrange(first - 1, expected[-1][0])
+            found = list(groups.read(connection, after, expected[-1][0], EPOCH))
+            read = [numbered for group in found for numbered in group.read(after, 1_000_000)]
+            assert read == expected[after + 1 - first :]
+            assert all(group.size < 2 * groups.ROW_BYTES_MAX or len(group.parts) == 1 for group in found)
+
+
+def test_a_group_gives_no_more_than_asked_for() -> None:
+    group = Group(10, [run_of(["a"] * 5, [b""] * 5), Message("b", b""), run_of(["c"] * 5, [b""] * 5)])
+    assert [position for position, _ in group.read(11, 5)] == [12, 13, 14, 15, 16]
+    assert [position for position, _ in group.read(19, 5)] == [20]
+    assert group.read(20, 5) == []
+
+
+def test_deflated_rows_are_smaller() -> None:
+    parts: list[Part] = [run_of(["some/topic"] * 100, [b'{"v":%d}' % number for number in range(100)])]
+    sizes = []
+    for deflate in (False, True):
+        with table() as connection:
+            groups.write(connection, 1, parts, 1, deflate)
+            sizes.append(connection.execute("SELECT length(body) FROM message_group").fetchone()[0])
+    assert sizes[1] < sizes[0] / 3
+
+
+@pytest.mark.parametrize("deflate", [False, True])
+def test_damage_is_found_and_named(seed: int, deflate: bool) -> None:
+    dice = random.Random(seed)
+    with table() as connection:
+        groups.write(connection, 1, [Message("a", dice.randbytes(500) * 2) for _ in range(3)], 3, deflate)
+        (body,) = connection.execute("SELECT body FROM message_group").fetchone()
+        for _ in range(50):
+            spoilt = bytearray(body)
+            spoilt[dice.randrange(len(spoilt))] ^= 1 << dice.randrange(8)
+            connection.execute("UPDATE message_group SET body = ?", (bytes(spoilt),))
+            with pytest.raises(CorruptGroup) as caught:
+                list(groups.read(connection, 0, 3, EPOCH))
+            assert (caught.value.first, caught.value.last) == (1, 3)

@@ -1,0 +1,277 @@
+"""Access rules: what they say counts, and nobody gets around them."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.access import TOPICS_REMEMBERED, Access, Permissions
+from gateway.access_rules import load_rules
+from gateway.errors import ConfigError
+from wire.topics import matches
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "access"
+
+
+def allowed(file: Path, rules: str, user: str | None = "alice", client_id: str = "c1") -> Permissions:
+    file.write_text(rules)
+    return Access(file).permissions(user, client_id)
+
+
+def test_without_a_file_all_is_allowed_but_to_publish_what_the_gateway_says_of_itself() -> None:
+    everything = Access().permissions(None, "")
+    assert everything.may_connect("any")
+    assert everything.may_publish("a/b")
+    assert everything.may_subscribe("#")
+    assert everything.may_subscribe("$share/g/#")
+    assert everything.may_receive("$SYS/broker/uptime")
+    assert not everything.may_publish("$SYS/broker/uptime")
+    assert not everything.may_publish("$SYS")
+
+
+def test_with_an_empty_file_all_but_connecting_is_denied(file: Path) -> None:
+    nothing = allowed(file, "# nothing yet\n\n")
+    assert nothing.may_connect("any")
+    assert not nothing.may_publish("a")
+    assert not nothing.may_subscribe("a")
+    assert not nothing.may_receive("a")
+
+
+def test_the_first_rule_that_fits_decides(file: Path) -> None:
+    alice = allowed(file, "deny * publish site/locks/#\nallow alice publish site/#\ndeny * publish #\n")
+    assert alice.may_publish("site/lamps")
+    assert not alice.may_publish("site/locks")
+    assert not alice.may_publish("site/locks/front")
+    assert not alice.may_publish("elsewhere")
+
+
+def test_a_rule_is_for_one_user_for_everybody_or_for_those_without_one(file: Path) -> None:
+    rules = 'allow alice publish a\nallow * publish b\nallow - publish c\nallow "of the house" publish d\n'
+    for user, topics in [("alice", "ab"), ("bob", "b"), (None, "bc"), ("*", "b"), ("-", "b"), ("of the house", "bd")]:
+        permissions = allowed(file, rules, user)
+        assert [topic for topic in "abcd" if permissions.may_publish(topic)] == list(topics), user
+
+
+def test_a_wildcard_subscription_brings_only_what_is_allowed(file: Path) -> None:
+    alice = allowed(file, "deny * subscribe site/locks/#\nallow alice subscribe site/#\n")
+    for topic_filter in ("#", "+/+", "site/#", "+/#", "site/+"):
+        assert alice.may_subscribe(topic_filter), topic_filter
+    assert alice.may_receive("site/lamps")
+    assert not alice.may_receive("site/locks")
+    assert not alice.may_receive("elsewhere")
+    for topic_filter in ("site/locks/#", "site/locks/+", "elsewhere/#", "other", "site/locks"):
+        assert not alice.may_subscribe(topic_filter), topic_filter
+
+
+def test_a_shared_subscription_is_allowed_as_a_whole_or_not_at_all(file: Path) -> None:
+    alice = allowed(file, "deny * subscribe site/locks/#\nallow alice subscribe site/#\n")
+    assert alice.may_subscribe("$share/group/site/lamps/#")
+    for topic_filter in ("site/locks/front", "#", "site/#", "+/lamps", "site/+"):
+        assert not alice.may_subscribe(f"$share/group/{topic_filter}"), topic_filter
+
+
+def test_wildcards_reach_no_system_topics(file: Path) -> None:
+    alice = allowed(file, "allow * subscribe #\nallow * publish #\n")
+    assert not alice.may_subscribe("$SYS/#")
+    assert not alice.may_receive("$SYS/broker/uptime")
+    assert not alice.may_publish("$SYS/broker/uptime")
+    alice = allowed(file, "allow * publish,subscribe $SYS/#\n")
+    assert alice.may_subscribe("$SYS/#")
+    assert alice.may_receive("$SYS/broker/uptime")
+    assert not alice.may_publish("$SYS/broker/uptime")
+
+
+def test_answers_can_be_asked_for_only_where_the_client_may_publish_or_receive(file: Path) -> None:
+    alice = allowed(file, "allow * subscribe answers/%c/#\nallow * publish notes\n")
+    assert alice.may_ask_for_answers("answers/c1/1")
+    assert alice.may_ask_for_answers("notes")
+    assert not alice.may_ask_for_answers("answers/c2/1")
+    assert not alice.may_ask_for_answers("site/locks/front")
+
+
+def test_names_are_filled_in(file: Path) -> None:
+    rules = "allow * publish %u/%c/#\nallow * subscribe of-%u-at-%c\n"
+    alice = allowed(file, rules)
+    assert alice.may_publish("alice/c1/x")
+    assert not alice.may_publish("bob/c1/x")
+    assert not alice.may_publish("alice/c2/x")
+    assert alice.may_receive("of-alice-at-c1")
+    assert allowed(file, rules, "%c", "c1").may_publish("%c/c1")
+    assert not allowed(file, rules, "%c", "c1").may_publish("c1/c1")
+
+
+TRICKY = ["+", "#", "a/b", "/", "a+", "a#", "$SYS", "$share", ""]
+
+
+@pytest.mark.parametrize("name", TRICKY)
+def test_a_name_that_would_make_another_rule_gets_nothing(file: Path, name: str) -> None:
+    topics = ["a", "b", "a/b", "+", name or "x", "$SYS/broker/uptime", "x/x"]
+    for sign, user, client_id in [("%u", name, "c1"), ("%c", "alice", name)]:
+        rules = f"allow * publish,subscribe {sign}/#\nallow * subscribe {sign}\n"
+        permissions = allowed(file, rules, user, client_id)
+        assert not any(permissions.may_publish(topic) or permissions.may_receive(topic) for topic in topics)
+        assert not permissions.may_subscribe("#")
+        assert not permissions.may_subscribe(f"$share/g/{name or 'x'}/#")
+
+
+@pytest.mark.parametrize("name", TRICKY)
+def test_a_name_that_would_make_another_rule_escapes_no_ban(file: Path, name: str) -> None:
+    rules = "deny * publish,subscribe private/%c/#\nallow * publish,subscribe #\n"
+    permissions = allowed(file, rules, "alice", name)
+    assert not permissions.may_publish("private/a/b")
+    assert not permissions.may_subscribe("#")
+    assert not permissions.may_receive("private/a")
+
+
+def test_letters_that_look_the_same_are_not_the_same(file: Path) -> None:
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    alice = allowed(file, f"allow {composed} publish #\n", decomposed)
+    assert not alice.may_publish("a")
+    alice = allowed(file, f"allow * publish {composed}/#\n")
+    assert alice.may_publish(f"{composed}/a")
+    assert not alice.may_publish(f"{decomposed}/a")
+    assert not alice.may_publish(f"\ufeff{composed}/a")
+    assert not allowed(file, "allow * publish k\n").may_publish("\u212a")  # the Kelvin sign
+
+
+def test_a_client_identifier_is_bound_to_its_user_where_a_rule_says_so(file: Path) -> None:
+    rules = "allow * connect %u\nallow * connect %u-*\nallow lander connect *\n"
+    alice = allowed(file, rules)
+    assert alice.may_connect("alice")
+    assert alice.may_connect("alice-phone")
+    for client_id in ("bob", "bob-phone", "alice2", "Alice", ""):
+        assert not alice.may_connect(client_id), client_id
+    assert not allowed(file, rules, None).may_connect("-phone")
+    assert not allowed(file, rules, "").may_connect("-phone")
+    assert allowed(file, rules, "lander").may_connect("")
+    assert not allowed(file, rules, "*").may_connect("bob")
+
+
+def test_a_reload_counts_at_once_and_a_broken_file_changes_nothing(file: Path) -> None:
+    file.write_text("allow * publish a\n")
+    access = Access(file)
+    alice = access.permissions("alice", "c1")
+    assert alice.may_publish("a")
+    file.write_text("allow * publish b\n")
+    access.reload()
+    assert not alice.may_publish("a")
+    assert alice.may_publish("b")
+    file.write_text("allow everything\n")
+    with pytest.raises(ConfigError):
+        access.reload()
+    assert alice.may_publish("b")
+
+
+def test_a_client_that_asks_for_a_million_topics_does_not_take_the_memory(file: Path) -> None:
+    alice = allowed(file, "allow * publish a/#\n")
+    for number in range(3 * TOPICS_REMEMBERED):
+        assert alice.may_publish(f"a/{number}")
+    assert len(alice._may_publish) <= TOPICS_REMEMBERED
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("permit * publish a", "expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'"),
+        ("allow * publish", "expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'"),
+        ("allow * publish a b", "expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'"),
+        ("allow * write a", "unknown action 'write', expected some of connect, publish, subscribe with commas between"),
+        ("allow * publish a/#/b", "'a/#/b': # must be the last level [MQTT-4.7.1-1]"),
+        ("allow * publish a+", "'a+': + must be a whole level [MQTT-4.7.1-2]"),
+        ('allow * publish ""', "a topic filter is empty [MQTT-4.7.3-1]"),
+        (
+            "allow * subscribe $share/g/a",
+            "'$share/g/a': a rule counts for shared subscriptions too, expected the filter",
+        ),
+        ("allow * connect,publish a", "connect has a client identifier where the others have a topic filter"),
+        ("allow * connect a*b", "'a*b': a client identifier may have %u in it and * at its end, and no %c"),
+        ("allow * connect %c", "'%c': a client identifier may have %u in it and * at its end, and no %c"),
+        ('allow "alice publish a', "No closing quotation"),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_and_line(file: Path, line: str, complaint: str) -> None:
+    file.write_text(f"# rules\nallow * publish a\n{line}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_rules(file)
+    assert str(caught.value).startswith(f"{file}:3: {complaint}")
+
+
+def test_a_file_that_is_not_there_or_not_text_is_named(file: Path) -> None:
+    with pytest.raises(ConfigError, match="access: No such file"):
+        load_rules(file)
+    file.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="access: not UTF-8"):
+        load_rules(file)
+
+
+LEVELS = ["a", "b", "$SYS", "alice"]
+TOPICS = ["/".join(names) for length in (1, 2, 3) for names in itertools.product([*LEVELS, "z"], repeat=length)]
+FILTERS = st.lists(st.sampled_from([*LEVELS, "+", "%u", "%c", "x%c"]), max_size=3).flatmap(
+    lambda head: st.sampled_from(["/".join(head) or "+", "/".join([*head, "#"])])
+)
+RULES = st.lists(
+    st.tuples(
+        st.booleans(),
+        st.sampled_from(["*", "-", "alice", "bob"]),
+        st.sampled_from(["publish", "subscribe", "publish,subscribe"]),
+        FILTERS,
+    ),
+    max_size=6,
+)
+USERS = st.sampled_from(["alice", "bob", None])
+CLIENTS = st.sampled_from(["a", "b", "$SYS", "+", "a/b", "#"])
+Rules = list[tuple[bool, str, str, str]]
+
+
+def naively(rules: Rules, action: str, user: str | None, client_id: str, topic: str) -> bool:
+    """Rule by rule, as the documentation puts it."""
+    for allows, who, actions, topic_filter in rules:
+        if who not in ("*", user if user else "-") or action not in actions.split(","):
+            continue
+        tricky = ("%u" in topic_filter and not user) or ("%c" in topic_filter and client_id not in ("a", "b"))
+        filled = topic_filter.replace("%u", user or "").replace("%c", client_id)
+        if tricky and not allows:
+            return False
+        if not tricky and matches(filled, topic):
+            return allows
+    return False
+
+
+@pytest.fixture(scope="module")
+def shared_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("rules") / "access"
+
+
+def permissions_of(file: Path, rules: Rules, user: str | None, client_id: str) -> Permissions:
+    lines = [f"{'allow' if allows else 'deny'} {who} {actions} {what}" for allows, who, actions, what in rules]
+    return allowed(file, "\n".join(lines), user, client_id)
+
+
+@given(rules=RULES, user=USERS, client_id=CLIENTS, topics=st.lists(st.sampled_from(TOPICS), min_size=1, max_size=20))
+def test_a_topic_is_allowed_as_a_naive_reading_of_the_rules_says(
+    shared_file: Path, rules: Rules, user: str | None, client_id: str, topics: list[str]
+) -> None:
+    permissions = permissions_of(shared_file, rules, user, client_id)
+    for topic in topics:
+        assert permissions.may_receive(topic) == naively(rules, "subscribe", user, client_id, topic)
+        below_sys = topic.split("/")[0] == "$SYS"
+        assert permissions.may_publish(topic) == (not below_sys and naively(rules, "publish", user, client_id, topic))
+
+
+@given(rules=RULES, user=USERS, client_id=CLIENTS, asked=FILTERS.filter(lambda text: "%" not in text))
+def test_a_subscription_is_refused_only_where_nothing_of_it_is_allowed_and_shared_only_where_all_is(
+    shared_file: Path, rules: Rules, user: str | None, client_id: str, asked: str
+) -> None:
+    permissions = permissions_of(shared_file, rules, user, client_id)
+    answers = [naively(rules, "subscribe", user, client_id, topic) for topic in TOPICS if matches(asked, topic)]
+    if any(answers):
+        assert permissions.may_subscribe(asked)
+    if not all(answers):
+        assert not permissions.may_subscribe(f"$share/group/{asked}")
+    if not any(allows for allows, *_ in rules):
+        assert not permissions.may_subscribe(asked)

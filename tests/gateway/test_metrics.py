@@ -1,0 +1,129 @@
+"""What the gateway shows of its numbers: to Prometheus, to a health check and below $SYS."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.errors import ListenError
+from gateway.health import HealthServer
+from gateway.metrics import Metrics
+from gateway.numbers import Counters, Histogram, RouteState, State
+from wire.reasons import BAD_USER_NAME_OR_PASSWORD
+
+
+@asynccontextmanager
+async def serving(metrics: Metrics, problems: list[str]) -> AsyncIterator[HealthServer]:
+    server = HealthServer(0, metrics, lambda: problems)
+    await server.open()
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+async def get(port: int, path: str) -> tuple[int, str]:
+    """Status and body of an HTTP answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    answer = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    head, _, body = answer.partition("\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
+    """What Prometheus reads: (name, label values…): value."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(metrics.text().decode())
+        for sample in family.samples
+    }
+
+
+def test_everything_that_is_counted_is_shown() -> None:
+    counters, state = Counters(), State(connections=3, sessions=5, stored_messages=7, stored_bytes=4096)
+    counters.messages_received[1] += 4
+    counters.messages_sent[2] += 2
+    counters.messages_dropped["expired"] += 6
+    counters.payload_bytes_received += 400
+    counters.refused(BAD_USER_NAME_OR_PASSWORD)
+    counters.refused(BAD_USER_NAME_OR_PASSWORD)
+    shown = samples(Metrics(counters, lambda: state))
+    assert shown["holdfast_connections",] == 3
+    assert shown["holdfast_sessions",] == 5
+    assert shown["holdfast_sessions_away",] == 2
+    assert shown["holdfast_stored_messages",] == 7
+    assert shown["holdfast_stored_bytes",] == 4096
+    assert shown["holdfast_messages_received_total", "1"] == 4
+    assert shown["holdfast_messages_sent_total", "2"] == 2
+    assert shown["holdfast_messages_dropped_total", "expired"] == 6
+    assert shown["holdfast_messages_dropped_total", "oversize"] == 0
+    assert shown["holdfast_payload_bytes_received_total",] == 400
+    assert shown["holdfast_connections_refused_total", "bad user name or password (0x86)"] == 2
+    assert shown["process_resident_memory_bytes",] > 0
+
+
+def test_numbers_are_read_when_they_are_asked_for() -> None:
+    counters = Counters()
+    metrics = Metrics(counters, State)
+    assert samples(metrics)["holdfast_packets_sent_total",] == 0
+    counters.packets_sent += 1
+    assert samples(metrics)["holdfast_packets_sent_total",] == 1
+
+
+def test_a_commit_is_counted_in_every_bucket_that_holds_it() -> None:
+    counters = Counters()
+    for seconds in (0.0004, 0.005, 0.0051, 9.0):
+        counters.commit_s.observe(seconds)
+    shown = samples(Metrics(counters, State))
+    assert shown["holdfast_commit_seconds_bucket", "0.0005"] == 1
+    assert shown["holdfast_commit_seconds_bucket", "0.005"] == 2
+    assert shown["holdfast_commit_seconds_bucket", "0.01"] == 3
+    assert shown["holdfast_commit_seconds_bucket", "5.0"] == 3
+    assert shown["holdfast_commit_seconds_bucket", "+Inf"] == shown["holdfast_commit_seconds_count",] == 4
+    assert shown["holdfast_commit_seconds_sum",] == pytest.approx(9.0105)
+
+
+def test_a_histogram_puts_every_value_somewhere() -> None:
+    histogram = Histogram((1.0, 2.0))
+    for value in (-1.0, 0.0, 1.0, 1.5, 2.0, 2.1, float("inf")):
+        histogram.observe(value)
+    assert histogram.counts == [3, 2, 2]
+
+
+def test_each_route_shows_its_backlog() -> None:
+    state = State(routes=[RouteState("central", False, 250, 12.5), RouteState('a "b"\n', True, 0, 0.0)])
+    shown = samples(Metrics(Counters(), lambda: state))
+    assert shown["holdfast_route_connected", "central"] == 0
+    assert shown["holdfast_route_backlog_messages", "central"] == 250
+    assert shown["holdfast_route_backlog_age_seconds", "central"] == 12.5
+    assert shown["holdfast_route_connected", 'a "b"\n'] == 1
+
+
+async def test_metrics_are_served() -> None:
+    counters = Counters()
+    counters.connections_opened = 11
+    async with serving(Metrics(counters, State), []) as server:
+        status, body = await get(server.port, "/metrics")
+    assert status == 200
+    assert "holdfast_connections_opened_total 11.0\n" in body
+
+
+async def test_a_health_check_tells_what_is_wrong() -> None:
+    problems: list[str] = []
+    async with serving(Metrics(Counters(), State), problems) as server:
+        assert await get(server.port, "/healthz") == (200, "ok\n")
+        problems.append("store: the disk is full")
+        assert await get(server.port, "/healthz") == (503, "store: the disk is full\n")
+        assert (await get(server.port, "/"))[0] == 404
+
+
+async def test_a_port_that_is_taken_is_named() -> None:
+    metrics = Metrics(Counters(), State)
+    async with serving(metrics, []) as server:
+        with pytest.raises(ListenError, match=f"metrics 127.0.0.1:{server.port}: "):
+            await HealthServer(server.port, metrics, list).open()

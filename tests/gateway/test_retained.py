@@ -1,0 +1,201 @@
+"""Retained messages: the last one of each topic, for whoever subscribes, over crashes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.store.support import stored
+from tests.gateway.support import Client, GatewayProcess, running, tcp_port, until
+from wire.packets import RETAIN_AS_PUBLISHED, RETAIN_IF_NEW, RETAIN_NEVER, Publish
+from wire.properties import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, SUBSCRIPTION_IDENTIFIER
+
+
+async def connected(broker: Any, name: str, **options: Any) -> Client:
+    return await Client(name, **options).connect(tcp_port(broker))
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_a_new_subscription_gets_the_last_message_of_each_topic(tmp_path: Path, qos: int) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher")
+        for topic in ("a/1", "a/2", "a/1", "b"):
+            publisher.send(topic, topic.encode(), qos=0, retain=True)
+        await publisher.publish("a/2", b"last", retain=True, properties={CONTENT_TYPE: "text/plain"})
+        await publisher.publish_once("a/3", b"at 2", retain=True)
+        subscriber = await connected(broker, "subscriber")
+        await subscriber.subscribe("a/+", options=qos)
+        packets = [await subscriber.receive() for _ in range(3)]
+        found = {packet.topic: (packet.payload, packet.qos) for packet in packets}
+        assert found == {"a/1": (b"a/1", 0), "a/2": (b"last", min(qos, 1)), "a/3": (b"at 2", qos)}
+        assert all(packet.retain for packet in packets)
+        (second,) = [packet for packet in packets if packet.topic == "a/2"]
+        assert second.properties[CONTENT_TYPE] == "text/plain"
+        assert broker.log.retained_count == 4
+
+
+async def test_an_empty_payload_takes_it_away(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher")
+        await publisher.publish("a", b"1", retain=True)
+        await publisher.publish("a", b"", retain=True)
+        subscriber = await connected(broker, "subscriber")
+        await subscriber.subscribe("#")
+        assert await subscriber.silent()
+        assert broker.log.retained_count == 0
+
+
+async def test_subscribers_that_are_there_get_it_without_the_flag_unless_they_ask(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        plain, asking = await connected(broker, "plain"), await connected(broker, "asking")
+        await plain.subscribe("a")
+        await asking.subscribe("a", options=1 | RETAIN_AS_PUBLISHED)
+        publisher = await connected(broker, "publisher")
+        for qos in (0, 1):
+            publisher.send("a", b"1", qos=qos, retain=True)
+            assert not (await plain.receive()).retain
+            assert (await asking.receive()).retain
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "again"), [(1, True, True), (1 | RETAIN_IF_NEW, True, False), (1 | RETAIN_NEVER, False, False)]
+)
+async def test_retain_handling(tmp_path: Path, options: int, first: bool, again: bool) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher")
+        await publisher.publish("a", b"1", retain=True)
+        subscriber = await connected(broker, "subscriber")
+        for expected in (first, again):
+            await subscriber.subscribe("a", options=options)
+            if expected:
+                assert (await subscriber.receive()).payload == b"1"
+            else:
+                assert await subscriber.silent()
+
+
+async def test_a_shared_subscription_gets_none(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher")
+        await publisher.publish("a", b"1", retain=True)
+        subscriber = await connected(broker, "subscriber")
+        await subscriber.subscribe("$share/group/a")
+        assert await subscriber.silent()
+
+
+async def test_wildcards_do_not_reach_topics_that_begin_with_a_dollar_sign(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher")
+        await publisher.publish("$own/a", b"1", retain=True)
+        subscriber = await connected(broker, "subscriber")
+        await subscriber.subscribe("#", "+/a")
+        assert await subscriber.silent()
+        await subscriber.subscribe("$own/#")
+        assert (await subscriber.receive()).payload == b"1"
+
+
+async def test_it_outlives_a_kill(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path)
+    await gateway.start()
+    publisher = await Client("publisher").connect(gateway.port)
+    for number in range(100):
+        await publisher.publish(f"a/{number % 10}", b"%d" % number, retain=True)
+    await gateway.kill()
+    await gateway.start()
+    subscriber = await Client("subscriber").connect(gateway.port)
+    await subscriber.subscribe("a/#")
+    assert sorted([int((await subscriber.receive()).payload) for _ in range(10)]) == list(range(90, 100))
+
+
+async def test_what_a_session_did_not_acknowledge_it_gets_when_it_is_back(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path)
+    await gateway.start()
+    publisher = await Client("publisher").connect(gateway.port)
+    for number in range(6):
+        await publisher.publish_once(f"a/{number}", b"%d" % number, retain=True)
+    subscriber = await Client("subscriber", receive_maximum=1).connect(gateway.port)
+    await subscriber.subscribe("a/+", options=1)
+    got = [int((await subscriber.receive()).payload) for _ in range(2)]
+    subscriber.cut()
+    subscriber = await Client("subscriber", receive_maximum=1).connect(gateway.port)
+    got += [int((await subscriber.receive()).payload) for _ in range(2)]
+    await gateway.kill()
+    await gateway.start()
+    subscriber = await Client("subscriber").connect(gateway.port)
+    while set(got) != set(range(6)):
+        got.append(int((await subscriber.receive()).payload))
+
+
+async def test_at_qos_2_it_comes_once_over_a_kill(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path)
+    await gateway.start()
+    publisher = await Client("publisher").connect(gateway.port)
+    for number in range(6):
+        await publisher.publish_once(f"a/{number}", b"%d" % number, retain=True)
+    subscriber = await Client("subscriber", receive_maximum=1).connect(gateway.port)
+    await subscriber.subscribe("a/+", options=2)
+    got = [await subscriber.receive() for _ in range(3)]
+    begun = await subscriber.expect(Publish)
+    await gateway.kill()
+    await gateway.start()
+    subscriber = await Client("subscriber").connect(gateway.port)
+    packets = [await subscriber.expect(Publish) for _ in range(3)]
+    (again,) = [packet for packet in packets if packet.dup and packet.payload == begun.payload]
+    assert again.packet_identifier == begun.packet_identifier
+    assert len({packet.payload for packet in [*got, *packets]}) == 6
+    assert await subscriber.silent()
+
+
+async def test_an_older_message_never_comes_behind_a_newer_one(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher")
+        for number in range(5):
+            await publisher.publish(f"a/{number}", b"old", retain=True)
+        subscriber = await connected(broker, "subscriber", receive_maximum=1)
+        await subscriber.subscribe("a/+")
+        first = await subscriber.expect(Publish)
+        await publisher.publish("a/4", b"new", retain=True)
+        subscriber.acknowledge(first)
+        packets = [await subscriber.receive()]
+        while packets[-1].payload != b"new":
+            packets.append(await subscriber.receive())
+        while len({packet.topic for packet in packets}) < 4:
+            packets.append(await subscriber.receive())
+        assert [packet.payload for packet in packets if packet.topic == "a/4"][-1] == b"new"
+        assert await subscriber.silent()
+
+
+async def test_it_expires(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher")
+        await publisher.publish("short", b"1", retain=True, properties={MESSAGE_EXPIRY_INTERVAL: 1})
+        await publisher.publish("long", b"1", retain=True, properties={MESSAGE_EXPIRY_INTERVAL: 1000})
+        await until(lambda: broker.log.retained_count == 1, "it expired")
+        subscriber = await connected(broker, "subscriber")
+        await subscriber.subscribe("#")
+        packet = await subscriber.receive()
+        assert (packet.topic, await subscriber.silent()) == ("long", True)
+        assert 990 < packet.properties[MESSAGE_EXPIRY_INTERVAL] <= 1000
+    assert stored(tmp_path, "SELECT topic FROM retained") == [("long",)]
+
+
+async def test_it_has_the_identifier_of_the_subscription(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher")
+        await publisher.publish("a", b"1", retain=True)
+        subscriber = await connected(broker, "subscriber")
+        subscriber.protocol.subscribe([("a", 1)], {SUBSCRIPTION_IDENTIFIER: [7]})
+        subscriber.flush()
+        await subscriber.event()
+        assert (await subscriber.receive()).properties[SUBSCRIPTION_IDENTIFIER] == [7]
+
+
+async def test_a_session_that_ends_is_owed_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher")
+        for number in range(5):
+            await publisher.publish(f"a/{number}", b"1", retain=True)
+        subscriber = await connected(broker, "subscriber", receive_maximum=1)
+        await subscriber.subscribe("#")
+        await subscriber.expect(Publish)
+        await connected(broker, "subscriber", clean_start=True)
+    assert stored(tmp_path, "SELECT * FROM owed") == []

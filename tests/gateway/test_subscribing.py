@@ -1,0 +1,291 @@
+"""Subscription options, identifiers, expiry and access, as subscribers see them."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.accounts import make_account, save_account
+from gateway.config import LimitsConfig
+from tests.gateway.scram_client import final as scram_final
+from tests.gateway.store.support import stored
+from tests.gateway.support import Client, running, tcp_port, until
+from wire.authentication import ClientAuthentication
+from wire.packets import MQTT_3_1_1, RETAIN_AS_PUBLISHED, Connack, Disconnect, Puback, Publish, Pubrec, Suback, Will
+from wire.properties import (
+    ASSIGNED_CLIENT_IDENTIFIER,
+    MESSAGE_EXPIRY_INTERVAL,
+    PAYLOAD_FORMAT_INDICATOR,
+    RESPONSE_TOPIC,
+    SERVER_KEEP_ALIVE,
+    SUBSCRIPTION_IDENTIFIER,
+    TOPIC_ALIAS,
+    USER_PROPERTY,
+)
+
+
+async def connected(broker: Any, name: str, **options: Any) -> Client:
+    return await Client(name, **options).connect(tcp_port(broker))
+
+
+async def subscribe_as(client: Client, identifier: int, topic_filter: str, options: int = 1) -> None:
+    client.protocol.subscribe([(topic_filter, options)], {SUBSCRIPTION_IDENTIFIER: [identifier]})
+    client.flush()
+    await client.expect(Suback)
+
+
+async def test_overlapping_subscriptions_bring_one_message_with_all_their_identifiers(tmp_path: Path) -> None:
+    """[MQTT-3.3.4-2, MQTT-3.3.4-3]"""
+    async with running(tmp_path) as broker:
+        subscriber = await connected(broker, "subscriber")
+        for identifier, topic_filter, options in ((1, "a/#", 0), (2, "a/b", 2), (268_435_455, "+/b", 1)):
+            await subscribe_as(subscriber, identifier, topic_filter, options)
+        publisher = await connected(broker, "publisher")
+        for qos in (0, 1, 2):
+            publisher.send("a/b", b"", qos=qos)
+            packet = await subscriber.receive()
+            assert packet.qos == qos
+            assert sorted(packet.properties[SUBSCRIPTION_IDENTIFIER]) == [1, 2, 268_435_455]
+            if qos == 2:
+                break
+            if qos:
+                await publisher.expect(Puback)
+
+
+async def test_identifiers_outlive_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        subscriber = await connected(broker, "subscriber")
+        await subscribe_as(subscriber, 7, "a")
+        await subscribe_as(subscriber, 8, "$share/group/a")
+    async with running(tmp_path) as broker:
+        subscriber = await connected(broker, "subscriber")
+        publisher = await connected(broker, "publisher")
+        await publisher.publish("a", b"")
+        packets = [await subscriber.receive() for _ in range(2)]
+        assert sorted(packet.properties[SUBSCRIPTION_IDENTIFIER] for packet in packets) == [[7], [8]]
+
+
+async def test_what_waited_too_long_is_not_sent_and_leaves_a_range(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        subscriber = await connected(broker, "subscriber")
+        await subscriber.subscribe("a", "$share/group/b", options=2)
+        await subscriber.disconnect()
+        publisher = await connected(broker, "publisher")
+        for topic in ("a", "b"):
+            for qos in (1, 2):
+                for expiry_s in (1, 1000):
+                    payload, properties = b"%d" % expiry_s, {MESSAGE_EXPIRY_INTERVAL: expiry_s}
+                    if qos == 1:
+                        await publisher.publish(topic, payload, properties=properties)
+                    else:
+                        await publisher.publish_once(topic, payload, properties=properties)
+        await asyncio.sleep(1.1)
+        subscriber = await connected(broker, "subscriber", receive_maximum=1)
+        packets = [await subscriber.receive() for _ in range(4)]
+        assert [packet.payload for packet in packets] == [b"1000"] * 4
+        assert all(980 < packet.properties[MESSAGE_EXPIRY_INTERVAL] < 1000 for packet in packets)
+        assert await subscriber.silent()
+    dropped = stored(tmp_path, "SELECT reason, consumer, first, last FROM dropped ORDER BY first")
+    assert dropped == [("expired", "session/subscriber", number, number) for number in (1, 3, 5, 7)]
+
+
+async def test_what_is_too_large_for_a_client_leaves_a_range(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        small = await connected(broker, "small", maximum_packet_size=500)
+        await small.subscribe("a", options=2)
+        publisher = await connected(broker, "publisher")
+        for _ in range(3):
+            await publisher.publish("a", b"x" * 1000)
+        await publisher.publish_once("a", b"x" * 1000)
+        await publisher.publish("a", b"fits")
+        assert (await small.receive()).payload == b"fits"
+    dropped = stored(tmp_path, "SELECT reason, consumer, publisher, first, last, messages FROM dropped")
+    assert dropped == [("oversize", "session/small", "publisher", 1, 4, 4)]
+
+
+async def test_topic_aliases_both_ways(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        subscriber = await connected(broker, "subscriber", topic_alias_maximum=10)
+        await subscriber.subscribe("a/#", options=0)
+        publisher = await connected(broker, "publisher")
+        publisher.write(bytes.fromhex("300a0003612f620323000141300700000323000142"))  # a/b with alias 1; alias 1
+        assert [(packet.topic, packet.payload) for packet in [await subscriber.receive() for _ in range(2)]] == [
+            ("a/b", b"A"),
+            ("a/b", b"B"),
+        ]
+        assert TOPIC_ALIAS not in (await publisher.publish("b")).properties
+
+
+async def test_payload_that_says_it_is_text_and_is_not_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher")
+        identifier = publisher.send("a", b"\xff", properties={PAYLOAD_FORMAT_INDICATOR: 1})
+        puback = await publisher.expect(Puback)
+        assert (puback.packet_identifier, puback.reason_code) == (identifier, 0x99)
+        await publisher.publish("a", b"\xff", properties={PAYLOAD_FORMAT_INDICATOR: 0})
+    assert stored(tmp_path, "SELECT reason, consumer, publisher, messages FROM dropped") == [
+        ("rejected", "gateway", "publisher", 1)
+    ]
+
+
+async def test_user_properties_keep_their_order(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        subscriber = await connected(broker, "subscriber")
+        await subscriber.subscribe("a", options=2)
+        publisher = await connected(broker, "publisher")
+        pairs = [("b", "1"), ("a", "2"), ("b", "1"), ("", "")]
+        await publisher.publish_once("a", b"", properties={USER_PROPERTY: list(pairs)})
+        assert (await subscriber.receive()).properties[USER_PROPERTY][:4] == pairs
+
+
+def rules_file(folder: Path, rules: str) -> str:
+    path = folder / "acl"
+    path.write_text(rules)
+    return str(path)
+
+
+RULES = """
+deny  * publish,subscribe locks/#
+allow * publish,subscribe #
+"""
+
+
+async def test_access_rules_decide_on_publishing_subscribing_and_receiving(tmp_path: Path) -> None:
+    async with running(tmp_path, acl=rules_file(tmp_path, RULES)) as broker:
+        client = await connected(broker, "client")
+        assert await client.subscribe("locks/1", "$share/group/#", "b/#", options=2) == [0x87, 0x87, 2]
+        for qos in (1, 2):
+            client.send("locks/1", b"open", qos=qos)
+            event: Any = await client.event()
+            assert event.reason_code == 0x87
+        client.send("locks/1", b"open", qos=0)
+        client.send("a", b"", qos=1, properties={RESPONSE_TOPIC: "locks/1"})
+        assert (await client.expect(Puback)).reason_code == 0x87
+        await client.publish("other")
+        client.send("$SYS/broker/version", b"mine", retain=True)
+        assert (await client.expect(Puback)).reason_code == 0x87
+        thief = Client("thief", will=Will("locks/1", b"open"))
+        await thief.open(tcp_port(broker))
+        assert (await thief.expect(Connack)).reason_code == 0x87
+    assert sum(count for (count,) in stored(tmp_path, "SELECT messages FROM dropped")) == 5
+
+
+async def test_what_an_older_client_may_not_publish_ends_its_connection(tmp_path: Path) -> None:
+    async with running(tmp_path, acl=rules_file(tmp_path, RULES)) as broker:
+        client = await connected(broker, "client", protocol_level=MQTT_3_1_1, session_expiry_s=0)
+        client.send("locks/1", b"open", qos=1)
+        assert await client.event() is None
+
+
+async def test_rules_that_change_count_for_what_waits(tmp_path: Path) -> None:
+    async with running(tmp_path, acl=rules_file(tmp_path, "allow * publish,subscribe #\n")) as broker:
+        subscriber = await connected(broker, "subscriber")
+        await subscriber.subscribe("#", options=1)
+        await subscriber.subscribe("$share/group/#", options=1)
+        publisher = await connected(broker, "publisher")
+        await publisher.publish("locks/1", b"", retain=True)
+        packets = [await subscriber.expect(Publish) for _ in range(2)]
+        subscriber.cut()
+        await publisher.publish("locks/2", b"")
+        rules_file(tmp_path, RULES)
+        broker.reload()
+        await publisher.publish("a", b"")
+        subscriber = await connected(broker, "subscriber")
+        assert [packet.topic for packet in packets] == ["locks/1", "locks/1"]
+        assert [(await subscriber.receive()).topic for _ in range(2)] == ["a", "a"]
+        await subscriber.subscribe("+/1")
+        assert await subscriber.silent()
+    assert stored(tmp_path, "SELECT reason, first, last, messages FROM dropped") == [("filtered", 1, 2, 3)]
+
+
+async def test_a_session_belongs_to_its_user(tmp_path: Path) -> None:
+    accounts = tmp_path / "accounts"
+    for name in ("alice", "bob"):
+        save_account(accounts, make_account(name, name.encode(), with_scram=True))
+    async with running(tmp_path, accounts=str(accounts)) as broker:
+        await connected(broker, "client", username="alice", password=b"alice")
+        for clean_start in (False, True):
+            thief = Client("client", username="bob", password=b"bob", clean_start=clean_start)
+            await thief.open(tcp_port(broker))
+            assert (await thief.expect(Connack)).reason_code == 0x85
+        stranger = Client("other", username="alice", password=b"wrong")
+        await stranger.open(tcp_port(broker))
+        assert (await stranger.expect(Connack)).reason_code == 0x86
+        again = await connected(broker, "client", username="alice", password=b"alice")
+        assert again.connack.session_present
+
+
+async def test_the_longest_keep_alive_is_announced(tmp_path: Path) -> None:
+    async with running(tmp_path, limits=LimitsConfig(keep_alive_s=30)) as broker:
+        for asked_s, told_s in ((0, 30), (60, 30), (20, None)):
+            client = await connected(broker, "", clean_start=True, keep_alive_s=asked_s)
+            assert client.connack.properties.get(SERVER_KEEP_ALIVE) == told_s
+            assert client.connack.properties[ASSIGNED_CLIENT_IDENTIFIER].startswith("hf-")
+
+
+@pytest.mark.parametrize("level", [4, 5])
+async def test_ill_formed_filters_are_refused_and_the_others_served(tmp_path: Path, level: int) -> None:
+    async with running(tmp_path) as broker:
+        options = {"session_expiry_s": 0} if level == MQTT_3_1_1 else {}
+        client = await connected(broker, "client", protocol_level=level, **options)
+        properties = b"\x00" if level == 5 else b""
+        body = b"\x00\x01" + properties + b"\x00\x03a/#\x01" + b"\x00\x03#/a\x01" + b"\x00\x01b\x02"
+        client.protocol._requests[1] = (9, 3)  # what it is about to send by hand
+        client.write(bytes((0x82, len(body))) + body)
+        await until(lambda: len(broker.sessions.get("client").cursor.filters) == 2, "served")  # type: ignore[union-attr]
+        assert not isinstance(await client.event(), Disconnect)
+
+
+async def test_a_login_by_scram_and_another_one_on_the_way(tmp_path: Path) -> None:
+    accounts = tmp_path / "accounts"
+    for name in ("alice", "bob"):
+        save_account(accounts, make_account(name, name.encode(), with_scram=True))
+
+    def login(password: bytes) -> ClientAuthentication:
+        def respond(data: bytes | None) -> bytes | None:
+            if data is None:
+                return b"n,,n=alice,r=abc"
+            return scram_final(data, password) if data.startswith(b"r=") else None
+
+        return ClientAuthentication("SCRAM-SHA-256", respond)
+
+    async with running(tmp_path, accounts=str(accounts)) as broker:
+        client = await connected(broker, "client", authentication=login(b"alice"))
+        assert broker.sessions.get("client").user == "alice"  # type: ignore[union-attr]
+        client.protocol.reauthenticate()
+        client.flush()
+        await client.publish("a")
+        wrong = Client("wrong", authentication=login(b"bob"))
+        await wrong.open(tcp_port(broker))
+        assert (await wrong.expect(Connack)).reason_code == 0x87
+
+
+async def test_the_gateway_tells_how_it_is_below_sys(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await connected(broker, "client")
+        await client.subscribe("#")
+        assert await client.silent()
+        await client.subscribe("$SYS/broker/#", options=1 | RETAIN_AS_PUBLISHED)
+        packets = [await client.receive() for _ in range(20)]
+        topics = {packet.topic: packet for packet in packets}
+        assert topics["$SYS/broker/version"].payload.startswith(b"holdfast ")
+        assert all(packet.retain and packet.qos == 0 for packet in packets)
+    assert stored(tmp_path, "SELECT * FROM retained") == []  # nobody's medium is worn by it
+
+
+async def test_every_packet_is_counted(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await connected(broker, "client")
+        await client.subscribe("a", options=2)
+        await client.publish("b")
+        client.send("a", b"12345", qos=2)
+        events = [await client.event() for _ in range(2)]
+        counters = broker.counters
+        assert {type(event) for event in events} == {Pubrec, Publish}
+        assert (counters.connections_opened, counters.connections_accepted) == (1, 1)
+        assert (counters.packets_received, counters.packets_sent) == (4, 5)  # the PUBLISH came back as well
+        assert (counters.messages_received, counters.messages_sent) == ([0, 1, 1], [0, 0, 1])
+        assert (counters.payload_bytes_received, counters.payload_bytes_sent) == (5, 5)
+        assert counters.messages_stored == 2
+        assert counters.bytes_received > 20 and counters.bytes_sent > 20

@@ -1,0 +1,76 @@
+"""What the gateway says of itself below $SYS."""
+
+import pytest
+
+from gateway.numbers import Counters, RouteState, State
+from gateway.sys_topics import SysTopics
+
+MOSQUITTO = """
+bytes/received bytes/sent clients/active clients/connected clients/disconnected clients/expired clients/inactive
+clients/maximum clients/total load/bytes/received load/bytes/sent load/connections load/messages/received
+load/messages/sent load/publish/dropped load/publish/received load/publish/sent load/sockets messages/received
+messages/sent messages/stored publish/bytes/received publish/bytes/sent publish/messages/dropped
+publish/messages/received publish/messages/sent shared_subscriptions/count store/messages/bytes store/messages/count
+subscriptions/count uptime version
+"""
+
+
+def topics(tree: SysTopics, now_s: float) -> dict[str, str]:
+    return {topic.removeprefix("$SYS/broker/"): payload.decode() for topic, payload in tree.messages(now_s)}
+
+
+def test_the_names_are_mosquittos() -> None:
+    """As `mosquitto_sub -t '$SYS/#' -v` lists them; its heap is not ours to tell."""
+    names = {name.removesuffix("/1min").removesuffix("/15min").removesuffix("/5min") for name in topics(tree(), 0.0)}
+    assert names == {*MOSQUITTO.split(), "retained messages/count"}
+
+
+def tree(counters: Counters | None = None, state: State | None = None) -> SysTopics:
+    return SysTopics("1.2.3", counters or Counters(), lambda: state or State(), 0.0)
+
+
+def test_the_values_are_those_of_the_gateway() -> None:
+    counters = Counters(packets_received=9, payload_bytes_sent=70)
+    counters.messages_received[:] = [1, 2, 3]
+    counters.messages_dropped["evicted"] = 4
+    shown = topics(tree(counters, State(connections=2, sessions=5, stored_bytes=4096)), 61.5)
+    assert shown["version"] == "holdfast 1.2.3"
+    assert shown["uptime"] == "61 seconds"
+    assert shown["clients/connected"] == shown["clients/active"] == "2"
+    assert shown["clients/disconnected"] == shown["clients/inactive"] == "3"
+    assert shown["clients/total"] == "5"
+    assert shown["messages/received"] == "9"
+    assert shown["publish/messages/received"] == "6"
+    assert shown["publish/messages/dropped"] == "4"
+    assert shown["publish/bytes/sent"] == "70"
+    assert shown["store/messages/bytes"] == "4096"
+
+
+def test_a_route_is_a_bridge_to_mosquittos_users() -> None:
+    state = State(routes=[RouteState("central", True, 0, 0.0)])
+    assert topics(tree(state=state), 0.0)["connection/central/state"] == "1"
+
+
+def test_only_what_has_changed_is_said_again() -> None:
+    counters = Counters()
+    said = tree(counters)
+    topics(said, 0.0)
+    assert topics(said, 0.5) == {}
+    counters.packets_sent += 1
+    assert topics(said, 0.5) == {"messages/sent": "1"}
+
+
+def test_a_load_is_what_a_minute_brings_on_average() -> None:
+    counters = Counters()
+    said = tree(counters)
+    shown: dict[str, str] = {}
+    for round_number in range(1, 241):
+        counters.packets_received += 20
+        shown |= topics(said, round_number * 10.0)
+    assert float(shown["load/messages/received/1min"]) == pytest.approx(120, rel=0.01)
+    assert float(shown["load/messages/received/5min"]) == pytest.approx(120, rel=0.01)
+    assert 90 < float(shown["load/messages/received/15min"]) < 120
+    for round_number in range(241, 260):
+        shown |= topics(said, round_number * 10.0)
+    assert float(shown["load/messages/received/1min"]) < 6
+    assert float(shown["load/messages/received/5min"]) > 50

@@ -1,0 +1,151 @@
+"""Wills: published when their clients are gone without a word, once, also over crashes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.store.support import messages_in, stored
+from tests.gateway.support import Client, GatewayProcess, running, tcp_port, until, user_property
+from wire.packets import Publish, Will
+from wire.properties import CONTENT_TYPE, WILL_DELAY_INTERVAL
+
+
+def will(delay_s: int = 0, **options: Any) -> Will:
+    return Will("will/a", b"gone", properties={WILL_DELAY_INTERVAL: delay_s} if delay_s else {}, **options)
+
+
+async def watching(port: int, options: int = 2) -> Client:
+    watcher = await Client("watcher").connect(port)
+    if not watcher.connack.session_present:
+        await watcher.subscribe("will/#", options=options)
+    return watcher
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_a_client_that_is_gone_without_a_word_has_its_will(tmp_path: Path, qos: int) -> None:
+    async with running(tmp_path) as broker:
+        watcher = await watching(tcp_port(broker))
+        last = Will("will/a", b"gone", qos, properties={CONTENT_TYPE: "text/plain"})
+        client = await Client("client", will=last).connect(tcp_port(broker))
+        client.cut()
+        packet = await watcher.receive()
+        assert (packet.topic, packet.payload, packet.qos, packet.retain) == ("will/a", b"gone", qos, False)
+        assert packet.properties[CONTENT_TYPE] == "text/plain"
+        assert bool(user_property(packet, "hf-id")) == (qos > 0)
+    assert stored(tmp_path, "SELECT * FROM will") == []
+
+
+async def test_one_that_says_goodbye_has_none(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        watcher = await watching(tcp_port(broker))
+        client = await Client("client", will=will()).connect(tcp_port(broker))
+        await client.disconnect()
+        assert await watcher.silent()
+        client = await Client("client", will=will()).connect(tcp_port(broker))
+        client.write(b"\xe0\x01\x04")  # DISCONNECT with will message
+        assert (await watcher.receive()).payload == b"gone"
+
+
+async def test_a_protocol_error_and_a_keep_alive_bring_it_about(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        watcher = await watching(tcp_port(broker))
+        client = await Client("bad", will=will()).connect(tcp_port(broker))
+        client.write(b"\xf0\x00")
+        assert (await watcher.receive()).payload == b"gone"
+        await Client("silent", keep_alive_s=1, will=will()).connect(tcp_port(broker))
+        assert (await watcher.receive()).payload == b"gone"
+
+
+async def test_a_retained_will_stays(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client("client", will=will(qos=1, retain=True)).connect(tcp_port(broker))
+        client.cut()
+        await until(lambda: broker.log.retained_count, "published")
+        watcher = await watching(tcp_port(broker))
+        packet = await watcher.receive()
+        assert (packet.payload, packet.retain) == (b"gone", True)
+
+
+async def test_a_client_that_is_back_before_the_delay_has_none(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        watcher = await watching(tcp_port(broker))
+        client = await Client("client", will=will(1)).connect(tcp_port(broker))
+        client.cut()
+        await until(lambda: broker.sessions.get("client").connection is None, "noticed")  # type: ignore[union-attr]
+        client = await Client("client").connect(tcp_port(broker))
+        assert await watcher.silent(1.2)
+
+
+async def test_a_delay_passes(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        watcher = await watching(tcp_port(broker))
+        client = await Client("client", will=will(1)).connect(tcp_port(broker))
+        client.cut()
+        assert await watcher.silent(0.5)
+        assert (await watcher.receive()).payload == b"gone"
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "clean_start", "is_published"), [(0, False, True), (60, False, False), (60, True, True)]
+)
+async def test_a_take_over(tmp_path: Path, delay_s: int, clean_start: bool, is_published: bool) -> None:
+    async with running(tmp_path) as broker:
+        watcher = await watching(tcp_port(broker))
+        await Client("client", will=will(delay_s)).connect(tcp_port(broker))
+        await Client("client", clean_start=clean_start).connect(tcp_port(broker))
+        if is_published:
+            assert (await watcher.receive()).payload == b"gone"
+        assert await watcher.silent()
+
+
+async def test_the_end_of_the_session_ends_the_delay(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        watcher = await watching(tcp_port(broker))
+        for expiry_s in (0, 1):
+            client = await Client("client", session_expiry_s=expiry_s, will=will(60)).connect(tcp_port(broker))
+            client.cut()
+            assert (await watcher.receive()).payload == b"gone"
+
+
+@pytest.mark.parametrize("expiry_s", [0, 1000])
+async def test_a_kill_of_the_gateway_brings_it_about_once(tmp_path: Path, expiry_s: int) -> None:
+    gateway = GatewayProcess(tmp_path)
+    await gateway.start()
+    watcher = await watching(gateway.port)
+    await Client("client", session_expiry_s=expiry_s, will=will(qos=2)).connect(gateway.port)
+    await gateway.kill()
+    await gateway.start()
+    watcher = await watching(gateway.port)
+    assert (await watcher.receive()).payload == b"gone"
+    await gateway.kill()
+    await gateway.start()
+    watcher = await watching(gateway.port)
+    assert await watcher.silent()
+    assert sum(message.topic == "will/a" for _, message in messages_in(tmp_path)) <= 1
+
+
+async def test_a_delay_goes_on_over_a_restart_and_the_client_may_come_back(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await watching(tcp_port(broker))
+        for name in ("back", "gone"):
+            client = await Client(name, will=Will(f"will/{name}", b"", 1, properties={WILL_DELAY_INTERVAL: 1})).connect(
+                tcp_port(broker)
+            )
+            client.cut()
+    async with running(tmp_path) as broker:
+        await Client("back").connect(tcp_port(broker))
+        watcher = await watching(tcp_port(broker))
+        assert (await watcher.receive()).topic == "will/gone"
+        assert await watcher.silent()
+
+
+async def test_over_mqtt_3_1_1(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        watcher = await watching(tcp_port(broker))
+        client = await Client(
+            "client", protocol_level=4, clean_start=True, session_expiry_s=0, will=Will("will/a", b"gone", 1)
+        ).connect(tcp_port(broker))
+        client.cut()
+        packet = await watcher.expect(Publish)
+        assert (packet.payload, packet.qos) == (b"gone", 1)

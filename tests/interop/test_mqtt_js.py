@@ -1,0 +1,63 @@
+"""MQTT.js, the client of web pages and Node, against our gateway."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.support import LONG_S
+from tests.interop.lines import serving
+from tools.paths import cache_directory
+
+HERE = Path(__file__).parent / "mqtt_js"
+
+
+@pytest.fixture(scope="session")
+def packages() -> Path:
+    """MQTT.js and what it needs, as package-lock.json has them, in the cache."""
+    for program in ("node", "npm"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed, so MQTT.js cannot be tried")
+    lock = (HERE / "package-lock.json").read_bytes()
+    folder = cache_directory() / "mqtt_js"
+    installed = folder / "installed.json"
+    if not installed.exists() or installed.read_bytes() != lock:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(HERE / name, folder)
+        subprocess.run(
+            ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=folder, check=True, timeout=120
+        )
+        installed.write_bytes(lock)
+    return folder
+
+
+@pytest.mark.parametrize("version", ["4", "5"], ids=["3.1.1", "5.0"])
+@pytest.mark.parametrize("scheme", ["mqtt", "mqtts", "ws", "wss"])
+async def test_mqtt_js_publishes_and_receives(tmp_path: Path, packages: Path, scheme: str, version: str) -> None:
+    async with serving(tmp_path) as lines:
+        urls = {
+            "mqtt": f"mqtt://127.0.0.1:{lines.tcp}",
+            "mqtts": f"mqtts://127.0.0.1:{lines.tls}",
+            "ws": f"ws://127.0.0.1:{lines.websocket}/mqtt",
+            "wss": f"wss://127.0.0.1:{lines.wss}/mqtt",
+        }
+        process = await asyncio.create_subprocess_exec(
+            *("node", str(HERE / "roundtrip.js"), urls[scheme], version, lines.authority),
+            cwd=packages,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        output, _ = await asyncio.wait_for(process.communicate(), LONG_S)
+    assert process.returncode == 0
+    received = sorted((json.loads(line) for line in output.splitlines()), key=lambda one: str(one["topic"]))
+    assert [(one["topic"], one["qos"], one["retain"]) for one in received] == [
+        ("a/0", 0, False),
+        ("a/1", 1, False),
+        ("a/2", 2, False),
+        ("a/retained", 1, True),
+    ]
+    assert [one["text"] for one in (received[0], received[1], received[3])] == ["at 0", "at 1", "kept"]
+    assert received[2]["size"] == 300_000

@@ -1,0 +1,114 @@
+"""The suite as its users run it, against real brokers."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.house.repository import ROOT
+from tests.support.mosquitto import free_port, wait_for_port
+from tools.check.conformance import MOSQUITTO, mosquitto_faults
+from tools.check.outcome import Outcome
+from tools.check.runner import run
+from tools.check.subject import Address
+from tools.check.suite import Check, load
+
+HOLDFAST = (sys.executable, "-m", "tools.cli")
+USER, PASSWORD = "checker", b"of brokers"
+HOST = "127.0.0.1"
+
+
+def holdfast(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([*HOLDFAST, *arguments], cwd=ROOT, capture_output=True, input=stdin)
+
+
+def needs_account(check: Check) -> bool:
+    return check.function.__module__.endswith(".authentication")
+
+
+def failures(outcomes: list[Outcome]) -> dict[tuple[str, str], str]:
+    return {
+        (one.version, one.name): f"expected {one.expected}; came {one.came}" for one in outcomes if one.result == "fail"
+    }
+
+
+@contextmanager
+def gateway(folder: Path, settings: str = "") -> Iterator[int]:
+    """`holdfast gateway run` with these settings; yields its port."""
+    config, port = folder / "gateway.toml", free_port()
+    config.write_text(f'name = "checked"\n{settings}store.path = "store"\n[[listener]]\nkind = "tcp"\nport = {port}\n')
+    command = [*HOLDFAST, "gateway", "run", "--config", str(config)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"gateway checked ready\n"
+            yield port
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def mosquitto(folder: Path) -> Iterator[int]:
+    """mosquitto as it comes, without settings but for the port; yields that."""
+    program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+    assert program, "mosquitto is not installed (apt install mosquitto mosquitto-clients)"
+    port = free_port()
+    config = folder / "mosquitto.conf"
+    config.write_text(f"listener {port} {HOST}\nallow_anonymous true\n")
+    with subprocess.Popen(
+        [program, "-c", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            wait_for_port(port)
+            yield port
+        finally:
+            process.terminate()
+
+
+def test_our_broker_keeps_every_statement(tmp_path: Path) -> None:
+    checks = [check for check in load() if not needs_account(check)]
+    with gateway(tmp_path) as port:
+        outcomes = asyncio.run(run(checks, Address(HOST, port)))
+    assert failures(outcomes) == {}
+    assert [(one.version, one.name, one.came) for one in outcomes if one.result == "skip"] == []
+
+
+def test_our_broker_keeps_every_statement_about_authentication(tmp_path: Path) -> None:
+    done = holdfast("gateway", "passwd", str(tmp_path / "accounts"), USER, "--scram", stdin=PASSWORD + b"\n")
+    assert done.returncode == 0, done.stderr
+    checks = [check for check in load() if needs_account(check)]
+    with gateway(tmp_path, 'accounts = "accounts"\n') as port:
+        outcomes = asyncio.run(run(checks, Address(HOST, port, USER, PASSWORD)))
+    assert {one.result for one in outcomes} == {"pass"}, failures(outcomes)
+
+
+def test_mosquitto_has_the_faults_on_the_page_and_no_others(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as port:
+        version = subprocess.run(["mosquitto", "-h"], capture_output=True, text=True).stdout.split()[2]
+        if version != MOSQUITTO:
+            pytest.skip(f"the page tells of mosquitto {MOSQUITTO}, this is {version}")
+        outcomes = asyncio.run(run(load(), Address(HOST, port)))
+    assert failures(outcomes).keys() == mosquitto_faults().keys()
+
+
+def test_command_reports_and_ends_with_1_where_a_statement_is_broken(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as port:
+        done = holdfast("check", "broker", "--port", str(port), "--version", "3.1.1", "--json")
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    assert {one["version"] for one in report["checks"]} == {"3.1.1"}
+    broken = [one for one in report["checks"] if one["result"] == "fail"]
+    assert report["broken"] == len(broken) > 0
+    assert all(one["expected"] and one["came"] and one["clauses"] for one in broken)
+
+
+def test_command_ends_with_2_where_nobody_listens() -> None:
+    done = holdfast("check", "broker", "--port", str(free_port()))
+    assert done.returncode == 2
+    assert b"no broker at" in done.stderr
+    assert b"Traceback" not in done.stderr

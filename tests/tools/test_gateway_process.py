@@ -1,0 +1,194 @@
+"""The gateway's commands as whoever runs it knows them: a process, its signals, its log, its numbers."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from gateway.accounts import delete_account, make_account, save_account
+from tests.house.repository import ROOT
+from tests.support.certificates import Authority
+from tests.support.mosquitto import free_port
+
+LONG_S = 20.0
+HOLDFAST = (sys.executable, "-m", "tools.cli")
+
+
+class Gateway:
+    """A running gateway; ``config`` stands before its own tables."""
+
+    def __init__(self, folder: Path, config: str = "", listener: str = "") -> None:
+        self.port, self.metrics_port = free_port(), free_port()
+        self.path = folder / "gateway.toml"
+        self.path.write_text(
+            f'name = "garage"\n{config}\n[log]\nformat = "json"\n[metrics]\nport = {self.metrics_port}\n'
+            f'[store]\npath = "store"\n[[listener]]\nkind = "tcp"\nport = {self.port}\n{listener}'
+        )
+        self.said = folder / "log"
+
+    @contextmanager
+    def running(self) -> Iterator[subprocess.Popen[str]]:
+        command = [*HOLDFAST, "gateway", "run", "--config", str(self.path)]
+        with self.said.open("w") as log:
+            process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "gateway garage ready\n", self.said.read_text()
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def wait_for_event(self, part: str) -> dict[str, str]:
+        """The first line of the log with this in its event."""
+        for _ in range(int(LONG_S / 0.02)):
+            for line in self.said.read_text().splitlines():
+                entry: dict[str, str] = json.loads(line)
+                if part in entry["event"]:
+                    return entry
+            signal.sigtimedwait([], 0.02)
+        raise AssertionError(f"{part!r} is not in the log:\n{self.said.read_text()}")
+
+    def get(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=LONG_S) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+
+def publish(port: int, *arguments: str) -> int:
+    """Publishes one message with mosquitto_pub; returns its exit code."""
+    command = ["mosquitto_pub", "-V", "5", "-p", str(port), "-t", "a", "-q", "1", "-m", "hello", *arguments]
+    return subprocess.run(command, stderr=subprocess.DEVNULL, timeout=LONG_S, check=False).returncode
+
+
+def test_sighup_reads_accounts_again_and_sends_away_whose_account_is_gone(tmp_path: Path) -> None:
+    accounts = tmp_path / "accounts"
+    for name in ("alice", "bob"):
+        save_account(accounts, make_account(name, b"secret", with_scram=False))
+    gateway = Gateway(tmp_path, 'accounts = "accounts"')
+    with gateway.running() as process:
+        assert publish(gateway.port) == 0x87
+        assert publish(gateway.port, "-u", "alice", "-P", "secret") == 0
+        client = Client(CallbackAPIVersion.VERSION2, "bobs", protocol=MQTTProtocolVersion.MQTTv5)
+        client.username_pw_set("bob", "secret")
+        gone: list[object] = []
+        client.on_disconnect = lambda client, _, flags, reason, properties: gone.append(reason.value)
+        client.connect("127.0.0.1", gateway.port)
+        while not client.is_connected():
+            client.loop(0.1)
+        delete_account(accounts, "bob")
+        process.send_signal(signal.SIGHUP)
+        while not gone:
+            client.loop(0.1)
+        assert gone == [0x98]
+        assert publish(gateway.port, "-u", "bob", "-P", "secret") == 0x86
+        assert publish(gateway.port, "-u", "alice", "-P", "secret") == 0
+
+
+def test_what_cannot_be_read_again_stays_and_health_says_so(tmp_path: Path) -> None:
+    accounts = tmp_path / "accounts"
+    save_account(accounts, make_account("alice", b"secret", with_scram=False))
+    authority = Authority(tmp_path)
+    authority.server()
+    gateway = Gateway(
+        tmp_path, 'accounts = "accounts"', '[listener.tls]\ncertificate = "server.pem"\nkey = "server.key"\n'
+    )
+    login = ("-u", "alice", "-P", "secret", "--cafile", str(authority.path))
+    with gateway.running() as process:
+        assert publish(gateway.port, *login) == 0
+        assert gateway.get("/healthz") == (200, "ok\n")
+        whole = accounts.read_text()
+        accounts.write_text("alice without a password\n")
+        process.send_signal(signal.SIGHUP)
+        assert f"{accounts}:1: " in gateway.wait_for_event("stays as it was")["reason"]
+        status, text = gateway.get("/healthz")
+        assert status == 503 and f"{accounts}:1: " in text
+        assert publish(gateway.port, *login) == 0
+        accounts.write_text(whole)
+        process.send_signal(signal.SIGHUP)
+        gateway.wait_for_event("were read again")
+        assert gateway.get("/healthz") == (200, "ok\n")
+
+
+def test_sigterm_tells_clients_and_leaves_nothing_unsynced(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path)
+    with gateway.running() as process:
+        client = Client(CallbackAPIVersion.VERSION2, "client", protocol=MQTTProtocolVersion.MQTTv5)
+        acknowledged, gone = set(), []
+        client.on_publish = lambda client, _, mid, *more: acknowledged.add(mid)
+        client.on_disconnect = lambda client, _, flags, reason, properties: gone.append(reason.value)
+        client.connect("127.0.0.1", gateway.port)
+        while not client.is_connected():
+            client.loop(0.1)
+        for number in range(500):
+            client.publish("a", str(number), qos=1)
+        while not acknowledged:
+            client.loop(0.1)
+        process.send_signal(signal.SIGTERM)
+        while not gone:
+            client.loop(0.1)
+        assert gone == [0x8B]
+        assert process.wait(LONG_S) == 0
+        assert not list((tmp_path / "store").glob("*-wal"))  # the files are whole by themselves
+        assert json.loads(gateway.said.read_text().splitlines()[-1])["level"] != "error"
+
+
+def test_metrics_count_what_happens(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path)
+    with gateway.running():
+        assert publish(gateway.port, "-r") == 0
+        status, text = gateway.get("/metrics")
+        assert status == 200
+        lines = set(text.splitlines())
+        assert {"holdfast_connections_accepted_total 1.0", "holdfast_connections 0.0"} <= lines
+        assert "holdfast_retained_messages 0.0" not in lines
+
+
+def test_a_metrics_port_in_use_ends_the_start_with_its_address(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path)
+    with socket.create_server(("127.0.0.1", gateway.metrics_port)):
+        done = check("gateway", "run", "--config", str(gateway.path))
+    assert done.returncode == 2
+    assert f"metrics 127.0.0.1:{gateway.metrics_port}: " in done.stderr
+
+
+def check(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*HOLDFAST, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_check_config_says_that_a_configuration_is_right(tmp_path: Path) -> None:
+    path = Gateway(tmp_path).path
+    done = check("gateway", "check-config", str(path))
+    assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "listener", "complaint"),
+    [
+        ("colour = 3", "", "gateway.toml:2: colour: unknown key"),
+        ('accounts = "absent"', "", "absent: No such file or directory"),
+        ('acl = "rules"', "", "rules:1: "),
+        ("", 'tls = { certificate = "absent", key = "absent" }', "absent: No such file or directory"),
+        ("", '[[route]]\nname = "up"\nbroker = "here"\n', "gateway.toml:12: route[0]: broker 'here': expected mqtt://"),
+    ],
+)
+def test_check_config_names_what_is_wrong_and_where(tmp_path: Path, config: str, listener: str, complaint: str) -> None:
+    (tmp_path / "rules").write_text("everything is allowed\n")
+    path = Gateway(tmp_path, config, listener).path
+    done = check("gateway", "check-config", str(path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("holdfast gateway check-config: ") and complaint in done.stderr

@@ -1,0 +1,135 @@
+"""The generator of the broker's benchmarks: ``python -m tools.bench.broker_load TASK``, TASK as JSON, result as JSON.
+
+It runs on the core that the broker does not run on.
+"""
+
+import json
+import math
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from tools.bench.broker_client import Client, Poller, Publisher, Subscriber
+from tools.bench.broker_packets import Publishes
+from wire.packets import MQTT_3_1_1
+
+WARM_UP_S = 0.5
+AWAY_S = 3600
+FILTERS_OF_A_CLIENT = 1000
+SHARES = {"p50_ms": 0.5, "p99_ms": 0.99}
+LAG_MAX = 4000  # messages that a publisher may be ahead of the slowest subscriber
+
+idle: list[Client] = []
+
+
+@dataclass
+class Task:
+    """What to do, for some ``seconds`` or until ``count`` messages are through.
+
+    ``rate`` is in messages/s, 0 for as fast as the window allows. ``is_kept``: for a subscriber that is away. With
+    ``others`` there are so many wildcard subscriptions in all, those of the subscribers among them.
+    """
+
+    port: int
+    publishers: int = 1
+    window: int = 200
+    qos: int = 1
+    size: int = 100
+    seconds: float = 2.0
+    subscribers: int = 0
+    rate: float = 0
+    level: int = MQTT_3_1_1
+    is_kept: bool = False
+    others: int = 0
+    count: int = 0
+
+
+def run(task: Task) -> dict[str, Any]:
+    """Warms up, then measures."""
+    if task.is_kept:
+        away = Client(task.port, "bench-away", task.level, AWAY_S)
+        if not away.session_present:
+            away.subscribe("bench/#")
+        away.close()
+    publishers = [
+        Publisher(
+            task.port,
+            f"bench-{os.getpid()}-{number}",
+            Publishes(f"bench/plant-{number}/reading", task.qos, task.size, task.level),
+            task.qos,
+            task.window,
+            task.level,
+        )
+        for number in range(task.publishers)
+    ]
+    subscribers = [Subscriber(task.port, f"bench-to-{number}", task.level) for number in range(task.subscribers)]
+    for subscriber in subscribers:
+        subscriber.subscribe("bench/#")
+    _subscribe_to_nothing(task)
+    poller = Poller([*publishers, *subscribers])
+    if task.rate:
+        return _paced(task, poller, publishers[0])
+    return _at_full_speed(task, poller, publishers, subscribers)
+
+
+def _subscribe_to_nothing(task: Task) -> None:
+    """What the subscribers do not make up of the wildcard subscriptions belongs to clients that stay connected."""
+    left = max(0, task.others - task.subscribers)
+    for first in range(0, left, FILTERS_OF_A_CLIENT):
+        client = Client(task.port, f"bench-other-{first}", task.level)
+        idle.append(client)
+        client.subscribe(*(f"other/{i}/+/#" for i in range(first, min(left, first + FILTERS_OF_A_CLIENT))))
+
+
+def _at_full_speed(
+    task: Task, poller: Poller, publishers: list[Publisher], subscribers: list[Subscriber]
+) -> dict[str, Any]:
+    def done() -> int:
+        if subscribers:
+            return min(subscriber.received for subscriber in subscribers)
+        return sum(publisher.acknowledged for publisher in publishers)
+
+    if subscribers:
+        for publisher in publishers:
+            publisher.may_send = lambda: LAG_MAX - (sum(one.sent for one in publishers) - done())
+
+    def fill() -> None:
+        for publisher in publishers:
+            publisher.fill()
+
+    fill()
+    poller.run(WARM_UP_S, fill)
+    before, cpu = done(), time.process_time()
+    is_done = (lambda: done() >= task.count) if task.count else (lambda: False)
+    seconds = poller.run(math.inf if task.count else task.seconds, fill, is_done)
+    cpu = time.process_time() - cpu
+    return {"messages": done() - before, "rate": (done() - before) / seconds, "generator_cpu": cpu / seconds}
+
+
+def _paced(task: Task, poller: Poller, publisher: Publisher) -> dict[str, Any]:
+    """Sends at a rate, whatever comes back; latencies are from when a message was due to its acknowledgement."""
+    latencies: list[float] = []
+    started = time.perf_counter()
+    noted = 0
+
+    def pace() -> None:
+        nonlocal noted
+        now = time.perf_counter()
+        while noted < publisher.acknowledged:
+            latencies.append(now - (started + noted / task.rate))
+            noted += 1
+        due = int((now - started) * task.rate) - publisher.sent
+        due = min(due, task.window - (publisher.sent - publisher.acknowledged))
+        if due > 0:
+            publisher.send_some(due)
+
+    seconds = poller.run(task.seconds + WARM_UP_S, pace, wait_s=0.0002)
+    latencies = sorted(latencies[int(WARM_UP_S * task.rate) :])
+    at = {name: latencies[int(share * len(latencies))] * 1000 if latencies else None for name, share in SHARES.items()}
+    return {"messages": noted, "acknowledged": publisher.acknowledged, "rate": noted / seconds, **at}
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(Task(**json.loads(sys.argv[1])))))

@@ -1,0 +1,63 @@
+"""The packets of the broker's benchmarks, built before anything is timed."""
+
+import hashlib
+
+from wire.codec.subscribe import Subscribe
+from wire.packets import MQTT_5, Connect, Publish
+from wire.properties import SESSION_EXPIRY_INTERVAL
+
+IDENTIFIERS = 32_000
+"""How many packet identifiers a publisher goes round: far more than any window, so that none comes too early."""
+
+
+def payload(number: int, size: int) -> bytes:
+    """A reading of ``size`` bytes, at least 40, which are as hard to make smaller as hexadecimal digits by chance."""
+    text = f'{{"t":{1_700_000_000_000 + 977 * number},"v":{20 + number * 7919 % 10_007 / 1000:.3f},"u":"Cel","n":"'
+    digits = hashlib.shake_128(number.to_bytes(4, "big")).hexdigest(size)
+    return (text + digits).encode()[: size - 2] + b'"}'
+
+
+def connect(client_id: str, level: int = MQTT_5, expiry_s: int = 0) -> bytes:
+    """A CONNECT; over MQTT 3.1.1 an expiry only says whether the session outlives the connection."""
+    properties = {SESSION_EXPIRY_INTERVAL: expiry_s} if expiry_s and level == MQTT_5 else {}
+    return Connect(client_id, not expiry_s, properties=properties, protocol_level=level).encode(level)
+
+
+def subscribe(*topic_filters: str, qos: int = 1, level: int = MQTT_5) -> bytes:
+    return Subscribe(1, [(topic_filter, qos) for topic_filter in topic_filters]).encode(level)
+
+
+class Publishes:
+    """PUBLISHes of equal length back to back, one for each packet identifier, twice around.
+
+    Args:
+        topic: of all of them.
+        qos: 1 or 2.
+        size: bytes of each payload.
+        level: the protocol level.
+    """
+
+    def __init__(self, topic: str, qos: int, size: int, level: int = MQTT_5) -> None:
+        packets = [
+            Publish(topic, payload(number, size), qos, packet_identifier=number).encode(level)
+            for number in range(1, IDENTIFIERS + 1)
+        ]
+        self.length = len(packets[0])
+        self._packets = memoryview(b"".join(packets) * 2)
+        identifiers = [number.to_bytes(2, "big") for number in range(1, IDENTIFIERS + 1)] * 2
+        self._answers = {kind: answers(kind, identifiers) for kind in (0x40, 0x50, 0x70)}
+
+    def cut(self, first: int, count: int) -> memoryview:
+        """The bytes of ``count`` PUBLISHes from the one with index ``first`` on, both counted without end."""
+        start = first % IDENTIFIERS * self.length
+        return self._packets[start : start + count * self.length]
+
+    def answers(self, kind: int, first: int, count: int) -> bytes:
+        """The bytes of their PUBACKs (0x40), PUBRECs (0x50) or PUBCOMPs (0x70), all of success."""
+        start = first % IDENTIFIERS * 4
+        return self._answers[kind][start : start + count * 4]
+
+
+def answers(kind: int, identifiers: list[bytes]) -> bytes:
+    head = bytes((kind, 2))
+    return head + head.join(identifiers)

@@ -1,0 +1,74 @@
+"""``holdfast bench memory``: what the gateway takes up, idle, for connections and with messages stored."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tools.bench.broker_client import Client
+from tools.bench.broker_figures import Figure, print_figures
+from tools.bench.broker_processes import BenchUnavailable, Broker, gateway, load, mosquitto
+
+IDLE_MB_MAX, CONNECTION_KB_MAX, GROWTH_MB_MAX = 60, 15, 20
+START_S_MAX, IDLE_CPU_MAX = 2, 0.01
+IDLE_S = 3.0
+TITLE = "memory (VmRSS), start-up and idle CPU"
+
+
+def memory(
+    messages: Annotated[int, typer.Option(min=1000, help="How many messages to store.")] = 10_000_000,
+    connections: Annotated[int, typer.Option(min=1, help="How many connections to open.")] = 1000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+) -> None:
+    """Measure the gateway's memory, start-up and idle CPU. Ends with 0 also where a bar is missed."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+            print_figures(TITLE, list(_figures(Path(folder), messages, connections)), as_json)
+    except BenchUnavailable as error:
+        print(f"holdfast bench memory: {error}", file=sys.stderr)
+        raise typer.Exit(2) from error
+
+
+def _figures(folder: Path, messages: int, connections: int) -> Iterator[Figure]:
+    for name in ("ours", "memory"):
+        (folder / name).mkdir()
+    with ExitStack() as stack:
+        ours = stack.enter_context(gateway(folder / "ours"))
+        theirs = stack.enter_context(mosquitto(folder / "memory"))
+        yield Figure("idle", "MB", _mb(ours), _mb(theirs), IDLE_MB_MAX, at_most=True)
+        yield Figure("idle CPU", "of a core", _idle_cpu(ours), _idle_cpu(theirs), IDLE_CPU_MAX, at_most=True)
+        mine, others = (_kb_a_connection(one, connections) for one in (ours, theirs))
+        yield Figure(f"a connection, of {connections:,}", "kB", mine, others, CONNECTION_KB_MAX, at_most=True)
+        load(ours, window=2000, seconds=1, is_kept=True)
+        before = _mb(ours)
+        load(ours, window=2000, count=messages, is_kept=True)
+        yield Figure(f"more with {messages:,} messages stored", "MB", _mb(ours) - before, None, GROWTH_MB_MAX, True)
+    started = time.perf_counter()
+    with gateway(folder / "ours") as ours:
+        passed = time.perf_counter() - started
+        yield Figure(f"start-up with {messages:,} messages stored", "s", passed, None, START_S_MAX, at_most=True)
+        yield Figure("idle after it", "MB", _mb(ours), None, IDLE_MB_MAX, at_most=True)
+
+
+def _mb(broker: Broker) -> float:
+    return broker.status("VmRSS") / 1024
+
+
+def _idle_cpu(broker: Broker) -> float:
+    before = broker.cpu_s()
+    time.sleep(IDLE_S)
+    return (broker.cpu_s() - before) / IDLE_S
+
+
+def _kb_a_connection(broker: Broker, connections: int) -> float:
+    before = broker.status("VmRSS")
+    clients = [Client(broker.port, f"bench-idle-{number}") for number in range(connections)]
+    cost = (broker.status("VmRSS") - before) / connections
+    for client in clients:
+        client.close()
+    return cost

@@ -1,0 +1,1 @@
+"""`holdfast check broker`: what the MQTT standards demand of a server, seen from outside."""

@@ -1,0 +1,50 @@
+"""`holdfast check broker`: the conformance suite against any broker."""
+
+import asyncio
+import time
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from tools.check import report
+from tools.check.runner import run
+from tools.check.subject import Address
+from tools.check.suite import load
+
+
+class Version(StrEnum):
+    """The version of MQTT to check."""
+
+    MQTT_3_1_1 = "3.1.1"
+    MQTT_5 = "5"
+
+
+def broker(
+    host: Annotated[str, typer.Option(help="The broker's address.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Its TCP port.")] = 1883,
+    version: Annotated[Version | None, typer.Option(help="Check this version alone.")] = None,
+    user: Annotated[str | None, typer.Option(help="Log in as this user.")] = None,
+    password: Annotated[str | None, typer.Option(envvar="HOLDFAST_PASSWORD", help="The user's password.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Check a broker against every statement of MQTT 3.1.1 and 5.0 that can be seen from outside.
+
+    It makes clients, sessions and retained messages under names of its own, and removes them. Exit code 1 where the
+    broker breaks a statement, 2 where there is none.
+    """
+    checks = [check for check in load() if version is None or check.version == version.value]
+    address = Address(host, port, user, None if password is None else password.encode())
+    started = time.monotonic()
+    try:
+        outcomes = asyncio.run(run(checks, address))
+    except (OSError, TimeoutError) as error:
+        typer.echo(f"no broker at {host}:{port}: {error}", err=True)
+        raise typer.Exit(2) from error
+    if as_json:
+        typer.echo(report.as_json(outcomes, time.monotonic() - started))
+    else:
+        for line in report.lines(outcomes):
+            typer.echo(line)
+    if any(outcome.result == "fail" for outcome in outcomes):
+        raise typer.Exit(1)

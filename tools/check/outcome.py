@@ -1,0 +1,40 @@
+"""What a check found."""
+
+from dataclasses import dataclass, field
+
+
+class Failed(Exception):
+    """The broker did something else than the standard says."""
+
+    def __init__(self, expected: str, came: str) -> None:
+        super().__init__(f"expected {expected}; came {came}")
+        self.expected = expected
+        self.came = came
+
+
+class Closed(Failed):
+    """The broker closed the connection instead."""
+
+
+class Skipped(Exception):
+    """The broker says that it does not offer what the check needs."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One check's result on one version of MQTT.
+
+    Attributes:
+        name: the check's name, a sentence; behind it in brackets the case, where it has several.
+        version: "3.1.1" or "5".
+        clauses: the normative statements that it shows, as in "MQTT-3.1.0-2".
+        result: "pass", "fail" or "skip".
+        expected, came: of a failure, in words; of a skipped check `came` says why.
+    """
+
+    name: str
+    version: str
+    clauses: tuple[str, ...] = field(repr=False)
+    result: str = "pass"
+    expected: str = ""
+    came: str = ""

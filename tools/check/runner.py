@@ -1,0 +1,59 @@
+"""Runs checks, many at once: they share nothing."""
+
+import asyncio
+
+from tools.check.client import Client
+from tools.check.outcome import Failed, Outcome, Skipped
+from tools.check.subject import Address, Broker
+from tools.check.suite import VERSIONS, Check
+from wire.packets import MQTT_5
+
+AT_ONCE = 24
+CHECK_TIMEOUT_S = 45.0
+
+
+async def run(checks: list[Check], address: Address) -> list[Outcome]:
+    """The checks' outcomes, in their order.
+
+    Raises:
+        OSError: nobody listens at the address.
+    """
+    offered = await _announced(address)
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one(check: Check) -> Outcome:
+        async with places:
+            return await run_one(check, Broker(address, VERSIONS[check.version], offered))
+
+    return list(await asyncio.gather(*map(one, checks)))
+
+
+async def run_one(check: Check, broker: Broker) -> Outcome:
+    """One check's outcome; an unexpected end of a connection counts as the broker's failure."""
+    named = (check.name, check.version, check.clauses)
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT_S):
+            await check.function(broker, *check.arguments)
+    except Failed as failure:
+        return Outcome(*named, "fail", failure.expected, failure.came)
+    except Skipped as reason:
+        return Outcome(*named, "skip", came=str(reason))
+    except TimeoutError:
+        return Outcome(*named, "fail", "an end", f"none within {CHECK_TIMEOUT_S:.0f} s")
+    except OSError as error:
+        return Outcome(*named, "fail", "a connection", str(error))
+    finally:
+        await broker.clean_up()
+    return Outcome(*named)
+
+
+async def _announced(address: Address) -> dict[int, object]:
+    """What the broker's CONNACK announces in MQTT 5; nothing where it does not speak that."""
+    broker = Broker(address, MQTT_5)
+    try:
+        client: Client = await broker.connect()
+        return dict(client.connack.properties)
+    except Failed:
+        return {}
+    finally:
+        await broker.clean_up()

@@ -1,0 +1,58 @@
+"""The checks there are: each is a coroutine function of the broker under check, with the clauses that it shows."""
+
+import importlib
+import pkgutil
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tools.check import chapters
+from wire.packets import MQTT_3_1_1, MQTT_5
+
+VERSIONS = {"3.1.1": MQTT_3_1_1, "5": MQTT_5}
+
+Function = Callable[..., Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing to look at, on one version of MQTT; ``arguments`` is its case, where there are several."""
+
+    name: str
+    version: str
+    clauses: tuple[str, ...]
+    function: Function
+    arguments: tuple[Any, ...] = ()
+
+
+_checks: list[Check] = []
+
+
+def check(v3: str = "", v5: str = "", cases: Mapping[str, Any] | None = None) -> Callable[[Function], Function]:
+    """Registers a check for each version that has clauses.
+
+    Args:
+        v3: the statements of MQTT 3.1.1 that it shows, as in "3.1.0-2 4.8.0-1".
+        v5: those of MQTT 5.0.
+        cases: {name: what the function gets besides the broker}: each is a check of its own.
+    """
+
+    def register(function: Function) -> Function:
+        for version, clauses in (("3.1.1", v3), ("5", v5)):
+            tags = tuple(f"MQTT-{clause}" for clause in clauses.split())
+            if not tags:
+                continue
+            if cases is None:
+                _checks.append(Check(function.__name__, version, tags, function))
+            for case, value in (cases or {}).items():
+                _checks.append(Check(f"{function.__name__}[{case}]", version, tags, function, (value,)))
+        return function
+
+    return register
+
+
+def load() -> list[Check]:
+    """All checks, chapter by chapter."""
+    for module in pkgutil.iter_modules(chapters.__path__, f"{chapters.__name__}."):
+        importlib.import_module(module.name)
+    return list(_checks)
