@@ -4,6 +4,7 @@ from pathlib import Path
 
 from gateway.access_rules import CONNECT, PUBLISH, SUBSCRIBE, Rule, fill, fits_client_id, load_rules
 from gateway.filters import Levels, common, holds, split, takes
+from gateway.topic_memory import remember
 from wire.topics import parse_shared
 
 TOPICS_REMEMBERED = 1024  # for each client and direction
@@ -107,9 +108,7 @@ class Permissions:
             answer = True
         else:
             answer = next((allows for allows, wanted in decisions if takes(wanted, levels)), False)
-        if len(known) >= TOPICS_REMEMBERED:
-            known.clear()
-        known[topic] = answer
+        remember(known, topic, answer, TOPICS_REMEMBERED)
         return answer
 
 

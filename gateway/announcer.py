@@ -1,13 +1,17 @@
 """The gateway's own messages below ``$SYS``, renewed now and then."""
 
 import asyncio
+import logging
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
+from gateway.logs import about
 from gateway.message import Message
 from gateway.numbers import Counters, State
 from gateway.publishing import Publishing
 from gateway.sys_topics import INTERVAL_S, SysTopics
+
+logger = logging.getLogger(__name__)
 
 
 class Announcer:
@@ -36,8 +40,18 @@ class Announcer:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        topics = SysTopics(version("holdfast"), self._counters, self._state, loop.time())
+        topics = SysTopics(_version(), self._counters, self._state, loop.time())
         while True:
-            for topic, payload in topics.messages(loop.time()):
-                self._publishing.announce(Message(topic, payload, 0, retain=True))
+            try:
+                for topic, payload in topics.messages(loop.time()):
+                    self._publishing.announce(Message(topic, payload, 0, retain=True))
+            except OSError as error:  # the next round may work
+                logger.error("what is below $SYS could not be renewed", extra=about(reason=str(error)))
             await asyncio.sleep(INTERVAL_S)
+
+
+def _version() -> str:
+    try:
+        return version("holdfast")
+    except PackageNotFoundError:  # from a checkout that is not installed
+        return "unknown"

@@ -58,7 +58,8 @@ class Broker:
             Path(config.accounts) if config.accounts else None, Path(config.acl) if config.acl else None
         )
         self.listeners = Listeners(config, self.connect)
-        self._announcer = Announcer(self.publishing, self.counters, Overview(self).state)
+        self.overview = Overview(self)
+        self._announcer = Announcer(self.publishing, self.counters, self.overview.state)
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._closing = False
 
@@ -115,6 +116,7 @@ class Broker:
 
     def _reload_accounts(self) -> None:
         changed = self.doorkeeper.reload()
+        self.limits.count_again(self._queues())
         for connection in list(self._connections):
             if connection.user in changed:
                 connection.disconnect(reasons.ADMINISTRATIVE_ACTION)

@@ -119,19 +119,28 @@ class Client:
         await self._intake.wait_for_room()
 
     def stop(self) -> None:
-        """Its connection has ended."""
+        """Its connection has ended. What has come over it is written before anything that comes over the next one."""
+        self._turn.end()
+        self._intake.stop()
         self._sender.stop()
 
     async def _handle_subscribe(self, packet: Subscribe) -> None:
         await self._turn.settle()  # what the client has published before is not new to it
+        if self._has_ended():
+            return  # and its session with it, perhaps
+        self._sender.expect_retained()
         codes, owed = await self._subscribing.subscribe(packet)
-        if self._protocol.connected:
+        if not self._has_ended():
             self._protocol.suback(packet.packet_identifier, codes)
             self._sender.send_retained(owed)
             for message, grant in self._subscribing.announced(packet):
                 self._sender.send_now(message, grant)
         else:
             self._session.owed += owed
+
+    def _has_ended(self) -> bool:
+        """Whether the connection has ended while we waited."""
+        return not self._protocol.connected
 
     def _handle_pubrec(self, packet: Pubrec) -> None:
         packet_identifier = packet.packet_identifier

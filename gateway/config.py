@@ -13,6 +13,7 @@ from gateway.errors import ConfigError
 
 DEFAULT_PATH = Path("/etc/holdfast/gateway.toml")
 TCP_PORT_MAX = 65_535
+TLS_FILES = ("certificate", "key", "client_ca", "client_crl")
 
 Table = dict[str, Any]
 NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
@@ -120,7 +121,7 @@ class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     path: NonEmpty
     """The store's folder, made where there is none. A relative path starts at the configuration file's folder. One
-    process uses it at a time."""
+    process uses it at a time. Where its disk has less than 64 MiB left, or less than a tenth, the store is full."""
 
     commit_interval_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
     """The shortest time between two commits, in milliseconds. 0 gives the fastest acknowledgements; more gathers more
@@ -169,7 +170,8 @@ class MetricsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """How many may connect, and what those who have not logged in may cost. Serial lines do not count."""
+    """What clients may cost: how many may connect, what those who have not logged in may take up, what each may send.
+    Serial lines do not count as connections."""
 
     connections: Count = 10_000
     """Connections of all listeners together; more are closed at once. The limit of open files may be lower (`ulimit
@@ -191,6 +193,14 @@ class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     messages_per_s: Count | None = None
     """The messages that one client may publish in a second, on average; from a faster one nothing is read meanwhile."""
+
+    maximum_packet_size: Annotated[int, msgspec.Meta(ge=1_024, le=64 * 1024 * 1024)] = 1024 * 1024
+    """The largest packet that a client may send, in bytes: a little more than its largest message. MQTT 5 clients are
+    told; whoever sends a larger one is disconnected (0x95). Each client may take up so much memory, and more."""
+
+    subscriptions: Count = 10_000
+    """The most subscriptions of one session; more are refused (0x97). One counts once for every ten levels that its
+    topic filter has or has begun."""
 
     keep_alive_s: Annotated[int, msgspec.Meta(ge=1, le=65_535)] | None = None
     """The longest keep alive, in seconds: an MQTT 5 client that asks for a longer one or for none is told to keep to
@@ -223,7 +233,7 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The table `[metrics]` brings `/metrics` and `/healthz`; without it nobody is answered."""
 
     limits: LimitsConfig = LimitsConfig()
-    """How many may connect."""
+    """What clients may cost."""
 
     queue: QueueConfig = QueueConfig()
     """What may wait for one session."""
@@ -231,6 +241,12 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 class _Routes(msgspec.Struct):
     route: list[Table]
+
+
+class _WithRoutes(GatewayConfig, frozen=True):
+    """All that may stand in the file."""
+
+    route: list[Table] = []
 
 
 def load(path: Path) -> tuple[GatewayConfig, list[Table]]:
@@ -253,10 +269,25 @@ def load(path: Path) -> tuple[GatewayConfig, list[Table]]:
         routes = msgspec.convert({"route": table.pop("route", [])}, _Routes).route
         config = msgspec.convert(table, GatewayConfig)
     except msgspec.ValidationError as error:
-        raise from_validation(path, error, GatewayConfig, table) from error
+        raise from_validation(path, error, _WithRoutes, table) from error
     for key, what in _strangers_welcome(config):
         raise located(path, key, what)
     return _beside(path.parent, config), routes
+
+
+def check_files(path: Path, config: GatewayConfig) -> None:
+    """Raises ConfigError for the first file that a configuration names and that cannot be read."""
+    named = [("accounts", config.accounts), ("acl", config.acl)]
+    for number, listener in enumerate(config.listener):
+        if isinstance(listener, TcpConfig | WebSocketConfig) and listener.tls:
+            tls = msgspec.structs.asdict(listener.tls)
+            named += [(f"listener[{number}].tls.{key}", tls[key]) for key in TLS_FILES]
+    for key, file in named:
+        try:
+            if file is not None:
+                Path(file).open("rb").close()
+        except OSError as error:
+            raise located(path, key, f"{file}: {error.strerror}") from error
 
 
 def allows_anonymous(config: GatewayConfig, listener: ListenerConfig) -> bool:
@@ -290,7 +321,7 @@ def _beside(folder: Path, config: GatewayConfig) -> GatewayConfig:
         if isinstance(listener, UnixConfig):
             listener = _from(folder, listener, "path")
         elif isinstance(listener, TcpConfig | WebSocketConfig) and listener.tls:
-            tls = _from(folder, listener.tls, "certificate", "key", "client_ca", "client_crl")
+            tls = _from(folder, listener.tls, *TLS_FILES)
             listener = msgspec.structs.replace(listener, tls=tls)
         listeners.append(listener)
     store = _from(folder, config.store, "path")

@@ -11,6 +11,16 @@ from msgspec import inspect
 from gateway import toml_lines
 from gateway.errors import ConfigError
 
+TYPES = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number with a fraction",
+    "int": "a number",
+    "object": "a table",
+    "str": "text",
+}
+"""The names that a user of TOML knows, by msgspec's."""
+
 
 def located(path: Path, key: str, what: str) -> ConfigError:
     """The error of a key, written as ``listener[0].tls.key``."""
@@ -53,11 +63,25 @@ def from_validation(
     elif what.startswith("Invalid enum value"):
         found = _type_at(expected, tables, _parts(key, under))
         assert isinstance(found, inspect.LiteralType)
-        what += f", expected one of {', '.join(map(repr, found.values))}"
+        what = f"{what.removeprefix('Invalid enum value ')}, expected one of {', '.join(map(repr, found.values))}"
+    elif named := re.match(r"(\w+): ", what):  # a check of our own, which names the key in its table
+        key, what = f"{key}.{named[1]}", what[named.end() :]
+    else:
+        what = _in_words(what, key)
     if key.endswith(".kind"):
         what += ', expected "tcp", "websocket", "unix" or "serial"'
     key = key.lstrip(".")
     return located(path, key, what) if key else ConfigError(f"{path}: {what}")
+
+
+def _in_words(what: str, key: str) -> str:
+    """What msgspec says of a value, without the names that types have in programs."""
+    if what == "Expected `str` of length >= 1":
+        return "expected text that is not empty"
+    if what == "Expected `array`, got `object`":
+        return f"expected a list, got a table: each of them is written [[{key.lstrip('.')}]]"
+    what = re.sub(r"`(\w+)(?: \| null)?`", lambda name: TYPES.get(name[1], name[0]), what)
+    return what.replace("Expected", "expected").replace(" <= ", " of at most ").replace(" >= ", " of at least ")
 
 
 def _split(key: str) -> toml_lines.Path:

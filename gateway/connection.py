@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from gateway.session import Session
 
 RECEIVE_MAXIMUM = 2000  # QoS 1 and 2 messages of one client that may wait for their sync
-MAXIMUM_PACKET_SIZE = 1024 * 1024  # bytes; a client that wants more memory of us than this is refused
 TOPIC_ALIAS_MAXIMUM = 32  # topics; what a client may have us keep in memory for it
 OFFER_FROM = 256  # bytes; a client that takes smaller packets only is offered no time [MQTT-3.2.2-19]
 BACKLOG_MAX = 1024 * 1024  # bytes a client has not taken; beyond it nothing is read from it either
@@ -47,7 +46,7 @@ class Connection:
         self._port = port
         self._protocol = BulkServerConnection(
             receive_maximum=RECEIVE_MAXIMUM,
-            maximum_packet_size=MAXIMUM_PACKET_SIZE,
+            maximum_packet_size=broker.config.limits.maximum_packet_size,
             topic_alias_maximum=TOPIC_ALIAS_MAXIMUM,
             connect_timeout_ms=1000 * broker.config.limits.connect_timeout_s,
             authentication_methods=broker.doorkeeper.authentication_methods,

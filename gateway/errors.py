@@ -8,6 +8,10 @@
     └── StoreError        the message store cannot be opened
 """
 
+import sqlite3
+
+ADVICE = "; `holdfast gateway repair` saves what can be read"
+
 
 class GatewayError(Exception):
     """The gateway cannot run; the text names what and where."""
@@ -25,3 +29,10 @@ class ListenError(GatewayError):
 
 class StoreError(GatewayError):
     """The message store cannot be opened; the text names its folder."""
+
+
+def advice_on(error: Exception) -> str:
+    """Says what helps against an error of SQLite, where something does."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    is_damage = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "no such table" in str(error)
+    return ADVICE if is_damage else ""

@@ -83,6 +83,11 @@ class Intake:
         await self._room.wait()
         await self._pace.wait()
 
+    def stop(self) -> None:
+        """The connection has ended: nobody waits any more."""
+        self._room.set()
+        self._pace.stop()
+
     def _take(self, packet: Publish, message: Message) -> bool:
         """Takes a message of QoS 1 or 2, or refuses it for good; False while it has to wait."""
         verdict = self._broker.limits.verdict(message.topic)
@@ -110,15 +115,23 @@ class Intake:
 
     def _retry(self) -> None:
         """Takes what was held back, in order, as far as there is room now."""
+        while self._held and self._protocol.connected and self._take_or_refuse(*self._held[0]):
+            self._held.pop(0)
         if not self._protocol.connected:
             self._held.clear()  # nobody was told that we have it
-        while self._held and self._take(*self._held[0]):
-            self._held.pop(0)
         self._turn.end()
         if self._held:
             self._broker.limits.wait(self._retry)
         if len(self._held) < HELD_MOST:
             self._room.set()
+
+    def _take_or_refuse(self, packet: Publish, message: Message) -> bool:
+        """The same for one that was held back: the access rules may be others by now."""
+        reason_code = self._check(message)
+        if reason_code == SUCCESS:
+            return self._take(packet, message)
+        self._refuse(packet, message, reason_code)
+        return True
 
     def handle_pubrel(self, packet: Pubrel) -> None:
         packet_identifier = packet.packet_identifier
@@ -143,6 +156,7 @@ class Intake:
             self._session.client_id,
             int(time.time() * 1000),
             self._broker.config.name,
+            bring_identities=publishes.bring_identities,
         )
         if publishes.qos == 1:
             self._turn.add(lambda: self._answer_all(PUBACK, identifiers), run)

@@ -5,6 +5,8 @@ is asked again now and then: what makes room is an acknowledgement, and there is
 """
 
 import asyncio
+import logging
+import sqlite3
 from collections.abc import Callable, Iterable
 from enum import Enum
 
@@ -15,6 +17,8 @@ from gateway.store.log import MessageLog
 
 RETRY_S = 0.05
 EVICT_MOST = 1000  # messages dropped at once from a store that is full
+
+logger = logging.getLogger(__name__)
 
 
 class Verdict(Enum):
@@ -54,13 +58,16 @@ class Limits:
         self._timer: asyncio.TimerHandle | None = None
         self._discarding: asyncio.Task[None] | None = None
         self._dirty = False
+        self._uncounted: dict[Cursor, None] = {}
+        self._counting: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Counts what waits already, and watches from now on."""
         if self._counts_queues:
             for cursor in self._cursors():
                 await cursor.count_backlog()
-        if "discard_old" in (self._store.when_full, self._queue.when_full):
+        queue_discards = self._counts_queues and self._queue.when_full == "discard_old"
+        if queue_discards or self._store.when_full == "discard_old":
             self._log.committed = self._discard
 
     async def close(self) -> None:
@@ -71,6 +78,28 @@ class Limits:
             self._timer.cancel()
         if self._discarding is not None:
             await self._discarding
+        if self._counting is not None:
+            self._counting.cancel()
+
+    def count_again(self, cursors: Iterable[Cursor]) -> None:
+        """What these cursors take is not what it was: what waits for them has no limit until it is counted anew."""
+        if not self._counts_queues:
+            return
+        for cursor in cursors:
+            cursor.backlog = None
+            self._uncounted[cursor] = None
+        if self._counting is None or self._counting.done():
+            self._counting = asyncio.get_running_loop().create_task(self._count())
+
+    async def _count(self) -> None:
+        while self._uncounted:
+            cursor, _ = self._uncounted.popitem()
+            try:
+                await cursor.count_backlog()
+            except sqlite3.Error as error:
+                logger.error("what waits for %s has no limit: it cannot be counted: %s", cursor.consumer, error)
+        if self._log.committed is not None:
+            self._discard()
 
     def verdict(self, topic: str) -> Verdict:
         """Returns what becomes of a message that is published now."""
@@ -90,6 +119,7 @@ class Limits:
 
     def _retry(self) -> None:
         self._timer = None
+        self._log.look_at_disk()
         waiting, self._waiting = self._waiting, []
         for retry in waiting:
             retry()
@@ -117,14 +147,15 @@ class Limits:
         # Who needs which messages is looked at only where there are enough.
         if most is not None and log.stored_count >= most and log.needed_count >= most:
             return True
-        return store.max_bytes is not None and log.used_bytes >= store.max_bytes
+        return log.room_bytes <= 0 or (store.max_bytes is not None and log.used_bytes >= store.max_bytes)
 
     def _store_is_over(self) -> int:
         """How many messages to drop now."""
         store, log = self._store, self._log
         most = store.max_messages
         over = log.needed_count - most if most is not None and log.stored_count > most else 0
-        if over <= 0 and store.max_bytes is not None and log.used_bytes > store.max_bytes:
+        is_too_large = store.max_bytes is not None and log.used_bytes > store.max_bytes
+        if over <= 0 and (is_too_large or log.room_bytes < 0):
             over = EVICT_MOST
         return max(0, min(over, EVICT_MOST))
 

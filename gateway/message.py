@@ -19,6 +19,8 @@ TRAVELLING_PROPERTIES = (
 
 OUR_PROPERTIES = (identity.IDENTITY_PROPERTY, identity.RECEIVED_PROPERTY)
 REJECTED_SUFFIX = "-rejected"
+MESSAGE_OVERHEAD = 500  # bytes in memory, roughly
+PAIR_OVERHEAD = 160  # the same of a user property, which may be five bytes in a packet
 
 
 @dataclass(slots=True)
@@ -65,7 +67,8 @@ class Message:
     @property
     def size(self) -> int:
         """Bytes it takes up in memory, roughly."""
-        return len(self.payload) + len(self.topic) + 500
+        properties = sum(map(_size_of, self.properties.values())) if self.properties else 0
+        return len(self.payload) + len(self.topic) + properties + MESSAGE_OVERHEAD
 
 
 def message_from(packet: Publish, publisher: str, gateway_name: str, unix_ms: int) -> Message:
@@ -119,6 +122,13 @@ def plain_properties(message: Message, identifiers: Sequence[int] = ()) -> dict[
     if identifiers:
         travelling[properties.SUBSCRIPTION_IDENTIFIER] = list(identifiers)
     return travelling
+
+
+def _size_of(value: Any) -> int:
+    """Bytes that a property's value takes up in memory, roughly."""
+    if isinstance(value, list):
+        return sum(len(name) + len(text) + PAIR_OVERHEAD for name, text in value)
+    return len(value) if isinstance(value, str | bytes) else 0
 
 
 def _take(message: Message, name: str, value: str) -> bool:

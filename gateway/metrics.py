@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.numbers import Counters, Histogram, State
+from gateway.numbers import Counters, Histogram, RouteState, State
 from wire.reasons import describe
 
 COUNTERS = {
@@ -30,6 +30,17 @@ GAUGES = {
     "retained_messages": "Retained messages.",
     "stored_messages": "Messages in the store now.",
     "stored_bytes": "Size of the store's files in bytes.",
+}
+ROUTE_GAUGES: dict[str, tuple[str, Callable[[RouteState], float]]] = {
+    "connected": ("Whether a route has its connection.", lambda route: float(route.connected)),
+    "backlog_messages": ("Messages that wait for a route.", lambda route: route.backlog_messages),
+    "backlog_bytes": ("Payload and topic names of these, in bytes.", lambda route: route.backlog_bytes),
+    "backlog_age_seconds": ("How long the oldest waits.", lambda route: route.backlog_age_s),
+    "last_acknowledged_timestamp_seconds": ("When a message was last taken over.", lambda r: r.acknowledged_ms / 1000),
+}
+ROUTE_COUNTERS = {
+    "reconnects": "Connections of a route after its first one.",
+    "retries": "Messages that a route has sent again.",
 }
 
 
@@ -84,11 +95,10 @@ def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
 
 
 def _routes(state: State) -> Iterator[Metric]:
-    connected = GaugeMetricFamily("holdfast_route_connected", "Whether a route has its connection.", labels=["route"])
-    backlog = GaugeMetricFamily("holdfast_route_backlog_messages", "Messages that wait for a route.", labels=["route"])
-    age = GaugeMetricFamily("holdfast_route_backlog_age_seconds", "How long the oldest waits.", labels=["route"])
-    for route in state.routes:
-        connected.add_metric([route.name], float(route.connected))
-        backlog.add_metric([route.name], route.backlog)
-        age.add_metric([route.name], route.backlog_age_s)
-    yield from (connected, backlog, age)
+    for name, (text, value_of) in ROUTE_GAUGES.items():
+        gauge = GaugeMetricFamily(f"holdfast_route_{name}", text, labels=["route"])
+        for route in state.routes:
+            gauge.add_metric([route.name], value_of(route))
+        yield gauge
+    for name, text in ROUTE_COUNTERS.items():
+        yield _by(f"route_{name}", text, "route", {route.name: getattr(route, name) for route in state.routes})

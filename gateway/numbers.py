@@ -1,9 +1,10 @@
 """What the gateway counts: plain numbers, added up where things happen and read when somebody asks."""
 
+import time
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-DROP_REASONS = ("expired", "evicted", "rejected", "filtered", "oversize")
+DROP_REASONS = ("expired", "evicted", "rejected", "filtered", "oversize", "damaged")
 COMMIT_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -68,12 +69,27 @@ class Counters:
 
 @dataclass(slots=True)
 class RouteState:
-    """A route now: ``backlog`` messages wait for it, the oldest for ``backlog_age_s`` seconds."""
+    """A route now.
+
+    ``backlog_messages`` wait for it and are not acknowledged yet, with ``backlog_bytes`` of payload and topic name; the
+    oldest was taken by the first gateway that had it at ``oldest_ms`` (unix time, 0: none waits). ``acknowledged_ms``
+    is when the other broker last took over a message (unix time, 0: never yet). ``reconnects`` are connections after
+    the first one, ``retries`` messages that were sent again.
+    """
 
     name: str
-    connected: bool
-    backlog: int
-    backlog_age_s: float
+    connected: bool = False
+    backlog_messages: int = 0
+    backlog_bytes: int = 0
+    oldest_ms: int = 0
+    acknowledged_ms: int = 0
+    reconnects: int = 0
+    retries: int = 0
+
+    @property
+    def backlog_age_s(self) -> float:
+        """How long the oldest waits, in seconds."""
+        return max(0.0, time.time() - self.oldest_ms / 1000) if self.oldest_ms else 0.0
 
 
 @dataclass(slots=True)

@@ -1,9 +1,10 @@
 """How a gateway is doing: its state in numbers, and what is wrong."""
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.numbers import State
+from gateway.numbers import RouteState, State
 
 if TYPE_CHECKING:
     from gateway.broker import Broker
@@ -19,6 +20,8 @@ class Overview:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._connections_most = 0
+        self.routes: list[RouteState] = []
+        """The routes of the gateway, whose states are kept by themselves."""
         self.not_reloaded = ""
         """What could not be read again when somebody wanted it to be."""
 
@@ -36,10 +39,20 @@ class Overview:
             shared_subscriptions=shared,
             retained_messages=log.retained_count + len(self._broker.publishing.announced),
             stored_messages=log.stored_count,
-            stored_bytes=sum(file.stat().st_size for file in Path(self._broker.config.store.path).iterdir()),
+            stored_bytes=sum(map(_size_of, Path(self._broker.config.store.path).iterdir())),
+            routes=self.routes,
         )
 
     def problems(self) -> list[str]:
         """Says what is wrong now, a line each."""
-        store = f"message store: {self._broker.log.problem}" if self._broker.log.problem else ""
-        return [problem for problem in (store, self.not_reloaded) if problem]
+        log = self._broker.log
+        store = f"message store: {log.problem}" if log.problem else ""
+        damage = "message store: damaged, nothing is deleted until `holdfast gateway repair` was run"
+        return [problem for problem in (store, damage if log.is_damaged else "", self.not_reloaded) if problem]
+
+
+def _size_of(file: Path) -> int:
+    """Bytes of a file; SQLite has some that come and go."""
+    with contextlib.suppress(FileNotFoundError):
+        return file.stat().st_size
+    return 0

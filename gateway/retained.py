@@ -1,6 +1,7 @@
 """Retained messages on their way to a client that has just subscribed [section 3.3.1.3]."""
 
 import asyncio
+from collections import deque
 
 from gateway.message import Message
 from gateway.store import retained as stored
@@ -19,33 +20,45 @@ class RetainedFeed:
     Args:
         window: the way to the client.
         log: where the messages are.
-        owed: the session's list; what is acknowledged is taken out of it.
+        owed: the session's; what is acknowledged is taken out of it.
     """
 
-    def __init__(self, window: Window, log: MessageLog, owed: list[Owed]) -> None:
+    def __init__(self, window: Window, log: MessageLog, owed: deque[Owed]) -> None:
         self._window = window
         self._log = log
         self._owed = owed
-        self._queue = list(owed)
+        self._queue = deque(owed)
         self._superseded: dict[str, None] = {}  # a set takes more memory
+        self._is_expecting = False
+        self._is_sending = bool(owed)
+
+    def expect(self) -> None:
+        """What a SUBSCRIBE matches is being looked for; ``add`` takes it."""
+        self._is_expecting = True
 
     def add(self, owed: list[Owed]) -> None:
         """More is owed."""
         self._owed += owed
         self._queue += owed
+        self._is_expecting = False
+        self._is_sending = self._is_sending or bool(owed)
+        self._forget_superseded()
 
     def supersede(self, message: Message) -> None:
         """A message goes to the client as it was published: an older one of its topic would come too late."""
-        if message.retain and self._queue:
+        if message.retain and (self._is_expecting or self._is_sending):
             self._superseded[message.topic] = None
 
     async def run(self) -> None:
         """Sends what is owed now. Raises OSError, sqlite3.Error, WireError."""
         while self._queue:
-            batch = self._queue[:READ_MOST]
-            del self._queue[:READ_MOST]
-            await self._send(batch)
-        self._superseded.clear()
+            await self._send([self._queue.popleft() for _ in range(min(READ_MOST, len(self._queue)))])
+        self._is_sending = False
+        self._forget_superseded()
+
+    def _forget_superseded(self) -> None:
+        if not (self._is_expecting or self._is_sending):
+            self._superseded.clear()
 
     async def _send(self, batch: list[Owed]) -> None:
         found = await self._log.read_retained([owed.topic for owed in batch])

@@ -14,6 +14,7 @@ what it has not fetched stays on disk.
 import asyncio
 import logging
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,13 +44,16 @@ logger = logging.getLogger(__name__)
 class _Source:
     """A cursor that this client is fed from: its session's, or a group's by the subscription it has ``shared``.
 
-    ``held`` are its deliveries that are not acknowledged, of which ``sent`` are on their way.
+    ``held`` are its deliveries that are not acknowledged, of which ``sent`` are on their way. ``is_sending`` while what
+    was fetched together is being sent; ``is_closed`` says that nothing more is to be fetched.
     """
 
     cursor: Cursor
     shared: Subscription | None
     held: set[int] = field(default_factory=set)
     sent: set[int] = field(default_factory=set)
+    is_sending: bool = False
+    is_closed: bool = False
     task: asyncio.Task[None] | None = None
 
 
@@ -68,7 +72,7 @@ class Sender:
         self,
         window: Window,
         log: MessageLog,
-        owed: list[Owed],
+        owed: deque[Owed],
         client: str,
         failed: Callable[[str], None],
     ) -> None:
@@ -99,10 +103,15 @@ class Sender:
         source.task = asyncio.get_running_loop().create_task(self._watch(partial(self._feed, source)))
 
     def close_source(self, cursor: Cursor) -> None:
-        """Stops feeding from a cursor; what is on its way to the client stays there to be acknowledged."""
+        """Stops feeding from a cursor; what is on its way to the client stays there to be acknowledged.
+
+        What was fetched and waits for room is still sent: the flows of it have begun.
+        """
         if source := self._sources.pop(cursor.consumer, None):
-            self._stop(source, keep=source.sent)
-            self._closed.append(source)
+            source.is_closed = True
+            if not source.is_sending:
+                self._stop(source, keep=source.sent)
+            self._closed = [source, *(one for one in self._closed if one.held or one.is_sending)]
 
     def stop(self) -> None:
         """Stops feeding: each cursor has again what the client did not acknowledge."""
@@ -116,6 +125,10 @@ class Sender:
         if self._dropped:
             logger.warning("%s was slow: %d QoS 0 messages to it were dropped", self._client, self._dropped)
 
+    def expect_retained(self) -> None:
+        """What a SUBSCRIBE matches is being looked for, for ``send_retained``."""
+        self._retained.expect()
+
     def send_retained(self, owed: list[Owed]) -> None:
         """Sends what new subscriptions match."""
         self._retained.add(owed)
@@ -125,10 +138,14 @@ class Sender:
     def _send_retained(self) -> None:
         self._sending_retained = asyncio.get_running_loop().create_task(self._watch(self._feed_retained))
 
+    def may_send(self, topic: str) -> bool:
+        """Whether the client is there and may have messages of a topic now."""
+        return self._window.protocol.connected and self._window.may_receive(topic)
+
     def send_now(self, message: Message, grant: Grant) -> None:
         """Sends a QoS 0 message if the line has room for it; drops it if not."""
         window = self._window
-        if not window.protocol.connected or not window.may_receive(message.topic):
+        if not self.may_send(message.topic):
             return
         self._retained.supersede(message)
         if window.port.backlog > QOS_0_BACKLOG_MAX:
@@ -167,6 +184,8 @@ class Sender:
         if message is None or not window.may_receive(message.topic):
             # Whoever has it may have it; for one who does not, this identifier stands for nothing.
             window.protocol.pubrel(flow.packet_identifier)
+            if message is not None:
+                window.drop(FILTERED, message)
         else:
             grant = Grant(2, flow.retain, flow.identifiers)
             window.publish_once(message, grant, flow.packet_identifier, dup=True)
@@ -184,10 +203,11 @@ class Sender:
     async def _feed(self, source: _Source) -> None:
         window = self._window
         await self._resumed.wait()
-        while True:
+        while not source.is_closed:
             await window.wait_for_room()
             limit = SHARED_FETCH_MOST if source.shared else FETCH_MOST
             deliveries = await source.cursor.fetch(min(limit, window.protocol.send_quota or 1))
+            source.is_sending = True
             source.held.update(delivery.packet_identifier for delivery in deliveries)
             if shared := source.shared:
                 deliveries = [_by(shared, delivery) for delivery in deliveries]
@@ -199,9 +219,10 @@ class Sender:
                     await window.wait_for_room()
                     grant = Grant(2, flow.retain, flow.identifiers)
                     window.publish_once(delivery.message, grant, flow.packet_identifier)
-                else:
+                elif delivery.qos < 2:
                     await self._send(source, delivery)
             window.flush()
+            source.is_sending = False
             if source.shared:
                 await asyncio.sleep(0)  # whoever waited meanwhile gets the next ones
 
@@ -217,7 +238,12 @@ class Sender:
 
     async def _begin_flows(self, source: _Source, deliveries: list[Delivery]) -> dict[int, Flow]:
         """Notes the QoS 2 messages among some deliveries; then they are the session's and no longer the cursor's."""
-        chosen = [one for one in deliveries if one.qos == 2 and self._is_wanted(one)]
+        chosen: list[Delivery] = []
+        unwanted: list[Delivery] = []
+        for one in deliveries:
+            if one.qos == 2:
+                (chosen if self._is_wanted(one) else unwanted).append(one)
+        self._finish(source, [one.packet_identifier for one in unwanted])
         if not chosen:
             return {}
         outgoing = self._window.outgoing

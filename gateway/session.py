@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections import deque
 from typing import TYPE_CHECKING
 
 from gateway.message import Message
@@ -33,7 +34,7 @@ class Session:
         self.cursor = cursor
         self.outgoing = outgoing
         self.incoming: set[int] = set()
-        self.owed: list[Owed] = []
+        self.owed: deque[Owed] = deque()  # the oldest leave first
         self.shared: dict[str, Subscription] = {}
         self.connection: Connection | None = None
         self.sender: Sender | None = None
@@ -44,6 +45,10 @@ class Session:
     def durable(self) -> bool:
         """Whether it outlives this process."""
         return self.cursor.durable
+
+    def has_subscribed(self, topic_filter: str) -> bool:
+        """Whether it has a subscription, of its own or a shared one."""
+        return topic_filter in self.cursor.filters or topic_filter in self.shared
 
     def offer(self, message: Message) -> None:
         """Sends a QoS 0 message, if the client is there and wants it."""

@@ -14,7 +14,7 @@ from gateway.outgoing import Outgoing
 from gateway.session import Session
 from gateway.session_store import SessionStore
 from gateway.store.cursor import Cursor
-from gateway.store.flows import DONE, Flow
+from gateway.store.flows import DONE, ROUTE_END, Flow
 from gateway.store.incoming import remove_all
 from gateway.store.log import MessageLog
 from gateway.store.retained import settle_all
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 NEVER_EXPIRES_S = 0xFFFF_FFFF  # [section 3.1.2.11.2]
 INFLIGHT_WINDOW_MAX = 1000  # unacknowledged deliveries to one client, even if its Receive Maximum is larger
 SESSION_PREFIX = "session/"
+EARLIEST_UNIX_MS = 1_767_225_600_000  # 2026: a clock that told less was not set, and tells nobody's age
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class Sessions:
         self._store = SessionStore(folder / "sessions.sqlite")
         self._sessions: dict[str, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._settling: set[asyncio.Task[None]] = set()  # of these those that may be given up
 
     async def open(self) -> None:
         """Loads the durable sessions; what the log keeps for sessions that are no more, it keeps no longer."""
@@ -57,7 +59,7 @@ class Sessions:
             expiry_s = description.expiry_s
             session = self.create(client_id, description.user, expiry_s, flows.get(client_id, ()))
             session.incoming = self._log.incoming.pop(client_id, set())
-            session.owed = self._log.owed.pop(client_id, [])
+            session.owed += self._log.owed.pop(client_id, [])
             session.disconnected_ms = description.disconnected_ms
             self._subscribers.restore(session, description.subscriptions, description.shared)
             self.rest(session)
@@ -74,7 +76,7 @@ class Sessions:
             if flow.state != DONE:
                 flows.setdefault(flow.session, []).append(flow)
         for client_id in flows.keys() | self._log.incoming.keys() | self._log.owed.keys():
-            if client_id in sessions:
+            if client_id in sessions or client_id.endswith(ROUTE_END):
                 continue
             for remove in (remove_all, settle_all):
                 self._log.later(remove(client_id))
@@ -83,6 +85,8 @@ class Sessions:
 
     async def close(self) -> None:
         """Leaves everything as the next start expects it."""
+        for settling in self._settling:
+            settling.cancel()  # the next start goes on with it
         while self._tasks:
             await asyncio.wait(self._tasks)
         for session in self._sessions.values():
@@ -153,7 +157,9 @@ class Sessions:
         if session.expiry_s != NEVER_EXPIRES_S:
             self._let_expire(session)
         for cursor in self._subscribers.unfed_cursors(session):
-            self._in_background(cursor.settle())
+            settling = self._in_background(cursor.settle())
+            self._settling.add(settling)
+            settling.add_done_callback(self._settling.discard)
         self._in_background(self.save(session.client_id))
 
     def end(self, session: Session) -> None:
@@ -182,7 +188,7 @@ class Sessions:
 
     def _let_expire(self, session: Session) -> None:
         now_ms = int(time.time() * 1000)
-        if session.disconnected_ms is None:
+        if session.disconnected_ms is None or session.disconnected_ms < EARLIEST_UNIX_MS:
             session.disconnected_ms = now_ms
         # A clock that was set back, or is not set yet, makes no session older.
         passed_s = max(0, now_ms - session.disconnected_ms) / 1000
@@ -194,10 +200,11 @@ class Sessions:
         self._log.counters.sessions_expired += 1
         self.end(session)
 
-    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+    def _in_background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(self._report(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _report(self, work: Coroutine[None, None, None]) -> None:
         try:

@@ -1,6 +1,7 @@
 """Who is subscribed to what: sessions by themselves and in groups that share a subscription."""
 
 import dataclasses
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 
@@ -8,6 +9,7 @@ from gateway.message import Message
 from gateway.sender import Sender
 from gateway.session import Session
 from gateway.store.cursor import Cursor, grant_by
+from gateway.store.drops import FILTERED
 from gateway.store.log import MessageLog
 from gateway.subscriptions import Subscription, SubscriptionTree
 from wire.packets import NO_LOCAL, RETAIN_AS_PUBLISHED
@@ -28,15 +30,22 @@ class ShareGroup:
         self.name = f"$share/{share_name}/{topic_filter}"
         self.members: OrderedDict[Session, None] = OrderedDict()
         # A share name holds no slash, so the name tells groups apart [MQTT-4.8.2-1].
-        self.cursor = Cursor(log, f"{GROUP_PREFIX}{share_name}/{topic_filter}", [topic_filter])
+        # Its deliveries get packet identifiers at each member: a member that acknowledges nothing stops no other.
+        self.cursor = Cursor(log, f"{GROUP_PREFIX}{share_name}/{topic_filter}", [topic_filter], window=sys.maxsize)
+        self._log = log
 
     def offer(self, message: Message) -> None:
-        """Sends a QoS 0 message to the next member that is there, each in its turn."""
+        """Sends a QoS 0 message to the next member that is there and may have it, each in its turn."""
+        is_somebody_here = False
         for session in self.members:
             if session.sender is not None:
-                self.members.move_to_end(session)
-                session.sender.send_now(message, grant_by([session.shared[self.name]], message))
-                return
+                is_somebody_here = True
+                if session.sender.may_send(message.topic):
+                    self.members.move_to_end(session)
+                    session.sender.send_now(message, grant_by([session.shared[self.name]], message))
+                    return
+        if is_somebody_here:
+            self._log.drop(FILTERED, self.cursor.consumer, message)
 
 
 class Subscribers:

@@ -13,11 +13,16 @@ from gateway.store.database import Work
 from gateway.store.retained import Owed
 from wire.packets import RETAIN_IF_NEW, RETAIN_NEVER, Subscribe, Unsubscribe
 from wire.properties import SUBSCRIPTION_IDENTIFIER
-from wire.reasons import NO_SUBSCRIPTION_EXISTED, NOT_AUTHORIZED, SUCCESS
+from wire.reasons import NO_SUBSCRIPTION_EXISTED, NOT_AUTHORIZED, QUOTA_EXCEEDED, SUCCESS
 from wire.topics import matches
 
 if TYPE_CHECKING:
     from gateway.broker import Broker
+
+
+LEVELS_OF_ONE = 10
+SEARCHES_MOST = 8  # in one transaction, each perhaps through all retained messages
+OWED_MAX = 100_000  # retained messages on their way to one client; beyond it it may ask for no more
 
 
 class Subscribing:
@@ -33,23 +38,42 @@ class Subscribing:
         self._broker = broker
         self._session = session
         self._permissions = permissions
+        self._room = broker.config.limits.subscriptions - sum(map(_weight, [*session.cursor.filters, *session.shared]))
 
     async def subscribe(self, packet: Subscribe) -> tuple[list[int], list[Owed]]:
         """Returns the reason codes, and what is to be sent behind them. Raises sqlite3.Error."""
         identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER, [0])[0]
         codes = []
-        searches: list[Work] = []
+        searches: dict[str, Work] = {}
         for topic_filter, options in packet.filters:
             if not self._permissions.may_subscribe(topic_filter):
                 codes.append(NOT_AUTHORIZED)
                 continue
+            if len(self._session.owed) > OWED_MAX and _wants_retained(topic_filter, options, is_new=True):
+                codes.append(QUOTA_EXCEEDED)
+                continue
+            if not self._session.has_subscribed(topic_filter):
+                if (weight := _weight(topic_filter)) > self._room:
+                    codes.append(QUOTA_EXCEEDED)
+                    continue
+                self._room -= weight
             is_new = self._broker.subscribers.subscribe(self._session, topic_filter, options, identifier)
             codes.append(options & 3)
+            if not is_new:
+                self._broker.limits.count_again([self._session.cursor])
             if _wants_retained(topic_filter, options, is_new):
-                searches.append(self._search(topic_filter, options & 3, identifier))
-        found = await self._broker.log.submit(searches) if searches else []
+                searches[topic_filter] = self._search(topic_filter, options & 3, identifier)
+        owed = await self._find_all(list(searches.values()))
         await self._broker.sessions.save(self._session.client_id)
-        return codes, [owed for one in found for owed in one]
+        return codes, owed
+
+    async def _find_all(self, searches: list[Work]) -> list[Owed]:
+        """A few at a time: everybody's messages go through the same store."""
+        owed: list[Owed] = []
+        for start in range(0, len(searches), SEARCHES_MOST):
+            for found in await self._broker.log.submit(searches[start : start + SEARCHES_MOST]):
+                owed += found
+        return owed
 
     def announced(self, packet: Subscribe) -> Iterator[tuple[Message, Grant]]:
         """Yields what the gateway says of itself and new subscriptions match."""
@@ -63,7 +87,11 @@ class Subscribing:
 
     async def unsubscribe(self, packet: Unsubscribe) -> list[int]:
         """Returns the reason codes. Raises sqlite3.Error."""
-        removed = [self._broker.subscribers.unsubscribe(self._session, topic_filter) for topic_filter in packet.filters]
+        removed = []
+        for topic_filter in packet.filters:
+            removed.append(self._broker.subscribers.unsubscribe(self._session, topic_filter))
+            self._room += removed[-1] * _weight(topic_filter)
+        self._broker.limits.count_again([self._session.cursor])
         await self._broker.sessions.save(self._session.client_id)
         return [SUCCESS if was_there else NO_SUBSCRIPTION_EXISTED for was_there in removed]
 
@@ -72,6 +100,11 @@ class Subscribing:
         wanted = Owed(0, self._session.client_id, "", 0, qos, identifier)
         now_ms = int(time.time() * 1000)
         return retained.find(wanted, topic_filter, since=head, now_ms=now_ms, durable=self._session.durable and qos > 0)
+
+
+def _weight(topic_filter: str) -> int:
+    """As how many subscriptions one counts: the tree has a branch for each level."""
+    return 1 + topic_filter.count("/") // LEVELS_OF_ONE
 
 
 def _wants_retained(topic_filter: str, options: int, is_new: bool) -> bool:

@@ -1,6 +1,5 @@
 """Who wants which topics: one subscription, and the tree that finds the subscribers of a topic."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -59,21 +58,21 @@ class SubscriptionTree(Generic[Subscriber]):
     def match(self, topic: str) -> set[Subscriber]:
         """Returns the subscribers of a topic name, each once, however many of its filters match."""
         found: set[Subscriber] = set()
-        for node in self._matching(self._root, topic.split("/"), 0, wildcards=not topic.startswith("$")):
+        nodes = [self._root]
+        wildcards = not topic.startswith("$")  # none at the first level match such names [MQTT-4.7.2-1]
+        for level in topic.split("/"):
+            following = []
+            for node in nodes:
+                children = node.children
+                if level in children:
+                    following.append(children[level])
+                if wildcards and "+" in children:
+                    following.append(children["+"])
+                if wildcards and "#" in children:
+                    found.update(children["#"].subscribers)
+            nodes, wildcards = following, True
+        for node in nodes:
             found.update(node.subscribers)
+            if "#" in node.children:  # the parent level is taken as well
+                found.update(node.children["#"].subscribers)
         return found
-
-    def _matching(
-        self, node: _Node[Subscriber], levels: list[str], depth: int, wildcards: bool
-    ) -> Iterator[_Node[Subscriber]]:
-        # A wildcard at the first level does not match names that begin with $ [MQTT-4.7.2-1].
-        children = node.children
-        if wildcards and "#" in children:
-            yield children["#"]
-        if depth == len(levels):
-            yield node
-            return
-        if levels[depth] in children:
-            yield from self._matching(children[levels[depth]], levels, depth + 1, wildcards=True)
-        if wildcards and "+" in children:
-            yield from self._matching(children["+"], levels, depth + 1, wildcards=True)

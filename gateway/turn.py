@@ -56,6 +56,7 @@ class Turn:
         while self._written and ((future := self._written[0][0]) is None or future.done()):
             _, answers = self._written.pop(0)
             if future is not None and (error := future.exception()):
+                self._work, self._answers = [], []  # nothing overtakes what has to be sent again
                 self._failed(f"the message store failed: {error}")
                 continue
             for answer in answers:

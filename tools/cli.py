@@ -46,12 +46,16 @@ COMMANDS = {
     "torture wire": Command("tools.torture.wire:wire", "Feed noise to the MQTT decoders and connections.", "tools"),
     "torture flash": Command("tools.torture.flash:flash", "Cut a store's power at every byte.", "tools"),
     "torture link": Command("tools.torture.link:link", "Run the serial link over bad lines.", "tools"),
+    "torture broker": Command("tools.torture.broker:broker", "Storm a gateway with spoilt sessions.", "tools"),
     "torture device": Command("tools.torture.device:device", "Cut real devices' power and lines.", "tools"),
     "device build": Command("tools.device_build:build", "Compile what a board needs, for mip.", "tools"),
     "flash inspect": Command("tools.flash.inspect:inspect", "Show what a store on flash holds.", "tools"),
     "gateway run": Command("tools.gateway_process:run", "Run a gateway until it is told to stop.", "gateway"),
     "gateway check-config": Command(
         "tools.gateway_check_config:check_config", "Say whether a gateway would start with a configuration.", "gateway"
+    ),
+    "gateway repair": Command(
+        "tools.gateway_repair:repair_store", "Make a damaged store whole again, with all that can be read.", "gateway"
     ),
     "gateway passwd": Command("tools.gateway_passwd:passwd", "Make, change or delete an account.", "gateway"),
     "lander run": Command("tools.lander:app", "Run a lander until it is told to stop.", "cloud"),

@@ -7,7 +7,7 @@ import typer
 
 from gateway.access import Access
 from gateway.accounts import load_accounts
-from gateway.config import DEFAULT_PATH, TcpConfig, WebSocketConfig, load
+from gateway.config import DEFAULT_PATH, TcpConfig, WebSocketConfig, check_files, load
 from gateway.errors import GatewayError
 from gateway.listeners.tls import make_context
 from uplink.config import decode_routes
@@ -29,6 +29,7 @@ def check(path: Path) -> None:
     """Reads a configuration, accounts, access rules and certificates. Raises ConfigError for what is wrong first."""
     config, tables = load(path)
     decode_routes(path, tables)
+    check_files(path, config)
     if config.accounts is not None:
         load_accounts(Path(config.accounts))
     if config.acl is not None:

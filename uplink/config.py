@@ -25,7 +25,8 @@ class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Where its messages go: `mqtt://host` or `mqtt://host:port`."""
 
     filters: tuple[str, ...] = ("#",)
-    """The topic filters of the messages that it takes."""
+    """The topic filters of the messages that it takes. They go on at their QoS, or the highest that the broker takes;
+    those of QoS 2 are handed over exactly once as long as the broker keeps the route's session."""
 
     inflight_window: Annotated[int, msgspec.Meta(ge=1, le=INFLIGHT_WINDOW_MAX)] = 1000
     """How many messages may be on the way at once, sent and not yet acknowledged."""
@@ -45,9 +46,9 @@ class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             try:
                 check_topic_filter(topic_filter)
             except WireError as error:
-                raise ValueError(f"filter {topic_filter!r}: {error}") from None
+                raise ValueError(f"filters: {error}") from None
         if self.backoff_longest_ms < self.backoff_shortest_ms:
-            raise ValueError("backoff_longest_ms is below backoff_shortest_ms")
+            raise ValueError("backoff_longest_ms: it is below backoff_shortest_ms")
 
 
 class _File(msgspec.Struct):
@@ -66,7 +67,7 @@ def parse_broker(url: str) -> tuple[str, int]:
     except ValueError:
         port = 0
     if parts.scheme != "mqtt" or not parts.hostname or port == 0 or parts.path or parts.query or parts.username:
-        raise ValueError(f"broker {url!r}: expected mqtt://host or mqtt://host:port")
+        raise ValueError(f"broker: {url!r}, expected mqtt://host or mqtt://host:port")
     return parts.hostname, port or 1883
 
 

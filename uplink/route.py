@@ -3,18 +3,22 @@
 import asyncio
 import logging
 import sqlite3
+import time
 from typing import Any
 
-from gateway.message import publish_properties
+from gateway.message import Message, publish_properties
+from gateway.numbers import RouteState
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
 from gateway.subscriptions import Subscription
 from uplink.config import RouteConfig, parse_broker
+from uplink.flows import Flows
 from uplink.remote import Remote
+from uplink.watch import Watch
 from wire.backoff import Backoff
 from wire.client import ClientConnection
 from wire.errors import LocalProtocolError
-from wire.packets import Connack, Packet, Puback
+from wire.packets import Connack, Packet, Puback, Pubcomp, Pubrec
 from wire.reasons import SUCCESS, UNSPECIFIED_ERROR, describe
 
 CONNECT_DEADLINE_S = 10.0
@@ -32,7 +36,8 @@ class Route:
     """Takes messages from the log by a durable cursor, and moves it as the next broker acknowledges them.
 
     After a loss the session resumes: everything unacknowledged goes out again in order, with its first packet
-    identifiers and DUP set where the broker still has the session [MQTT-4.4.0-1].
+    identifiers and DUP set where the broker still has the session [MQTT-4.4.0-1]. QoS 2 messages are handed over
+    exactly once as long as it has.
 
     Args:
         config: the route.
@@ -45,11 +50,19 @@ class Route:
         self._client_id = f"{gateway_name}-{config.name}"
         self._who = (config.name, config.broker)
         self.consumer = ROUTE_PREFIX + config.name
-        filters = [Subscription(topic_filter, qos=1) for topic_filter in config.filters]
+        filters = [Subscription(topic_filter, qos=2) for topic_filter in config.filters]
         self._cursor = Cursor(log, self.consumer, filters, window=config.inflight_window)
+        self._flows = Flows(log, self._cursor)
+        self.state = RouteState(config.name)
+        self._watch = Watch(self.state, log, self._cursor)
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         self._acknowledged = asyncio.Event()
         self._said = ""
+        self._connections = 0
+
+    async def watch(self) -> None:
+        """Keeps ``state`` up to date, for ever."""
+        await self._watch.run()
 
     async def run(self) -> None:
         """Serves for ever: connects, forwards, and after each loss waits and connects again."""
@@ -68,7 +81,7 @@ class Route:
         """One connection, from its start to the LinkDown at its end."""
         connack: asyncio.Future[Connack] = asyncio.get_running_loop().create_future()
         client = ClientConnection(self._client_id, clean_start=False, keep_alive_s=self._config.keep_alive_s)
-        remote = Remote(client, lambda packet: self._handle(packet, connack, remote))
+        remote = Remote(client, lambda packet: self._handle(packet, connack, client, remote))
         sending: asyncio.Task[None] | None = None
         try:
             await self._connect(remote, connack)
@@ -76,6 +89,8 @@ class Route:
             logger.info("route %s to %s: connected, session present: %s", *self._who, session_present)
             self._backoff.reset()
             self._said = ""
+            self._connections += 1
+            self.state.connected, self.state.reconnects = True, self._connections - 1
             self._cursor.rewind()
             sending = asyncio.create_task(self._send(client, remote, session_present))
             await first_of(sending, remote.ended)
@@ -83,6 +98,7 @@ class Route:
                 sending.result()
             raise LinkDown(remote.ended.result())
         finally:
+            self.state.connected = False
             if sending is not None:
                 sending.cancel()
             remote.close("the route ends")
@@ -101,34 +117,67 @@ class Route:
             raise LinkDown(remote.ended.result())
 
     async def _send(self, client: ClientConnection, remote: Remote, session_present: bool) -> None:
+        async def publish_again(message: Message, packet_identifier: int) -> None:
+            self.state.retries += 1
+            await self._wait_for_room(client, remote)
+            self._publish(client, message, 2, packet_identifier, session_present)
+
+        await self._flows.resume(client, session_present, publish_again)
+        remote.flush()
         while True:
-            await remote.writable.wait()
-            while client.send_quota == 0:
-                self._acknowledged.clear()
-                await self._acknowledged.wait()
-            for delivery in await self._cursor.fetch(min(client.send_quota, FETCH_MOST)):
-                client.publish(
-                    delivery.message.topic,
-                    delivery.message.payload,
-                    qos=delivery.qos,
-                    retain=delivery.message.retain,
-                    dup=delivery.dup and session_present,
-                    properties=publish_properties(delivery.message),
-                    packet_identifier=delivery.packet_identifier,
-                )
+            await self._wait_for_room(client, remote)
+            deliveries = await self._cursor.fetch(min(client.send_quota, FETCH_MOST))
+            qos = min(2, client.maximum_qos_peer)
+            flows = await self._flows.begin([one for one in deliveries if one.qos == qos == 2])
+            for delivery in deliveries:
+                self.state.retries += delivery.dup
+                if packet_identifier := flows.get(delivery.position):
+                    await self._wait_for_room(client, remote)
+                    self._publish(client, delivery.message, 2, packet_identifier, False)
+                else:
+                    await self._wait_for_room(client, remote, delivery.packet_identifier)
+                    dup = delivery.dup and session_present
+                    self._publish(client, delivery.message, min(delivery.qos, 1), delivery.packet_identifier, dup)
             remote.flush()
 
-    def _handle(self, packet: Packet, connack: asyncio.Future[Connack], remote: Remote) -> None:
+    async def _wait_for_room(self, client: ClientConnection, remote: Remote, packet_identifier: int = 0) -> None:
+        """Waits until line and window take a message, with this packet identifier if one is given."""
+        await remote.writable.wait()
+        while client.send_quota == 0 or packet_identifier in self._flows:
+            remote.flush()
+            self._acknowledged.clear()
+            await self._acknowledged.wait()
+
+    def _publish(self, client: ClientConnection, message: Message, qos: int, packet_identifier: int, dup: bool) -> None:
+        client.publish(
+            message.topic,
+            message.payload,
+            qos=qos,
+            retain=message.retain,
+            dup=dup,
+            properties=publish_properties(message),
+            packet_identifier=packet_identifier,
+        )
+
+    def _handle(
+        self, packet: Packet, connack: asyncio.Future[Connack], client: ClientConnection, remote: Remote
+    ) -> None:
         if isinstance(packet, Connack):
             if packet.reason_code == SUCCESS:
                 connack.set_result(packet)
-        elif isinstance(packet, Puback) and packet.reason_code < UNSPECIFIED_ERROR:
-            self._cursor.acknowledge(packet.packet_identifier)
-            self._acknowledged.set()
-        elif isinstance(packet, Puback):
+        elif isinstance(packet, Puback | Pubrec) and packet.reason_code >= UNSPECIFIED_ERROR:
             # To acknowledge what was refused would be to lose it: it stays, and with it all behind it.
             reason = describe(packet.reason_code)
             remote.close(f"the broker refused packet identifier {packet.packet_identifier}: {reason}")
+        elif isinstance(packet, Puback | Pubrec | Pubcomp):
+            self.state.acknowledged_ms = int(time.time() * 1000)
+            if isinstance(packet, Puback):
+                self._cursor.acknowledge(packet.packet_identifier)
+            elif isinstance(packet, Pubrec):
+                self._flows.receive(packet.packet_identifier, client, remote)
+            else:
+                self._flows.complete(packet.packet_identifier)
+            self._acknowledged.set()
 
 
 async def first_of(*futures: asyncio.Future[Any]) -> None:

@@ -11,13 +11,15 @@ from wire.packet_types import PUBACK
 
 
 class Publishes(NamedTuple):
-    """PUBLISHes that the protocol core has taken note of: bytes, identifiers, topic names and size of payloads."""
+    """PUBLISHes that the protocol core has taken note of: bytes, identifiers, topic names and size of payloads, and
+    whether each brings an identity, or none does."""
 
     packets: bytes
     qos: int
     identifiers: list[int]
     topics: dict[str, None]
     payload_size: int
+    bring_identities: bool
 
 
 class Inflow:
@@ -75,9 +77,9 @@ class Inflow:
             return answers.end, answers if answers.identifiers and take(answers.identifiers) else None
         if first_byte in (QOS_1, QOS_2) and self._cuts_publishes:
             qos = first_byte >> 1 & 3
-            end, identifiers, topics, size = cut(buffer, at, self._protocol.protocol_level, self._topics)
+            end, identifiers, topics, size, own = cut(buffer, at, self._protocol.protocol_level, self._topics)
             if identifiers and self._may_take(topics) and self._protocol.take_publishes(identifiers, qos):
-                return end, Publishes(buffer[at:end], qos, identifiers, topics, size)
+                return end, Publishes(buffer[at:end], qos, identifiers, topics, size, own)
             return end, None
         return at, None
 

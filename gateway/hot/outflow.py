@@ -2,17 +2,21 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain
+from struct import pack
 
-from gateway.message import Message, publish_properties
+from gateway.message import Message
 from gateway.store.cursor import Delivery
-from wire.codec.packet import write_properties
+from gateway.topic_memory import NAME_SIZE_MAX
+from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY, encode_identity, encode_received
 from wire.packet_types import PUBLISH
 from wire.packets import MQTT_5
-from wire.primitives import encode_string, encode_varint
+from wire.primitives import decode_varint, encode_string, encode_varint
+from wire.properties import USER_PROPERTY, encode_properties
 
 FIRST_BYTE = b"\x32"  # a PUBLISH of QoS 1
 IDENTIFIER_SIZE = 2
+IDENTITY_HEAD = bytes((USER_PROPERTY,)) + encode_string(IDENTITY_PROPERTY)
+RECEIVED_HEAD = bytes((USER_PROPERTY,)) + encode_string(RECEIVED_PROPERTY)
 
 _encode_topic = lru_cache(maxsize=4096)(encode_string)
 
@@ -24,18 +28,41 @@ def is_plain(delivery: Delivery) -> bool:
 
 
 def encode_publishes(messages: Sequence[Message], identifiers: Sequence[int], level: int) -> tuple[bytes, int]:
-    """Returns the QoS 1 PUBLISHes of plain messages, and the length of the longest."""
+    """Returns the QoS 1 PUBLISHes of plain messages, and a length that none is longer than."""
     halves = [(message.halves or {}).get(level) or split(message, level) for message in messages]
-    longest = max(len(head) + len(tail) for head, tail in halves) + 2
-    parts = ((head, number.to_bytes(2, "big"), tail) for (head, tail), number in zip(halves, identifiers, strict=True))
-    return b"".join(chain.from_iterable(parts)), longest
+    heads, tails = zip(*halves, strict=True)
+    numbers = pack(f">{len(identifiers)}H", *identifiers)
+    parts: list[bytes] = [b""] * (3 * len(halves))
+    parts[0::3] = heads
+    parts[1::3] = [numbers[at : at + 2] for at in range(0, len(numbers), 2)]
+    parts[2::3] = tails
+    return b"".join(parts), max(map(len, heads)) + IDENTIFIER_SIZE + max(map(len, tails))
 
 
 def split(message: Message, level: int) -> tuple[bytes, bytes]:
     """Returns what is before and behind the packet identifier in a message's PUBLISH; the message remembers it."""
-    topic = _encode_topic(message.topic)
-    properties = write_properties(publish_properties(message), PUBLISH, level) if level == MQTT_5 else b""
+    encode_topic = _encode_topic if len(message.topic) <= NAME_SIZE_MAX else encode_string
+    topic = encode_topic(message.topic)
+    properties = _encode_properties(message) if level == MQTT_5 else b""
     length = encode_varint(len(topic) + IDENTIFIER_SIZE + len(properties) + len(message.payload))
     halves = FIRST_BYTE + length + topic, properties + message.payload
     message.halves = {**message.halves, level: halves} if message.halves else {level: halves}
     return halves
+
+
+def _encode_properties(message: Message) -> bytes:
+    """The same as `publish_properties` encoded: user properties come last, and identity and provenance last of them."""
+    own = b""
+    if message.properties:
+        encoded = encode_properties(message.properties, PUBLISH)
+        own = encoded[decode_varint(encoded, 0)[1] :]
+    if message.origin:
+        identity = encode_identity(message.origin, message.epoch, message.seq)
+        own += IDENTITY_HEAD + encode_string(identity)
+    own += _encode_received(message.received_ms, message.received_by)
+    return encode_varint(len(own)) + own
+
+
+@lru_cache(maxsize=64)
+def _encode_received(unix_ms: int, gateway_name: str) -> bytes:
+    return RECEIVED_HEAD + encode_string(encode_received(unix_ms, gateway_name))

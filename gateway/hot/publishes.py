@@ -1,8 +1,10 @@
 """PUBLISHes that follow one another, cut out of a buffer by their bytes."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
+from gateway.property_block import check, find
 from wire.packets import MQTT_5
 
 QOS_1, QOS_2 = 0x32, 0x34
@@ -13,16 +15,20 @@ PACKET_SIZE_MAX = 3 + 16_383
 
 
 class Cut(NamedTuple):
-    """PUBLISHes of one QoS from where one began to ``end``; ``payload_size`` is that of all payloads together."""
+    """PUBLISHes of one QoS from where one began to ``end``.
+
+    ``payload_size`` is that of all payloads together; ``bring_identities`` says whether all of them, or none, do.
+    """
 
     end: int
     identifiers: list[int]
     topics: dict[str, None]
     payload_size: int
+    bring_identities: bool
 
 
 def cut(buffer: bytes, start: int, level: int, topics: Mapping[bytes, str]) -> Cut:
-    """Cuts all PUBLISHes without properties that begin at a place, up to the first packet that is anything else.
+    """Cuts all PUBLISHes with ordinary properties that begin at a place, up to the first packet that is anything else.
 
     Args:
         buffer: what has come.
@@ -30,8 +36,7 @@ def cut(buffer: bytes, start: int, level: int, topics: Mapping[bytes, str]) -> C
         level: the protocol level.
         topics: the topic names that its sender may publish to, as they stand in a packet.
 
-    What is cut is well-formed in every respect; that
-    an identifier is not in use is not looked at.
+    What is cut is well-formed in every respect; that an identifier is not in use is not looked at.
     """
     first_byte = buffer[start]
     has_properties = level == MQTT_5
@@ -39,8 +44,9 @@ def cut(buffer: bytes, start: int, level: int, topics: Mapping[bytes, str]) -> C
     identifiers: list[int] = []
     names: dict[str, None] = {}
     latest: str | None = None
-    behind_topics = 0
-    try:
+    payload_size = 0
+    brings_identity = bring_identities = False
+    with suppress(IndexError):  # where it is cut off
         while buffer[start] == first_byte:
             length = buffer[start + 1]
             if length < 0x80:
@@ -55,17 +61,27 @@ def cut(buffer: bytes, start: int, level: int, topics: Mapping[bytes, str]) -> C
             place = name + (buffer[name - 2] << 8 | buffer[name - 1])
             topic = topics.get(buffer[name:place])
             identifier = buffer[place] << 8 | buffer[place + 1]
-            if topic is None or not identifier or end > size or place + 2 + has_properties > end:
+            payload = place + 2
+            if topic is None or not identifier or end > size:
                 break
-            if has_properties and buffer[place + 2]:
+            if has_properties:
+                payload, brings_identity = _behind_properties(buffer, payload, end)
+            if payload > end or (brings_identity is not bring_identities and identifiers):
                 break
+            bring_identities = brings_identity
             if topic is not latest:
                 latest = topic
                 names[topic] = None
             identifiers.append(identifier)
-            behind_topics += end - place
+            payload_size += end - payload
             start = end
-    except IndexError:
-        pass  # it is cut off
-    payload_size = behind_topics - (2 + has_properties) * len(identifiers)
-    return Cut(start, identifiers, names, payload_size)
+    return Cut(start, identifiers, names, payload_size, bring_identities)
+
+
+def _behind_properties(buffer: bytes, at: int, end: int) -> tuple[int, bool]:
+    """Where ordinary properties end, and whether they bring an identity; behind the end where they are not ordinary."""
+    if not buffer[at]:
+        return at + 1, False
+    block, behind = find(buffer, at)
+    brings_identity = check(buffer[block:behind]) if behind <= end else None
+    return (end + 1, False) if brings_identity is None else (behind, brings_identity)

@@ -1,7 +1,8 @@
 """The topic names that one client publishes to, by their bytes."""
 
+from gateway.topic_memory import remember
+
 TOPICS_REMEMBERED = 4096
-TOPIC_SIZE_MAX = 512  # bytes; a longer one is rare, and remembering many costs memory
 
 
 class Topics(dict[bytes, str]):
@@ -17,8 +18,4 @@ class Topics(dict[bytes, str]):
 
     def learn(self, name: str) -> None:
         """A PUBLISH to this topic name was taken."""
-        encoded = name.encode()
-        if len(encoded) <= TOPIC_SIZE_MAX:
-            if len(self) >= TOPICS_REMEMBERED:
-                self.clear()
-            self[encoded] = name
+        remember(self, name.encode(), name, TOPICS_REMEMBERED)

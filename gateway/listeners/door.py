@@ -49,16 +49,18 @@ class Door:
             listening.setblocking(False)
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
-    def close(self) -> None:
-        """Accepts nobody any more; who is in stays."""
+    async def close(self) -> None:
+        """Accepts nobody any more; who is in stays, who is just coming in has to go."""
+        for pause in self._pauses:
+            pause.cancel()
         for listening in self._sockets:
             asyncio.get_running_loop().remove_reader(listening)
             listening.close()
         self._sockets = []
-        for pause in self._pauses:
-            pause.cancel()
         for task in self._coming:
             task.cancel()
+        if self._coming:
+            await asyncio.wait(self._coming)
 
     def reload(self) -> None:
         """Reads the certificates again, for those who come from now on. Raises ConfigError."""
@@ -100,23 +102,25 @@ class Door:
             return
         task = asyncio.get_running_loop().create_task(self._bring_in(connection, guest))
         self._coming.add(task)
-        task.add_done_callback(self._coming.discard)
+        # Also where the task is cancelled before it has begun.
+        task.add_done_callback(lambda task: self._note_brought_in(task, connection, guest))
 
     async def _bring_in(self, connection: socket.socket, guest: Guest) -> None:
         secured = {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": CLOSE_GRACE_S} if self._tls else {}
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: self._receive(guest), connection, ssl=self._tls.context if self._tls else None, **secured
-            )
-        except OSError as error:
-            reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: self._receive(guest), connection, ssl=self._tls.context if self._tls else None, **secured
+        )
+
+    def _note_brought_in(self, task: asyncio.Task[None], connection: socket.socket, guest: Guest) -> None:
+        self._coming.discard(task)
+        if not task.cancelled():
+            error = task.exception()
+            if error is None:
+                return
+            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
             logger.warning("connection failed", extra=about(peer=guest.peer, reason=str(reason)))
-            guest.leave()
-            connection.close()
-        except asyncio.CancelledError:
-            guest.leave()
-            connection.close()
-            raise
+        guest.leave()
+        connection.close()
 
     def _pause(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -18,6 +18,7 @@ import socket
 
 from gateway.config import LimitsConfig
 from gateway.logs import about
+from gateway.signals import Signal
 
 FILES_RESERVED = 256  # descriptors for the store, routes, serial lines and connections that are just ending
 
@@ -92,6 +93,14 @@ class Entrance:
         self._strangers: dict[str, dict[Guest, None]] = {}  # of each address, the oldest first
         self._strangers_count = 0
         self._strangers_bytes = 0
+        self._empty = Signal()
+        self._empty.set()
+
+    async def wait_until_empty(self, longest_s: float) -> None:
+        """Waits until all guests have left, but no longer than that."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest_s):
+                await self._empty.wait()
 
     def admit(self, connection: socket.socket, address: str, peer: str) -> Guest | None:
         """Takes a connection into account; None where there is no room for it.
@@ -107,6 +116,7 @@ class Entrance:
         guest = Guest(self, connection, address, peer)
         self._connections[address] = self._connections.get(address, 0) + 1
         self._count += 1
+        self._empty.clear()
         self._strangers.setdefault(address, {})[guest] = None
         self._strangers_count += 1
         guest.begin(self._limits.connect_timeout_s)
@@ -144,6 +154,8 @@ class Entrance:
         self._connections[guest.address] -= 1
         if not self._connections[guest.address]:
             del self._connections[guest.address]
+        if not self._count:
+            self._empty.set()
 
     def _largest_crowd(self) -> dict[Guest, None] | None:
         return max(self._strangers.values(), key=len, default=None)

@@ -7,6 +7,7 @@ from gateway.config import GatewayConfig, ListenerConfig, SerialConfig, TcpConfi
 from gateway.errors import ConfigError, ListenError
 from gateway.listeners.entrance import Entrance
 from gateway.listeners.serial import SerialListener
+from gateway.listeners.stream_port import CLOSE_GRACE_S
 from gateway.listeners.tcp import TcpListener
 from gateway.listeners.unix import UnixListener
 from gateway.port import Port
@@ -31,6 +32,7 @@ class Listeners:
     def __init__(self, config: GatewayConfig, connect: Callable[[Port], None]) -> None:
         self._connect = connect
         self._entrance = Entrance(config.limits)
+        self._maximum_packet_size = config.limits.maximum_packet_size
         self.all: list[Listener] = [self._make(one, allows_anonymous(config, one)) for one in config.listener]
 
     async def open(self) -> None:
@@ -43,9 +45,10 @@ class Listeners:
             raise
 
     async def close(self) -> None:
-        """Accepts nobody any more."""
+        """Accepts nobody any more, and waits for those whose ports are closed to take our last words."""
         for listener in self.all:
             await listener.close()
+        await self._entrance.wait_until_empty(2 * CLOSE_GRACE_S)
 
     def reload(self) -> None:
         """Reads the certificates again, for those who connect from now on.
@@ -71,4 +74,10 @@ class Listeners:
             return UnixListener(config, anonymous=anonymous, entrance=self._entrance, connect=self._connect)
         from gateway.listeners.websocket import WebSocketListener  # its libraries take 15 MB of memory
 
-        return WebSocketListener(config, anonymous=anonymous, entrance=self._entrance, connect=self._connect)
+        return WebSocketListener(
+            config,
+            anonymous=anonymous,
+            entrance=self._entrance,
+            maximum_packet_size=self._maximum_packet_size,
+            connect=self._connect,
+        )

@@ -33,14 +33,17 @@ class SerialListener:
         self._anonymous = anonymous
         self._connect = connect
         self._task: asyncio.Task[None] | None = None
+        self._line: SerialLine | None = None
 
     async def open(self) -> None:
         """Begins to use the serial port; one that is not there is waited for."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """Ends the link and closes the serial port."""
+        """Ends the link and closes the serial port, once the device has our last words."""
         if self._task is not None:
+            if self._line is not None:
+                await self._line.wait_for_last_words()
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
@@ -53,13 +56,13 @@ class SerialListener:
         backoff = Backoff(RETRY_SHORTEST_MS, RETRY_LONGEST_MS)
         complained = False
         while True:
-            line: SerialLine | None = None
+            self._line = None
             try:
                 with self._open_device() as device:
-                    line = SerialLine(device, self._connect, anonymous=self._anonymous)
-                    await line.run()
+                    self._line = SerialLine(device, self._connect, anonymous=self._anonymous)
+                    await self._line.run()
             except (OSError, ValueError) as error:
-                if line is not None and line.heard:
+                if self._line is not None and self._line.heard:
                     complained = False
                     backoff.reset()
                 if not complained:

@@ -11,7 +11,9 @@ import serial
 
 from gateway.listeners.device_log import DeviceLog
 from gateway.listeners.serial_port import SerialPort
+from gateway.listeners.stream_port import CLOSE_GRACE_S
 from gateway.port import Port, Visitor
+from gateway.signals import Signal
 from wire.link import Link, LinkData, LinkDown, LinkLog, LinkUp
 
 READ_MOST = 4096
@@ -38,6 +40,9 @@ class SerialLine:
         self._port: SerialPort | None = None
         self._unwritten = bytearray()
         self._timer: asyncio.TimerHandle | None = None
+        self._last_moment: asyncio.TimerHandle | None = None  # of a stream that the broker has ended
+        self._none_ends = Signal()
+        self._none_ends.set()
         self._loop = asyncio.get_running_loop()
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self.heard = False  # whether anything ever came
@@ -52,10 +57,18 @@ class SerialLine:
         finally:
             self._close()
 
-    def begin_anew(self) -> None:
-        """Ends this stream and opens the next one."""
+    def end_stream(self) -> None:
+        """Opens the next stream once the device has all of this one, or takes too long for it."""
+        self._none_ends.clear()
+        self._last_moment = self._loop.call_later(CLOSE_GRACE_S, self._begin_anew)
         self.advance()
-        self._port = None
+
+    async def wait_for_last_words(self) -> None:
+        """Waits until no stream is on its way to its end."""
+        await self._none_ends.wait()
+
+    def _begin_anew(self) -> None:
+        self._end_port()
         self._link.open(self._now_ms())
         self.advance()
 
@@ -68,7 +81,14 @@ class SerialLine:
             self._fill()
         except OSError as error:
             self._lose(error)
+        if self._last_moment is not None and self._has_said_all():
+            self._begin_anew()
         self._arm_timer()
+
+    def _has_said_all(self) -> bool:
+        """Whether the device has acknowledged all bytes of the stream."""
+        is_sent = not (self._unwritten or (self._port and self._port.outgoing))
+        return is_sent and self._link.next_timer_ms() is None
 
     def _handle_events(self) -> None:
         while not (self._port and self._port.full) and (event := self._link.next_event()) is not None:
@@ -146,6 +166,10 @@ class SerialLine:
         self.advance()
 
     def _end_port(self) -> None:
+        if self._last_moment is not None:
+            self._last_moment.cancel()
+            self._last_moment = None
+        self._none_ends.set()
         if self._port is not None:
             self._port.end()
             self._port = None

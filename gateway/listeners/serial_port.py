@@ -53,7 +53,7 @@ class SerialPort:
     def close(self) -> None:
         if not self._ended:
             self.end()
-            self._line.begin_anew()
+            self._line.end_stream()
 
     def end(self) -> None:
         """The link's side of ``close``."""
@@ -67,8 +67,9 @@ class SerialPort:
 
     def feed(self, data: bytes) -> None:
         """Bytes that came over the link."""
-        self._received += data
-        self._changed.set()
+        if not self._ended:
+            self._received += data
+            self._changed.set()
 
     def note_sent(self) -> None:
         """The link has taken something of ``outgoing``."""

@@ -40,7 +40,7 @@ class TcpListener:
 
     async def close(self) -> None:
         """Accepts nobody any more."""
-        self._door.close()
+        await self._door.close()
 
     def reload(self) -> None:
         """Reads the certificates again. Raises ConfigError."""

@@ -36,7 +36,7 @@ class UnixListener:
 
     async def close(self) -> None:
         """Accepts nobody any more, and takes the socket away."""
-        self._door.close()
+        await self._door.close()
         if self._is_open:
             self._is_open = False
             with contextlib.suppress(OSError):

@@ -20,7 +20,7 @@ from gateway.port import Port
 
 PATH = "/mqtt"
 SUBPROTOCOL = "mqtt"  # [MQTT-6.0.0-4]
-MESSAGE_MAX = 4 * 1024 * 1024  # bytes of a WebSocket message, which may hold several packets; put together in memory
+MESSAGE_MAX = 4 * 1024 * 1024  # bytes of a WebSocket message of several packets, which is put together in memory
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ class WebSocketListener:
         config: the address.
         anonymous: whether clients without an account may come in here.
         entrance: the limits.
+        maximum_packet_size: bytes of the largest packet that a client may send.
         connect: called with each client's port.
 
     Raises:
@@ -39,9 +40,16 @@ class WebSocketListener:
     """
 
     def __init__(
-        self, config: WebSocketConfig, *, anonymous: bool, entrance: Entrance, connect: Callable[[Port], None]
+        self,
+        config: WebSocketConfig,
+        *,
+        anonymous: bool,
+        entrance: Entrance,
+        maximum_packet_size: int,
+        connect: Callable[[Port], None],
     ) -> None:
         self.port = config.port
+        self._message_max = max(MESSAGE_MAX, maximum_packet_size)
         self._config = config
         self._connect = connect
         self._server: web.Server | None = None
@@ -56,7 +64,7 @@ class WebSocketListener:
 
     async def close(self) -> None:
         """Accepts nobody any more; whose port is closed already takes our last words first."""
-        self._door.close()
+        await self._door.close()
         if self._server is not None:
             await self._server.shutdown(CLOSE_GRACE_S)
             self._server = None
@@ -79,7 +87,7 @@ class WebSocketListener:
         if visitor is None:
             return _close_after(web.Response(status=403, text="the certificate names no user\n"))
         websocket = web.WebSocketResponse(
-            protocols=(SUBPROTOCOL,), timeout=CLOSE_GRACE_S, compress=False, max_msg_size=MESSAGE_MAX
+            protocols=(SUBPROTOCOL,), timeout=CLOSE_GRACE_S, compress=False, max_msg_size=self._message_max
         )
         await websocket.prepare(request)
         port = WebSocketPort(guest, visitor, websocket, transport)

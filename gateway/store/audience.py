@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from gateway.subscriptions import Subscription, SubscriptionTree
+from gateway.topic_memory import remember
 
 if TYPE_CHECKING:
     from gateway.store.cursor import Cursor
@@ -36,7 +37,5 @@ class Audience:
             found = {}
             for cursor, topic_filter in self._tree.match(topic):
                 found[cursor] = (*found.get(cursor, ()), cursor.filters[topic_filter])
-            if len(self._known) >= TOPICS_REMEMBERED:
-                self._known.clear()
-            self._known[topic] = found
+            remember(self._known, topic, found, TOPICS_REMEMBERED)
         return found

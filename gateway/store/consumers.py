@@ -1,6 +1,10 @@
 """Who takes from the log, and how far everybody is: what must be saved, and what nobody needs any more."""
 
+from collections import Counter
+from collections.abc import Iterable
+
 from gateway.store.cursor import Cursor
+from gateway.store.flows import BEGUN, Flow
 
 Place = tuple[int, int]
 """A cursor's durable state: (position, count)."""
@@ -11,12 +15,14 @@ class Consumers:
 
     Args:
         saved: the places as they are in the file.
+        flows: the messages in the file that are on their way to a client, which their cursors are past.
     """
 
-    def __init__(self, saved: dict[str, Place]) -> None:
+    def __init__(self, saved: dict[str, Place], flows: Iterable[Flow]) -> None:
         self._saved = saved
         self._away = dict(saved)
         self._cursors: dict[str, Cursor] = {}
+        self._held = Counter(flow.position for flow in flows if flow.state == BEGUN)
 
     @property
     def cursors(self) -> list[Cursor]:
@@ -48,6 +54,19 @@ class Consumers:
         """Nobody who is away gets anything up to a position any more."""
         for name, (position, count) in self._away.items():
             self._away[name] = max(position, last), count
+        for position in [position for position in self._held if position <= last]:
+            del self._held[position]
+
+    def hold(self, position: int) -> None:
+        """A message is needed until it is let go again, wherever the cursors are."""
+        self._held[position] += 1
+
+    def let_go(self, position: int) -> None:
+        """The opposite of ``hold``."""
+        if position in self._held:
+            self._held[position] -= 1
+            if not self._held[position]:
+                del self._held[position]
 
     def unsaved(self) -> list[tuple[str, int, int]]:
         """Returns (name, position, count) where the file does not say what it should.
@@ -72,10 +91,11 @@ class Consumers:
         for name in removed:
             self._saved.pop(name, None)
 
-    def slowest(self, head: int) -> int:
-        """Returns the position up to which nobody needs the messages."""
+    def needed_from(self, head: int) -> int:
+        """Returns the position behind which somebody needs the messages."""
         here = min((cursor.position for cursor in self._cursors.values()), default=head)
-        return min(here, min((position for position, _ in self._away.values()), default=head))
+        away = min((position for position, _ in self._away.values()), default=head)
+        return min(here, away, min(self._held, default=head + 1) - 1)
 
     def _durable(self) -> set[str]:
         return self._away.keys() | {name for name, cursor in self._cursors.items() if cursor.durable}

@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.message import Message
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 PACKET_IDENTIFIERS = 65535
 READ_LEAST = 32  # messages read at once, when others' messages may lie between those wanted
 READ_MOST = 1024
+
+_new = tuple.__new__  # a NamedTuple's own takes three times as long
 
 
 class Grant(NamedTuple):
@@ -68,10 +70,11 @@ class Cursor:
         consumer: the durable name, such as ``route/central``.
         filters: topic filters, or subscriptions with their QoS; ``subscribe`` and ``unsubscribe`` change them.
         durable: whether the place survives the process.
-        window: most deliveries that the consumer ever holds unacknowledged.
+        window: most deliveries that the consumer ever holds unacknowledged. Where that is more than there are packet
+            identifiers, those of the deliveries go on beyond them, and others have to go on a line.
 
     ``may_receive`` says whether the consumer may have a topic name's messages now, where there are rules for it;
-    ``backlog`` counts what waits for it, where there is a limit for that.
+    ``backlog`` counts what waits for it, where there is a limit for that and it has been counted.
 
     A new consumer begins at the log's head. Raises ValueError if the consumer has a cursor already.
     """
@@ -92,13 +95,14 @@ class Cursor:
         self.backlog: Backlog | None = Backlog() if log.counts_backlogs else None
         self._log = log
         self._window = window
+        self._identifiers = max(window, PACKET_IDENTIFIERS)
         self._usual_from = 0
         for wanted in filters:
             self.subscribe(wanted if isinstance(wanted, Subscription) else Subscription(wanted))
         self._read, self._taken = log.attach(self)
         self._passed = dict.fromkeys(log.passed(consumer) if durable else ())  # a set takes more memory
         # A process before this one may have delivered these, to its last moment.
-        self._dup_up_to = (log.head, self._taken + window)
+        self._dup_up_to = (log.head, self._taken + min(window, PACKET_IDENTIFIERS))
         self._behind = self._read < log.head
         if self._behind:
             self.backlog = None  # until it is counted
@@ -122,8 +126,13 @@ class Cursor:
         """How many messages up to ``position`` this consumer has acknowledged, ever."""
         if self._unacknowledged:
             oldest = next(iter(self._unacknowledged))
-            return self._taken - 1 - (self._taken - oldest) % PACKET_IDENTIFIERS
+            return self._taken - 1 - (self._taken - oldest) % self._identifiers
         return self._taken
+
+    @property
+    def on_the_way(self) -> Container[int]:
+        """The packet identifiers of what is handed out and not acknowledged."""
+        return self._unacknowledged
 
     def subscribe(self, subscription: Subscription) -> None:
         """Adds or replaces the subscription of one topic filter."""
@@ -214,23 +223,23 @@ class Cursor:
             await self._upcoming(1)
 
     async def count_backlog(self) -> None:
-        """Begins to count what waits, by reading once through it."""
-        counted, position = Backlog(), self.position
-        while position < self._log.head:
-            found = await self._log.read(position, READ_MOST)
-            for position, message in found:
-                if self.grant(position, message) is not None:
-                    counted.add(queued_size(message))
-            if not found:
-                break
-        self.backlog = counted
+        """Counts what waits, by reading once through it; from now on ``backlog`` says it."""
+        async with self._reading:
+            counted, position = Backlog(), self._read if self._behind else self._log.head
+            while position < self._log.head and (found := await self._log.read(position, READ_MOST)):
+                for position, message in found:
+                    if position not in self._passed and self.grant(position, message) is not None:
+                        counted.add(queued_size(message))
+            for _, _, size in self._unacknowledged.values():
+                counted.add(size)
+            self.backlog = counted
 
     async def discard_oldest(self, is_enough: Callable[["Backlog"], bool]) -> None:
         """Drops what is not handed out yet, from the oldest on, and notes it."""
         async with self._reading:
             while self.backlog is not None and not is_enough(self.backlog) and (upcoming := await self._upcoming(1)):
                 for position, message in upcoming:
-                    if is_enough(self.backlog):
+                    if self.backlog is None or is_enough(self.backlog):
                         return
                     if self.grant(position, message) is not None:
                         self._log.drop(EVICTED, self.consumer, message)
@@ -296,26 +305,30 @@ class Cursor:
         deliveries: list[Delivery] = []
         grants: dict[tuple[str, int, bool], Grant | None] = {}  # what all of a kind have in common
         head, dup_up_to = self._dup_up_to
+        usual_from, passed, unacknowledged = self._usual_from, self._passed, self._unacknowledged
+        taken = self._taken
         for position, message in upcoming:
             if len(deliveries) == limit:
                 break
             kind = message.topic, message.qos, message.retain
-            if position <= self._usual_from:
+            if position <= usual_from:
                 grant = self.grant(position, message)
             elif kind in grants:
                 grant = grants[kind]
             else:
                 grant = grants[kind] = self.grant(position, message)
-            if grant is not None and position in self._passed:
-                del self._passed[position]
-                self._taken += 1  # so that those behind it have the identifiers they had before
-            elif grant is not None:
-                packet_identifier = self._taken % PACKET_IDENTIFIERS + 1
-                self._unacknowledged[packet_identifier] = position, grant, queued_size(message)
-                dup = position <= head and self._taken < dup_up_to
-                self._taken += 1
-                deliveries.append(Delivery(position, packet_identifier, message, dup, *grant))
             self._read = position
+            if grant is None:
+                continue
+            if position in passed:
+                del passed[position]
+            else:
+                packet_identifier = taken % self._identifiers + 1
+                unacknowledged[packet_identifier] = position, grant, queued_size(message)
+                dup = position <= head and taken < dup_up_to
+                deliveries.append(_new(Delivery, (position, packet_identifier, message, dup, *grant)))
+            taken += 1  # also for one that is passed: those behind it have the identifiers they had before
+        self._taken = taken
         return deliveries
 
     async def _upcoming(self, limit: int) -> list[tuple[int, Message]]:

@@ -5,7 +5,6 @@ which thread may wait is the log's matter. Writing and reading each have a conne
 """
 
 import contextlib
-import random
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -13,31 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.errors import StoreError
+from gateway.errors import ADVICE, StoreError, advice_on
 from gateway.message import Message
-from gateway.store import damage, drops, flows, groups, incoming, retained, wills
-from gateway.store.groups import CorruptGroup, Group, Part
+from gateway.store import damage, flows, groups, incoming, retained, schema, wills
+from gateway.store.checkpoints import Checkpoints
+from gateway.store.groups import Group, Part
 from gateway.store.run import Run
+from gateway.store.upgrade import upgrade
+from gateway.store.wal import hides_transactions
 
-APPLICATION_ID = 0x486F4664  # "HoFd", so that file(1) and we know whose database this is
-SCHEMA_VERSION = 3
 BUSY_TIMEOUT_S = 10.0  # for somebody else's sqlite3 shell; a second gateway is kept out by the folder's lock
-CHECKPOINT_PAGES = 2000  # of the WAL; what is rewritten or trimmed before it is copied is written once less
+COMMIT_PAGES = 2  # of a commit besides its messages, roughly
 READ_BYTES_MAX = 1024 * 1024  # of payload in one read, so that a backlog of large messages stays on disk
-
-SCHEMA = f"""
-CREATE TABLE identity (epoch INTEGER NOT NULL) STRICT;
-{groups.SCHEMA}
-CREATE TABLE cursor (consumer TEXT PRIMARY KEY, position INTEGER NOT NULL, count INTEGER NOT NULL) STRICT;
-{incoming.SCHEMA}
-{flows.SCHEMA}
-{retained.SCHEMA}
-{wills.SCHEMA}
-{drops.SCHEMA}
-{damage.SCHEMA}
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
-"""
 
 SAVE_CURSOR = "INSERT OR REPLACE INTO cursor VALUES (?, ?, ?)"
 
@@ -63,7 +49,7 @@ class Housekeeping:
 
 class Database:
     """One open store file. ``cursors`` and ``oldest`` say what was in it when it was opened, ``used_bytes`` how much
-    is in it after the last commit.
+    is in it after the last commit, ``free_bytes`` how much of it is free.
 
     Args:
         path: the file; made where there is none.
@@ -77,6 +63,8 @@ class Database:
     def __init__(self, path: Path, origin: str, deflate: bool = False) -> None:
         self.origin = origin
         self._deflate = deflate
+        if hides_transactions(path):  # SQLite does not say so: it goes on from what is before
+            raise StoreError(f"message store {path}: its WAL is damaged, and messages are behind that{ADVICE}")
         with contextlib.ExitStack() as opened:
             try:
                 self._writing = sqlite3.connect(
@@ -87,42 +75,39 @@ class Database:
                 self._reading = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
                 opened.callback(self._reading.close)
                 self._load()
+                self._checkpoints = Checkpoints(path, self._writing)
             except (sqlite3.Error, TypeError) as error:
-                raise StoreError(f"message store {path}: {error}") from error
+                raise StoreError(f"message store {path}: {error}{advice_on(error)}") from error
             opened.pop_all()
 
     def _load(self) -> None:
         self.epoch = int(self._writing.execute("SELECT epoch FROM identity").fetchone()[0])
-        self._load_counters()
+        newest: tuple[int, int] = self._writing.execute(groups.NEWEST).fetchone() or (0, 0)
+        self.position, self._seq = newest
         self.oldest: int = (self._reading.execute(groups.OLDEST).fetchone() or (0,))[0]
         rows = self._reading.execute("SELECT consumer, position, count FROM cursor")
         self.cursors: dict[str, tuple[int, int]] = {consumer: (position, count) for consumer, position, count in rows}
         self.flows = flows.load(self._reading)
         self.incoming = incoming.load(self._reading)
-        self._measure()
+        (self._page_size,) = self._writing.execute("PRAGMA page_size").fetchone()
+        self.used_bytes, self.free_bytes = self._measure()
         self.owed = retained.load_owed(self._reading)
         self.wills = wills.load(self._reading)
         self.retained_count = retained.count(self._reading)
 
     def _prepare(self) -> None:
-        # The ids are read before anything is written, so that a foreign database stays as it was.
-        (application_id,) = self._writing.execute("PRAGMA application_id").fetchone()
-        (version,) = self._writing.execute("PRAGMA user_version").fetchone()
-        (tables,) = self._writing.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if tables and application_id != APPLICATION_ID:
-            raise sqlite3.DatabaseError("not a message store")
-        if tables and version != SCHEMA_VERSION:
-            raise sqlite3.DatabaseError(f"of version {version}, and this gateway reads version {SCHEMA_VERSION}")
+        # The version is read before anything is written, so that a foreign database stays as it was.
+        version = schema.version_of(self._writing)
         self._writing.execute("PRAGMA journal_mode = WAL")
+        # What a crash left behind the last transaction is not to be taken for another one.
+        self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._writing.execute("PRAGMA synchronous = FULL")
-        self._writing.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-        if not tables:
-            epoch = random.SystemRandom().getrandbits(32)
-            self._writing.executescript(f"BEGIN; {SCHEMA} INSERT INTO identity VALUES ({epoch}); COMMIT;")
-
-    def _load_counters(self) -> None:
-        newest: tuple[int, int] = self._writing.execute(groups.NEWEST).fetchone() or (0, 0)
-        self.position, self._seq = newest
+        self._writing.execute("PRAGMA secure_delete = OFF")  # with it, as Debian has it, trimming writes all once more
+        self._writing.execute("PRAGMA wal_autocheckpoint = 0")  # that is the checkpoints' work
+        if not version:
+            schema.make(self._writing)
+        elif version < schema.SCHEMA_VERSION:
+            upgrade(self._writing, version)
 
     def commit(self, work: Sequence[Sequence[Work]]) -> list[list[Any]]:
         """Makes groups durable in one transaction, one sync; gives messages without identity theirs.
@@ -133,41 +118,44 @@ class Database:
         Raises:
             sqlite3.Error: nothing of any group was stored.
         """
+        before = self.position, self._seq
         try:
             self._writing.execute("BEGIN IMMEDIATE")
-            self._load_counters()  # each time: a transaction that failed has used up neither positions nor numbers
-            results = self._write(work)
+            results, size = self._write(work)
+            measured = self._measure()  # here, where it has the locks already
             self._writing.execute("COMMIT")
         except Exception:
             self._writing.rollback()
+            self.position, self._seq = before  # it has used up neither positions nor numbers
             raise
-        self._measure()
+        self.used_bytes, self.free_bytes = measured
+        self._checkpoints.note_written(COMMIT_PAGES + size // self._page_size)
         return results
 
-    def _measure(self) -> None:
-        pages, free, size = (
-            self._writing.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("page_count", "freelist_count", "page_size")
-        )
-        self.used_bytes = (pages - free) * size
+    def _measure(self) -> tuple[int, int]:
+        (pages,) = self._writing.execute("PRAGMA page_count").fetchone()
+        (free,) = self._writing.execute("PRAGMA freelist_count").fetchone()
+        return (pages - free) * self._page_size, free * self._page_size
 
-    def _write(self, work: Sequence[Sequence[Work]]) -> list[list[Any]]:
+    def _write(self, work: Sequence[Sequence[Work]]) -> tuple[list[list[Any]], int]:
+        """Returns the results, and how many bytes of messages were written."""
         first = self.position + 1
         parts: list[Part] = []
         results = [
             [self._number(one, parts) if isinstance(one, Part) else one(self._writing) for one in group]
             for group in work
         ]
-        groups.write(self._writing, first, parts, self._seq, self._deflate)
-        return results
+        kept = sum(one.message.size for group in work for one in group if isinstance(one, retained.Keep))
+        return results, kept + groups.write(self._writing, first, parts, self._seq, self._deflate)
 
     def _number(self, part: Part, parts: list[Part]) -> int:
         """Gives messages their position, and those that have no identity theirs."""
         position = self.position + 1
         self.position += part.count
         if isinstance(part, Run):
-            part.epoch, part.first_seq = self.epoch, self._seq + 1
-            self._seq += part.count
+            if not part.bring_identities:
+                part.epoch, part.first_seq = self.epoch, self._seq + 1
+                self._seq += part.count
         elif not part.origin:
             self._seq += 1
             part.origin, part.epoch, part.seq = self.origin, self.epoch, self._seq
@@ -189,15 +177,33 @@ class Database:
                     size += group.size
                     if size > READ_BYTES_MAX:
                         break
-            except CorruptGroup:
+            except sqlite3.DatabaseError as error:
                 if not found:
-                    raise
+                    found.append(self._read_one(after, up_to, error))
         return found
+
+    def _read_one(self, after: int, up_to: int, error: sqlite3.DatabaseError) -> Group:
+        """The group behind a position, where one of the next cannot be read; a hole that is set aside has no messages.
+
+        Python reads on before it hands out a row: it may be the one behind it that cannot be read.
+        """
+        if not damage.is_damage(error):
+            raise error
+        if hole := damage.known_hole(self._reading, after + 1):
+            return hole
+        try:
+            row = self._reading.execute(damage.ROW_FROM, (after + 1, up_to)).fetchone()
+        except sqlite3.DatabaseError as its_own:
+            if not damage.is_damage(its_own):
+                raise
+            raise damage.find_hole(self._reading, after + 1, up_to) from its_own
+        return groups.decode(row, self.epoch)
 
     def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message]]:
         """Returns position and message by topic, for those that have a retained one."""
         return retained.read(self._reading, topics)
 
     def close(self) -> None:
+        self._checkpoints.close()
         self._reading.close()
         self._writing.close()

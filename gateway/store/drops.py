@@ -1,7 +1,8 @@
 """What was dropped, as ranges of identities: expired, evicted, rejected, filtered, oversize.
 
 A range says who did not get which messages, and why: ``first`` to ``last`` of an origin's epoch. Messages without an
-identity, which are those of QoS 0, are counted in one row with 0 to 0.
+identity, which are those of QoS 0, are counted in one row with 0 to 0; so is what would make more than RANGES_MOST
+ranges of one reason, consumer and publisher, for a client that makes up identities could fill the disk with them.
 """
 
 import sqlite3
@@ -31,10 +32,16 @@ CREATE TABLE dropped (
 CREATE INDEX dropped_of ON dropped (reason, consumer, publisher, origin, epoch, last);
 """
 
+RANGES_MOST = 1000
+
 INSERT = "INSERT INTO dropped VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 EXTEND = """
 UPDATE dropped SET last = ?, messages = messages + ?, until_ms = ?
 WHERE reason = ? AND consumer = ? AND publisher = ? AND origin = ? AND epoch = ? AND last IN (?, ?)
+"""
+
+COUNT = """
+SELECT count(*) FROM (SELECT 1 FROM dropped WHERE reason = ? AND consumer = ? AND publisher = ? LIMIT ?)
 """
 
 Key = tuple[str, str, str, str, int]
@@ -84,5 +91,10 @@ class Drops:
 def _write(connection: sqlite3.Connection, key: Key, one: _Range) -> None:
     before = one.first - 1 if one.first else 0
     extended = connection.execute(EXTEND, (one.last, one.messages, one.until_ms, *key, before, one.first))
-    if not extended.rowcount:
+    if extended.rowcount:
+        return
+    (ranges,) = connection.execute(COUNT, (*key[:3], RANGES_MOST)).fetchone()
+    if ranges >= RANGES_MOST and one.first:
+        _write(connection, (*key[:3], "", 0), _Range(0, 0, one.messages, one.since_ms, one.until_ms))
+    else:
         connection.execute(INSERT, (*key, one.first, one.last, one.messages, one.since_ms, one.until_ms))

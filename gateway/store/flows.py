@@ -1,7 +1,7 @@
-"""QoS 2 messages on their way to a client [section 4.3.3]: noted before PUBLISH, and again before PUBREL.
+"""QoS 2 messages on their way to a client or over a route [section 4.3.3]: noted before PUBLISH, and before PUBREL.
 
-A flow belongs to one session, and the cursor that it came from is past it, so that no other consumer can get it and
-no crash can begin it a second time. What is done is kept until that cursor's saved place says so too.
+A flow belongs to one session or route, and the cursor that it came from is past it, so that no other consumer can get
+it and no crash can begin it a second time. What is done is kept until that cursor's saved place says so too.
 """
 
 import sqlite3
@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 BEGUN, RELEASED, DONE = range(3)
+ROUTE_END = "\0"  # of the session name that a route's flows have: no client identifier holds it [MQTT-1.5.4-2]
 
 SCHEMA = """
 CREATE TABLE flow (

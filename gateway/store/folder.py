@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import IO
 
 from gateway.errors import StoreError
+from gateway.store import exchange
 
 
 def take_folder(folder: Path) -> IO[str]:
     """Makes the folder where there is none and takes it; it is free again when what is returned is closed.
+
+    A repair that was killed while it put new files in place is ended first.
 
     Raises:
         StoreError: it cannot be used, or another process has it.
@@ -23,4 +26,9 @@ def take_folder(folder: Path) -> IO[str]:
     except OSError as error:
         lock.close()
         raise StoreError(f"message store {folder}: another process uses it") from error
+    try:
+        exchange.finish(folder)
+    except StoreError:
+        lock.close()
+        raise
     return lock

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from threading import Thread
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -29,62 +30,98 @@ class GroupCommit(Generic[Item, Result]):
         self._commit = commit
         self._committed = committed
         self._interval_s = interval_s
-        self._gathered: list[tuple[Item, asyncio.Future[Result]]] = []
-        self._arrived = asyncio.Event()
         self.closing = False
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="commit")
-        self._task = self._loop.create_task(self._run())
+        self._gathered: list[Item] = []
+        self._futures: list[asyncio.Future[Result]] = []  # one for each that has gathered
+        self._next: asyncio.Handle | None = None  # the commit that will begin
+        self._next_from_s = 0.0
+        self._is_committing = False
+        self._ended: asyncio.Future[None] | None = None  # while closing
+        self._groups: SimpleQueue[tuple[list[Item], list[asyncio.Future[Result]]] | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name="commit", daemon=True)
+        self._thread.start()
 
     def submit(self, item: Item) -> asyncio.Future[Result]:
         """Takes an item; the future resolves once it is durable, or raises what its group's commit raised."""
         if self.closing:
             raise RuntimeError("the store is closed")
         future: asyncio.Future[Result] = self._loop.create_future()
-        self._gathered.append((item, future))
-        self._arrived.set()
+        self._gathered.append(item)
+        self._futures.append(future)
+        if self._next is None and not self._is_committing:
+            # Not at once: whatever else this turn of the event loop brings comes along.
+            self._begin_from(self._next_from_s)
         return future
 
     async def close(self) -> None:
         """Commits what has gathered, then ends the thread."""
         self.closing = True
-        self._arrived.set()
-        await self._task
-        await self._loop.run_in_executor(None, self._thread.shutdown)
+        if self._next is not None:
+            self._next.cancel()
+            self._begin()
+        if self._is_committing:
+            self._ended = self._loop.create_future()
+            await self._ended
+        self._groups.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
 
-    async def _run(self) -> None:
-        while self._gathered or not self.closing:
-            await self._arrived.wait()
-            self._arrived.clear()
-            started_s = self._loop.time()
-            if group := self._gathered:
-                self._gathered = []
-                await self._commit_group(group)
-            if not self.closing and self._interval_s:
-                await asyncio.sleep(started_s + self._interval_s - self._loop.time())
+    def _begin_from(self, moment_s: float) -> None:
+        wait_s = moment_s - self._loop.time()
+        self._next = self._loop.call_later(wait_s, self._begin) if wait_s > 0 else self._loop.call_soon(self._begin)
 
-    async def _commit_group(self, group: list[tuple[Item, asyncio.Future[Result]]]) -> None:
-        items = [item for item, _ in group]
+    def _begin(self) -> None:
+        self._next = None
+        self._is_committing = True
+        if self._interval_s:
+            self._next_from_s = self._loop.time() + self._interval_s
+        group, self._gathered, self._futures = (self._gathered, self._futures), [], []
+        self._groups.put(group)
+
+    def _run(self) -> None:
+        """The thread."""
+        while (group := self._groups.get()) is not None:
+            items, futures = group
+            try:
+                results = self._commit(items)
+            except Exception as error:
+                self._loop.call_soon_threadsafe(self._fail, futures, error)
+            else:
+                self._loop.call_soon_threadsafe(self._succeed, items, futures, results)
+
+    def _succeed(self, items: list[Item], futures: list[asyncio.Future[Result]], results: list[Result]) -> None:
         try:
-            results = await self._loop.run_in_executor(self._thread, self._commit, items)
-        except Exception as error:
-            # Just before those who sent the group hear of it, and send no more.
-            self._loop.call_soon(self._fail_what_came_behind, error)
-            _fail(group, error)
-            await asyncio.sleep(0)
-            return
-        self._committed(items, results)
-        for (_, future), result in zip(group, results, strict=True):
-            if not future.done():
-                future.set_result(result)
+            self._committed(items, results)
+        finally:  # what is durable is so whatever becomes of the news of it
+            self._go_on()
+            for future, result in zip(futures, results, strict=True):
+                if not future.done():
+                    future.set_result(result)
+
+    def _fail(self, futures: list[asyncio.Future[Result]], error: Exception) -> None:
+        # Just before those who sent the group hear of it, and send no more.
+        self._loop.call_soon(self._fail_what_came_behind, error)
+        _set_exception(futures, error)
 
     def _fail_what_came_behind(self, error: Exception) -> None:
-        behind, self._gathered = self._gathered, []
-        _fail(behind, error)
+        self._gathered = []
+        behind, self._futures = self._futures, []
+        _set_exception(behind, error)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """A commit is over: the next one begins where something has gathered meanwhile."""
+        self._is_committing = False
+        if self._gathered and (self.closing or not self._interval_s):
+            self._begin()
+        elif self._gathered:
+            self._begin_from(self._next_from_s)
+        elif self._ended is not None:
+            self._ended.set_result(None)
 
 
-def _fail(group: list[tuple[Item, asyncio.Future[Result]]], error: Exception) -> None:
-    for _, future in group:
+def _set_exception(futures: list[asyncio.Future[Result]], error: Exception) -> None:
+    for future in futures:
         if not future.done():
             future.set_exception(error)
 

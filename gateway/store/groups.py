@@ -1,12 +1,13 @@
 """The log's table: one row for what one commit stored, however many messages that is.
 
-A row's ``body`` is MessagePack, deflated where ``deflated`` says so, with ``crc`` its CRC-32 as it lies there: an array
-of parts in order. A part is a run of PUBLISHes as they came, or one message field by field; the first element says
-which. A row holds the messages at the positions ``last - count + 1`` to ``last``; ``seq`` is the last number of an
-identity of this store's own that was given up to there.
+A row's ``body`` is MessagePack, deflated where ``deflated`` says so: an array of parts in order. A part is a run of
+PUBLISHes as they came, or one message field by field; the first element says which. ``crc`` is that of all else in the
+row (``crc_of``). A row holds the messages at the positions ``last - count + 1`` to ``last``; ``seq`` is the last number
+of an identity of this store's own that was given up to there.
 """
 
 import sqlite3
+import struct
 import zlib
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -27,7 +28,7 @@ CREATE TABLE message_group (
 ) STRICT;
 """
 INSERT = "INSERT INTO message_group VALUES (?, ?, ?, ?, ?, ?)"
-READ = "SELECT last, count, deflated, crc, body FROM message_group WHERE last > ? AND last <= ? ORDER BY last"
+READ = "SELECT * FROM message_group WHERE last > ? AND last <= ? ORDER BY last"
 EMPTY = "UPDATE message_group SET deflated = 0, crc = ?, body = ? WHERE last = ?"
 TRIM = "DELETE FROM message_group WHERE last <= ?"
 NEWEST = "SELECT last, seq FROM message_group ORDER BY last DESC LIMIT 1"
@@ -35,8 +36,10 @@ OLDEST = "SELECT last - count + 1 FROM message_group ORDER BY last LIMIT 1"
 
 ROW_BYTES_MAX = 256 * 1024  # a commit with more of them takes several rows: a row is read as a whole
 DEFLATE_FROM = 256  # bytes; less becomes no smaller
+NO_PARTS = msgspec.msgpack.encode([])
 ONE_MESSAGE = 0  # a part's first element; a run has its protocol level there
 
+Row = tuple[int, int, int, int, int, bytes]
 Part = Message | Run
 """What is stored in one piece: a message, or many as they came."""
 
@@ -66,12 +69,16 @@ class Group:
 
 
 class CorruptGroup(sqlite3.DatabaseError):
-    """A row that cannot be read; the messages are those behind ``first - 1`` up to ``last``."""
+    """Messages that cannot be read: those at the positions ``first`` to ``last``.
 
-    def __init__(self, first: int, last: int) -> None:
+    ``is_hole`` where not even their rows can: SQLite gets at nothing there.
+    """
+
+    def __init__(self, first: int, last: int, *, is_hole: bool = False) -> None:
         super().__init__(f"the messages at positions {first} to {last} are damaged in the file")
         self.first = first
         self.last = last
+        self.is_hole = is_hole
 
 
 def split(first: int, parts: list[Part]) -> Iterator[Group]:
@@ -86,37 +93,57 @@ def split(first: int, parts: list[Part]) -> Iterator[Group]:
         yield Group(first, parts[begin:])
 
 
-def write(connection: sqlite3.Connection, first: int, parts: list[Part], seq: int, deflate: bool) -> None:
-    """Inserts parts from a position on, in the transaction that the connection is in.
+def write(connection: sqlite3.Connection, first: int, parts: list[Part], seq: int, deflate: bool) -> int:
+    """Inserts parts from a position on, in the transaction that the connection is in; returns how many bytes.
 
     ``seq`` is the last number of an identity of this store's own that was given so far.
     """
+    written = 0
     for group in split(first, parts):
-        body = msgspec.msgpack.encode([_pack(part) for part in group.parts])
-        deflated = zlib.compress(body, 1) if deflate and len(body) >= DEFLATE_FROM else body
-        is_smaller = len(deflated) < len(body)
-        body = deflated if is_smaller else body
-        row = (group.last, group.last - group.first + 1, seq, is_smaller, zlib.crc32(body), body)
+        row = row_of(group, seq, deflate)
         connection.execute(INSERT, row)
+        written += len(row[-1])
+    return written
+
+
+def row_of(group: Group, seq: int, deflate: bool) -> Row:
+    """Returns a group as it stands in the table."""
+    body = msgspec.msgpack.encode([_pack(part) for part in group.parts])
+    deflated = zlib.compress(body, 1) if deflate and len(body) >= DEFLATE_FROM else body
+    is_smaller = len(deflated) < len(body)
+    body = deflated if is_smaller else body
+    count = group.last - group.first + 1
+    return (group.last, count, seq, is_smaller, crc_of(group.last, count, seq, is_smaller, body), body)
 
 
 def empty(connection: sqlite3.Connection, last: int) -> None:
     """Takes the messages out of the row that ends at a position."""
-    body = msgspec.msgpack.encode([])
-    connection.execute(EMPTY, (zlib.crc32(body), body, last))
+    count, seq = connection.execute("SELECT count, seq FROM message_group WHERE last = ?", (last,)).fetchone()
+    connection.execute(EMPTY, (crc_of(last, count, seq, False, NO_PARTS), NO_PARTS, last))
 
 
 def read(connection: sqlite3.Connection, after: int, up_to: int, epoch: int) -> Generator[Group]:
     """Yields the groups that hold the messages behind one position up to another. Raises CorruptGroup."""
-    for last, count, deflated, crc, body in connection.execute(READ, (after, up_to)):
-        first = last - count + 1
-        try:
-            if zlib.crc32(body) != crc:
-                raise ValueError
-            parts = msgspec.msgpack.decode(zlib.decompress(body) if deflated else body)
-        except (ValueError, zlib.error) as error:
-            raise CorruptGroup(first, last) from error
-        yield Group(first, [_unpack(part, epoch) for part in parts], last)
+    for row in connection.execute(READ, (after, up_to)):
+        yield decode(row, epoch)
+
+
+def decode(row: Row, epoch: int) -> Group:
+    """Returns the group of a row. Raises CorruptGroup."""
+    last, count, seq, deflated, crc, body = row
+    first = last - count + 1
+    try:
+        if crc_of(last, count, seq, deflated, body) != crc:
+            raise ValueError
+        parts = msgspec.msgpack.decode(zlib.decompress(body) if deflated else body)
+    except (ValueError, zlib.error) as error:
+        raise CorruptGroup(first, last) from error
+    return Group(first, [_unpack(part, epoch) for part in parts], last)
+
+
+def crc_of(last: int, count: int, seq: int, deflated: int, body: bytes) -> int:
+    """Returns the CRC-32 of a row: of its body behind its numbers, 8 bytes each, the first byte the highest."""
+    return zlib.crc32(body, zlib.crc32(struct.pack(">4q", last, count, seq, deflated)))
 
 
 def _pack(part: Part) -> tuple[Any, ...]:
@@ -153,4 +180,5 @@ def _unpack(fields: list[Any], epoch: int) -> Part:
     if kind == ONE_MESSAGE:
         return Message(*rest)
     packets, topics, count, publisher, received_ms, gateway, first_seq = rest
-    return Run(packets, dict.fromkeys(topics), count, kind, publisher, received_ms, gateway, epoch, first_seq)
+    names = dict.fromkeys(topics)
+    return Run(packets, names, count, kind, publisher, received_ms, gateway, epoch, first_seq, not first_seq)

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
+import os
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,20 +15,17 @@ from gateway.numbers import Counters
 from gateway.store.audience import Audience
 from gateway.store.consumers import Consumers, Place
 from gateway.store.cursor import Cursor
-from gateway.store.damage import set_aside
+from gateway.store.damage import DAMAGED, set_aside
 from gateway.store.database import Database, Housekeeping, Work
-from gateway.store.drops import EVICTED, GATEWAY, Drops
-from gateway.store.flows import BEGUN
+from gateway.store.drops import EVICTED, GATEWAY
 from gateway.store.folder import take_folder
 from gateway.store.group_commit import GroupCommit, pass_on
 from gateway.store.groups import CorruptGroup, Group, Part, split
-from gateway.store.retained import Keep
+from gateway.store.housekeeper import Housekeeper
+from gateway.store.retained import CorruptRetained, Keep
 from gateway.store.tail import Tail
 
-HOUSEKEEPING_INTERVAL_S = 1.0  # a crash repeats at most this much to a consumer; every save costs a sync
-SWEEP_INTERVAL_S = 60.0  # between looks for retained messages that have expired
-SWEEP_DELAY_S = 0.05  # behind the moment, whichever way the clocks round
-TRIM_MOST = 20_000  # messages deleted in one transaction, so that no publisher waits long behind it
+RESERVED_BYTES = 64 * 1024 * 1024  # of the disk: what is full to the brim cannot even note what may be deleted
 UNCOMMITTED_BYTES_MAX = 16 * 1024 * 1024  # in memory, taken from publishers and not durable yet
 
 logger = logging.getLogger(__name__)
@@ -41,13 +38,16 @@ class MessageLog:
     for them; ``committed`` is called when messages have become durable.
     """
 
-    def __init__(self, lock: IO[str], database: Database, commit_interval_s: float) -> None:
+    def __init__(self, folder: Path, lock: IO[str], database: Database, commit_interval_s: float) -> None:
         self.counters = Counters()
         self.counts_backlogs = False
         self.committed: Callable[[], None] | None = None
         self.problem = ""
         self.head = database.position
         self.store_epoch = database.epoch
+        self._folder = folder
+        self._disk_bytes = 0
+        self.look_at_disk()
         self._lock = lock
         self._database = database
         self._origin = database.origin
@@ -55,29 +55,20 @@ class MessageLog:
         self.incoming = database.incoming
         self.owed = database.owed
         self.wills = database.wills
-        self.retained_count = database.retained_count
-        self._consumers = Consumers(database.cursors)
-        self._held = Counter(flow.position for flow in self.flows if flow.state == BEGUN)
-        self._trimmed = max(0, database.oldest - 1)
+        self._consumers = Consumers(database.cursors, self.flows)
         self.audience = Audience()
         self._tail = Tail()
         self._uncommitted_bytes = 0
         self._room = asyncio.Event()
         self._room.set()
-        self._next_housekeeping: asyncio.TimerHandle | None = None
-        self._housekeeping_owed = False
-        self._later: list[Work] = []
-        self._sweep_owed = False
-        self._next_sweep: asyncio.TimerHandle | None = None
-        self._drops = Drops()
         self._commit_s = 0.0
-        self._said = ""
         self._commits: GroupCommit[Sequence[Work], list[Any]] = GroupCommit(
             self._commit, self._committed, commit_interval_s
         )
+        self._housekeeper = Housekeeper(
+            database, self._consumers, lambda: self.head, self._commits, self._note_uncommitted
+        )
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="read")
-        if self.retained_count:
-            self._sweep_in(0.0)
 
     @classmethod
     async def open(cls, folder: Path, *, origin: str, commit_interval_ms: int = 0) -> "MessageLog":
@@ -101,12 +92,22 @@ class MessageLog:
         except StoreError:
             lock.close()
             raise
-        return cls(lock, database, commit_interval_ms / 1000)
+        return cls(folder, lock, database, commit_interval_ms / 1000)
 
     @property
     def stored_count(self) -> int:
         """Messages in the store: those that wait for somebody, and the newest."""
-        return self.head - self._trimmed
+        return self.head - self._housekeeper.trimmed
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether messages that nobody needs stay, since a damaged page is in the way."""
+        return not self._housekeeper.may_trim
+
+    @property
+    def retained_count(self) -> int:
+        """How many topics have a retained message."""
+        return self._housekeeper.retained_count
 
     def append(self, message: Message) -> asyncio.Future[int]:
         """Stores a message: the future resolves with its position once it is durable, never before.
@@ -123,32 +124,24 @@ class MessageLog:
         The future resolves with the position of each message and the result of each other work once all of it is
         durable, never before. It raises sqlite3.Error when the store cannot take it; then nothing of it was stored.
         """
-        if self._housekeeping_owed:
-            self._keep_house()  # a cursor that could not be saved is saved no later than the next message
-        self._write_later()
+        self._housekeeper.write_owed()  # a cursor that could not be saved is saved no later than the next message
         size = sum(work.size for work in group if isinstance(work, Part))
-        self._uncommitted_bytes += size
-        if self._uncommitted_bytes > UNCOMMITTED_BYTES_MAX:
-            self._room.clear()
+        self._note_uncommitted(size)
         future = self._commits.submit(group)
         future.add_done_callback(lambda done: self._submitted(done, size))
         return future
 
     def later(self, work: Work) -> None:
         """Writes something with the next commit, for which nobody waits: at the latest with the housekeeping."""
-        self._later.append(work)
-        self.changed()
+        self._housekeeper.later(work)
 
     def hold(self, position: int) -> None:
         """A message is kept until it is let go again, wherever the cursors are."""
-        self._held[position] += 1
+        self._consumers.hold(position)
 
     def let_go(self, position: int) -> None:
         """The opposite of ``hold``."""
-        if position in self._held:
-            self._held[position] -= 1
-            if not self._held[position]:
-                del self._held[position]
+        self._consumers.let_go(position)
         self.changed()
 
     async def wait_for_room(self) -> None:
@@ -179,6 +172,7 @@ class MessageLog:
                 return await loop.run_in_executor(self._reader, self._database.read, after, self.head)
             except CorruptGroup as damage:
                 logger.error("message store: %s; they are set aside, everything else goes on", damage)
+                self.counters.messages_dropped[DAMAGED] += damage.last - damage.first + 1
                 await self.submit([set_aside(damage, self._origin, self.store_epoch)])
 
     async def read_one(self, position: int) -> Message | None:
@@ -193,30 +187,47 @@ class MessageLog:
     async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message]]:
         """Returns position and message by topic, for those that have a retained one. Raises sqlite3.Error."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._reader, self._database.read_retained, topics)
+        while True:
+            try:
+                return await loop.run_in_executor(self._reader, self._database.read_retained, topics)
+            except CorruptRetained as damage:
+                logger.error("message store: %s; its topic has none any more", damage)
+                nothing = Message(damage.topic, b"")
+                self.drop(DAMAGED, GATEWAY, nothing)
+                await self.submit([Keep(nothing)])
 
     def drop(self, reason: str, consumer: str, message: Message) -> None:
         """Notes that a consumer does not get a message; it is durable no later than the consumer's place."""
         self.counters.messages_dropped[reason] += 1
-        self._drops.note(reason, consumer, message)
-        self.changed()
+        self._housekeeper.drop(reason, consumer, message)
 
     @property
     def needed_count(self) -> int:
         """How many messages are kept because somebody needs them."""
-        return self.head - self._needed_from()
+        return self.head - self._consumers.needed_from(self.head)
 
     @property
     def used_bytes(self) -> int:
         """Bytes in use in the store's file, as of the last commit."""
         return self._database.used_bytes
 
+    @property
+    def room_bytes(self) -> int:
+        """Bytes that the store's file and its disk have room for; below 0 there is too little to trim it safely."""
+        return self._database.free_bytes + self._disk_bytes
+
+    def look_at_disk(self) -> None:
+        """Finds out how much room the disk has; each commit does so."""
+        disk = os.statvfs(self._folder)
+        reserved = min(RESERVED_BYTES, disk.f_blocks * disk.f_frsize // 10)
+        self._disk_bytes = disk.f_bavail * disk.f_frsize - reserved
+
     async def evict(self, limit: int) -> bool:
         """Drops up to ``limit`` of the oldest messages for all who still need them, and notes it.
 
         Returns whether there were any. Raises sqlite3.Error.
         """
-        evicted = await self.read(self._needed_from(), limit)
+        evicted = await self.read(self._consumers.needed_from(self.head), limit)
         if not evicted:
             return False
         last = evicted[-1][0]
@@ -225,9 +236,7 @@ class MessageLog:
         for cursor in self._consumers.cursors:
             await cursor.evict(evicted)
         self._consumers.evict(last)
-        for position in [position for position in self._held if position <= last]:
-            del self._held[position]
-        self._keep_house()
+        self._housekeeper.keep_house()
         await self.submit([])
         return True
 
@@ -245,7 +254,7 @@ class MessageLog:
         position, count = self._consumers.attach(cursor, self.head)
         if cursor.durable and count == 0:
             # Submitted before any message that it is to see, so it is durable no later than that message.
-            self._write_housekeeping(Housekeeping([(cursor.consumer, position, count)], [], 0))
+            self._housekeeper.write(Housekeeping([(cursor.consumer, position, count)], [], 0))
         return position, count
 
     def detach(self, cursor: Cursor) -> None:
@@ -255,17 +264,12 @@ class MessageLog:
 
     def changed(self) -> None:
         """A cursor moved: it is saved, and the log trimmed behind the slowest, with the next housekeeping."""
-        if self._next_housekeeping is None:
-            loop = asyncio.get_running_loop()
-            self._next_housekeeping = loop.call_later(HOUSEKEEPING_INTERVAL_S, self._keep_house)
+        self._housekeeper.changed()
 
     async def close(self) -> None:
         """Saves the cursors, makes everything durable and closes the files."""
-        self._keep_house()
+        self._housekeeper.close()
         await self._commits.close()
-        for timer in (self._next_housekeeping, self._next_sweep):
-            if timer is not None:
-                timer.cancel()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._reader.shutdown)
         await loop.run_in_executor(None, self._database.close)
@@ -278,10 +282,7 @@ class MessageLog:
             for group, group_results in zip(groups, results, strict=True)
             for work, result in zip(group, group_results, strict=True)
         ]
-        self.retained_count += sum(result for result, work in done if isinstance(work, Keep | Housekeeping))
-        for _, work in done:
-            if isinstance(work, Keep) and work.message.expires_ms:
-                self._sweep_in(max(0.0, work.message.expires_ms / 1000 - time.time()) + SWEEP_DELAY_S)
+        self._housekeeper.note_written(done)
         stored = [(position, work) for position, work in done if isinstance(work, Part)]
         if not stored:
             return
@@ -300,73 +301,19 @@ class MessageLog:
 
     def _submitted(self, done: asyncio.Future[list[Any]], size: int) -> None:
         self.problem = "" if done.cancelled() or not done.exception() else str(done.exception())
-        self._uncommitted_bytes -= size
-        if self._uncommitted_bytes <= UNCOMMITTED_BYTES_MAX:
+        self._note_uncommitted(-size)
+
+    def _note_uncommitted(self, size: int) -> None:
+        self._uncommitted_bytes += size
+        if self._uncommitted_bytes > UNCOMMITTED_BYTES_MAX:
+            self._room.clear()
+        else:
             self._room.set()
 
     def _commit(self, groups: list[Sequence[Work]]) -> list[list[Any]]:
         started_s = time.perf_counter()
-        results = self._database.commit(groups)
-        self._commit_s = time.perf_counter() - started_s
-        return results
-
-    def _keep_house(self) -> None:
-        if self._next_housekeeping is not None:
-            self._next_housekeeping.cancel()
-            self._next_housekeeping = None
-        self._housekeeping_owed = False
-        self._write_later()
-        # The newest message stays: the next position is counted on from it.
-        trim_to = min(self._needed_from(), self.head - 1, self._trimmed + TRIM_MOST)
-        work = Housekeeping(self._consumers.unsaved(), self._consumers.removed(), trim_to)
-        if work.saved or work.removed or work.trim_to > self._trimmed or self._sweep_owed:
-            self._sweep_owed = False
-            self._write_housekeeping(work)
-
-    def _needed_from(self) -> int:
-        """The position behind which somebody needs the messages."""
-        return min(self._consumers.slowest(self.head), min(self._held, default=self.head + 1) - 1)
-
-    def _sweep_in(self, wait_s: float) -> None:
-        """Retained messages may have expired by then."""
-        loop = asyncio.get_running_loop()
-        if self._next_sweep is None or self._next_sweep.when() > loop.time() + wait_s:
-            if self._next_sweep is not None:
-                self._next_sweep.cancel()
-            self._next_sweep = loop.call_later(wait_s, self._sweep)
-
-    def _sweep(self) -> None:
-        self._next_sweep = None
-        self._sweep_owed = True
-        self._keep_house()
-        if self.retained_count:
-            self._sweep_in(SWEEP_INTERVAL_S)
-
-    def _write_later(self) -> None:
-        if dropped := self._drops.take():
-            self._later.append(dropped)
-        if self._later:
-            put_off, self._later = self._later, []
-            self._sweep_owed = True
-            self._commits.submit(put_off).add_done_callback(lambda done: self._later_done(put_off, done))
-
-    def _later_done(self, put_off: list[Work], done: asyncio.Future[list[Any]]) -> None:
-        if done.exception():
-            self._later[:0] = put_off
-            self._housekeeping_owed = True
-
-    def _write_housekeeping(self, work: Housekeeping) -> None:
-        self._commits.submit([work]).add_done_callback(lambda done: self._housekeeping_done(work, done))
-
-    def _housekeeping_done(self, work: Housekeeping, done: asyncio.Future[list[Any]]) -> None:
-        if error := done.exception():
-            if str(error) != self._said:
-                logger.error("message store: cursors could not be saved, attempts go on: %s", error)
-            self._said = str(error)
-            self._housekeeping_owed = True
-        else:
-            self._said = ""
-            self._consumers.note_saved(work.saved, work.removed)
-            self._trimmed = max(self._trimmed, work.trim_to)
-        if not self._commits.closing:
-            self.changed()
+        try:
+            return self._database.commit(groups)
+        finally:
+            self._commit_s = time.perf_counter() - started_s
+            self.look_at_disk()

@@ -1,6 +1,7 @@
 """Retained messages, the last one of each topic, and which of them are still owed to a session [section 3.3.1.3]."""
 
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,8 @@ CREATE TABLE retained (
     received_ms INTEGER NOT NULL,
     received_by TEXT NOT NULL,
     publisher TEXT NOT NULL,
-    expires_ms INTEGER NOT NULL
+    expires_ms INTEGER NOT NULL,
+    crc INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX retained_expiry ON retained (expires_ms) WHERE expires_ms > 0;
 CREATE TABLE owed (
@@ -36,7 +38,7 @@ CREATE TABLE owed (
 ) STRICT;
 """
 
-KEEP = "INSERT INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+KEEP = "INSERT INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 CLEAR = "DELETE FROM retained WHERE topic = ?"
 FIND = "SELECT topic, position FROM retained WHERE topic >= ? AND topic < ? AND (expires_ms = 0 OR expires_ms > ?)"
 READ = "SELECT * FROM retained WHERE topic = ?"
@@ -48,6 +50,14 @@ LAST_OWED = "SELECT coalesce(max(number), 0) FROM owed"
 TOPIC_END = "\U0010ffff\U0010ffff"  # no topic that begins like another one comes behind it with this
 
 Write = Callable[[sqlite3.Connection], Any]
+
+
+class CorruptRetained(sqlite3.DatabaseError):
+    """The row of a topic's retained message is not as it was stored."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"the retained message of topic {topic!r} is damaged in the file")
+        self.topic = topic
 
 
 @dataclass(slots=True)
@@ -141,9 +151,19 @@ def count(connection: sqlite3.Connection) -> int:
 
 
 def read(connection: sqlite3.Connection, topics: Iterable[str]) -> dict[str, tuple[int, Message]]:
-    """Returns position and message by topic, for those that have one."""
+    """Returns position and message by topic, for those that have one. Raises CorruptRetained."""
     rows = [row for topic in topics for row in connection.execute(READ, (topic,))]
     return {row[0]: (row[1], _message_from(row)) for row in rows}
+
+
+def crc_of(*values: Any) -> int:
+    """Returns the CRC-32 of the other columns of a row, as a MessagePack array."""
+    return zlib.crc32(msgspec.msgpack.encode(values))
+
+
+def is_whole(row: tuple[Any, ...]) -> bool:
+    """Whether a row is as it was stored."""
+    return crc_of(*row[:-1]) == row[-1]
 
 
 def _range_of(topic_filter: str) -> tuple[str, str]:
@@ -157,7 +177,7 @@ def _range_of(topic_filter: str) -> tuple[str, str]:
 
 
 def _row_from(message: Message) -> tuple[Any, ...]:
-    return (
+    row = (
         message.topic,
         message.position,
         message.payload,
@@ -171,10 +191,13 @@ def _row_from(message: Message) -> tuple[Any, ...]:
         message.publisher,
         message.expires_ms,
     )
+    return (*row, crc_of(*row))
 
 
 def _message_from(row: tuple[Any, ...]) -> Message:
-    topic, position, payload, qos, properties, *rest = row
+    if not is_whole(row):
+        raise CorruptRetained(row[0])
+    topic, position, payload, qos, properties, *rest = row[:-1]
     message = Message(topic, payload, qos, True, msgspec.msgpack.decode(properties, type=dict[int, Any]), *rest)
     message.position = position
     return message

@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 
 from gateway.message import Message
+from gateway.property_block import find, read
 from wire.packets import MQTT_5
 
+IDENTIFIER_SIZE = 2
 OVERHEAD = 200  # bytes in memory, roughly
-MESSAGE_OVERHEAD = 500  # of each, once somebody has asked for them
 
 
 class Run:
-    """PUBLISHes without properties, of one QoS, neither DUP nor RETAIN.
+    """PUBLISHes with ordinary properties, of one QoS, neither DUP nor RETAIN.
 
     Args:
         packets: their bytes.
@@ -20,13 +21,15 @@ class Run:
         publisher: the client identifier that they came from.
         received_ms: when, as unix time.
         gateway: the gateway that accepted them, which is the origin of their identities.
-        epoch, first_seq: the first one's identity; the others follow. The store gives it.
+        epoch, first_seq: the first one's identity; the others follow. The store gives it, unless they bring their own.
+        bring_identities: whether all of them do, or none.
 
     ``position`` is the first one's place in the log, once it is there.
     """
 
     __slots__ = (
         "_messages",
+        "bring_identities",
         "count",
         "epoch",
         "first_seq",
@@ -50,6 +53,7 @@ class Run:
         gateway: str,
         epoch: int = 0,
         first_seq: int = 0,
+        bring_identities: bool = False,
     ) -> None:
         self.packets = packets
         self.topics = topics
@@ -60,6 +64,7 @@ class Run:
         self.gateway = gateway
         self.epoch = epoch
         self.first_seq = first_seq
+        self.bring_identities = bring_identities
         self.position = 0
         self._messages: list[Message] | None = None
 
@@ -78,7 +83,6 @@ class Run:
         packets = self.packets
         names: dict[bytes, str] = {}
         qos = packets[0] >> 1 & 3
-        behind_topic = 3 if self.level == MQTT_5 else 2
         start = 0
         for seq in range(self.first_seq, self.first_seq + self.count):
             length = packets[start + 1]
@@ -93,9 +97,9 @@ class Run:
             topic = names.get(encoded)
             if topic is None:
                 topic = names[encoded] = encoded.decode()
-            yield Message(
+            message = Message(
                 topic,
-                packets[behind + behind_topic : end],
+                b"",
                 qos,
                 False,
                 {},
@@ -106,4 +110,25 @@ class Run:
                 self.gateway,
                 self.publisher,
             )
+            if self.level == MQTT_5:
+                message.payload = packets[self._read_properties(message, behind + IDENTIFIER_SIZE) : end]
+            else:
+                message.payload = packets[behind + IDENTIFIER_SIZE : end]
+                if qos == 1:  # it goes out as it came
+                    message.halves = {self.level: (packets[start:behind], message.payload)}
+            yield message
             start = end
+
+    def _read_properties(self, message: Message, at: int) -> int:
+        """Gives a message what its properties say; returns where they end."""
+        packets = self.packets
+        if not packets[at]:
+            return at + 1
+        block, behind = find(packets, at)
+        common, identity = read(packets[block:behind])
+        message.properties = common.properties
+        if common.expiry_ms:
+            message.expires_ms = self.received_ms + common.expiry_ms
+        if identity is not None:
+            message.origin, message.epoch, message.seq = identity
+        return behind

@@ -20,7 +20,7 @@ from wire.packets import Connack, Packet, Puback, Pubcomp, Publish, Pubrec, Pubr
 from wire.properties import USER_PROPERTY
 
 ROOT = Path(__file__).parents[2]
-LONG_S = 20.0
+LONG_S = 60.0  # far more than anything takes, also on a machine that does other things as well
 _writers: list[asyncio.StreamWriter] = []
 _processes: "set[GatewayProcess]" = set()
 Kind = TypeVar("Kind")
@@ -76,7 +76,11 @@ class Client:
 
     async def open(self, port: int) -> None:
         """Connects and sends the CONNECT, without waiting for its answer."""
-        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
+        loop = asyncio.get_running_loop()
+        self._reader = asyncio.StreamReader()
+        line = _Line(self._reader)
+        transport, _ = await loop.create_connection(lambda: line, "127.0.0.1", port)
+        self._writer = asyncio.StreamWriter(transport, line, self._reader, loop)
         _writers.append(self._writer)
         self.protocol.connect(_now_ms())
         self.flush()
@@ -108,7 +112,9 @@ class Client:
         try:
             async with asyncio.timeout(for_s):
                 while (event := self.protocol.next_event()) is None:
-                    self.protocol.receive_data(await self._reader.read(65536), _now_ms())
+                    data = await self._reader.read(65536)
+                    assert data, "silence expected, but the connection has ended"
+                    self.protocol.receive_data(data, _now_ms())
         except TimeoutError:
             return True
         raise AssertionError(f"silence expected, got {event!r}")
@@ -182,6 +188,14 @@ class Client:
         self._writer.transport.abort()
 
 
+class _Line(asyncio.StreamReaderProtocol):
+    """A client's end of a connection, which closes when the broker's does: a broker that ends waits for that."""
+
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False
+
+
 def user_property(packet: Publish, name: str) -> str | None:
     return dict(packet.properties.get(USER_PROPERTY, ())).get(name)
 
@@ -231,6 +245,8 @@ class GatewayProcess:
     async def _end(self, number: signal.Signals) -> int:
         os.kill(self._pid, number)
         _processes.discard(self)
+        assert self._process.stdout is not None
+        await asyncio.wait_for(self._process.stdout.read(), LONG_S)  # its end may be seen before that of its pipe
         return await asyncio.wait_for(self._process.wait(), LONG_S)
 
 

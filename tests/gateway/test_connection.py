@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config import LimitsConfig
 from tests.gateway.support import Client, running, tcp_port, until
 from tests.gateway.test_custody import commits_held_up
-from wire.packets import Disconnect, Puback
+from wire.packets import Disconnect, Puback, Publish
 from wire.properties import (
     MAXIMUM_PACKET_SIZE,
     RECEIVE_MAXIMUM,
     TOPIC_ALIAS_MAXIMUM,
     USER_PROPERTY,
 )
+from wire.reasons import PACKET_TOO_LARGE
 from wire.time_offer import offered_time
 
 
@@ -30,6 +32,22 @@ async def test_the_connack_says_what_is_offered(tmp_path: Path) -> None:
             TOPIC_ALIAS_MAXIMUM: 32,
             MAXIMUM_PACKET_SIZE: 1024 * 1024,
         }
+
+
+async def test_a_gateway_may_take_larger_packets_or_smaller_ones(tmp_path: Path) -> None:
+    for size in (3_000_000, 2_000):
+        async with running(tmp_path, limits=LimitsConfig(maximum_packet_size=size)) as broker:
+            client = await Client(session_expiry_s=0).connect(tcp_port(broker))
+            assert client.connack.properties[MAXIMUM_PACKET_SIZE] == size
+            await client.subscribe("a")
+            client.send("a", bytes(size - 100))
+            packets = [await client.event(), await client.event()]
+            assert {type(packet) for packet in packets} == {Puback, Publish}
+            client.protocol.maximum_packet_size_peer = 2 * size
+            client.send("a", bytes(size + 100))
+            client.acknowledge(next(packet for packet in packets if isinstance(packet, Publish)))
+            event = await client.expect(Disconnect)
+            assert event.reason_code == PACKET_TOO_LARGE
 
 
 async def test_client_of_small_packets_is_offered_no_time(tmp_path: Path) -> None:

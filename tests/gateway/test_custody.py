@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import resource
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -11,32 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.store.support import messages_in
-from tests.gateway.support import Client, GatewayProcess, running, tcp_port, user_property
+from tests.gateway.store.support import disk_full, messages_in
+from tests.gateway.support import Client, GatewayProcess, running, tcp_port, until, user_property
 from wire.packets import Connack, Disconnect, Puback, Publish
 from wire.properties import REASON_STRING
 
 
 @contextmanager
-def commits_held_up(folder: Path) -> Iterator[sqlite3.Connection]:
+def commits_held_up(folder: Path, file: str = "messages.sqlite") -> Iterator[sqlite3.Connection]:
     """Another connection holds SQLite's write lock, so the gateway's commit cannot end."""
-    other = sqlite3.connect(folder / "messages.sqlite", isolation_level=None)
+    other = sqlite3.connect(folder / file, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     try:
         yield other
     finally:
         other.close()
-
-
-@contextmanager
-def disk_full(file: Path) -> Iterator[None]:
-    """No file of this process may grow beyond the size that this one has now."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 async def test_no_puback_leaves_while_the_commit_runs(tmp_path: Path) -> None:
@@ -60,7 +48,7 @@ async def test_no_puback_leaves_when_the_disk_is_full_and_the_gateway_goes_on(
         bystander = await Client("bystander").connect(tcp_port(broker))
         await bystander.subscribe("q")
         await client.publish("a", b"before")
-        with disk_full(tmp_path / "messages.sqlite-wal"):
+        with disk_full():
             for _ in range(3):
                 client.send("a", b"x" * 100_000)
             event = await client.expect(Disconnect)
@@ -75,10 +63,47 @@ async def test_no_puback_leaves_when_the_disk_is_full_and_the_gateway_goes_on(
     assert messages_in(tmp_path)[-1][1].seq == 2
 
 
+async def test_what_has_come_is_acknowledged_before_a_gateway_that_ends_says_good_bye(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path)
+    await gateway.start()
+    client = await Client().connect(gateway.port)
+    with commits_held_up(tmp_path):
+        sent = client.send("a", b"the last one")
+        assert await client.silent()
+        stopping = asyncio.create_task(gateway.stop())
+        assert await client.silent()
+    assert (await client.expect(Puback)).packet_identifier == sent
+    assert (await client.expect(Disconnect)).reason_code == 0x8B
+    assert await stopping == 0
+    assert [message.payload for _, message in messages_in(tmp_path)] == [b"the last one"]
+
+
+async def test_nothing_overtakes_a_message_that_could_not_be_stored(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        await client.subscribe("b")
+        with commits_held_up(tmp_path, "sessions.sqlite"):
+            with commits_held_up(tmp_path) as other:
+                other.execute("ROLLBACK")
+                unlucky = "WHEN instr(NEW.body, CAST('unlucky' AS BLOB)) BEGIN SELECT RAISE(ABORT, 'unlucky'); END"
+                other.execute(f"CREATE TRIGGER broken BEFORE INSERT ON message_group {unlucky}")
+                other.execute("BEGIN IMMEDIATE")
+                client.send("a", b"unlucky")
+                assert await client.silent()
+                client.protocol.publish("a", b"behind it")
+                client.protocol.unsubscribe(["b"])  # it waits, and with it the reading that brought the message
+                client.flush()
+                await until(lambda: not list(broker.subscribers.cursors_for("b")), "the UNSUBSCRIBE came")
+            await client.expect(Disconnect)
+        again = await Client("again").connect(tcp_port(broker))
+        await again.publish("c", b"something else")
+        assert [message.payload for _, message in messages_in(tmp_path)] == [b"something else"]
+
+
 async def test_no_suback_leaves_for_a_subscription_that_could_not_be_saved(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await Client().connect(tcp_port(broker))
-        with disk_full(tmp_path / "sessions.sqlite-wal"):
+        with disk_full((tmp_path / "sessions.sqlite-wal").stat().st_size):
             client.protocol.subscribe([("a" * 10_000, 1)])
             client.flush()
             event = await client.expect(Disconnect)
@@ -88,10 +113,24 @@ async def test_no_suback_leaves_for_a_subscription_that_could_not_be_saved(tmp_p
         assert await client.subscribe("a" * 10_000) == [1]
 
 
+async def test_no_suback_leaves_while_another_connection_s_is_being_written(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        first = await Client().connect(tcp_port(broker))
+        with commits_held_up(tmp_path, "sessions.sqlite"):
+            first.protocol.subscribe([("a", 1)])
+            first.flush()
+            await until(lambda: list(broker.subscribers.cursors_for("a")), "the first SUBSCRIBE came")
+            second = Client()
+            await second.open(tcp_port(broker))
+            assert await second.silent()
+        await second.expect(Connack)
+        assert await second.subscribe("a") == [1]
+
+
 async def test_no_connack_leaves_for_a_session_that_could_not_be_saved(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await Client("first").connect(tcp_port(broker))
-        with disk_full(tmp_path / "sessions.sqlite-wal"):
+        with disk_full((tmp_path / "sessions.sqlite-wal").stat().st_size):
             client = Client("c" * 10_000)
             await client.open(tcp_port(broker))
             assert (await client.expect(Connack)).reason_code == 0x83

@@ -5,11 +5,11 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from tests.gateway.store.support import messages_in, stored
-from tests.gateway.support import Client, GatewayProcess, running, tcp_port
+from tests.gateway.store.support import disk_full, messages_in, stored
+from tests.gateway.support import Client, GatewayProcess, running, tcp_port, until
 from tests.gateway.test_custody import commits_held_up
 from wire.connection import Closed
-from wire.packets import Disconnect, Pubcomp, Publish, Pubrec, Pubrel
+from wire.packets import Connack, Disconnect, Pubcomp, Publish, Pubrec, Pubrel
 
 WINDOW = 50
 
@@ -160,6 +160,41 @@ async def test_a_message_that_comes_again_after_a_crash_is_known(tmp_path: Path)
     assert len(messages_in(tmp_path)) == 1
 
 
+async def test_a_message_that_could_not_be_stored_is_stored_when_it_comes_again(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        await subscriber.subscribe("a", options=2)
+        client = await Client().connect(tcp_port(broker))
+        with disk_full():
+            client.send("a", b"once" + bytes(100_000), qos=2, packet_identifier=7)
+            assert (await client.expect(Disconnect)).reason_code == 0x83
+        client = await Client().connect(tcp_port(broker))
+        client.send("a", b"once" + bytes(100_000), qos=2, packet_identifier=7, dup=True)
+        await client.expect(Pubrec)
+        assert (await subscriber.receive()).payload[:4] == b"once"
+
+
+async def test_a_message_that_comes_again_after_a_take_over_is_known(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        await subscriber.subscribe("a", options=2)
+        first = await Client().connect(tcp_port(broker))
+        await first.subscribe("b")
+        with commits_held_up(tmp_path, "sessions.sqlite"):
+            first.protocol.publish("a", b"once", qos=2, packet_identifier=7)
+            first.protocol.unsubscribe(["b"])  # it waits, and with it the reading that brought the message
+            first.flush()
+            await until(lambda: not list(broker.subscribers.cursors_for("b")), "the UNSUBSCRIBE came")
+            second = Client()
+            await second.open(tcp_port(broker))
+            await until(lambda: broker.counters.connections_opened == 3, "the second connection came")
+        await second.expect(Connack)
+        second.send("a", b"once", qos=2, packet_identifier=7, dup=True)
+        await second.expect(Pubrec)
+        assert (await subscriber.receive()).payload == b"once"
+        assert await subscriber.silent()
+
+
 async def test_what_was_released_before_a_crash_is_released_again_and_not_sent_again(tmp_path: Path) -> None:
     gateway = GatewayProcess(tmp_path)
     await gateway.start()
@@ -241,6 +276,36 @@ async def test_a_message_begun_belongs_to_its_member_of_the_group(tmp_path: Path
         first = await Client("first").connect(tcp_port(broker))
         again = await first.receive()
         assert (again.payload, again.packet_identifier, again.dup) == (b"1", packet.packet_identifier, True)
+
+
+async def test_what_was_begun_for_a_member_that_leaves_its_group_still_comes(tmp_path: Path) -> None:
+    groups = ("$share/one/a", "$share/two/b")
+    async with running(tmp_path) as broker:
+        member = await Client("member").connect(tcp_port(broker))
+        await member.subscribe(*groups, options=2)
+        await member.disconnect()
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        for topic in ("a", "a", "b", "b"):
+            await publisher.publish_once(topic, topic.encode())
+        member = await Client("member", receive_maximum=2).connect(tcp_port(broker))
+        first = [await member.expect(Publish), await member.expect(Publish)]
+        session = broker.sessions.get("member")
+        assert session is not None
+        await until(lambda: len(session.outgoing.flows) == 4, "all of them have begun")
+        await member.unsubscribe(*groups)
+        arrived = {packet.packet_identifier: packet for packet in first}
+        for packet in first:
+            member.acknowledge(packet)
+        for _ in range(6):  # two PUBLISHes and four PUBRELs
+            match await member.event():
+                case Publish() as packet:
+                    arrived[packet.packet_identifier] = packet
+                    member.acknowledge(packet)
+                case Pubrel() as pubrel:
+                    member.complete(arrived[pubrel.packet_identifier])
+        assert sorted(packet.payload for packet in arrived.values()) == [b"a", b"a", b"b", b"b"]
+        await publisher.publish("c")
+        await until(lambda: broker.log.needed_count == 0, "nobody needs them")
 
 
 async def test_a_refused_message_does_not_come_again(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Limits on what waits: who is refused, who waits, what is dropped, and that it is written down."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 
 from gateway.config import LimitsConfig, QueueConfig, StoreConfig
 from tests.gateway.store.support import stored
-from tests.gateway.support import Client, running, tcp_port, until
+from tests.gateway.support import LONG_S, Client, running, tcp_port, until
 from wire.packets import Puback, Publish, Pubrec
+from wire.reasons import NOT_AUTHORIZED
 
 
 def dropped(folder: Path) -> list[tuple[Any, ...]]:
@@ -157,6 +159,43 @@ async def test_a_store_limit_in_bytes(tmp_path: Path) -> None:
         assert broker.log.needed_count > 20
 
 
+@pytest.mark.parametrize("when_full", ["discard_old", "reject_incoming"])
+async def test_what_waited_for_a_filter_that_is_no_more_takes_no_room(tmp_path: Path, when_full: Any) -> None:
+    async with running(tmp_path, queue=QueueConfig(max_messages=5, when_full=when_full)) as broker:
+        await away(broker, "old")
+        publisher = await connected(broker, "publisher")
+        for _ in range(5):
+            await publisher.publish("old")
+        subscriber = await connected(broker, "subscriber", receive_maximum=1)
+        unacknowledged = await subscriber.expect(Publish)
+        await subscriber.unsubscribe("old")
+        await subscriber.subscribe("new")
+        subscriber.acknowledge(unacknowledged)
+        subscriber.cut()
+        (cursor,) = broker.subscribers.cursors_for("new")
+        await until(lambda: cursor.backlog is not None and cursor.backlog.messages <= 1, "it was counted")
+        for number in range(4):
+            await publisher.publish("new", b"%d" % number)
+        assert not any(broker.counters.messages_dropped.values())
+
+
+async def test_what_the_rules_forbid_now_takes_no_room(tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    rules.write_text("allow * publish,subscribe #\n")
+    queue = QueueConfig(max_messages=5, when_full="reject_incoming")
+    async with running(tmp_path, queue=queue, acl=str(rules)) as broker:
+        await away(broker, "old", "new")
+        publisher = await connected(broker, "publisher")
+        for _ in range(5):
+            await publisher.publish("old")
+        rules.write_text("deny * subscribe old\nallow * publish,subscribe #\n")
+        broker.reload()
+        (cursor,) = broker.subscribers.cursors_for("new")
+        await until(lambda: cursor.backlog is not None, "it was counted")
+        await publisher.publish("new", b"0")
+        assert await received(broker, 1) == [0]
+
+
 async def test_a_client_that_publishes_too_fast_waits(tmp_path: Path) -> None:
     async with running(tmp_path, limits=LimitsConfig(messages_per_s=20)) as broker:
         fast, other = await connected(broker, "fast"), await connected(broker, "other")
@@ -166,6 +205,57 @@ async def test_a_client_that_publishes_too_fast_waits(tmp_path: Path) -> None:
         for _ in range(60):  # a burst of a second, and two seconds more
             await fast.publish("a")
         assert asyncio.get_running_loop().time() - started_s > 1
+
+
+async def test_who_publishes_too_fast_does_not_keep_the_gateway_from_closing(tmp_path: Path) -> None:
+    async with asyncio.timeout(LONG_S), running(tmp_path, limits=LimitsConfig(messages_per_s=1)) as broker:
+        fast = await connected(broker, "fast")
+        for _ in range(1000):
+            fast.protocol.publish("a", b"", qos=0)
+        fast.flush()
+        await until(lambda: broker.counters.messages_received[0] == 1000, "they have come")
+
+
+async def test_what_waits_for_room_is_held_against_the_access_rules_of_the_moment(tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    rules.write_text("allow * publish,subscribe #\n")
+    store = StoreConfig(str(tmp_path), max_messages=1, when_full="flow_control")
+    async with running(tmp_path, store=store, acl=str(rules)) as broker:
+        subscriber, publisher = await connected(broker, "subscriber"), await connected(broker, "publisher")
+        await subscriber.subscribe("a")
+        await publisher.publish("a", b"first")
+        publisher.send("a", b"second")
+        assert await publisher.silent()
+        rules.write_text("allow * subscribe #\n")
+        broker.reload()
+        assert (await subscriber.receive()).payload == b"first"
+        assert (await publisher.expect(Puback)).reason_code == NOT_AUTHORIZED
+        assert await subscriber.silent()
+
+
+@pytest.mark.parametrize("when_full", ["flow_control", "reject_incoming", "discard_old"])
+async def test_the_last_of_a_disk_is_kept_for_trimming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when_full: Any
+) -> None:
+    real = os.statvfs(tmp_path)
+    left = os.statvfs_result((*real[:4], 10, *real[5:]))  # blocks
+    async with limited(tmp_path, when_full=when_full) as broker:
+        await away(broker, "a")
+        publisher = await connected(broker, "publisher")
+        with monkeypatch.context() as disk:
+            disk.setattr(os, "statvfs", lambda path: left)
+            await publisher.publish("a", b"0")  # and with it, it is seen
+            publisher.send("a", b"1")
+            if when_full == "flow_control":
+                assert await publisher.silent()
+            elif when_full == "reject_incoming":
+                assert (await publisher.expect(Puback)).reason_code == 0x97
+            else:
+                await publisher.expect(Puback)
+                await until(lambda: broker.log.needed_count == 0, "evicted")
+        if when_full == "flow_control":
+            await publisher.expect(Puback)
+            assert await received(broker, 2) == [0, 1]
 
 
 def limited(folder: Path, **limits: Any) -> Any:

@@ -1,8 +1,12 @@
 """Identity and provenance: taken from the message where they can be read, given where there are none."""
 
+import tracemalloc
+
 import pytest
 
 from gateway.message import message_from, publish_properties
+from wire.codec.decoder import PacketDecoder
+from wire.codec.to_server import READERS
 from wire.packets import Publish
 from wire.properties import CONTENT_TYPE, TOPIC_ALIAS, USER_PROPERTY
 
@@ -50,3 +54,21 @@ def test_what_belongs_to_one_connection_does_not_travel() -> None:
         CONTENT_TYPE: "text/plain",
         USER_PROPERTY: [("hf-id", "0000002a/7/gw"), ("hf-received", "1234/gw")],
     }
+
+
+def test_what_user_properties_take_in_memory_counts_for_the_size() -> None:
+    """A packet of five bytes for each makes a dozen times as much of it in memory."""
+    tracemalloc.start()
+    message = message_from(decode_publish([("", "")] * 50_000), "client", "gw", 1234)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < message.size < 4 * taken
+
+
+def decode_publish(user_properties: list[tuple[str, str]]) -> Publish:
+    encoded = Publish("a", b"", 1, packet_identifier=1, properties={USER_PROPERTY: user_properties}).encode()
+    decoder = PacketDecoder(READERS)
+    decoder.feed(encoded)
+    packet = decoder.next_packet()
+    assert isinstance(packet, Publish)
+    return packet

@@ -1,6 +1,7 @@
 """What the gateway shows of its numbers: to Prometheus, to a health check and below $SYS."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -96,12 +97,19 @@ def test_a_histogram_puts_every_value_somewhere() -> None:
 
 
 def test_each_route_shows_its_backlog() -> None:
-    state = State(routes=[RouteState("central", False, 250, 12.5), RouteState('a "b"\n', True, 0, 0.0)])
+    waiting = RouteState("central", False, 250, 9000, acknowledged_ms=1500, reconnects=2, retries=7)
+    state = State(routes=[waiting, RouteState('a "b"\n', True)])
+    waiting.oldest_ms = int(time.time() * 1000) - 12_500
     shown = samples(Metrics(Counters(), lambda: state))
     assert shown["holdfast_route_connected", "central"] == 0
     assert shown["holdfast_route_backlog_messages", "central"] == 250
-    assert shown["holdfast_route_backlog_age_seconds", "central"] == 12.5
+    assert shown["holdfast_route_backlog_bytes", "central"] == 9000
+    assert 12.5 <= shown["holdfast_route_backlog_age_seconds", "central"] < 60
+    assert shown["holdfast_route_last_acknowledged_timestamp_seconds", "central"] == 1.5
+    assert shown["holdfast_route_reconnects_total", "central"] == 2
+    assert shown["holdfast_route_retries_total", "central"] == 7
     assert shown["holdfast_route_connected", 'a "b"\n'] == 1
+    assert shown["holdfast_route_backlog_age_seconds", 'a "b"\n'] == 0
 
 
 async def test_metrics_are_served() -> None:

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.store.support import stored
+from tests.gateway.store.support import disk_full, stored
 from tests.gateway.support import Client, GatewayProcess, running, tcp_port, until
-from wire.packets import RETAIN_AS_PUBLISHED, RETAIN_IF_NEW, RETAIN_NEVER, Publish
+from tests.gateway.test_custody import commits_held_up
+from wire.packets import RETAIN_AS_PUBLISHED, RETAIN_IF_NEW, RETAIN_NEVER, Publish, Suback
 from wire.properties import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, SUBSCRIPTION_IDENTIFIER
 
 
@@ -199,3 +200,117 @@ async def test_a_session_that_ends_is_owed_nothing(tmp_path: Path) -> None:
         await subscriber.expect(Publish)
         await connected(broker, "subscriber", clean_start=True)
     assert stored(tmp_path, "SELECT * FROM owed") == []
+
+
+async def test_a_value_that_comes_while_a_subscription_is_made_is_the_last_one(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher")
+        publisher.send("a", b"old", qos=0, retain=True)
+        await publisher.publish("b")  # with it, that is stored
+        subscriber = await connected(broker, "subscriber")
+        with commits_held_up(tmp_path, "sessions.sqlite"):
+            commits = sum(broker.counters.commit_s.counts)
+            subscriber.protocol.subscribe([("a", 0)])
+            subscriber.flush()
+            await until(lambda: sum(broker.counters.commit_s.counts) > commits, "the retained message was found")
+            publisher.send("a", b"new", qos=0, retain=True)
+            assert (await subscriber.receive()).payload == b"new"
+        await subscriber.expect(Suback)
+        assert await subscriber.silent()
+
+
+async def test_a_message_that_is_stored_while_a_subscription_is_made_comes_once(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher, subscriber = await connected(broker, "publisher"), await connected(broker, "subscriber")
+        with commits_held_up(tmp_path):
+            publisher.send("a", b"1", retain=True)
+            assert await publisher.silent()
+            subscriber.protocol.subscribe([("a", 1)])
+            subscriber.flush()
+            await until(lambda: list(broker.subscribers.cursors_for("a")), "the SUBSCRIBE came")
+        events = [await subscriber.event(), await subscriber.event()]
+        assert sorted(type(event).__name__ for event in events) == ["Publish", "Suback"]
+        assert await subscriber.silent()
+
+
+async def test_what_was_owed_is_not_sent_once_something_else_is_the_last_message(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher, subscriber = await connected(broker, "publisher"), await connected(broker, "subscriber")
+        await publisher.publish("a", b"old", retain=True)
+        await subscriber.subscribe("a")
+        assert (await subscriber.expect(Publish)).payload == b"old"  # and is not acknowledged
+        subscriber.cut()
+        await publisher.publish("a", b"new", retain=True)
+        subscriber = await connected(broker, "subscriber")
+        assert (await subscriber.receive()).payload == b"new"
+        assert await subscriber.silent()
+
+
+async def test_a_flood_of_retained_messages_at_qos_0_waits_for_the_medium(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        flood, other = await connected(broker, "flood"), await connected(broker, "other")
+        with commits_held_up(tmp_path):
+            for number in range(100):
+                flood.protocol.publish(f"a/{number % 10}", bytes(500_000), qos=0, retain=True)
+            flood.flush()
+            await until(lambda: broker.counters.messages_received[0] > 30, "there is room for 16 MB")
+            assert await other.silent()
+            assert broker.counters.messages_received[0] < 50
+        await until(lambda: broker.counters.messages_received[0] == 100, "all were taken")
+        await other.publish("b")
+        assert broker.log.retained_count == 10
+
+
+async def test_what_a_full_disk_did_not_take_of_retained_messages_is_written_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher")
+        with disk_full():
+            for number in range(20):
+                publisher.send("a", b"%d" % number + bytes(200_000), qos=0, retain=True)
+            await until(lambda: "attempts go on" in caplog.text, "the disk has refused some of them")
+        await publisher.publish("b")
+        subscriber = await connected(broker, "subscriber")
+        await subscriber.subscribe("a", options=0)
+        assert (await subscriber.receive()).payload[:2] == b"19"
+
+
+async def test_a_subscribe_that_names_a_filter_thousands_of_times_is_searched_once_for_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        for number in range(20):
+            await publisher.publish(f"a/{number}", b"x", retain=True)
+        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        assert await subscriber.subscribe(*["a/#"] * 10_000) == [1] * 10_000
+        assert {(await subscriber.receive()).topic for _ in range(20)} == {f"a/{number}" for number in range(20)}
+        assert await subscriber.silent()
+
+
+async def test_a_client_that_takes_nothing_cannot_ask_for_more_and_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.subscribing.OWED_MAX", 30)
+    async with running(tmp_path) as broker:
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        for number in range(20):
+            await publisher.publish(f"a/{number}", b"x", retain=True)
+        subscriber = await Client("subscriber", receive_maximum=1).connect(tcp_port(broker))
+        for _ in range(4):
+            subscriber.protocol.subscribe([("a/#", 1)])
+        subscriber.flush()
+        codes: list[int] = []
+        taken = None
+        while len(codes) < 4:
+            match await subscriber.event():
+                case Suback() as suback:
+                    codes += suback.reason_codes
+                case Publish() as packet:
+                    taken = packet
+        assert codes == [1, 1, 0x97, 0x97]
+        assert taken is not None
+        subscriber.acknowledge(taken)
+        for _ in range(39):
+            await subscriber.receive()
+        assert await subscriber.silent()
+        assert await subscriber.subscribe("a/#") == [1]  # it has taken them

@@ -1,17 +1,24 @@
 """Sessions: resumed, taken over, expired, and kept across restarts."""
 
 import asyncio
+import contextlib
+import sqlite3
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from gateway.broker import Broker
 from gateway.errors import StoreError
 from gateway.session_store import SessionDescription
+from gateway.store import housekeeper
+from gateway.store.log import MessageLog
 from tests.gateway.store.support import stored
-from tests.gateway.support import Client, running, tcp_port, until
+from tests.gateway.support import LONG_S, Client, configure, running, tcp_port, until
+from tests.gateway.test_custody import commits_held_up
 from wire.connection import Closed
-from wire.packets import Disconnect, Publish
+from wire.packets import Connack, Disconnect, Publish
 from wire.properties import ASSIGNED_CLIENT_IDENTIFIER
 
 
@@ -93,6 +100,25 @@ async def test_a_second_connection_takes_the_session_over(tmp_path: Path) -> Non
         assert (await second.receive()).payload == b"for the second"
 
 
+async def test_a_subscribe_that_waited_until_its_session_had_ended_leaves_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        port = tcp_port(broker)
+        first = await Client(session_expiry_s=0).connect(port)
+        with commits_held_up(tmp_path):
+            first.protocol.publish("a", b"before")  # the SUBSCRIBE waits for it
+            first.protocol.subscribe([("$share/group/a", 1), ("a", 1)])
+            first.flush()
+            await until(lambda: broker.counters.packets_received >= 3, "the SUBSCRIBE came")
+            second = Client(session_expiry_s=0, clean_start=True)
+            await second.open(port)
+            assert isinstance(await first.event(), Disconnect)
+        await second.expect(Connack)
+        await second.publish("a", b"for nobody")
+        assert await second.silent()
+        assert not list(broker.subscribers.cursors_for("a"))
+        assert not broker.log.audience.takers("a")
+
+
 async def test_many_connections_of_one_client_leave_one(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         clients = [Client("client") for _ in range(20)]
@@ -166,6 +192,23 @@ async def test_a_session_goes_on_expiring_while_the_gateway_is_down(
     assert stored(tmp_path, "SELECT consumer FROM cursor") == [("session/endless",), ("session/long",)]
 
 
+async def test_a_clock_that_is_set_after_a_session_went_to_rest_makes_it_no_older(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as boot:
+        boot.setattr(time, "time", lambda: 1000.0)  # a board that has just started, in 1970
+        async with running(tmp_path) as broker:
+            client = await Client(session_expiry_s=1000).connect(tcp_port(broker))
+            await client.subscribe("a")
+            await client.disconnect()
+    async with running(tmp_path) as broker:
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        await publisher.publish("a", b"kept")
+        client = await Client(session_expiry_s=1000).connect(tcp_port(broker))
+        assert client.connack.session_present
+        assert (await client.receive()).payload == b"kept"
+
+
 async def test_what_the_log_keeps_for_sessions_that_are_no_more_is_let_go(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await Client("client").connect(tcp_port(broker))
@@ -183,6 +226,44 @@ async def test_a_session_is_durable_before_its_suback(tmp_path: Path) -> None:
         ((_, value),) = stored(tmp_path, "SELECT * FROM session", "sessions.sqlite")
         assert b"a/#" in value
         assert SessionDescription.__name__ not in str(value)  # plain MessagePack, no pickle
+
+
+async def test_the_place_of_a_new_subscriber_is_durable_before_a_message_for_it_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 1000.0)
+    async with running(tmp_path) as broker:
+        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        await subscriber.subscribe("a", "$share/group/a")
+        publisher = await Client("publisher", session_expiry_s=0).connect(tcp_port(broker))
+        await publisher.publish("a")
+        places = stored(tmp_path, "SELECT consumer, position FROM cursor ORDER BY consumer")
+        assert places == [("session/subscriber", 0), ("share/group/a", 0)]
+
+
+async def test_a_gateway_closes_while_sessions_look_through_a_backlog_for_what_is_theirs(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        port = tcp_port(broker)
+        for name, topic in (("wants", "a"), ("does not", "b")):
+            client = await Client(name).connect(port)
+            await client.subscribe(topic)
+            await client.disconnect()
+        publisher = await Client("publisher", session_expiry_s=0).connect(port)
+        for _ in range(5):
+            await publisher.publish("a")
+    with contextlib.closing(sqlite3.connect(tmp_path / "messages.sqlite")) as file:
+        file.execute("UPDATE cursor SET position = 0")  # as a kill leaves it
+        file.commit()
+    config = configure(tmp_path)
+    log = await MessageLog.open(tmp_path, origin=config.name)
+    broker = Broker(config, log)
+    medium = threading.Event()
+    log._reader.submit(medium.wait)  # it has not answered yet
+    await broker.start()
+    async with asyncio.timeout(LONG_S):
+        await broker.close()
+    medium.set()
+    await log.close()
 
 
 async def test_an_empty_client_identifier_gets_one_assigned(tmp_path: Path) -> None:

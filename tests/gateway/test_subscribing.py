@@ -1,8 +1,9 @@
 """Subscription options, identifiers, expiry and access, as subscribers see them."""
 
 import asyncio
+import importlib.metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -12,7 +13,17 @@ from tests.gateway.scram_client import final as scram_final
 from tests.gateway.store.support import stored
 from tests.gateway.support import Client, running, tcp_port, until
 from wire.authentication import ClientAuthentication
-from wire.packets import MQTT_3_1_1, RETAIN_AS_PUBLISHED, Connack, Disconnect, Puback, Publish, Pubrec, Suback, Will
+from wire.packets import (
+    MQTT_3_1_1,
+    RETAIN_AS_PUBLISHED,
+    Connack,
+    Disconnect,
+    Puback,
+    Publish,
+    Pubrec,
+    Suback,
+    Will,
+)
 from wire.properties import (
     ASSIGNED_CLIENT_IDENTIFIER,
     MESSAGE_EXPIRY_INTERVAL,
@@ -86,8 +97,8 @@ async def test_what_waited_too_long_is_not_sent_and_leaves_a_range(tmp_path: Pat
         assert [packet.payload for packet in packets] == [b"1000"] * 4
         assert all(980 < packet.properties[MESSAGE_EXPIRY_INTERVAL] < 1000 for packet in packets)
         assert await subscriber.silent()
-    dropped = stored(tmp_path, "SELECT reason, consumer, first, last FROM dropped ORDER BY first")
-    assert dropped == [("expired", "session/subscriber", number, number) for number in (1, 3, 5, 7)]
+    dropped = stored(tmp_path, "SELECT reason, consumer, first, last, messages FROM dropped ORDER BY first")
+    assert dropped == [("expired", "session/subscriber", number, number, 1) for number in (1, 3, 5, 7)]
 
 
 async def test_what_is_too_large_for_a_client_leaves_a_range(tmp_path: Path) -> None:
@@ -199,6 +210,50 @@ async def test_rules_that_change_count_for_what_waits(tmp_path: Path) -> None:
     assert stored(tmp_path, "SELECT reason, first, last, messages FROM dropped") == [("filtered", 1, 2, 3)]
 
 
+async def test_rules_that_change_count_for_what_is_on_its_way_at_qos_2(tmp_path: Path) -> None:
+    async with running(tmp_path, acl=rules_file(tmp_path, "allow * publish,subscribe #\n")) as broker:
+        subscriber = await connected(broker, "subscriber")
+        await subscriber.subscribe("#", options=2)
+        publisher = await connected(broker, "publisher")
+        await publisher.publish_once("locks/1", b"")
+        await subscriber.expect(Publish)
+        subscriber.cut()
+        rules_file(tmp_path, RULES)
+        broker.reload()
+        subscriber = await connected(broker, "subscriber")
+        assert await subscriber.silent()
+        await publisher.publish_once("a", b"")
+        assert (await subscriber.receive()).topic == "a"
+    assert stored(tmp_path, "SELECT reason, first, last, messages FROM dropped") == [("filtered", 1, 1, 1)]
+
+
+async def test_what_a_client_has_published_before_it_subscribes_is_not_new_to_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await connected(broker, "client")
+        client.protocol.publish("a", b"before")
+        client.protocol.subscribe([("a", 1)])
+        client.flush()
+        await client.expect(Puback)
+        await client.expect(Suback)
+        assert await client.silent()
+
+
+async def test_a_group_gives_a_message_to_a_member_that_may_have_it_and_says_so_where_none_may(tmp_path: Path) -> None:
+    async with running(tmp_path, acl=rules_file(tmp_path, "allow * publish,subscribe #\n")) as broker:
+        one, two = [await connected(broker, name) for name in ("one", "two")]
+        for member in (one, two):
+            await member.subscribe("$share/group/#", options=0)
+        rules_file(tmp_path, "deny * subscribe locks/#\ndeny * subscribe not/%c\nallow * publish,subscribe #\n")
+        broker.reload()
+        publisher = await connected(broker, "publisher")
+        for topic in ("not/one", "not/one", "locks/1", "not/two"):
+            publisher.send(topic, qos=0)
+        assert [(await two.receive()).topic for _ in range(2)] == ["not/one"] * 2
+        assert (await one.receive()).topic == "not/two"
+    columns = "reason, consumer, publisher, messages"
+    assert stored(tmp_path, f"SELECT {columns} FROM dropped") == [("filtered", "share/group/#", "publisher", 1)]
+
+
 async def test_a_session_belongs_to_its_user(tmp_path: Path) -> None:
     accounts = tmp_path / "accounts"
     for name in ("alice", "bob"):
@@ -261,6 +316,26 @@ async def test_a_login_by_scram_and_another_one_on_the_way(tmp_path: Path) -> No
         assert (await wrong.expect(Connack)).reason_code == 0x87
 
 
+async def test_who_is_in_cannot_prove_to_be_somebody_else(tmp_path: Path) -> None:
+    accounts = tmp_path / "accounts"
+    for name in ("alice", "bob"):
+        save_account(accounts, make_account(name, name.encode(), with_scram=True))
+    users = ["alice"]
+
+    def respond(data: bytes | None) -> bytes | None:
+        bare = f"n={users[0]},r=abc"
+        if data is None:
+            return b"n,," + bare.encode()
+        return scram_final(data, users[0].encode(), bare=bare) if data.startswith(b"r=") else None
+
+    async with running(tmp_path, accounts=str(accounts)) as broker:
+        client = await connected(broker, "client", authentication=ClientAuthentication("SCRAM-SHA-256", respond))
+        users[0] = "bob"
+        client.protocol.reauthenticate()
+        client.flush()
+        assert (await client.expect(Disconnect)).reason_code == 0x87
+
+
 async def test_the_gateway_tells_how_it_is_below_sys(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await connected(broker, "client")
@@ -272,6 +347,17 @@ async def test_the_gateway_tells_how_it_is_below_sys(tmp_path: Path) -> None:
         assert topics["$SYS/broker/version"].payload.startswith(b"holdfast ")
         assert all(packet.retain and packet.qos == 0 for packet in packets)
     assert stored(tmp_path, "SELECT * FROM retained") == []  # nobody's medium is worn by it
+
+
+async def test_a_checkout_that_is_not_installed_tells_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_installed(name: str) -> NoReturn:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", not_installed)
+    async with running(tmp_path) as broker:
+        client = await connected(broker, "client")
+        await client.subscribe("$SYS/broker/version")
+        assert (await client.receive()).payload == b"holdfast unknown"
 
 
 async def test_every_packet_is_counted(tmp_path: Path) -> None:

@@ -34,6 +34,16 @@ def test_the_tree_agrees_with_matching_each_filter(changes: list[tuple[bool, str
         assert tree.match(topic) == {who for topic_filter, who in pairs if matches(topic_filter, topic)}
 
 
+def test_a_name_of_thousands_of_levels_is_found_like_any_other() -> None:
+    tree: SubscriptionTree[int] = SubscriptionTree()
+    name = "/".join("a" * 20_000)
+    tree.add(name, 1)
+    tree.add(name[:-1] + "+", 2)
+    tree.add(name[:-1] + "b", 3)
+    tree.add(name + "/#", 4)
+    assert tree.match(name) == {1, 2, 4}
+
+
 @given(changes=CHANGES)
 def test_a_tree_that_everybody_left_is_empty(changes: list[tuple[bool, str, int]]) -> None:
     tree: SubscriptionTree[int] = SubscriptionTree()

@@ -47,7 +47,7 @@ def test_the_values_are_those_of_the_gateway() -> None:
 
 
 def test_a_route_is_a_bridge_to_mosquittos_users() -> None:
-    state = State(routes=[RouteState("central", True, 0, 0.0)])
+    state = State(routes=[RouteState("central", True)])
     assert topics(tree(state=state), 0.0)["connection/central/state"] == "1"
 
 

@@ -13,7 +13,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "flash_store": (),
     "device": ("wire", "flash_store"),
     "gateway": ("wire",),
-    # The gateway's store by its interface, and the way its configuration files are read.
+    # The gateway's store by its interface, its numbers, and the way its configuration files are read.
     "uplink": (
         "wire",
         "gateway.store",
@@ -21,6 +21,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "gateway.config",
         "gateway.config_errors",
         "gateway.errors",
+        "gateway.numbers",
+        "gateway.outgoing",
         "gateway.subscriptions",
     ),
     "cloud": ("wire",),

@@ -8,7 +8,7 @@ from pathlib import Path
 from gateway.broker import Broker
 from gateway.config import TcpConfig, TlsConfig, UnixConfig, WebSocketConfig
 from tests.gateway.support import running
-from tests.support.certificates import Authority
+from tools.sim.certificates import Authority
 
 
 @dataclass

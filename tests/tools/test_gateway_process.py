@@ -17,8 +17,8 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from gateway.accounts import delete_account, make_account, save_account
 from tests.house.repository import ROOT
-from tests.support.certificates import Authority
 from tests.support.mosquitto import free_port
+from tools.sim.certificates import Authority
 
 LONG_S = 20.0
 HOLDFAST = (sys.executable, "-m", "tools.cli")
@@ -72,6 +72,22 @@ def publish(port: int, *arguments: str) -> int:
     """Publishes one message with mosquitto_pub; returns its exit code."""
     command = ["mosquitto_pub", "-V", "5", "-p", str(port), "-t", "a", "-q", "1", "-m", "hello", *arguments]
     return subprocess.run(command, stderr=subprocess.DEVNULL, timeout=LONG_S, check=False).returncode
+
+
+def test_a_service_manager_is_told_that_it_is_ready_alive_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(LONG_S)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "20000")
+        with Gateway(tmp_path).running() as process:
+            assert [manager.recv(100) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+            process.terminate()
+            while manager.recv(100) != b"STOPPING=1":
+                pass
+            assert process.wait(LONG_S) == 0
 
 
 def test_sighup_reads_accounts_again_and_sends_away_whose_account_is_gone(tmp_path: Path) -> None:
@@ -180,10 +196,10 @@ def test_check_config_says_that_a_configuration_is_right(tmp_path: Path) -> None
     ("config", "listener", "complaint"),
     [
         ("colour = 3", "", "gateway.toml:2: colour: unknown key"),
-        ('accounts = "absent"', "", "absent: No such file or directory"),
+        ('accounts = "absent"', "", "gateway.toml:2: accounts: "),
         ('acl = "rules"', "", "rules:1: "),
-        ("", 'tls = { certificate = "absent", key = "absent" }', "absent: No such file or directory"),
-        ("", '[[route]]\nname = "up"\nbroker = "here"\n', "gateway.toml:12: route[0]: broker 'here': expected mqtt://"),
+        ("", 'tls = { certificate = "absent", key = "absent" }', "gateway.toml:12: listener[0].tls.certificate: "),
+        ("", '[[route]]\nname = "up"\nbroker = "here"\n', "gateway.toml:14: route[0].broker: 'here', expected mqtt://"),
     ],
 )
 def test_check_config_names_what_is_wrong_and_where(tmp_path: Path, config: str, listener: str, complaint: str) -> None:

@@ -1,7 +1,7 @@
+"""A route to the next broker: over lost links, restarts and refusals."""
+
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from queue import Queue
 
@@ -9,62 +9,14 @@ import pytest
 from paho.mqtt.client import MQTTMessage
 
 from gateway.message import Message
-from gateway.store.log import MessageLog
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import scripted_broker
+from tests.uplink.support import append, get, identity_of, opened, route_config, running, until
 from tools.sim.network_link import NetworkLink
-from uplink.config import RouteConfig
 from uplink.route import Route
-from wire.identity import IDENTITY_PROPERTY, decode_identity
+from uplink.watch import Watch
 from wire.packets import Publish
 from wire.reasons import QUOTA_EXCEEDED
-
-DEADLINE_S = 20.0
-
-
-def route_config(port: int, **keys: object) -> RouteConfig:
-    quick = {"backoff_shortest_ms": 10, "backoff_longest_ms": 100}
-    return RouteConfig(name="central", broker=f"mqtt://127.0.0.1:{port}", **{**quick, **keys})  # type: ignore[arg-type]
-
-
-@asynccontextmanager
-async def running(log: MessageLog, config: RouteConfig) -> AsyncIterator[None]:
-    task = asyncio.create_task(Route(config, "gateway-1", log).run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-
-
-@asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[MessageLog]:
-    log = await MessageLog.open(folder / "store", origin="gateway-1")
-    try:
-        yield log
-    finally:
-        await log.close()
-
-
-async def append(log: MessageLog, numbers: range, topic: str = "telemetry/a") -> None:
-    await asyncio.gather(
-        *(log.append(Message(topic, b"%d" % number, origin="a", epoch=7, seq=number)) for number in numbers)
-    )
-
-
-async def get(received: "Queue[MQTTMessage]") -> MQTTMessage:
-    return await asyncio.to_thread(received.get, timeout=DEADLINE_S)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-def identity_of(message: MQTTMessage) -> tuple[str, int, int]:
-    values = dict(message.properties.UserProperty)  # type: ignore[union-attr]
-    return decode_identity(values[IDENTITY_PROPERTY])
 
 
 def test_a_route_forwards_what_is_stored_with_its_identity(tmp_path: Path) -> None:
@@ -229,5 +181,41 @@ def test_never_more_is_on_the_way_than_the_broker_takes(tmp_path: Path) -> None:
             await until(lambda: len(answers) == 13)
         # The protocol core ends a connection on which more than the receive maximum is open.
         assert [len(publishes) for publishes in broker.publishes] == [3, 10]
+
+    asyncio.run(scenario())
+
+
+def test_a_route_knows_what_waits_for_it_and_how_it_is_doing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            scripted_broker(puback=lambda p: 0 if p.payload == b"1" else None) as broker,
+            opened(tmp_path) as log,
+        ):
+            route = Route(route_config(broker.port, filters=["telemetry/#"]), "gateway-1", log)
+            state, watch = route.state, Watch(route.state, log, route._cursor)
+            await append(log, range(1, 4))
+            await append(log, range(4, 6), "other")
+            await log.append(Message("telemetry/b", b"6", received_ms=5000))
+            await watch.look()
+            assert (state.connected, state.backlog_messages) == (False, 4)
+            assert state.backlog_bytes == 4 * len("telemetry/a" + "1")
+            task = asyncio.create_task(route.run())
+            await until(lambda: state.acknowledged_ms > 0)
+            await watch.look()
+            assert (state.connected, state.backlog_messages, state.reconnects, state.retries) == (True, 3, 0, 0)
+            broker.puback = lambda p: 0 if p.payload != b"6" else None
+            broker.drop_clients()
+            await until(lambda: state.reconnects == 1 and state.retries == 3)
+            await until(lambda: route._cursor.position == 5)
+            await watch.look()
+            assert (state.backlog_messages, state.oldest_ms) == (1, 5000)
+            broker.puback = lambda _: 0
+            broker.drop_clients()
+            await until(lambda: route._cursor.position == 6)
+            await watch.look()
+            assert (state.backlog_messages, state.backlog_bytes, state.backlog_age_s) == (0, 0, 0.0)
+            task.cancel()
+            await asyncio.wait({task})
+            assert not state.connected
 
     asyncio.run(scenario())

@@ -16,7 +16,7 @@ from tools.bench.broker_packets import Publishes
 from wire.packets import MQTT_3_1_1
 
 WARM_UP_S = 0.5
-AWAY_S = 3600
+AWAY, AWAY_S = "bench-away", 3600
 FILTERS_OF_A_CLIENT = 1000
 SHARES = {"p50_ms": 0.5, "p99_ms": 0.99}
 LAG_MAX = 4000  # messages that a publisher may be ahead of the slowest subscriber
@@ -29,7 +29,8 @@ class Task:
     """What to do, for some ``seconds`` or until ``count`` messages are through.
 
     ``rate`` is in messages/s, 0 for as fast as the window allows. ``is_kept``: for a subscriber that is away. With
-    ``others`` there are so many wildcard subscriptions in all, those of the subscribers among them.
+    ``others`` there are so many wildcard subscriptions in all, those of the subscribers among them. ``from_device``:
+    with the properties that a device of ours gives its messages.
     """
 
     port: int
@@ -44,20 +45,21 @@ class Task:
     is_kept: bool = False
     others: int = 0
     count: int = 0
+    from_device: bool = False
 
 
 def run(task: Task) -> dict[str, Any]:
     """Warms up, then measures."""
     if task.is_kept:
-        away = Client(task.port, "bench-away", task.level, AWAY_S)
-        if not away.session_present:
-            away.subscribe("bench/#")
+        forget_kept(task.port)
+        away = Client(task.port, AWAY, task.level, AWAY_S)
+        away.subscribe("bench/#")
         away.close()
     publishers = [
         Publisher(
             task.port,
             f"bench-{os.getpid()}-{number}",
-            Publishes(f"bench/plant-{number}/reading", task.qos, task.size, task.level),
+            Publishes(f"bench/plant-{number}/reading", task.qos, task.size, task.level, task.from_device),
             task.qos,
             task.window,
             task.level,
@@ -72,6 +74,11 @@ def run(task: Task) -> dict[str, Any]:
     if task.rate:
         return _paced(task, poller, publishers[0])
     return _at_full_speed(task, poller, publishers, subscribers)
+
+
+def forget_kept(port: int) -> None:
+    """What earlier loads left for the subscriber that is away goes, and its session."""
+    Client(port, AWAY).close()
 
 
 def _subscribe_to_nothing(task: Task) -> None:
@@ -125,10 +132,13 @@ def _paced(task: Task, poller: Poller, publisher: Publisher) -> dict[str, Any]:
         if due > 0:
             publisher.send_some(due)
 
+    cpu = time.process_time()
     seconds = poller.run(task.seconds + WARM_UP_S, pace, wait_s=0.0002)
+    cpu = time.process_time() - cpu
     latencies = sorted(latencies[int(WARM_UP_S * task.rate) :])
     at = {name: latencies[int(share * len(latencies))] * 1000 if latencies else None for name, share in SHARES.items()}
-    return {"messages": noted, "acknowledged": publisher.acknowledged, "rate": noted / seconds, **at}
+    counts = {"messages": noted, "acknowledged": publisher.acknowledged}
+    return {**counts, "rate": noted / seconds, "generator_cpu": cpu / seconds, **at}
 
 
 if __name__ == "__main__":

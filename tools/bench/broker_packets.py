@@ -1,13 +1,16 @@
 """The packets of the broker's benchmarks, built before anything is timed."""
 
 import hashlib
+from typing import Any
 
 from wire.codec.subscribe import Subscribe
+from wire.identity import IDENTITY_PROPERTY, encode_identity
 from wire.packets import MQTT_5, Connect, Publish
-from wire.properties import SESSION_EXPIRY_INTERVAL
+from wire.properties import CONTENT_TYPE, SESSION_EXPIRY_INTERVAL, USER_PROPERTY
 
 IDENTIFIERS = 32_000
 """How many packet identifiers a publisher goes round: far more than any window, so that none comes too early."""
+FIRST_SEQ = 1_000_000
 
 
 def payload(number: int, size: int) -> bytes:
@@ -15,6 +18,12 @@ def payload(number: int, size: int) -> bytes:
     text = f'{{"t":{1_700_000_000_000 + 977 * number},"v":{20 + number * 7919 % 10_007 / 1000:.3f},"u":"Cel","n":"'
     digits = hashlib.shake_128(number.to_bytes(4, "big")).hexdigest(size)
     return (text + digits).encode()[: size - 2] + b'"}'
+
+
+def device_properties(number: int) -> dict[int, Any]:
+    """Of equal length for all numbers."""
+    identity = encode_identity("bench-device", 0xA3F1, FIRST_SEQ + number)
+    return {CONTENT_TYPE: "application/senml+cbor", USER_PROPERTY: [(IDENTITY_PROPERTY, identity)]}
 
 
 def connect(client_id: str, level: int = MQTT_5, expiry_s: int = 0) -> bytes:
@@ -35,11 +44,18 @@ class Publishes:
         qos: 1 or 2.
         size: bytes of each payload.
         level: the protocol level.
+        from_device: whether they have the properties that a device of ours gives them.
     """
 
-    def __init__(self, topic: str, qos: int, size: int, level: int = MQTT_5) -> None:
+    def __init__(self, topic: str, qos: int, size: int, level: int = MQTT_5, from_device: bool = False) -> None:
         packets = [
-            Publish(topic, payload(number, size), qos, packet_identifier=number).encode(level)
+            Publish(
+                topic,
+                payload(number, size),
+                qos,
+                packet_identifier=number,
+                properties=device_properties(number) if from_device else None,
+            ).encode(level)
             for number in range(1, IDENTIFIERS + 1)
         ]
         self.length = len(packets[0])

@@ -1,7 +1,10 @@
 """``holdfast bench storage``: bytes that the gateway writes to the medium for each message."""
 
+import contextlib
+import sqlite3
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -9,12 +12,18 @@ from typing import Annotated
 import typer
 
 from tools.bench.broker_figures import Figure, print_figures
-from tools.bench.broker_processes import BenchUnavailable, gateway, load
+from tools.bench.broker_load import forget_kept
+from tools.bench.broker_processes import BenchUnavailable, Broker, gateway, load
+from tools.bench.disk import bytes_written
 
-GATHERING_MS = 500
-# messages/s: commit_interval_ms, most bytes a message
+GATHERING_MS = 1000
+# messages/s: commit_interval_ms, most bytes a message (4.2 KB, 300, 200)
 RATES = {1: (0, 4300), 100: (GATHERING_MS, 300), 10_000: (GATHERING_MS, 200)}
 ACKNOWLEDGEMENT = 4  # bytes to the client, which the kernel counts as written too
+SHORT_S = 1.0
+QUIET_S = 3.0  # longer than between two looks of the housekeeping
+STORE, KERNEL, DEVICE = "wchar", "write_bytes", "sectors"
+KINDS = {STORE: "by the store", KERNEL: "as whole pages of the kernel"}
 TITLE = "bytes written for each QoS 1 message of 100 B, kept for a subscriber that is away"
 
 
@@ -34,11 +43,39 @@ def storage(
 def _figures(rate: int, seconds: float) -> Iterator[Figure]:
     interval_ms, bar = RATES[rate]
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder, gateway(Path(folder), interval_ms) as ours:
-        load(ours, seconds=0.1, is_kept=True, rate=rate, window=30_000)
-        written, paged = ours.io("wchar"), ours.io("write_bytes")
-        messages = load(ours, seconds=seconds, rate=rate, window=30_000, is_kept=True)["acknowledged"]
-        written = ours.io("wchar") - written - ACKNOWLEDGEMENT * messages
-        paged = ours.io("write_bytes") - paged
+        load(ours, seconds=1, window=2000)  # so that all files have the size that they keep
+        short, long = (_written(ours, Path(folder), rate, some) for some in (SHORT_S, SHORT_S + seconds))
+    # What a long load takes more than a short one: it costs nothing to connect.
+    messages = long["messages"] - short["messages"]
     name = f"at {rate:,}/s, commit_interval_ms = {interval_ms}"
-    yield Figure(f"{name}, by the store", "bytes", written / messages, None, bar, at_most=True)
-    yield Figure(f"{name}, as whole pages of the kernel", "bytes", paged / messages)
+    for key, what in KINDS.items():
+        yield Figure(f"{name}, {what}", "bytes", (long[key] - short[key]) / messages, None, bar, at_most=True)
+    if DEVICE in long:
+        yield Figure(f"{name}, to the whole disk, whoever wrote it", "bytes", long[DEVICE] / long["messages"])
+
+
+def _written(broker: Broker, folder: Path, rate: int, seconds: float) -> dict[str, int]:
+    _settle(broker, folder)
+    before = _counters(broker, folder)
+    messages = load(broker, seconds=seconds, rate=rate, window=30_000, is_kept=True)["acknowledged"]
+    found = {key: value - before[key] for key, value in _counters(broker, folder).items()}
+    found[STORE] -= ACKNOWLEDGEMENT * messages
+    return {"messages": messages, **found}
+
+
+def _settle(broker: Broker, folder: Path) -> None:
+    """Waits until the gateway has nothing left to do of earlier loads and what they left in the store."""
+    forget_kept(broker.port)
+    before = -1
+    while (written := broker.io(STORE)) != before:
+        before = written
+        time.sleep(QUIET_S)
+    with contextlib.closing(sqlite3.connect(folder / "store" / "messages.sqlite")) as store:
+        store.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+
+def _counters(broker: Broker, folder: Path) -> dict[str, int]:
+    found = {STORE: broker.io(STORE), KERNEL: broker.io(KERNEL)}
+    if (on_device := bytes_written(folder)) is not None:
+        found[DEVICE] = on_device
+    return found

@@ -11,15 +11,26 @@ import pytest
 from gateway.hot.answers import Answers, cut_answers, encode_answers
 from gateway.hot.inflow import Inflow, Publishes
 from gateway.hot.topics import Topics
+from gateway.message import message_from
 from gateway.store.run import Run
 from wire.bulk import BulkServerConnection
 from wire.connection import Closed
+from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC
 from wire.packets import MQTT_3_1_1, MQTT_5, Connect, Packet, Pingreq, Puback, Pubcomp, Publish, Pubrec, Pubrel
-from wire.properties import TOPIC_ALIAS, USER_PROPERTY
+from wire.properties import (
+    CONTENT_TYPE,
+    CORRELATION_DATA,
+    MESSAGE_EXPIRY_INTERVAL,
+    PAYLOAD_FORMAT_INDICATOR,
+    RESPONSE_TOPIC,
+    SUBSCRIPTION_IDENTIFIER,
+    TOPIC_ALIAS,
+    USER_PROPERTY,
+)
 from wire.server import ServerConnection
 
-Event = tuple[object, ...]
+Event = tuple[Any, ...]
 LIMITS: dict[str, Any] = {"receive_maximum": 20, "maximum_packet_size": 50_000, "topic_alias_maximum": 2}
 OUTGOING = range(1, 8)  # packet identifiers of messages that the client has from us
 
@@ -31,6 +42,7 @@ class Application:
         self.protocol = protocol
         self.events: list[Event] = []
         self.topics = Topics()
+        self._numbered = 0
         self._answers_at_once = answers_at_once
         self._waiting: list[Callable[[], None]] = []
 
@@ -40,10 +52,13 @@ class Application:
 
     def take(self, step: Publishes | Answers) -> None:
         if isinstance(step, Publishes):
-            run = Run(step.packets, step.topics, len(step.identifiers), self.protocol.protocol_level, "c", 0, "gw")
+            count, level, brings = len(step.identifiers), self.protocol.protocol_level, step.bring_identities
+            first_seq = 0 if brings else self._numbered + 1
+            run = Run(step.packets, step.topics, count, level, "c", 7, "gw", 0, first_seq, brings)
             assert {message.topic for message in run.messages()} == set(step.topics)
-            for message, identifier in zip(run.messages(), step.identifiers, strict=True):
-                self.events.append((message.topic, message.payload, message.qos, False, identifier, "{}"))
+            assert sum(len(message.payload) for message in run.messages()) == step.payload_size
+            self._numbered += 0 if brings else count
+            self.events += zip(run.messages(), step.identifiers, strict=True)
             self._answer_all(PUBACK if step.qos == 1 else PUBREC, step.identifiers)
         else:
             self.events += [(step.packet_type, identifier, 0) for identifier in step.identifiers]
@@ -66,8 +81,11 @@ class Application:
                 protocol.data_to_send()
             case Publish():
                 self.topics.learn(event.topic)
-                fields = (event.topic, event.payload, event.qos, event.retain, event.packet_identifier)
-                self.events.append((*fields, str(event.properties)))
+                message = message_from(event, "c", "gw", 7)
+                if event.qos and not message.origin:
+                    self._numbered += 1
+                    message.origin, message.seq = "gw", self._numbered
+                self.events.append((message, event.packet_identifier))
                 if event.packet_identifier is not None:
                     acknowledge = protocol.puback if event.qos == 1 else protocol.pubrec
                     self._answer(functools.partial(acknowledge, event.packet_identifier))
@@ -122,6 +140,30 @@ def hot(pieces: list[bytes], at_once: bool) -> tuple[list[Event], bytes, int]:
     return application.events, sent, taken
 
 
+def properties(dice: random.Random) -> dict[int, Any]:
+    """What a device's messages have, most of the time, and what others' may."""
+    found: dict[int, Any] = {CONTENT_TYPE: dice.choice(["application/senml+cbor", "text/plain", "\u00fc" * 100])}
+    pairs = [("a", "b"), ("site", "\u00fc" * 60), ("", ""), (IDENTITY_PROPERTY, "00000001/7/other")]
+    more = [pair for pair in pairs if dice.random() < 0.1]
+    if dice.random() < 0.2:
+        found |= dice.choice(
+            [
+                {MESSAGE_EXPIRY_INTERVAL: dice.choice([0, 1, 60])},
+                {PAYLOAD_FORMAT_INDICATOR: 1},
+                {RESPONSE_TOPIC: "answers"},
+                {CORRELATION_DATA: dice.randbytes(9)},
+                {SUBSCRIPTION_IDENTIFIER: [1]},
+            ]
+        )
+    seq, origin = dice.randrange(1, 10 ** dice.choice([3, 3, 20])), dice.choice(["device", "device", "ger\u00e4t", ""])
+    identity = f"0000a3f1/{seq}/{origin}"
+    own = [] if dice.random() < 0.2 else [(IDENTITY_PROPERTY, dice.choice([identity] * 9 + ["mine", ""]))]
+    last = [(RECEIVED_PROPERTY, "17/north")] if dice.random() < 0.1 else []
+    if pairs := [*more, *own, *last]:
+        found[USER_PROPERTY] = pairs
+    return found
+
+
 def packets(dice: random.Random, level: int) -> Iterator[bytes]:
     """What a busy client sends, and now and then what it should not."""
     yield Connect("c", protocol_level=level).encode()
@@ -133,8 +175,11 @@ def packets(dice: random.Random, level: int) -> Iterator[bytes]:
         identifier += 30 * (qos - 1)
         topic = dice.choice(["a/b", "a/b", "a/b", "température/1", "x" * 200])
         payload = dice.randbytes(dice.choice([0, 1, 100, 100, 100, 127, 130, 16_370, 20_000]))
-        if kind < 70:
+        if kind < 40:
             yield Publish(topic, payload, qos, packet_identifier=identifier).encode(level)
+        elif kind < 70:
+            some = properties(dice)
+            yield Publish(topic, payload, qos, packet_identifier=identifier, properties=some).encode(level)
         elif kind < 80:
             yield Pubrel(identifier).encode(level)
         elif kind < 88:
@@ -146,9 +191,7 @@ def packets(dice: random.Random, level: int) -> Iterator[bytes]:
         elif kind < 94:
             yield Publish(topic, payload).encode(level)
         elif kind < 96:
-            some: list[dict[int, Any]] = [{USER_PROPERTY: [("a", "b")]}, {TOPIC_ALIAS: 1}]
-            properties = dice.choice(some) if level == MQTT_5 else {}
-            yield Publish(topic, payload, qos, packet_identifier=identifier, properties=properties).encode(level)
+            yield Publish(topic, payload, qos, packet_identifier=identifier, properties={TOPIC_ALIAS: 1}).encode(level)
         elif kind < 98:
             yield dice.choice([Pingreq().encode(level), Pubcomp(3).encode(level), Puback(200).encode(level)])
         else:
@@ -186,8 +229,21 @@ def test_what_follows_a_topics_first_message_goes_the_hot_path(level: int) -> No
     publishes = [Publish("a/b", b"%d" % i, 1, packet_identifier=i).encode(level) for i in range(1, 20)]
     events, sent, taken = hot([Connect("c", protocol_level=level).encode(), b"".join(publishes)], True)
     assert taken == 18
-    assert [event[1] for event in events] == [b"%d" % i for i in range(1, 20)]
+    assert [message.payload for message, _ in events] == [b"%d" % i for i in range(1, 20)]
     assert sent.endswith(encode_answers(PUBACK, list(range(2, 20))))
+
+
+def test_what_devices_send_goes_the_hot_path() -> None:
+    common = {CONTENT_TYPE: "application/senml+cbor"}
+    some = [common | {USER_PROPERTY: [(IDENTITY_PROPERTY, f"0000a3f1/{i}/device")]} for i in range(1, 20)]
+    packets = [Publish("a", b"1", 1, False, False, i, properties) for i, properties in enumerate(some, 1)]
+    pieces = [Connect("c").encode(), b"".join(packet.encode(MQTT_5) for packet in packets)]
+    events, sent, taken = hot(pieces, True)
+    assert taken == 18
+    assert (events, sent) == plain(pieces, True)
+    assert [(message.origin, message.epoch, message.seq) for message, _ in events] == [
+        ("device", 0xA3F1, i) for i in range(1, 20)
+    ]
 
 
 def test_a_packet_that_claims_to_be_large_waits_in_one_place_only(seed: int) -> None:

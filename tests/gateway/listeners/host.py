@@ -9,7 +9,7 @@ from gateway.config import GatewayConfig, LimitsConfig, ListenerConfig, StoreCon
 from gateway.listeners.listeners import Listeners
 from gateway.port import Port
 
-LONG_S = 20.0
+LONG_S = 60.0
 
 
 class Host:

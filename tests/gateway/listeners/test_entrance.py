@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from gateway.config import LimitsConfig, ListenerConfig, TcpConfig, TlsConfig, UnixConfig, WebSocketConfig
 from gateway.listeners.entrance import Entrance
 from tests.gateway.listeners.host import LONG_S, EchoHost, Host, hosting, port_number
-from tests.support.certificates import Authority
+from tools.sim.certificates import Authority
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 ANYWHERE = TcpConfig("127.0.0.1", 0)
@@ -164,6 +165,20 @@ async def test_ten_thousand_half_open_connections_leave_room_for_a_client() -> N
                 one.close()
 
 
+@pytest.mark.parametrize("turns", range(4))
+async def test_who_comes_in_while_the_door_closes_is_let_go_of(turns: int) -> None:
+    """Whatever the gateway had done with it until then."""
+    async with hosting(ANYWHERE, kind=EchoHost) as host:
+        waiting = [socket.create_connection(("127.0.0.1", port_number(host))) for _ in range(10)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    gc.collect()
+    for one in waiting:
+        with one, contextlib.suppress(ConnectionResetError):
+            one.settimeout(LONG_S)
+            assert one.recv(1) == b""
+
+
 async def test_local_users_are_counted_too(tmp_path: Path) -> None:
     path = str(tmp_path / "socket")
     async with hosting(UnixConfig(path), limits=LimitsConfig(connections_per_address=2), kind=EchoHost):
@@ -192,5 +207,6 @@ async def test_the_books_are_empty_when_all_have_left() -> None:
         for guest in guests:
             guest.leave()
             guest.leave()
-    kept = {name: value for name, value in vars(entrance).items() if name not in ("_limits", "_most")}
+    kept = {name: value for name, value in vars(entrance).items() if name not in ("_limits", "_most", "_empty")}
+    await entrance.wait_until_empty(0)
     assert not any(kept.values()), kept

@@ -180,6 +180,27 @@ async def test_a_device_that_breaks_the_protocol_is_told_and_may_begin_anew(tmp_
         device.power_off()
 
 
+async def test_the_last_words_come_behind_all_that_waits_for_the_line(tmp_path: Path) -> None:
+    async with line() as cable, running(tmp_path, *listeners(cable.near)) as broker:
+        device = Device(cable.far)
+        await device.expect(Connack)
+        device.protocol.subscribe([("to/device", 1)])
+        device.advance()
+        await device.expect(Suback)
+        client = await Client("client").connect(tcp_port(broker))
+        for number in range(5):
+            await client.publish("to/device", b"%d " % number + b"z" * 4000)
+        old = device.protocol
+        device.send(b"\xc1\x00")  # PINGREQ with flags
+        await until(lambda: device.protocol is not old, "a new stream")
+        events = []
+        while (event := old.next_event()) is not None:
+            events.append(event)
+        assert [event.reason_code for event in events if isinstance(event, Disconnect)] == [0x81]
+        await device.expect(Connack)
+        device.power_off()
+
+
 async def test_closing_the_broker_tells_the_device(tmp_path: Path) -> None:
     async with line() as cable:
         async with running(tmp_path, *listeners(cable.near)):

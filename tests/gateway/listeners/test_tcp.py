@@ -9,7 +9,7 @@ import pytest
 from gateway.config import TcpConfig
 from gateway.errors import ListenError
 from tests.gateway.listeners.host import hosting, port_number
-from tests.gateway.support import Client, running, tcp_port, until
+from tests.gateway.support import LONG_S, Client, running, tcp_port, until
 from wire.packets import Disconnect, Puback
 
 
@@ -46,6 +46,18 @@ async def test_clients_are_told_that_the_broker_closes(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await Client().connect(tcp_port(broker))
     assert (await client.expect(Disconnect)).reason_code == 0x8B
+
+
+async def test_a_broker_that_has_closed_has_let_go_of_clients_that_stay(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        lingering = socket.create_connection(("127.0.0.1", tcp_port(broker)))
+        await until(lambda: broker.counters.connections_opened, "it is there")
+    with lingering:
+        lingering.settimeout(LONG_S)
+        assert lingering.recv(1) == b""
+        lingering.send(b"still here")
+        with pytest.raises(ConnectionError):  # nobody was there to throw it away
+            lingering.send(b"still here")
 
 
 async def test_what_has_come_is_acknowledged_before_the_broker_closes(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from gateway.config import TcpConfig, TlsConfig, WebSocketConfig
 from gateway.errors import ConfigError
 from gateway.listeners.tls import Tls
 from tests.gateway.listeners.host import LONG_S, Host, hosting, port_number
-from tests.support.certificates import Authority
+from tools.sim.certificates import Authority
 
 
 def mutual(folder: Path, authority: Authority, **options: Any) -> TcpConfig:

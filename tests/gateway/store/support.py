@@ -1,9 +1,10 @@
 """A message log on a folder, and a look into its file from outside."""
 
 import contextlib
+import resource
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,17 @@ async def opened(folder: Path) -> AsyncIterator[MessageLog]:
         yield log
     finally:
         await log.close()
+
+
+@contextlib.contextmanager
+def disk_full(size: int = 4096) -> Iterator[None]:
+    """No file of this process may be written beyond a size: by default too little for any commit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 async def append_all(log: MessageLog, messages: Iterable[Message]) -> list[int]:

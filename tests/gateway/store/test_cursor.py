@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,24 @@ async def test_a_new_consumer_begins_at_the_head(tmp_path: Path) -> None:
         await log.append(Message("a", b"7"))
         (delivery,) = await cursor.fetch(10)
         assert (delivery.position, delivery.packet_identifier, delivery.dup, delivery.qos) == (4, 1, False, 1)
+
+
+async def test_one_that_is_never_acknowledged_stops_no_other_where_the_window_has_no_end(tmp_path: Path) -> None:
+    count = 66_000
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "share/group/a", ["a"], window=sys.maxsize)
+        await append_all(log, numbered(count))
+        received = payloads(await cursor.fetch(1))
+        while len(received) < count:
+            deliveries = await cursor.fetch(1000)
+            received += payloads(deliveries)
+            cursor.acknowledge_all([delivery.packet_identifier for delivery in deliveries])
+        assert received == list(range(count))
+        assert (cursor.position, cursor.count) == (0, 0)
+        cursor.rewind()
+        assert payloads(await cursor.fetch(10)) == [0]
+        cursor.acknowledge(1)
+        assert (cursor.position, cursor.count) == (count, count)
 
 
 async def test_fetch_waits_for_the_next_message(tmp_path: Path) -> None:

@@ -76,3 +76,19 @@ async def test_what_comes_before_the_failure_is_heard_of_fails_too_and_what_come
         medium.let_through.release(1)
         assert await later[0] == 30
     assert medium.groups == [[3]]
+
+
+async def test_who_fails_over_the_news_of_a_commit_keeps_nobody_waiting() -> None:
+    medium = Medium()
+
+    def fail(items: list[int], results: list[int]) -> None:
+        raise ValueError(f"{items} are no news")
+
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    commits: GroupCommit[int, int] = GroupCommit(medium.commit, fail)
+    medium.let_through.release(2)
+    assert await commits.submit(1) == 10
+    assert await commits.submit(2) == 20
+    await commits.close()
+    assert len(failures) == 2

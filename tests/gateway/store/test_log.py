@@ -1,7 +1,7 @@
 """The message log: durable before a position is known, read back the same, trimmed behind the slowest cursor."""
 
 import asyncio
-import resource
+import os
 import sqlite3
 from pathlib import Path
 
@@ -9,11 +9,12 @@ import pytest
 
 from gateway.errors import StoreError
 from gateway.message import Message
+from gateway.store import housekeeper
 from gateway.store import log as log_module
 from gateway.store import tail as tail_module
 from gateway.store.cursor import Cursor, Delivery
 from gateway.store.log import MessageLog
-from tests.gateway.store.support import append_all, messages_in, opened, stored
+from tests.gateway.store.support import append_all, disk_full, messages_in, opened, stored
 from tests.gateway.support import until
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
 
@@ -89,15 +90,8 @@ async def test_a_commit_interval_gathers_what_comes_within_it(tmp_path: Path) ->
 async def test_a_disk_that_is_full_fails_the_messages_concerned_and_no_other(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         before = await log.append(Message("a", b"before"))
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        used = (tmp_path / "messages.sqlite-wal").stat().st_size
-        resource.setrlimit(resource.RLIMIT_FSIZE, (used, hard))
-        try:
-            failed = log.append(Message("a", b"x" * 10_000))
-            with pytest.raises(sqlite3.OperationalError):
-                await failed
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        with disk_full(), pytest.raises(sqlite3.OperationalError):
+            await log.append(Message("a", b"x" * 10_000))
         assert await log.append(Message("a", b"after")) == before + 1
         assert [message.payload for _, message in await log.read(0, 10)] == [b"before", b"after"]
         assert [message.seq for _, message in await log.read(0, 10)] == [1, 2]  # dense: nothing seems lost later
@@ -123,7 +117,7 @@ async def test_a_read_of_large_messages_is_cut_short(tmp_path: Path, monkeypatch
 
 
 async def test_the_log_is_trimmed_behind_the_slowest_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL_S", 0.01)
+    monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 0.01)
     async with opened(tmp_path) as log:
         fast, slow = Cursor(log, "fast", ["#"]), Cursor(log, "slow", ["#"], durable=False)
         for _ in range(10):
@@ -139,7 +133,7 @@ async def test_the_log_is_trimmed_behind_the_slowest_cursor(tmp_path: Path, monk
 async def test_a_durable_consumer_that_is_away_keeps_its_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_module, "HOUSEKEEPING_INTERVAL_S", 0.01)
+    monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 0.01)
     async with opened(tmp_path) as log:
         Cursor(log, "away", ["#"]).close()
         Cursor(log, "here", ["#"], durable=False)
@@ -152,6 +146,28 @@ async def test_a_durable_consumer_that_is_away_keeps_its_messages(
         log.forget("away")
         assert log.consumers() == []
         await until(lambda: len(messages_in(tmp_path)) == 1, "nobody needs them")
+
+
+async def test_trimming_keeps_up_however_many_messages_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeper, "TRIM_MOST", 5)
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "route/central", ["#"])
+        for _ in range(150):
+            await log.append(Message("a", b""))
+        cursor.acknowledge_all([delivery.packet_identifier for delivery in await cursor.fetch(150)])
+        await until(lambda: len(messages_in(tmp_path)) < 10, "all are trimmed")
+
+
+async def test_what_is_trimmed_is_not_written_once_more(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "route/central", ["#"])
+        for _ in range(40):
+            await log.append(Message("a", os.urandom(100_000)))
+        stored_bytes = (tmp_path / "messages.sqlite-wal").stat().st_size
+        cursor.acknowledge_all([delivery.packet_identifier for delivery in await cursor.fetch(40)])
+        await until(lambda: len(messages_in(tmp_path)) == 1, "all are trimmed")
+        assert (tmp_path / "messages.sqlite-wal").stat().st_size - stored_bytes < 1_000_000
+        assert log.used_bytes < 1_000_000
 
 
 async def test_positions_go_on_where_they_were_after_everything_was_trimmed(tmp_path: Path) -> None:
@@ -192,14 +208,9 @@ async def test_a_cursor_that_could_not_be_saved_is_saved_with_the_next_message(
 ) -> None:
     async with opened(tmp_path) as log:
         await log.append(Message("a", b""))
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        used = (tmp_path / "messages.sqlite-wal").stat().st_size
-        resource.setrlimit(resource.RLIMIT_FSIZE, (used, hard))
-        try:
+        with disk_full():
             cursor = Cursor(log, "route/" + "x" * 10_000, ["#"])
             await until(lambda: "cursors could not be saved" in caplog.text, "said so")
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         await log.append(Message("a", b""))
         assert stored(tmp_path, "SELECT position, count FROM cursor") == [(1, 0)]
         assert (await cursor.fetch(1))[0].position == 2
@@ -252,11 +263,3 @@ def damage(folder: Path, positions: list[int]) -> None:
         connection.execute("UPDATE message_group SET body = ? WHERE last = ?", (spoilt, position))
     connection.commit()
     connection.close()
-
-
-async def test_a_store_of_another_version_is_refused_by_its_version(tmp_path: Path) -> None:
-    async with opened(tmp_path):
-        pass
-    stored(tmp_path, "PRAGMA user_version = 1")
-    with pytest.raises(StoreError, match=r"messages.sqlite: of version 1, and this gateway reads version"):
-        await MessageLog.open(tmp_path, origin="gw")

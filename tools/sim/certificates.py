@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, what it signs, and what it revokes, as PEM files."""
+"""Certificates to try things with: an authority, what it signs, and what it revokes, as PEM files."""
 
 import datetime
 import ipaddress

@@ -1,0 +1,73 @@
+"""SQLite's write-ahead log, which each commit is synced in, copied into the database.
+
+That is done on a thread of its own while commits go on, so that little is left for the commit that finds the log full.
+"""
+
+import logging
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+FULL_PAGES = 2000  # what is rewritten or trimmed before it is copied is written once less
+AHEAD_FROM_PAGES = 1500
+AHEAD_STEP_PAGES = 100
+CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
+
+logger = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """Copies the log into the database.
+
+    Args:
+        path: the database.
+        writing: the connection that writes to it.
+    """
+
+    def __init__(self, path: Path, writing: sqlite3.Connection) -> None:
+        self._writing = writing
+        self._copying = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._pages = 0  # in the log, roughly: nothing tells but a checkpoint
+        self._next_at = AHEAD_FROM_PAGES
+        self._is_copying = False
+        self._said = ""
+
+    def note_written(self, pages: int) -> None:
+        """A commit wrote about so many pages; called by the thread that commits."""
+        self._pages += pages
+        if self._is_copying or self._pages < self._next_at:
+            return
+        if self._pages < FULL_PAGES:
+            self._is_copying = True
+            self._thread.submit(self._copy_ahead)
+        else:
+            self._copy(self._writing)
+
+    def close(self) -> None:
+        """Waits until what is being copied is."""
+        self._thread.shutdown()
+        self._copying.close()
+
+    def _copy_ahead(self) -> None:
+        try:
+            self._copy(self._copying)
+        finally:
+            self._is_copying = False
+
+    def _copy(self, connection: sqlite3.Connection) -> None:
+        before = self._pages
+        try:
+            _, pages, copied = connection.execute(CHECKPOINT).fetchone()
+        except sqlite3.Error as error:
+            if str(error) != self._said:
+                logger.error("message store: what was written cannot be copied into its file yet: %s", error)
+            self._said = str(error)
+            self._next_at = self._pages + AHEAD_STEP_PAGES
+            return
+        self._said = ""
+        if copied == pages and self._pages == before:  # nobody writes now: the next commit begins the log anew
+            self._pages, self._next_at = 0, AHEAD_FROM_PAGES
+        else:
+            self._pages = pages
+            self._next_at = pages + AHEAD_STEP_PAGES

@@ -1,0 +1,188 @@
+"""What is written now and then, with nobody waiting for it: cursors' places, ranges of drops, what was put off."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gateway.message import Message
+from gateway.store.consumers import Consumers
+from gateway.store.damage import is_damage
+from gateway.store.database import Database, Housekeeping, Work
+from gateway.store.drops import Drops
+from gateway.store.group_commit import GroupCommit
+from gateway.store.retained import Keep
+
+HOUSEKEEPING_INTERVAL_S = 1.0  # a crash repeats at most this much to a consumer; every save costs a sync
+SWEEP_INTERVAL_S = 60.0  # between looks for retained messages that have expired
+SWEEP_DELAY_S = 0.05  # behind the moment, whichever way the clocks round
+LATER_BYTES_MAX = 1024 * 1024  # of retained messages at QoS 0; beyond it they are written at once
+TRIM_MOST = 5_000  # messages deleted in one transaction, so that no publisher waits long behind it
+TRIM_PAUSE_S = 0.02  # before more of them are: for publishers' own transactions
+
+logger = logging.getLogger(__name__)
+
+
+class Housekeeper:
+    """Saves where the consumers are, trims what none of them needs, and sweeps out retained messages that have expired.
+
+    ``trimmed`` is the last position that is gone, ``retained_count`` how many topics have a retained message;
+    ``may_trim`` is False once a damaged page was in the way.
+
+    Args:
+        database: the store as it was opened.
+        consumers: who takes from it.
+        head: returns the newest position.
+        commits: where it is written.
+        note_waiting: told by how many bytes what waits in memory has become more, or less.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        consumers: Consumers,
+        head: Callable[[], int],
+        commits: GroupCommit[Sequence[Work], list[Any]],
+        note_waiting: Callable[[int], None],
+    ) -> None:
+        self.trimmed = max(0, database.oldest - 1)
+        self.retained_count = database.retained_count
+        self._consumers = consumers
+        self._head = head
+        self._commits = commits
+        self._note_waiting = note_waiting
+        self._drops = Drops()
+        self._later: list[Work] = []
+        self._later_bytes = 0  # of retained messages among it
+        self._is_owed = False
+        self._sweep_owed = False
+        self._next: asyncio.TimerHandle | None = None
+        self._next_sweep: asyncio.TimerHandle | None = None
+        self._said = ""
+        self.may_trim = True
+        if self.retained_count:
+            self._sweep_in(0.0)
+
+    def changed(self) -> None:
+        """A consumer moved, or something was put off: it is written within HOUSEKEEPING_INTERVAL_S."""
+        if self._next is None:
+            self._next_after(HOUSEKEEPING_INTERVAL_S)
+
+    def later(self, work: Work) -> None:
+        """Writes something with the next commit, which does not wait where that is much."""
+        self._later.append(work)
+        if isinstance(work, Keep):
+            self._later_bytes += work.message.size
+            self._note_waiting(work.message.size)
+        if self._later_bytes > LATER_BYTES_MAX:
+            self._write_later()
+        else:
+            self.changed()
+
+    def drop(self, reason: str, consumer: str, message: Message) -> None:
+        """Notes that a consumer does not get a message; durable no later than the consumer's place."""
+        self._drops.note(reason, consumer, message)
+        self.changed()
+
+    def write_owed(self) -> None:
+        """Writes what no commit may go before: what was put off, and a save that has failed."""
+        if self._is_owed:
+            self.keep_house()
+        self._write_later()
+
+    def keep_house(self) -> None:
+        """Writes all that there is to write, now."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        self._is_owed = False
+        self._write_later()
+        trim_to = min(self._trimmable(), self.trimmed + TRIM_MOST)
+        work = Housekeeping(self._consumers.unsaved(), self._consumers.removed(), trim_to)
+        if work.saved or work.removed or work.trim_to > self.trimmed or self._sweep_owed:
+            self._sweep_owed = False
+            self.write(work)
+
+    def write(self, work: Housekeeping) -> None:
+        """Writes consumers' places; where that fails it is tried again with the next message."""
+        self._commits.submit([work]).add_done_callback(lambda done: self._written(work, done))
+
+    def note_written(self, done: list[tuple[Any, Work]]) -> None:
+        """Results and works of a commit: retained messages among them are counted, and swept when they expire."""
+        self.retained_count += sum(result for result, work in done if isinstance(work, Keep | Housekeeping))
+        for _, work in done:
+            if isinstance(work, Keep) and work.message.expires_ms:
+                self._sweep_in(max(0.0, work.message.expires_ms / 1000 - time.time()) + SWEEP_DELAY_S)
+
+    def close(self) -> None:
+        """Writes all that there is to write, and nothing after it."""
+        self.keep_house()
+        for timer in (self._next, self._next_sweep):
+            if timer is not None:
+                timer.cancel()
+
+    def _sweep_in(self, wait_s: float) -> None:
+        """Retained messages may have expired by then."""
+        loop = asyncio.get_running_loop()
+        if self._next_sweep is None or self._next_sweep.when() > loop.time() + wait_s:
+            if self._next_sweep is not None:
+                self._next_sweep.cancel()
+            self._next_sweep = loop.call_later(wait_s, self._sweep)
+
+    def _sweep(self) -> None:
+        self._next_sweep = None
+        self._sweep_owed = True
+        self.keep_house()
+        if self.retained_count:
+            self._sweep_in(SWEEP_INTERVAL_S)
+
+    def _write_later(self) -> None:
+        if dropped := self._drops.take():
+            self._later.append(dropped)
+        if self._later:
+            put_off, self._later = self._later, []
+            size, self._later_bytes = self._later_bytes, 0
+            self._sweep_owed = True
+            self._commits.submit(put_off).add_done_callback(lambda done: self._later_written(put_off, size, done))
+
+    def _later_written(self, put_off: list[Work], size: int, done: asyncio.Future[list[Any]]) -> None:
+        self._note_waiting(-size)
+        if done.exception():
+            self._later[:0] = _without_superseded(put_off)
+            self._is_owed = True
+
+    def _written(self, work: Housekeeping, done: asyncio.Future[list[Any]]) -> None:
+        if error := done.exception():
+            if str(error) != self._said:
+                logger.error("message store: cursors could not be saved, attempts go on: %s", error)
+            if is_damage(error) and work.trim_to:
+                # What is gone from a page next to a damaged one, SQLite would spread over both.
+                self.may_trim = False
+                logger.error("message store: nothing is deleted any more until `holdfast gateway repair` was run")
+            self._said = str(error)
+            self._is_owed = True
+        else:
+            self._said = ""
+            self._consumers.note_saved(work.saved, work.removed)
+            self.trimmed = max(self.trimmed, work.trim_to)
+            if self._trimmable() - self.trimmed >= TRIM_MOST:
+                self._next_after(TRIM_PAUSE_S)
+        self.changed()
+
+    def _trimmable(self) -> int:
+        """The last position that nobody needs. The newest message stays: the next position is counted on from it."""
+        head = self._head()
+        return min(self._consumers.needed_from(head), head - 1) if self.may_trim else 0
+
+    def _next_after(self, wait_s: float) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        if not self._commits.closing:
+            self._next = asyncio.get_running_loop().call_later(wait_s, self.keep_house)
+
+
+def _without_superseded(works: list[Work]) -> list[Work]:
+    """All but the retained messages behind which another one of their topic comes."""
+    last = {work.message.topic: work for work in works if isinstance(work, Keep)}
+    return [work for work in works if not isinstance(work, Keep) or last[work.message.topic] is work]

@@ -1,0 +1,89 @@
+"""The pages of an SQLite file, read without SQLite: where the file is damaged it refuses all of it.
+
+The file format is https://www.sqlite.org/fileformat2.html. A page is the newest one of the WAL's committed
+transactions, or else the one in the file.
+"""
+
+import struct
+from pathlib import Path
+
+from gateway.store.wal import PAGE_SIZE, Wal, map_file
+
+MAGIC = b"SQLite format 3\0"
+PAGE_SIZES = [2**power for power in range(9, 16)]
+TRUNK_HEADER_SIZE = 8
+
+
+class Pages:
+    """The pages by number, from 1 to ``count``.
+
+    ``header_damaged`` where the file does not say what it is; ``wal_damaged`` where a transaction was spoilt that had
+    been synced.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = map_file(path)
+        self.header_damaged = self._file[: len(MAGIC)] != MAGIC
+        self.size = self._page_size()
+        self._wal = Wal(path, self.size)
+        self._wal.read()
+        self.wal_damaged = self._wal.is_damaged
+        self.count = max(len(self._file) // self.size, max(self._wal.newest, default=0))
+
+    def __getitem__(self, number: int) -> bytes:
+        """Returns a page, b"" where there is none."""
+        if number in self._wal.newest:
+            offset = self._wal.newest[number]
+            return self._wal.bytes[offset : offset + self.size]
+        page = self._file[(number - 1) * self.size : number * self.size]
+        return page if number > 0 and len(page) == self.size else b""
+
+    @property
+    def kind(self) -> tuple[int, int]:
+        """Whose file it is and of which version: ``application_id`` and ``user_version``."""
+        version, application_id = struct.unpack_from(">I4xI", self[1], 60)
+        return application_id, version
+
+    @property
+    def expected_count(self) -> int:
+        """How many pages there should be, as far as the file says so."""
+        if self[1].startswith(MAGIC):
+            return max(self.count, struct.unpack_from(">I", self[1], 28)[0])
+        return self.count
+
+    def free(self) -> set[int]:
+        """Returns the pages that are not in use; what still stands in them was deleted."""
+        if self[1].startswith(MAGIC):
+            (first, total) = struct.unpack_from(">II", self[1], 32)
+            free = self._free_from(first)
+            if len(free) == total:
+                return free
+        return set().union(*map(self._listed_by, range(2, self.count + 1)))
+
+    def _free_from(self, trunk: int) -> set[int]:
+        free: set[int] = set()
+        while trunk and trunk not in free and (listed := self._listed_by(trunk)):
+            free |= listed
+            (trunk,) = struct.unpack_from(">I", self[trunk])
+        return free
+
+    def _listed_by(self, number: int) -> set[int]:
+        """A trunk page of the list of free pages, and the pages in it; nothing where this is none."""
+        page = self[number]
+        if not page:
+            return set()
+        following, count = struct.unpack_from(">II", page)
+        if following > self.count or not 0 <= count <= self.size // 4 - 2 or not (following or count):
+            return set()
+        listed = struct.unpack_from(f">{count}I", page, TRUNK_HEADER_SIZE)
+        is_list = all(1 < one <= self.count for one in listed) and len({*listed, number}) == count + 1
+        return {number, *listed} if is_list else set()
+
+    def _page_size(self) -> int:
+        if self.header_damaged:
+            return PAGE_SIZE
+        (size,) = struct.unpack(">H", self._file[16:18])
+        return size if size in PAGE_SIZES else PAGE_SIZE

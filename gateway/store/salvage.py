@@ -1,0 +1,114 @@
+"""Which table the rows of a damaged file belong to: told by what is in them, since no tree of pages can be trusted."""
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from gateway.store.pages import Pages
+from gateway.store.records import Record, Value, below, records
+
+TYPES: dict[str, type] = {"INTEGER": int, "TEXT": str, "BLOB": bytes}
+
+
+class Table(NamedTuple):
+    """A table's name and its columns' types; ``key`` is the column that the row's own number stands for, if any.
+
+    ``is_index`` where rows stand in the index of their primary key alone, ``has_index`` where they do as well.
+    """
+
+    name: str
+    types: tuple[tuple[type, ...], ...]
+    key: int | None
+    is_index: bool
+    has_index: bool
+
+    def row_of(self, record: Record) -> tuple[Value, ...] | None:
+        """Returns a record as a row of this table, None where it is none."""
+        if len(record.values) != len(self.types) or (record.rowid is None) != self.is_index:
+            return None
+        values = list(record.values)
+        if self.key is not None:
+            if values[self.key] is not None:
+                return None
+            values[self.key] = record.rowid
+        fits = all(isinstance(value, allowed) for value, allowed in zip(values, self.types, strict=True))
+        return tuple(values) if fits else None
+
+
+class Salvage:
+    """Reads what is whole in a file.
+
+    Once ``rows`` has come to its end, ``damaged_rows`` counts those that are not whole, ``damaged_pages`` the pages
+    that belong to nothing any more; ``entries`` are those of primary keys' indexes, which look like rows where the file
+    does not say any more what is an index.
+
+    Args:
+        pages: the file.
+        make: makes the same tables in an empty database.
+    """
+
+    def __init__(self, pages: Pages, make: Callable[[sqlite3.Connection], object]) -> None:
+        self.damaged_rows = 0
+        self.damaged_pages = 0
+        self.entries: set[tuple[Value, int]] = set()
+        self._pages = pages
+        self._tables = tables_of(make)
+        self._free = pages.free()
+
+    def rows(self) -> Iterator[tuple[str, tuple[Value, ...]]]:
+        """Yields table and row, of every row that is whole."""
+        used: set[int] = set()
+        copies = self._copies()
+        for number in range(1, self._pages.count + 1):
+            if number in self._free or number in copies:
+                continue
+            for record in records(self._pages, number, used):
+                if record is None:
+                    self.damaged_rows += 1
+                elif found := self._row_of(record):
+                    yield found
+        in_use = self._pages.expected_count - len(self._free | copies)
+        self.damaged_pages = max(0, in_use - len(used - self._free - copies))
+
+    def _row_of(self, record: Record) -> tuple[str, tuple[Value, ...]] | None:
+        for table in self._tables:
+            if (row := table.row_of(record)) is not None:
+                if table.has_index and record.rowid is not None:
+                    self.entries.add((row[0], record.rowid))
+                return table.name, row
+        return None
+
+    def _copies(self) -> set[int]:
+        """The pages of indexes: what is in them stands in the tables as well."""
+        found: set[int] = set()
+        roots = [record.values[3] for record in records(self._pages, 1, set()) if record and _is_index(record)]
+        while roots:
+            number = roots.pop()
+            if isinstance(number, int) and number not in found and self._pages[number]:
+                found.add(number)
+                roots += below(self._pages, number)
+        return found
+
+
+def tables_of(make: Callable[[sqlite3.Connection], object]) -> list[Table]:
+    """Returns the tables that ``make`` makes."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        make(connection)
+        found = connection.execute("SELECT name, wr FROM pragma_table_list WHERE name NOT LIKE 'sqlite%'").fetchall()
+        return [_table(connection, name, bool(is_index)) for name, is_index in found]
+
+
+def _table(connection: sqlite3.Connection, name: str, is_index: bool) -> Table:
+    types: list[tuple[type, ...]] = []
+    key = None
+    has_index = False
+    for number, _, kind, is_not_null, _, primary in connection.execute(f"PRAGMA table_info({name})"):
+        types.append((TYPES[kind],) if is_not_null or primary else (TYPES[kind], type(None)))
+        if primary and not is_index:
+            key, has_index = (number, False) if kind == "INTEGER" else (None, True)
+    return Table(name, tuple(types), key, is_index, has_index)
+
+
+def _is_index(record: Record) -> bool:
+    return len(record.values) == 5 and record.values[0] == "index"

@@ -1,0 +1,46 @@
+"""The tables of the store's file, and how it says whose it is and of which version."""
+
+import random
+import sqlite3
+
+from gateway.store import damage, drops, flows, groups, incoming, retained, wills
+
+APPLICATION_ID = 0x486F4664  # "HoFd", so that file(1) and we know whose database this is
+SCHEMA_VERSION = 4
+TABLES = f"""
+CREATE TABLE identity (epoch INTEGER NOT NULL) STRICT;
+{groups.SCHEMA}
+CREATE TABLE cursor (consumer TEXT PRIMARY KEY, position INTEGER NOT NULL, count INTEGER NOT NULL) STRICT;
+{incoming.SCHEMA}
+{flows.SCHEMA}
+{retained.SCHEMA}
+{wills.SCHEMA}
+{drops.SCHEMA}
+{damage.SCHEMA}
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """Returns the version of a store's file, 0 for one that is new; writes nothing.
+
+    Raises:
+        sqlite3.DatabaseError: it is somebody else's, or newer than this program.
+    """
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if not tables:
+        return 0
+    if application_id != APPLICATION_ID:
+        raise sqlite3.DatabaseError("not a message store")
+    if version > SCHEMA_VERSION:
+        raise sqlite3.DatabaseError(f"of version {version}, and this gateway reads versions up to {SCHEMA_VERSION}")
+    return int(version)
+
+
+def make(connection: sqlite3.Connection) -> None:
+    """Makes the tables of a new store, which gets an epoch of its own."""
+    epoch = random.SystemRandom().getrandbits(32)
+    connection.executescript(f"BEGIN; {TABLES} INSERT INTO identity VALUES ({epoch}); COMMIT;")

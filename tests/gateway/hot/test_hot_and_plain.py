@@ -1,0 +1,171 @@
+"""Random sessions, by the hot path and packet by packet: everybody notices the same, and so does the store."""
+
+import dataclasses
+import random
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from gateway import sender
+from gateway.broker import Broker
+from gateway.hot.inflow import Inflow
+from tests.gateway.store.support import messages_in, stored
+from tests.gateway.support import Client, running, tcp_port
+from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY
+from wire.packets import MQTT_3_1_1, MQTT_5, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from wire.properties import CONTENT_TYPE, CORRELATION_DATA, MESSAGE_EXPIRY_INTERVAL, RESPONSE_TOPIC, USER_PROPERTY
+
+SUBSCRIBERS = [("old", MQTT_3_1_1, 1), ("new", MQTT_5, 1), ("exact", MQTT_5, 2)]
+Seen = dict[str, list[Any]]
+
+
+class Step(NamedTuple):
+    """Messages that one client publishes at once, all of one QoS."""
+
+    level: int
+    qos: int
+    messages: list[dict[str, Any]]
+
+
+def properties(dice: random.Random) -> dict[int, Any]:
+    some: list[dict[int, Any]] = [
+        {},
+        {CONTENT_TYPE: "application/senml+cbor"},
+        {CONTENT_TYPE: "text/plain", MESSAGE_EXPIRY_INTERVAL: 3600},
+        {CORRELATION_DATA: b"7"},
+        {RESPONSE_TOPIC: "answers"},
+    ]
+    found = dict(dice.choice(some))
+    pairs = [("site", "north")] if dice.random() < 0.2 else []
+    if dice.random() < 0.6:
+        number = dice.randrange(1, 10**6)
+        pairs.append((IDENTITY_PROPERTY, dice.choice([f"0000a3f1/{number}/device"] * 9 + ["ill-formed"])))
+    if pairs:
+        found[USER_PROPERTY] = pairs
+    return found
+
+
+def session(dice: random.Random) -> list[Step]:
+    steps = []
+    for _ in range(dice.randrange(3, 8)):
+        level = dice.choice([MQTT_3_1_1, MQTT_5])
+        messages = [
+            {
+                "topic": dice.choice(["a/b", "a/b", "a/c", "other"]),
+                "payload": dice.randbytes(dice.choice([0, 10, 100, 130])),
+                "retain": dice.random() < 0.02,
+                "properties": properties(dice) if level == MQTT_5 else {},
+            }
+            for _ in range(dice.randrange(1, 60))
+        ]
+        steps.append(Step(level, dice.choice([1, 1, 2]), messages))
+    return steps
+
+
+async def play(broker: Broker, steps: list[Step]) -> Seen:
+    """Returns what each client gets, with a last message at the end of it."""
+    port = tcp_port(broker)
+    subscribers = [(await Client(name, protocol_level=level).connect(port), qos) for name, level, qos in SUBSCRIBERS]
+    for subscriber, qos in subscribers:
+        await subscriber.subscribe("a/#", options=qos)
+    seen: Seen = {name: [] for name, _, _ in SUBSCRIBERS} | {"answers": []}
+    publishers = {level: await Client(f"publisher-{level}", protocol_level=level).connect(port) for level in (4, 5)}
+    for level, qos, messages in steps:
+        publisher = publishers[level]
+        sent = [publisher.protocol.publish(qos=qos, **message) for message in messages]
+        publisher.flush()
+        kinds: list[Any] = [Puback] if qos == 1 else [Pubrec, Pubcomp]
+        for kind in kinds:
+            answers = [await publisher.expect(kind) for _ in sent]
+            seen["answers"] += [(sent.index(answer.packet_identifier), answer.reason_code) for answer in answers]
+            if kind is Pubrec:
+                for answer in answers:
+                    publisher.protocol.pubrel(answer.packet_identifier)
+                publisher.flush()
+    await publishers[MQTT_5].publish("a/end", b"")
+    for (subscriber, _), (name, _, _) in zip(subscribers, SUBSCRIBERS, strict=True):
+        seen[name] = [of(packet, broker) for packet in await receive_all(subscriber)]
+    return seen
+
+
+async def receive_all(subscriber: Client) -> list[Publish]:
+    """All messages up to the last, each acknowledged to its end."""
+    found: list[Publish] = []
+    unreleased = 0
+    while not found or found[-1].topic != "a/end" or unreleased:
+        match event := await subscriber.event():
+            case Publish():
+                found.append(event)
+                subscriber.acknowledge(event)
+                unreleased += event.qos == 2
+            case Pubrel():
+                subscriber.protocol.pubcomp(event.packet_identifier)
+                subscriber.flush()
+                unreleased -= 1
+            case _:
+                raise AssertionError(f"a message expected, got {event!r}")
+    return found
+
+
+def of(packet: Publish, broker: Broker) -> tuple[Any, ...]:
+    """What is the same each time: no epoch of a store, no time."""
+    found = dict(packet.properties)
+    epoch = f"{broker.log.store_epoch:08x}"
+    found[USER_PROPERTY] = [
+        (name, value.replace(epoch, "epoch") if name == IDENTITY_PROPERTY else value)
+        for name, value in packet.properties.get(USER_PROPERTY, ())
+        if name != RECEIVED_PROPERTY
+    ]
+    return packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, found
+
+
+def at_rest(folder: Path, epoch: int) -> list[Any]:
+    return [
+        (
+            position,
+            dataclasses.replace(
+                message,
+                received_ms=0,
+                epoch=message.epoch if message.epoch != epoch else 0,
+                expires_ms=message.expires_ms and message.expires_ms - message.received_ms,
+                properties={
+                    key: [tuple(pair) for pair in value] if key == USER_PROPERTY else value
+                    for key, value in message.properties.items()
+                },
+            ),
+        )
+        for position, message in messages_in(folder)
+    ]
+
+
+async def test_it_is_the_same_by_the_hot_path_and_packet_by_packet(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = random.Random(seed)
+    taken = 0
+    cut = Inflow._cut
+
+    def noting_cut(inflow: Inflow, buffer: bytes, at: int) -> Any:
+        nonlocal taken
+        end, step = cut(inflow, buffer, at)
+        taken += len(step.identifiers) if step else 0
+        return end, step
+
+    for number in range(4):
+        steps = session(dice)
+        outcomes = []
+        for way in ("hot", "plain"):
+            folder = tmp_path / f"{way}-{number}"
+            with monkeypatch.context() as patch:
+                patch.setattr(Inflow, "_cut", noting_cut if way == "hot" else lambda inflow, buffer, at: (at, None))
+                if way == "plain":
+                    patch.setattr(sender, "is_plain", lambda delivery: False)
+                async with running(folder) as broker:
+                    keeper = await Client("keeper").connect(tcp_port(broker))
+                    await keeper.subscribe("#")  # and acknowledges nothing, so that nothing is trimmed
+                    seen = await play(broker, steps)
+                    epoch = broker.log.store_epoch
+            outcomes.append((seen, at_rest(folder, epoch), stored(folder, "SELECT * FROM incoming")))
+        assert outcomes[0] == outcomes[1]
+    assert taken > 100

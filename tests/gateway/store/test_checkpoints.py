@@ -1,0 +1,62 @@
+"""What is in the write-ahead log goes into the database while commits go on."""
+
+import itertools
+import sqlite3
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from gateway.message import Message
+from gateway.store import checkpoints
+from gateway.store.database import Database
+from tests.gateway.store.support import disk_full, messages_in
+from tests.gateway.support import LONG_S
+
+
+def times_begun_anew(folder: Path) -> int:
+    """From the log's header [www.sqlite.org/fileformat2.html, section 4.1]."""
+    return int(struct.unpack_from(">I", (folder / "messages.sqlite-wal").read_bytes(), 12)[0])
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    for name, pages in (("FULL_PAGES", 40), ("AHEAD_FROM_PAGES", 30), ("AHEAD_STEP_PAGES", 3)):
+        monkeypatch.setattr(checkpoints, name, pages)
+    return Database(tmp_path / "messages.sqlite", "gw")
+
+
+def test_the_log_begins_anew_while_somebody_writes_all_the_time(tmp_path: Path, database: Database) -> None:
+    count, deadline = 0, time.monotonic() + LONG_S
+    before = times_begun_anew(tmp_path)
+    while times_begun_anew(tmp_path) < before + 3:
+        assert time.monotonic() < deadline
+        count += len(database.commit([[Message("a", b"%d" % count * 300)]]))
+    database.close()
+    assert [message.payload for _, message in messages_in(tmp_path)] == [
+        b"%d" % number * 300 for number in range(count)
+    ]
+
+
+def test_what_cannot_be_copied_on_a_full_disk_is_copied_later(
+    tmp_path: Path, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    with disk_full(80 * 4096):
+        count = commit_until_full(database)
+    assert "cannot be copied into its file yet" in caplog.text
+    for _ in range(100):
+        count += len(database.commit([[Message("a", b"%d" % count * 300)]]))
+    database.close()
+    assert [message.payload for _, message in messages_in(tmp_path)] == [
+        b"%d" % number * 300 for number in range(count)
+    ]
+
+
+def commit_until_full(database: Database) -> int:
+    for count in itertools.count():
+        try:
+            database.commit([[Message("a", b"%d" % count * 300)]])
+        except sqlite3.OperationalError:
+            return count
+    raise AssertionError

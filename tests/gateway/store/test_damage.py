@@ -1,0 +1,86 @@
+"""A page of the log that the medium has spoilt, under a gateway that goes on."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from gateway.message import Message
+from gateway.repair import MESSAGES, repair
+from gateway.store import housekeeper
+from gateway.store.cursor import Cursor, Delivery
+from gateway.store.log import MessageLog
+from gateway.store.retained import Keep
+from tests.gateway.store.support import messages_in, opened, stored
+from tests.gateway.store.test_repair import PAGE, fill_with_noise, pages_of_messages, spoil, zero
+from tests.gateway.support import until
+
+COUNT = 200
+
+
+async def fill(folder: Path, rng: random.Random) -> None:
+    async with opened(folder) as log:
+        Cursor(log, "keeper", ["#"])
+        for number in range(COUNT):
+            await log.append(Message("a", b"%d" % number + b" " * rng.choice((50, 400, 9000))))
+
+
+async def take_all(log: MessageLog, cursor: Cursor, until_number: int) -> list[Delivery]:
+    deliveries: list[Delivery] = []
+    while not deliveries or int(deliveries[-1].message.payload) < until_number:
+        deliveries += await cursor.fetch(100)
+    return deliveries
+
+
+@pytest.mark.parametrize("how", [zero, fill_with_noise])
+async def test_a_page_that_is_damaged_costs_its_messages_alone_and_the_log_goes_on(
+    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, how: object
+) -> None:
+    monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 0.01)
+    rng = random.Random(seed)
+    await fill(tmp_path, rng)
+    model = dict(messages_in(tmp_path))
+    lying_in = pages_of_messages(tmp_path / MESSAGES)
+    pages = sorted(lying_in[rng.randrange(20, COUNT - 50)])
+    spoil(tmp_path / MESSAGES, pages, rng, how)  # type: ignore[arg-type]
+    lost = {position for position, its in lying_in.items() if not its.isdisjoint(pages)}
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "keeper", ["#"])
+        await log.append(Message("a", b"%d" % COUNT))
+        deliveries = await take_all(log, cursor, COUNT)
+        assert {delivery.position for delivery in deliveries[:-1]} == model.keys() - lost
+        assert all(delivery.message == model[delivery.position] for delivery in deliveries[:-1])
+        for delivery in deliveries:
+            cursor.acknowledge(delivery.packet_identifier)
+        await until(lambda: log.is_damaged, "what is in the way of the trimming is known")
+        await log.append(Message("a", b"%d" % (COUNT + 1)))
+        assert int((await cursor.fetch(1))[0].message.payload) == COUNT + 1
+    assert "nothing is deleted any more until" in caplog.text
+    ranges = stored(tmp_path, "SELECT first, last, messages FROM dropped WHERE reason = 'damaged'")
+    assert sum(messages for _, _, messages in ranges) == len(lost)
+    assert {seq for first, last, _ in ranges for seq in range(first, last + 1)} == {model[one].seq for one in lost}
+    async with opened(tmp_path) as log:  # it is known once and for all
+        cursor = Cursor(log, "keeper", ["#"])
+        assert [int((await cursor.fetch(1))[0].message.payload)] == [COUNT + 1]
+    assert repair(tmp_path, "gw", []).damage
+    async with opened(tmp_path) as log:
+        assert not log.is_damaged
+
+
+async def test_a_retained_message_that_is_damaged_is_told_and_its_topic_has_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path) as log:
+        for topic in ("spoilt", "whole"):
+            await log.submit([Keep(Message(topic, topic.encode(), retain=True))])
+    path = tmp_path / MESSAGES
+    data = path.read_bytes()
+    assert data.count(b"spoilt" * 2) == 1, "topic and payload lie side by side"
+    path.write_bytes(data.replace(b"spoilt" * 2, b"spoiltspoilT"))
+    async with opened(tmp_path) as log:
+        assert list(await log.read_retained(["spoilt", "whole"])) == ["whole"]
+        assert log.retained_count == 1
+        assert log.counters.messages_dropped["damaged"] == 1
+    assert "the retained message of topic 'spoilt' is damaged" in caplog.text
+    assert stored(tmp_path, "SELECT reason, messages FROM dropped") == [("damaged", 1)]
+    assert len(path.read_bytes()) % PAGE == 0

@@ -1,0 +1,302 @@
+"""A damaged store beside what was in it: what lies in whole pages is there after a repair, and nothing else."""
+
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.errors import StoreError
+from gateway.message import Message
+from gateway.repair import MESSAGES, SESSIONS, repair
+from gateway.session_store import SessionDescription, SessionStore
+from gateway.store import flows, incoming, wills
+from gateway.store.cursor import Cursor
+from gateway.store.log import MessageLog
+from gateway.store.pages import Pages
+from gateway.store.records import records
+from gateway.store.retained import Keep
+from gateway.subscriptions import Subscription
+from tests.gateway.store.support import messages_in, opened, stored
+from tests.gateway.support import ROOT
+from wire.packets import Publish
+
+COUNT = 120
+PAGE = 4096
+TABLES = ("cursor", "incoming", "flow", "retained", "will", "dropped")
+Spoil = Callable[[random.Random, bytearray], None]
+
+
+async def fill(folder: Path, rng: random.Random) -> None:
+    """A store of a gateway that was in use, and from which nothing was taken yet."""
+    async with opened(folder) as log:
+        route = Cursor(log, "route/central", ["#"])
+        Cursor(log, "session/s 0", ["#"]).close()
+        for number in range(COUNT):
+            message = Message(f"site/{number % 9}", rng.randbytes(rng.choice((10, 300, 9000))), publisher="device")
+            if number % 10 == 0:
+                message.origin, message.epoch, message.seq = "device", 3, number + 1
+            await log.append(message)
+        for number in range(40):
+            kept = Message(
+                f"kept/{number}", rng.randbytes(rng.choice((10, 300, 9000))), retain=True, publisher="device"
+            )
+            await log.submit([Keep(kept)])
+            will = wills.StoredWill(f"client {number}", None, Publish("will", rng.randbytes(200), 1), 0)
+            flow = flows.Flow("s 0", 60_000 - number, "session/s 0", number + 1)
+            await log.submit([wills.save(will), incoming.add(f"p {number}", [7, 9]), flows.begin([flow])])
+        log.drop("evicted", "gateway", message)
+        route.close()
+    sessions = SessionStore(folder / SESSIONS)
+    await sessions.open()
+    for number in range(40):
+        await sessions.save(f"s {number}", SessionDescription(60, None, [Subscription("#")], {}))
+    await sessions.close()
+
+
+def rows_in(folder: Path) -> dict[str, set[tuple[Any, ...]]]:
+    return {table: set(stored(folder, f"SELECT * FROM {table}")) for table in TABLES} | {
+        "session": set(stored(folder, "SELECT key, value FROM session", SESSIONS))
+    }
+
+
+def pages_of_messages(path: Path) -> dict[int, set[int]]:
+    """The pages in which each row of the log lies, by its last position; every row is one message here."""
+    pages = Pages(path)
+    found: dict[int, set[int]] = {}
+    for number in range(1, pages.count + 1):
+        page_of: set[int] = set()
+        for record in records(pages, number, page_of):
+            assert record is not None
+            if record.rowid is not None and len(record.values) == 6 and record.values[0] is None:
+                found[record.rowid] = {*page_of, number}
+            page_of.clear()
+    return found
+
+
+def zero(_: random.Random, page: bytearray) -> None:
+    page[:] = bytes(len(page))
+
+
+def fill_with_noise(rng: random.Random, page: bytearray) -> None:
+    page[:] = rng.randbytes(len(page))
+
+
+def flip_bytes(rng: random.Random, page: bytearray) -> None:
+    for _ in range(rng.choice((1, 8))):
+        page[rng.randrange(len(page))] ^= rng.randrange(1, 256)
+
+
+def spoil(path: Path, numbers: list[int], rng: random.Random, how: Spoil) -> None:
+    data = bytearray(path.read_bytes())
+    for number in numbers:
+        page = data[(number - 1) * PAGE : number * PAGE]
+        how(rng, page)
+        data[(number - 1) * PAGE : number * PAGE] = page
+    path.write_bytes(data)
+
+
+def lost_identities(folder: Path) -> list[tuple[int, int]]:
+    return stored(folder, "SELECT first, last FROM dropped WHERE reason = 'damaged' AND origin = 'gw'")
+
+
+@pytest.mark.parametrize("how", [zero, fill_with_noise, flip_bytes])
+async def test_what_lies_in_whole_pages_is_kept_and_nothing_is_invented(tmp_path: Path, seed: int, how: Spoil) -> None:
+    rng = random.Random(seed)
+    whole = tmp_path / "whole"
+    await fill(whole, rng)
+    model, rows = dict(messages_in(whole)), rows_in(whole)
+    lying_in = pages_of_messages(whole / MESSAGES)
+    count = (whole / MESSAGES).stat().st_size // PAGE
+    assert lying_in.keys() == model.keys()
+    for attempt in range(8):
+        folder = tmp_path / str(attempt)
+        shutil.copytree(whole, folder)
+        numbers = rng.sample(range(2, count + 1), rng.choice((1, 2, 10)))
+        spoil(folder / MESSAGES, numbers, rng, how)
+        report = repair(folder, "gw", ["route/central"])
+        kept = dict(messages_in(folder))
+        assert kept.items() <= model.items(), "something is invented"
+        safe = {position for position, pages in lying_in.items() if pages.isdisjoint(numbers)}
+        if how is not flip_bytes:  # which may change what nothing protects
+            assert safe <= kept.keys()
+            for table, before in rows.items():
+                now = rows_in(folder)[table]
+                assert table in ("dropped", "cursor") or now <= before, table
+            assert stored(folder, "SELECT consumer FROM cursor WHERE consumer = 'route/central'")
+        if report.damage:
+            ranges = lost_identities(folder)
+            for position in model.keys() - kept.keys():
+                seq = model[position].seq
+                assert model[position].origin != "gw" or any(first <= seq <= last for first, last in ranges), position
+            known, gone = sum(one.messages for one in report.lost), len(model.keys() - kept.keys())
+            assert known == gone or (known <= gone and max(model) not in kept)  # the last ones leave no trace
+        else:
+            assert how is flip_bytes and kept == model
+        assert stored(folder, "PRAGMA integrity_check") == [("ok",)]
+        assert repair(folder, "gw", []).damage == []
+
+
+async def test_a_store_without_its_header_is_repaired_with_all_that_was_in_it(tmp_path: Path, seed: int) -> None:
+    await fill(tmp_path, random.Random(seed))
+    model, rows = messages_in(tmp_path), rows_in(tmp_path)
+    for file in (MESSAGES, SESSIONS):
+        spoil(tmp_path / file, [1], random.Random(seed), zero)
+    report = repair(tmp_path, "gw", [])
+    assert messages_in(tmp_path) == model
+    after = rows_in(tmp_path)
+    for table in ("dropped", "cursor"):  # who has no place gets one
+        assert after.pop(table) >= rows.pop(table)
+    assert after == rows
+    assert report.sessions_lost == []
+    assert [lost.messages for lost in report.lost] == [0]
+    assert report.old is not None and (Path(report.old) / MESSAGES).exists()
+
+
+async def test_a_store_that_lost_its_end_goes_on_and_gives_no_identity_twice(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    await fill(tmp_path, rng)
+    model = dict(messages_in(tmp_path))
+    path = tmp_path / MESSAGES
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * rng.randrange(10, 90) // 100])
+    assert f"{MESSAGES}: its last" in " ".join(repair(tmp_path, "gw", ["route/central"]).damage)
+    kept = messages_in(tmp_path)
+    assert dict(kept).items() <= model.items()
+    async with opened(tmp_path) as log:
+        route = Cursor(log, "route/central", ["#"])
+        await log.append(Message("a", b"new"))
+        deliveries = [delivery for _ in kept for delivery in await route.fetch(1)]
+        (new,) = await route.fetch(1)
+    assert [(delivery.position, delivery.message) for delivery in deliveries] == kept
+    assert new.message.payload == b"new"
+    given = {(message.origin, message.epoch) for message in model.values()}
+    assert (new.message.origin, new.message.epoch) not in given
+
+
+async def test_a_wal_that_is_damaged_costs_only_what_was_in_its_damaged_pages(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    killed = tmp_path / "killed"
+    async with opened(tmp_path / "store") as log:
+        keeper = Cursor(log, "route/central", ["#"])
+        for number in range(60):
+            await log.append(Message("a", b"%d" % number * rng.randrange(1, 500)))
+        shutil.copytree(tmp_path / "store", killed)
+        keeper.close()
+    model = dict(messages_in(tmp_path / "store"))
+    wal = killed / f"{MESSAGES}-wal"
+    data = bytearray(wal.read_bytes())
+    starts = range(32, len(data), PAGE + 24)
+    frames = sum(any(data[start : start + 24]) for start in starts)  # the file is larger than what is in it
+    for frame in {0, *rng.sample(range(frames // 2), 3)}:
+        data[32 + frame * (PAGE + 24) + 24 + rng.randrange(PAGE)] ^= 0xFF
+    wal.write_bytes(data)
+    before = (killed / MESSAGES).read_bytes(), wal.read_bytes()
+    with pytest.raises(StoreError, match="its WAL is damaged, and messages are behind that; `holdfast gateway repair`"):
+        await MessageLog.open(killed, origin="gw")
+    assert ((killed / MESSAGES).read_bytes(), wal.read_bytes()) == before
+    report = repair(killed, "gw", ["route/central"])
+    assert report.damage == [f"{MESSAGES}: its WAL is damaged"]
+    kept = dict(messages_in(killed))
+    assert kept.items() <= model.items()
+    assert len(kept) > len(model) * 3 // 4
+    ranges = lost_identities(killed)
+    assert all(any(first <= model[lost].seq <= last for first, last in ranges) for lost in model.keys() - kept.keys())
+
+
+async def test_a_transaction_that_the_power_cut_in_its_middle_is_no_damage(tmp_path: Path) -> None:
+    killed = tmp_path / "killed"
+    async with opened(tmp_path / "store") as log:
+        Cursor(log, "keeper", ["#"])
+        await log.append(Message("a", b"first"))
+        await log.append(Message("a", b"x" * 20_000))
+        shutil.copytree(tmp_path / "store", killed)
+    wal = killed / f"{MESSAGES}-wal"
+    data = wal.read_bytes().rstrip(b"\0")
+    torn = bytearray(data)
+    torn[-3 * PAGE : -2 * PAGE] = bytes(PAGE)
+    wal.write_bytes(torn)
+    assert repair(killed, "gw", []).damage == []
+    async with opened(killed) as log:
+        assert log.head == 1
+
+
+async def test_tables_that_are_missing_are_made_again(tmp_path: Path, seed: int) -> None:
+    await fill(tmp_path, random.Random(seed))
+    model, rows = messages_in(tmp_path), rows_in(tmp_path)
+    for table in ("flow", "will"):
+        change(tmp_path, f"DROP TABLE {table}")
+        rows[table] = set()
+    with pytest.raises(StoreError, match="no such table"):
+        await MessageLog.open(tmp_path, origin="gw")
+    assert repair(tmp_path, "gw", []).damage == [f"{MESSAGES}: table {table} is missing" for table in ("flow", "will")]
+    assert messages_in(tmp_path) == model
+    after = rows_in(tmp_path)
+    assert all(after[table] >= rows[table] for table in rows)
+
+
+def change(folder: Path, statement: str) -> None:
+    connection = sqlite3.connect(folder / MESSAGES)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+async def test_a_session_whose_description_is_lost_is_named(tmp_path: Path, seed: int) -> None:
+    await fill(tmp_path, random.Random(seed))
+    pages = (tmp_path / SESSIONS).stat().st_size // PAGE
+    spoil(tmp_path / SESSIONS, list(range(2, pages + 1)), random.Random(seed), zero)
+    report = repair(tmp_path, "gw", [])
+    assert report.sessions_lost == ["s 0"]
+    assert report.kept["session"] == 0
+
+
+async def test_a_store_that_is_whole_is_left_as_it_is(tmp_path: Path, seed: int) -> None:
+    await fill(tmp_path, random.Random(seed))
+    before = (tmp_path / MESSAGES).read_bytes()
+    assert repair(tmp_path, "gw", []).damage == []
+    assert (tmp_path / MESSAGES).read_bytes() == before
+
+
+async def test_a_store_that_is_in_use_or_none_of_ours_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is none"):
+        repair(tmp_path, "gw", [])
+    async with opened(tmp_path):
+        with pytest.raises(StoreError, match="another process uses it"):
+            repair(tmp_path, "gw", [])
+    for pragma, what in (("user_version = 1", "of version 1"), ("application_id = 1", "not a message store")):
+        change(tmp_path, f"PRAGMA {pragma}")
+        with pytest.raises(StoreError, match=what):
+            repair(tmp_path, "gw", [])
+
+
+async def test_a_kill_in_the_middle_of_a_repair_leaves_either(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    damaged = tmp_path / "damaged"
+    await fill(damaged, rng)
+    model = dict(messages_in(damaged))
+    spoil(damaged / MESSAGES, [1, 30], rng, zero)
+    shutil.copytree(damaged, tmp_path / "whole")
+    steps = int(repair_in_a_process(tmp_path / "whole", 0).stdout)
+    whole = messages_in(tmp_path / "whole")
+    assert dict(whole).items() < model.items()
+    for step in [*rng.sample(range(1, steps - 12), 4), *range(steps - 12, steps + 1)]:
+        folder = tmp_path / str(step)
+        shutil.copytree(damaged, folder)
+        assert repair_in_a_process(folder, step).returncode == -9
+        is_untouched = (folder / MESSAGES).exists() and not (folder / "repaired").exists()
+        is_old = is_untouched and (folder / MESSAGES).read_bytes() == (damaged / MESSAGES).read_bytes()
+        assert repair(folder, "gw", []).damage == [f"{MESSAGES}: its header is damaged"] * is_old
+        assert messages_in(folder) == whole
+        (kept,) = [path for path in folder.iterdir() if path.name.startswith("damaged-")]
+        assert (kept / MESSAGES).read_bytes() == (damaged / MESSAGES).read_bytes()
+        assert {path.name for path in folder.iterdir()} == {kept.name, MESSAGES, SESSIONS, "lock"}
+
+
+def repair_in_a_process(folder: Path, step: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.gateway.store.repair_killed", str(folder), str(step)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,0 +1,50 @@
+"""``holdfast gateway repair`` as whoever needs it knows it: from the refusal of a damaged store to its messages."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.house.repository import ROOT
+from tests.tools.test_gateway_process import HOLDFAST, LONG_S, Gateway, publish
+
+PAGE = 4096
+
+
+def repair(gateway: Gateway, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [*HOLDFAST, "gateway", "repair", str(gateway.path), *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONG_S, check=False)
+
+
+def subscribe(port: int, count: int) -> list[str]:
+    """What a durable session gets, ``count`` messages of it; with none it is only made."""
+    command = ["mosquitto_sub", "-p", str(port), "-i", "reader", "-c", "-q", "1", "-t", "a", "-W", str(int(LONG_S))]
+    command += ["-C", str(count)] if count else ["-E"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("mosquitto_sub") is None, reason="needs mosquitto-clients")
+def test_a_store_that_no_gateway_starts_on_is_repaired_with_the_messages_in_it(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path)
+    with gateway.running() as process:
+        subscribe(gateway.port, 0)
+        for _ in range(3):
+            assert publish(gateway.port) == 0
+        refused = repair(gateway)
+        assert refused.returncode == 2 and "another process uses it" in refused.stderr
+        process.terminate()
+        process.wait(LONG_S)
+    file = tmp_path / "store/messages.sqlite"
+    file.write_bytes(bytes(PAGE) + file.read_bytes()[PAGE:])
+    command = [*HOLDFAST, "gateway", "run", "--config", str(gateway.path)]
+    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONG_S, check=False)
+    assert refused.returncode == 2
+    assert "messages.sqlite: file is not a database; `holdfast gateway repair` saves what can be read" in refused.stderr
+    done = repair(gateway)
+    assert done.returncode == 0, done.stderr
+    assert "messages.sqlite: its header is damaged" in done.stdout and "kept: 3 messages of the log" in done.stdout
+    assert json.loads(repair(gateway, "--json").stdout)["damage"] == []
+    with gateway.running():
+        assert subscribe(gateway.port, 3) == ["hello"] * 3

@@ -1,0 +1,111 @@
+"""A sample of the torture of a gateway, and that it would notice."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tools.sim.virtual_line import Dice
+from tools.torture.broker import broker
+from tools.torture.broker_oracle import Heard, expect, faults
+from tools.torture.broker_packets import Pools
+from tools.torture.broker_run import Outcome
+from tools.torture.broker_session import NUMBERS, draw, mutated
+from wire.packet_types import PUBACK, PUBREC
+from wire.packets import MQTT_3_1_1, Auth, Connect, Disconnect, Publish, Will, encode
+
+app = typer.Typer()
+app.command()(broker)
+
+CONNECT = encode(Connect("c", True, 60))
+OLD_CONNECT = encode(Connect("c", True, 60, protocol_level=MQTT_3_1_1))
+PUBLISH = encode(Publish("a", b"", 1, packet_identifier=7))
+
+
+def test_a_storm_of_spoilt_sessions_leaves_a_gateway_and_its_good_clients_as_they_were(seed: int) -> None:
+    result = CliRunner().invoke(app, ["--packets", "40000", "--seed", str(seed), "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert report["packets"] >= 40_000
+    assert report["witnessed"] > 0 and report["sessions"] > 0
+    assert (report["seed"], report["leaks"], report["failures"], report["violations"]) == (seed, {}, [], [])
+
+
+def test_a_session_can_be_played_alone(seed: int) -> None:
+    result = CliRunner().invoke(app, ["--session", "3", "--seed", str(seed)])
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"session 3 of seed {seed} is answered as it has to be\n"
+
+
+def test_the_same_seed_and_number_are_the_same_session(seed: int) -> None:
+    for number in (0, 5, NUMBERS + 7, NUMBERS // 2):
+        assert draw(Pools(seed), seed, number) == draw(Pools(seed), seed, number)
+    assert draw(Pools(seed), seed, 1) != draw(Pools(seed), seed, 2)
+
+
+def test_packets_are_drawn_well_formed_and_spoilt_afterwards(seed: int) -> None:
+    pools, dice = Pools(seed), Dice(seed)
+    for level, connect in ((5, CONNECT), (4, OLD_CONNECT)):
+        packets = pools.packets(dice, level, 500)
+        assert not expect(connect + b"".join(packets)).closes
+        closed = sum(expect(connect + b"".join(mutated(dice, packets[:50], packets))).closes for _ in range(50))
+        assert 10 < closed < 50
+
+
+WRONG = {
+    "a second CONNECT": (CONNECT + CONNECT, 0x82),
+    "flags": (CONNECT + b"\xc1\x00", 0x81),
+    "256 MB": (CONNECT + b"\x30\xff\xff\xff\x7f", 0x95),
+    "text that is none": (CONNECT + bytes.fromhex("30080001610201017aff"), 0x99),
+    "no one's alias": (CONNECT + bytes.fromhex("3006000003230001"), 0x82),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_what_breaks_the_protocol_has_its_reason_code(fault: str) -> None:
+    data, code = WRONG[fault]
+    expected = expect(data)
+    assert (expected.connack, expected.closes, expected.disconnect) == (0, True, code)
+    assert faults(expected, Heard(0, disconnect=code), True, False) == []
+    assert faults(expected, Heard(0, disconnect=code), False, False) == ["the connection was not closed"]
+    (said,) = faults(expected, Heard(0), True, False)
+    assert said == f"DISCONNECT none, expected 0x{code:02x}"
+
+
+def test_a_good_session_has_every_acknowledgement() -> None:
+    expected = expect(CONNECT + PUBLISH + encode(Publish("a", b"", 2, packet_identifier=8)))
+    assert not expected.closes and expected.is_whole
+    assert expected.answers == {(PUBACK, 7), (PUBREC, 8)}
+    assert faults(expected, Heard(0, answers={(PUBACK, 7), (PUBREC, 8), (PUBACK, 9)}), True, False) == []
+    (said,) = faults(expected, Heard(0, answers={(PUBACK, 7)}), True, False)
+    assert said == "unanswered, as (packet type, packet identifier): [(5, 8)]"
+    assert faults(expected, Heard(0, disconnect=0x82, answers=expected.answers), True, False)
+    assert faults(expected, Heard(None, nonsense="?"), True, False) == ["the broker sent nonsense: ?"]
+
+
+def test_what_depends_on_the_moment_is_let_pass() -> None:
+    twice = expect(CONNECT + PUBLISH + PUBLISH)
+    assert faults(twice, Heard(0, disconnect=0x82), True, False) == []
+    assert faults(twice, Heard(0, disconnect=0x81), True, False)
+    once = expect(CONNECT + PUBLISH)
+    assert faults(once, Heard(0, disconnect=0x8E), True, is_shared=True) == []
+    assert faults(once, Heard(0, disconnect=0x8E), True, is_shared=False)
+    resumed = Heard(0, session_present=True, disconnect=0x82)
+    assert faults(once, resumed, True, False) == []
+
+
+def test_who_is_not_let_in_is_told_in_the_words_of_its_version() -> None:
+    reserved = Will("$SYS/x", b"")
+    assert expect(encode(Connect("c", True, 60, will=reserved))).connack == 0x87
+    old = expect(encode(Connect("c", True, 60, will=reserved, protocol_level=MQTT_3_1_1)))
+    assert (old.closes, old.connack, old.level) == (True, 0x87, MQTT_3_1_1)
+    assert expect(OLD_CONNECT + bytes.fromhex("8206000100016103")).disconnect is None
+    assert expect(CONNECT + encode(Disconnect())).closes
+    assert expect(CONNECT + encode(Auth(0x19, {}))).disconnect == 0x82
+
+
+def test_each_kind_of_damage_is_a_failure() -> None:
+    assert Outcome(packets=1).holds
+    for broken in ({"leaks": {"tasks": 1}}, {"failures": [(1, "x")]}, {"violations": ["x"]}):
+        assert not Outcome(**broken).holds

@@ -1,0 +1,62 @@
+"""A route on a log, and what the next broker got of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from queue import Queue
+
+from paho.mqtt.client import MQTTMessage
+
+from gateway.message import Message
+from gateway.store.log import MessageLog
+from uplink.config import RouteConfig
+from uplink.route import Route
+from wire.identity import IDENTITY_PROPERTY, decode_identity
+
+DEADLINE_S = 20.0
+
+
+def route_config(port: int, **keys: object) -> RouteConfig:
+    quick = {"backoff_shortest_ms": 10, "backoff_longest_ms": 100}
+    return RouteConfig(name="central", broker=f"mqtt://127.0.0.1:{port}", **{**quick, **keys})  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def running(log: MessageLog, config: RouteConfig) -> AsyncIterator[None]:
+    task = asyncio.create_task(Route(config, "gateway-1", log).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[MessageLog]:
+    log = await MessageLog.open(folder / "store", origin="gateway-1")
+    try:
+        yield log
+    finally:
+        await log.close()
+
+
+async def append(log: MessageLog, numbers: range, topic: str = "telemetry/a") -> None:
+    await asyncio.gather(
+        *(log.append(Message(topic, b"%d" % number, origin="a", epoch=7, seq=number)) for number in numbers)
+    )
+
+
+async def get(received: "Queue[MQTTMessage]") -> MQTTMessage:
+    return await asyncio.to_thread(received.get, timeout=DEADLINE_S)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def identity_of(message: MQTTMessage) -> tuple[str, int, int]:
+    values = dict(message.properties.UserProperty)  # type: ignore[union-attr]
+    return decode_identity(values[IDENTITY_PROPERTY])

@@ -1,0 +1,36 @@
+"""What the disk below a folder can do, and how much has been written to it."""
+
+import os
+import time
+from pathlib import Path
+
+FRAME_SIZE = 24 + 4096  # what SQLite writes for a page, with its header
+SYNCS = 100
+SECTOR_SIZE = 512  # of /sys/dev/block, whatever the disk's own is
+
+
+def sync_s(folder: Path) -> float:
+    """How long the disk takes on average to take what the smallest commit writes, into a file that is there already."""
+    path = folder / "sync"
+    number = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        os.pwrite(number, bytes(FRAME_SIZE * SYNCS), 0)
+        os.fsync(number)
+        started = time.perf_counter()
+        for index in range(SYNCS):
+            os.pwrite(number, b"x" * FRAME_SIZE, index * FRAME_SIZE)
+            os.fdatasync(number)
+        return (time.perf_counter() - started) / SYNCS
+    finally:
+        os.close(number)
+        path.unlink()
+
+
+def bytes_written(folder: Path) -> int | None:
+    """Bytes that its disk was given to write since the start, by everybody; None where the system does not say."""
+    device = os.stat(folder).st_dev
+    try:
+        statistics = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text()
+    except OSError:
+        return None
+    return int(statistics.split()[6]) * SECTOR_SIZE

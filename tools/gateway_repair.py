@@ -1,0 +1,44 @@
+"""``holdfast gateway repair``: makes a damaged store of a gateway whole again."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from gateway.config import DEFAULT_PATH, load
+from gateway.errors import GatewayError
+from gateway.repair import Report, repair
+from uplink.config import decode_routes
+from uplink.route import ROUTE_PREFIX
+
+
+def repair_store(
+    config: Annotated[Path, typer.Argument(metavar="[FILE]", help="The gateway's TOML file.")] = DEFAULT_PATH,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+) -> None:
+    """Look at a stopped gateway's store; where it is damaged, write a new one with all that can be read."""
+    try:
+        gateway_config, tables = load(config)
+        routes = [ROUTE_PREFIX + route.name for route in decode_routes(config, tables)]
+        report = repair(Path(gateway_config.store.path), gateway_config.name, routes)
+    except GatewayError as error:
+        typer.echo(f"holdfast gateway repair: {error}", err=True)
+        raise typer.Exit(error.exit_code) from None
+    typer.echo(msgspec.json.encode(report).decode() if as_json else "\n".join(_lines(report)))
+
+
+def _lines(report: Report) -> list[str]:
+    if not report.damage:
+        return [f"{report.store}: whole, there is nothing to repair"]
+    lines = [f"{report.store}: repaired", *(f"  {what}" for what in report.damage)]
+    lines.append(f"  damaged: {report.damaged_pages} pages, {report.damaged_rows} rows")
+    lines.append(f"  kept: {report.messages} messages of the log")
+    lines += [f"  kept: {count} rows of {table}" for table, count in sorted(report.kept.items()) if count]
+    for lost in report.lost:
+        last = lost.first_position + lost.messages - 1
+        known = f"{lost.messages} messages, positions {lost.first_position} to {last}"
+        lines.append(f"  lost: {known if lost.messages else 'nothing known, perhaps the newest messages'}")
+    lines += [f"  lost: the session of client {client_id!r}" for client_id in report.sessions_lost]
+    lines.append(f"  the damaged files are in {report.old}")
+    return lines

@@ -1,0 +1,98 @@
+"""The gateway under torture: a process of its own with every kind of listener, and what can be known of it."""
+
+import asyncio
+import json
+import re
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tools.demo.process import Process
+from tools.paths import source_root
+from tools.sim.certificates import Authority
+from tools.sim.mosquitto import free_port
+from tools.torture.broker_lines import Ways
+
+PORTS = ("tcp", "tls", "mutual", "websocket", "wss")
+USER = "storm"
+WARNINGS = ["-W", "always::ResourceWarning"]
+QUEUE_MAX = 2_000  # messages of a session: those of the storm are many, and nobody reads most of them
+COMPLAINTS = re.compile(
+    r"Traceback|never retrieved|never awaited|[Uu]nhandled|unexpected failure|Task was destroyed|ResourceWarning"
+    r"|Exception ignored|level=(error|critical)"
+)
+CONTEXT_LINES = 30  # of the log behind a complaint
+
+
+class Gateway:
+    """A gateway.
+
+    Args:
+        folder: for its store, certificates, sockets and log.
+        serial: paths of serial ports.
+    """
+
+    def __init__(self, folder: Path, serial: list[str]) -> None:
+        authority = Authority(folder / "tls")
+        server, server_key = map(str, authority.server())
+        own, own_key = map(str, authority.sign(USER, [USER]))
+        ports = {kind: free_port() for kind in PORTS}
+        self.ways = Ways(ports, {"unix": str(folder / "socket")}, str(authority.path), own, own_key)
+        self._log = folder / "gateway.log"
+        self._store = folder / "store"
+        self._holdings = str(folder / "holdings")
+        config = folder / "gateway.toml"
+        config.write_text(_config(self.ways, server, server_key, serial))
+        self._process = Process(
+            "gateway",
+            [sys.executable, *WARNINGS, "-m", "tools.torture.broker_holdings", str(config), self._holdings],
+            self._log,
+            {"PYTHONPATH": str(source_root())},
+        )
+
+    async def start(self) -> None:
+        """Raises ProcessFailed."""
+        await self._process.start()
+        await self._process.says("ready")
+
+    async def stop(self) -> None:
+        await self._process.stop()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.running
+
+    async def holdings(self) -> dict[str, Any]:
+        """What it holds, as `broker_holdings` has it. Raises OSError where it is gone."""
+        reader, writer = await asyncio.open_unix_connection(self._holdings)
+        try:
+            told: dict[str, Any] = json.loads(await reader.read())
+            return told
+        finally:
+            writer.close()
+
+    def retained(self) -> list[str]:
+        """The topics with a retained message."""
+        uri = f"file:{next(self._store.glob('messages.sqlite'))}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True)) as database:
+            return [topic for (topic,) in database.execute("SELECT topic FROM retained")]
+
+    def complaints(self) -> list[str]:
+        """What its log should not say, each with the lines behind it."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        found = [place for place, line in enumerate(lines) if COMPLAINTS.search(line)]
+        return ["\n".join(lines[place : place + CONTEXT_LINES]) for place in found[:1]]
+
+
+def _config(ways: Ways, certificate: str, key: str, serial: list[str]) -> str:
+    tls = f'[listener.tls]\ncertificate = "{certificate}"\nkey = "{key}"\n'
+    client_ca = f'client_ca = "{ways.authority}"\n'
+    more = {"tls": tls, "wss": tls, "mutual": tls + client_ca}
+    text = f'name = "storm"\n[store]\npath = "store"\n[queue]\nmax_messages = {QUEUE_MAX}\n'
+    for kind, port in ways.ports.items():
+        listener = "websocket" if kind in ("websocket", "wss") else "tcp"
+        text += f'[[listener]]\nkind = "{listener}"\nport = {port}\n{more.get(kind, "")}'
+    text += f'[[listener]]\nkind = "unix"\npath = "{ways.paths["unix"]}"\n'
+    return text + "".join(f'[[listener]]\nkind = "serial"\ndevice = "{path}"\n' for path in serial)

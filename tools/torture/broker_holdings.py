@@ -1,0 +1,72 @@
+"""A gateway that tells what it holds: ``python -m tools.torture.broker_holdings CONFIG SOCKET``.
+
+Whoever connects to the Unix socket reads it as JSON.
+"""
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from gateway.session import Session
+from tools.gateway_process import run
+
+OURS = ("gateway.", "wire.", "aiohttp.", "uvloop.", "uplink.")
+PASSING = {"Message", "Publish", "Run", "Topics", "Group", "Delivery", "Grant", "Flow", "Common", "_Window"}
+"""Classes whose objects are in caches of bounded size, or on their way."""
+
+
+def holdings() -> dict[str, Any]:
+    """What is alive in this process by kind: descriptors, threads, tasks and objects by class; and the sessions.
+
+    Sessions are pairs of client identifier and user; memory is in kB, ``cpu_s`` the processor time used so far.
+    """
+    gc.collect()
+    kinds: Counter[str] = Counter()
+    sessions = []
+    for thing in gc.get_objects():
+        kind = type(thing)  # isinstance would ask proxies what they stand for
+        if issubclass(kind, asyncio.Task):
+            kinds["tasks"] += not thing.done()
+        elif str(kind.__module__).startswith(OURS) and kind.__name__ not in PASSING:
+            kinds[f"{kind.__module__}.{kind.__name__}"] += 1
+        if kind is Session:
+            sessions.append((thing.client_id, thing.user))
+    kinds["descriptors"] = len(os.listdir("/proc/self/fd"))
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    kinds["threads"] = int(status["Threads"])
+    return {
+        "kinds": kinds,
+        "sessions": sessions,
+        "memory_kb": int(status["VmRSS"].split()[0]),
+        "cpu_s": time.process_time(),
+    }
+
+
+def _answer(listening: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(json.dumps(holdings()).encode())
+
+
+def main(config: str, path: str) -> None:
+    """Runs until SIGTERM."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+        threading.Thread(target=_answer, args=(listening,), daemon=True).start()
+        run(Path(config))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

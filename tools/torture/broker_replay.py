@@ -1,0 +1,90 @@
+"""One session of the storm alone with a gateway, and the least of it that still shows what is wrong."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from tools.torture.broker_gateway import Gateway
+from tools.torture.broker_lines import Line, Lines, SerialEnd
+from tools.torture.broker_packets import Pools
+from tools.torture.broker_play import Play
+from tools.torture.broker_run import cables, clean
+from tools.torture.broker_session import StormSession, draw
+
+Say = Callable[[str], None]
+
+
+async def replay(folder: Path, seed: int, number: int, say: Say) -> list[str]:
+    """Plays the session with this number; returns what the broker did wrong.
+
+    Args:
+        folder: for the gateway; empty.
+        seed: of the storm.
+        number: of the session.
+        say: told the packets of the smallest session that still fails.
+
+    Raises:
+        ProcessFailed: the gateway did not start.
+    """
+    async with cables(folder, 1) as (near, far):
+        gateway = Gateway(folder, near)
+        await gateway.start()
+        stage = _Stage(gateway, far[0], Pools(seed))
+        try:
+            session = draw(stage.pools, seed, number)
+            found = await stage.play(session)
+            if found:
+                smallest = await _minimised(stage, session)
+                floods = f", behind floods of QoS {smallest.floods}" if smallest.floods else ""
+                say(f"over {smallest.line}, {smallest.manner}{floods}:")
+                for packet in smallest.packets:
+                    say(f"  {packet.hex()}")
+        finally:
+            stage.close()
+            await gateway.stop()
+        return found + gateway.complaints()
+
+
+class _Stage:
+    """A gateway on which sessions are played one after the other."""
+
+    def __init__(self, gateway: Gateway, serial: str, pools: Pools) -> None:
+        self.pools = pools
+        self._gateway = gateway
+        self._lines = Lines(gateway.ways)
+        self._serial = SerialEnd(serial, 1)
+
+    async def play(self, session: StormSession) -> list[str]:
+        found = await Play(session, self.pools).run(self._open)
+        if not self._gateway.is_alive:
+            return [*found, "the gateway's process has ended"]
+        await clean(self._gateway)
+        return found
+
+    async def _open(self, session: StormSession) -> Line:
+        if session.line == "serial":
+            return await self._serial.open()
+        return await self._lines.open(session.line, is_raw=session.manner == "noise")
+
+    def close(self) -> None:
+        self._serial.unplug()
+
+
+async def _minimised(stage: _Stage, session: StormSession) -> StormSession:
+    """The same without all that can be left out one piece after the other, the larger pieces first."""
+    plain = replace(session, floods=[], manner="whole")
+    smallest = plain if await stage.play(plain) else session
+    size = len(smallest.packets) // 2
+    while size:
+        first = 1
+        while first < len(smallest.packets):
+            packets = smallest.packets[:first] + smallest.packets[first + size :]
+            smaller = replace(smallest, packets=packets)
+            with contextlib.suppress(OSError):
+                if await stage.play(smaller):
+                    smallest = smaller
+                    continue
+            first += size
+        size //= 2
+    return smallest

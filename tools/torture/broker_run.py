@@ -1,0 +1,230 @@
+"""The torture of a broker: rounds of storm beside good clients, and after each all must be as it was before."""
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tools.paths import source_root
+from tools.sim.serial_line import SerialLine
+from tools.torture.broker_gateway import USER, Gateway
+from tools.torture.broker_lines import Lines
+from tools.torture.broker_session import NUMBERS
+from tools.torture.broker_storm import Report, Task
+from tools.torture.broker_witness import WITNESS, Witness, WitnessFailed
+from wire.packets import MQTT_3_1_1, Connect, Disconnect, Publish, encode
+from wire.properties import SESSION_EXPIRY_INTERVAL
+
+ROUND_PACKETS = 2_000_000
+WARM_UP_PACKETS = 100_000
+CALM_S = 120.0  # for the broker to be as it was before
+MEMORY_GROWTH_MAX_KB = 48 * 1024
+CLEANED_AT_ONCE = 200
+FIRST_USED = 8  # of a kind: what is made when it is first needed is no leak; a leak grows with hundreds of sessions
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Outcome:
+    """What came of it; ``violations`` are sentences, ``failures`` pairs of session number and sentence."""
+
+    packets: int = 0
+    sessions: int = 0
+    rounds: int = 0
+    storm_seconds: float = 0.0
+    gateway_cpu_s: float = 0.0
+    lines: dict[str, int] = field(default_factory=dict)
+    witnessed: int = 0
+    witness_longest_s: float = 0.0
+    memory_kb: list[int] = field(default_factory=list)
+    leaks: dict[str, int] = field(default_factory=dict)
+    failures: list[tuple[int, str]] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        return not (self.failures or self.violations or self.leaks)
+
+
+async def torture(folder: Path, seed: int, packets: int, generators: int, say: Say) -> Outcome:
+    """Storms a gateway with so many packets at least.
+
+    Args:
+        folder: for the gateway; empty.
+        seed: what all chance follows from.
+        packets: how many to send.
+        generators: processes that send them.
+        say: told how it goes.
+
+    Raises:
+        ProcessFailed: the gateway did not start.
+    """
+    outcome = Outcome()
+    async with cables(folder, generators) as (near, far):
+        gateway = Gateway(folder, near)
+        await gateway.start()
+        try:
+            async with _witnessed(gateway, outcome):
+                site = _Site(gateway, far, seed, outcome)
+                base = await site.round(min(WARM_UP_PACKETS, packets))
+                while outcome.holds and outcome.packets < packets:
+                    now = await site.round(min(ROUND_PACKETS, packets - outcome.packets), base)
+                    say(f"{outcome.packets:,} packets, {now['memory_kb'] // 1024} MB")
+        except OSError as error:
+            outcome.violations.append(f"the gateway does not answer: {error!r}")
+        finally:
+            if not gateway.is_alive:
+                outcome.violations.append("the gateway's process has ended")
+            await gateway.stop()
+        outcome.violations += gateway.complaints()
+    return outcome
+
+
+class _Site:
+    """A gateway that runs, and the generators against it."""
+
+    def __init__(self, gateway: Gateway, serial: list[str], seed: int, outcome: Outcome) -> None:
+        self._gateway = gateway
+        self._serial = serial
+        self._seed = seed
+        self._outcome = outcome
+        self._next = [place * NUMBERS for place in range(len(serial))]
+
+    async def round(self, packets: int, base: dict[str, Any] | None = None) -> dict[str, Any]:
+        """A storm and the calm after it; returns what the gateway holds then. Raises OSError where it is gone."""
+        outcome = self._outcome
+        started = time.monotonic()
+        reports = await asyncio.gather(
+            *(self._generate(place, packets // len(self._serial) + 1) for place in range(len(self._serial)))
+        )
+        outcome.storm_seconds += time.monotonic() - started
+        outcome.rounds += 1
+        for place, report in enumerate(reports):
+            self._next[place] += report.sessions
+            outcome.packets += report.packets
+            outcome.sessions += report.sessions
+            outcome.lines = dict(Counter(outcome.lines) + Counter(report.lines))
+            outcome.failures += report.failures
+        return await self._calm(base)
+
+    async def _generate(self, place: int, packets: int) -> Report:
+        task = Task(list(self._gateway.ways), self._seed, self._next[place], packets, self._serial[place])
+        generator = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tools.torture.broker_storm",
+            json.dumps(asdict(task)),
+            stdout=asyncio.subprocess.PIPE,
+            cwd=source_root(),
+        )
+        try:
+            told, _ = await generator.communicate()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                generator.kill()
+        if generator.returncode:
+            return Report(failures=[(task.first, f"its generator failed with exit code {generator.returncode}")])
+        return Report(**json.loads(told))
+
+    async def _calm(self, base: dict[str, Any] | None) -> dict[str, Any]:
+        """Ends what the storm may leave, as clients would, and waits for the gateway to let go of all of it."""
+        outcome, deadline = self._outcome, time.monotonic() + CALM_S
+        while True:
+            await clean(self._gateway)
+            held = await self._gateway.holdings()
+            left = [client_id for client_id, _ in held["sessions"] if not client_id.startswith(WITNESS)]
+            kinds = Counter(held["kinds"])
+            outcome.leaks = _grown(Counter(base["kinds"]), kinds) if base else {}
+            if left:
+                outcome.leaks["sessions"] = len(left)
+            growth_kb = held["memory_kb"] - base["memory_kb"] if base else 0
+            if growth_kb > MEMORY_GROWTH_MAX_KB:
+                outcome.leaks["memory_kb"] = growth_kb
+            if not outcome.leaks or time.monotonic() > deadline:
+                outcome.memory_kb.append(held["memory_kb"])
+                outcome.gateway_cpu_s = held["cpu_s"]
+                return held
+            await asyncio.sleep(0.5)
+
+
+def _grown(before: Counter[str], now: Counter[str]) -> dict[str, int]:
+    return {kind: count for kind, count in (now - before).items() if count > FIRST_USED}
+
+
+async def clean(gateway: Gateway) -> None:
+    """Ends all sessions and forgets all retained messages, as clients can; witnesses stay."""
+    lines = Lines(gateway.ways)
+    held = await gateway.holdings()
+    left = [(name, user) for name, user in held["sessions"] if not name.startswith(WITNESS)]
+    for start in range(0, len(left), CLEANED_AT_ONCE):
+        await asyncio.gather(*(_end_session(lines, *one) for one in left[start : start + CLEANED_AT_ONCE]))
+    if topics := gateway.retained():
+        await _forget_retained(lines, topics)
+
+
+async def _end_session(lines: Lines, client_id: str, user: str | None) -> None:
+    """A clean start that ends at once leaves nothing."""
+    line = await lines.open("mutual" if user == USER else "tcp")
+    try:
+        await line.write(encode(Connect(client_id, True, 0, properties={SESSION_EXPIRY_INTERVAL: 0})))
+        await line.read()
+        await line.write(encode(Disconnect()))
+        while await line.read():
+            pass
+    finally:
+        line.close()
+
+
+async def _forget_retained(lines: Lines, topics: list[str]) -> None:
+    line = await lines.open("tcp")
+    try:
+        await line.write(encode(Connect("cleaner", True, 0)))
+        await line.read()
+        forgets = [encode(Publish(topic, b"", 0, retain=True)) for topic in topics]
+        await line.write(b"".join(forgets) + encode(Disconnect()))
+        while await line.read():
+            pass
+    finally:
+        line.close()
+
+
+@asynccontextmanager
+async def cables(folder: Path, count: int) -> AsyncIterator[tuple[list[str], list[str]]]:
+    """Serial lines: the near ends' paths, which come to be when the gateway runs already, and the far ends'."""
+    cables = [SerialLine() for _ in range(count)]
+    for cable in cables:
+        cable.open()
+    try:
+        yield [cable.near for cable in cables], [cable.far for cable in cables]
+    finally:
+        for cable in cables:
+            cable.close()
+
+
+@asynccontextmanager
+async def _witnessed(gateway: Gateway, outcome: Outcome) -> AsyncIterator[None]:
+    lines = Lines(gateway.ways)
+    witnesses = {
+        Witness("one", 1): ("tcp", "unix"),
+        Witness("two", 2): ("tls", "websocket"),
+        Witness("old", 2, MQTT_3_1_1): ("unix", "wss"),
+    }
+    running = [asyncio.create_task(witness.run(lines, kinds)) for witness, kinds in witnesses.items()]
+    try:
+        yield
+    finally:
+        for task in running:
+            task.cancel()
+        for witness, ended in zip(witnesses, await asyncio.gather(*running, return_exceptions=True), strict=True):
+            outcome.witnessed += witness.messages
+            outcome.witness_longest_s = max(outcome.witness_longest_s, round(witness.longest_s, 2))
+            if isinstance(ended, (WitnessFailed, OSError)):
+                outcome.violations.append(f"a good client noticed it: {ended}")

@@ -1,0 +1,93 @@
+"""One client's session with a broker that it means no good: what it sends, over which line, and in what manner."""
+
+from dataclasses import dataclass
+
+from tools.sim.virtual_line import Dice
+from tools.torture import mqtt_noise
+from tools.torture.broker_packets import Pools, chosen, connect, connect_by_scram, disconnect
+from wire.packets import MQTT_3_1_1, MQTT_5, encode
+
+LINES = ["tcp"] * 8 + ["unix"] * 4 + ["websocket"] * 3 + ["tls"] * 2 + ["mutual", "wss"]
+NUMBERS = 1_000_000_000  # of one generator's sessions
+SERIAL_FROM = NUMBERS // 2  # of these, those on the serial line
+MANNERS = ["whole"] * 14 + ["pieces"] * 4 + ["slow", "cut", "deaf"]
+RARE_MANNERS = ["half-open", "noise"]
+RARE_EVERY = 40
+CLIENTS = 64  # client identifiers in turn, so that sessions of before are taken up
+OWN_CLIENTS = ("mutual", "serial")  # lines with client identifiers of their own
+SHARED_EVERY = 40
+SHARED = "everybody"
+
+
+@dataclass(frozen=True)
+class StormSession:
+    """A session; the same for the same seed and number.
+
+    ``packets`` begin with a CONNECT, which may be spoilt like the others. ``floods`` are the QoS of thousands of plain
+    messages that go out behind an unspoilt one. ``manner``: "whole" in one write, "pieces", "slow" in bytes, "cut" off
+    by a reset, "deaf" to all answers, "half-open" for ever before its CONNECT is whole, or "noise" in place of all.
+    """
+
+    number: int
+    line: str
+    level: int
+    manner: str
+    packets: list[bytes]
+    floods: list[int]
+    is_shared: bool = False
+
+    @property
+    def bytes(self) -> bytes:
+        """All but the floods."""
+        return b"".join(self.packets)
+
+
+def draw(pools: Pools, seed: int, number: int) -> StormSession:
+    """The session with this number."""
+    dice = Dice(seed * 1_000_003 + number * 2_654_435_761)
+    line = "serial" if number % NUMBERS >= SERIAL_FROM else chosen(dice, LINES)
+    level = MQTT_5 if dice.roll(3) else MQTT_3_1_1
+    manner = chosen(dice, MANNERS if dice.roll(RARE_EVERY) or line == "serial" else RARE_MANNERS)
+    is_shared = dice.roll(SHARED_EVERY) == 0
+    client_id = SHARED if is_shared else f"{line if line in OWN_CLIENTS else 'any'}-{number % CLIENTS}"
+    if level == MQTT_5 and dice.roll(100) == 0:
+        packets = connect_by_scram(dice, client_id)
+    else:
+        packets = [encode(connect(dice, level, client_id))]
+    if manner == "noise":
+        return StormSession(number, line, level, manner, [dice.bytes(1 + dice.roll(400))], [])
+    packets += pools.packets(dice, level, 5 + dice.roll(120))
+    if dice.roll(2):
+        packets.append(disconnect(dice, level))
+    floods = [1 + dice.roll(2) for _ in range(1 + dice.roll(6))] if dice.roll(2) and line != "serial" else []
+    if dice.roll(4):
+        head = 1 if floods else 0
+        packets = packets[:head] + mutated(dice, packets[head:], mqtt_noise.SAMPLES[chosen(dice, [4, 5])])
+    return StormSession(number, line, level, manner, packets, floods, is_shared)
+
+
+def mutated(dice: Dice, packets: list[bytes], foreign: list[bytes]) -> list[bytes]:
+    """The same with a few changes, which meet the later packets more often: behind most of them nothing counts."""
+    packets = list(packets)
+    for _ in range(1 + dice.roll(3)):
+        at = max(dice.roll(len(packets)), dice.roll(len(packets)))
+        packets[at : at + 1] = _changed(dice, packets[at], chosen(dice, packets), chosen(dice, foreign))
+    return packets
+
+
+def _changed(dice: Dice, packet: bytes, other: bytes, foreign: bytes) -> list[bytes]:
+    """What becomes of one packet."""
+    what = dice.roll(8)
+    if what == 0:
+        return [packet[: dice.roll(len(packet))]]  # cut
+    if what == 1:
+        return [packet, packet]
+    if what == 2:
+        return [other, packet]  # out of order
+    if what == 3:
+        return [packet[:1] + bytes((dice.roll(256),)) + packet[2:]]  # another length
+    if what == 4:
+        return [packet, foreign]  # of another session
+    if what == 5:
+        return [packet, dice.bytes(1 + dice.roll(20))]
+    return [mqtt_noise.spoil(dice, packet)]
