@@ -2,10 +2,14 @@
 
 from device import clock
 from device.errors import ConfigError
+from device.noted import UNRELEASED, is_sent, read_setting
 from device.publisher import Publisher
 from device.session import Session
-from flash_store.errors import StoreCorrupt
+from flash_store.errors import MessageTooLarge, StoreCorrupt, StoreFull
 from flash_store.log import Log, is_blank
+from wire.codec.packet import MQTT_5
+
+NAME_KEY = "client_id"  # of the setting
 
 
 def open_flash(config, board):
@@ -24,6 +28,23 @@ def open_log(flash, board, on_full: str) -> Log:
             raise
     Log.format(flash, board.random_u32())
     return Log(flash, on_full)
+
+
+def settle_name(log, config, say) -> bool:
+    """The store belongs to the name under which its messages were made, of which their identities consist, and for
+    which the broker keeps a session. Until they are sent the device keeps that name; returns whether it does."""
+    noted, name = read_setting(log, NAME_KEY), config.client_id.encode()
+    if noted == name:
+        return False
+    if noted is not None and not is_sent(log):
+        config.client_id = str(noted, "utf-8")
+        say(f"client_id is {str(name, 'utf-8')} once the messages of {config.client_id} are sent")
+        return True
+    try:
+        log.settings.set(NAME_KEY, name)
+    except (StoreFull, MessageTooLarge):
+        pass  # of an older firmware, and full: it is noted at a later start
+    return False
 
 
 def open_journal(config):
@@ -57,6 +78,14 @@ def make_unstored(config):
     from device.unstored import Unstored
 
     return Unstored()
+
+
+def make_unreleased(log):
+    if log.on_full == "reject_new" and read_setting(log, UNRELEASED) is None:
+        return None
+    from device.unreleased import Unreleased
+
+    return Unreleased(log)
 
 
 def make_health(config, device):
@@ -96,7 +125,11 @@ def _make_tls(port, poller):
 
 def make_network(config, board, say):
     """None where the board has its own, or a line."""
-    return board.Network(config.wifi.ssid, config.wifi.password, say) if config.wifi else None
+    if config.wifi is None:
+        return None
+    if board.Network is None:
+        raise ConfigError(f"network is an object, expected none: {board.NAME} has no Wi-Fi to join")
+    return board.Network(config.wifi.ssid, config.wifi.password, say)
 
 
 def make_watchdog(config, board):
@@ -111,15 +144,35 @@ def make_watchdog(config, board):
 def make_session(device, port, on_message) -> Session:
     """`device` is the `device.device.Device` that gets it, with all other parts."""
     config = device.config
-    publisher = Publisher(device.log, config.client_id, device.say, config.resends, device.unstored)
-    inbox = status = None
+    unreleased = make_unreleased(device.log)
+    publisher = Publisher(device.log, config.client_id, device.say, config.resends, unreleased, device.unstored)
+    inbox = status = mark = None
     if config.commands is not None:
         inbox = _make_inbox(device, on_message)
+        mark = _make_mark(device.log, config)
     if config.status is not None:
         from device.status import Status
 
         status = Status(config, device.facts())
-    return Session(port, config, publisher, device.clock, device.say, inbox, status, device.network)
+    return Session(port, config, publisher, device.clock, device.say, inbox, status, _when_timed(device), mark)
+
+
+def _when_timed(device):
+    """The network, and over TLS not before a clock that was never set has been."""
+    sntp = device.sntp
+    if sntp is None or device.config.port.kind != "tls" or device.board.unix_ms() >= clock.EARLIEST_UNIX_MS:
+        return device.network
+    from device.sntp import TimedNetwork
+
+    return TimedNetwork(device.network, sntp)
+
+
+def _make_mark(log, config):
+    if config.protocol_level != MQTT_5:
+        return None
+    from device.session_mark import SessionMark
+
+    return SessionMark(log, config.client_id, config.topic)
 
 
 def _make_inbox(device, on_message):
@@ -127,6 +180,7 @@ def _make_inbox(device, on_message):
     from device.inbox import Inbox
 
     interval_ms = stored_interval_ms(device.log, device.config.shortest_interval_ms)
-    if interval_ms is not None:
+    if interval_ms is not None and interval_ms != device.config.interval_ms:
+        device.say(f"interval_ms is {interval_ms} by a command, in place of {device.config.interval_ms}")
         device.change_interval(interval_ms, device.uptime.now_ms())
     return Inbox(device.config, device.log, Commands(device, on_message).act, device.say)

@@ -8,7 +8,7 @@
 
 import json
 
-from flash_store.errors import StoreCorrupt
+from flash_store.errors import StoreCorrupt, StoreError
 
 INTERVAL_KEY = "interval_ms"
 INTERVAL_MS_MAX = 86_400_000
@@ -26,7 +26,7 @@ class Commands:
         self._on_message = on_message
 
     def act(self, topic: str, payload: bytes, now_ms: int) -> dict:
-        """Does it and returns the answer; what cannot be done is answered with `error`. Raises StoreFull."""
+        """Does it and returns the answer; what cannot be done is answered with `error`."""
         answer = self._on_message(topic, payload) if self._on_message is not None else None
         if answer is not None:
             return answer
@@ -49,7 +49,8 @@ class Commands:
         if name == "interval":
             return self._change_interval(told.get("interval_ms"), now_ms)
         if name == "report":
-            device.report(now_ms)
+            if device.report(now_ms) is None:
+                return {"error": "the store has no room for it"}
         elif name == "restart":
             device.wants_restart = True
         else:
@@ -60,7 +61,10 @@ class Commands:
         least_ms = self._device.shortest_interval_ms
         if type(interval_ms) is not int or not least_ms <= interval_ms <= INTERVAL_MS_MAX:
             return {"error": f"expected interval_ms from {least_ms} to {INTERVAL_MS_MAX}"}
-        self._device.log.settings.set(INTERVAL_KEY, str(interval_ms).encode())
+        try:
+            self._device.log.settings.set(INTERVAL_KEY, str(interval_ms).encode())
+        except StoreError as error:
+            return {"error": f"it cannot be stored: {error}"}
         self._device.change_interval(interval_ms, now_ms)
         return {"done": True, "interval_ms": interval_ms}
 

@@ -10,7 +10,7 @@ from device.values import Values
 from flash_store.log import MIN_SECTORS, POLICIES
 from wire.codec.packet import MQTT_3_1_1, MQTT_5
 from wire.errors import WireError
-from wire.topics import check_topic_filter, check_topic_name
+from wire.topics import check_topic_filter, check_topic_name, matches, parse_shared
 
 NAME_BYTES_MAX = 128  # of a client id: it stands in each message, and each message in one flash sector
 TOPIC_BYTES_MAX = 512
@@ -80,6 +80,9 @@ class Config:
                 check_topic_filter(self.commands)
             except WireError as error:
                 raise section.wrong("commands", self.commands, f"an MQTT topic filter: {error}")
+            for own in [self.topic, self.topic + "/answer"] + ([self.status.topic] if self.status else []):
+                if matches(parse_shared(self.commands)[1], own):  # it would answer its own answers, for ever
+                    raise section.wrong("commands", self.commands, f"a filter that does not take its own {own}")
 
 
 class Readable:
@@ -91,7 +94,7 @@ class Readable:
     protocol_level = MQTT_5
     retry_interval_ms = None
 
-    def __init__(self, path: str, error: ConfigError) -> None:
+    def __init__(self, path: str, error: Exception) -> None:
         section = _Section("", _read_keys(path))
         self.port = self.status = self.wifi = None
         try:
@@ -267,7 +270,9 @@ def load(path: str):
 def _values(checked) -> Values:
     values = Values()
     for key, value in checked.__dict__.items():
-        setattr(values, key, _values(value) if isinstance(value, PARTS) else value)
+        if isinstance(value, PARTS):
+            value = _values(value)
+        setattr(values, key, value if key != "sensors" else [_values(sensor) for sensor in value])
     return values
 
 

@@ -1,22 +1,26 @@
 """All parts of a device, and the loop that turns them."""
 
 import select
+import time
 
 from device.clock import earliest
+from device.noted import is_sent
 from device.sampler import Sampler
 from device.sensors.probe import Probe
 from device.session import Session
 from flash_store.errors import StoreFull
 from wire.topics import check_topic_name
 
+BUSY_MS = 250  # from one erase to the next on a line that is never idle: it fills a sector in more than that
 PAUSE_LOOK_MS = 20  # while a line is asked to be silent
+FAILED_PAUSE_S = 5  # below what a watchdog waits, and long enough for whoever repeats a mistake for ever
 
 
 class Device:
     """All parts, and the loop that turns them.
 
-    `log`, `sampler`, `clock`, `uptime`, `network` (None for a board that has its own) and `unstored` (None for a device
-    without QoS 0) are its parts.
+    `log`, `sampler`, `clock`, `uptime`, `sntp` (None where no server is asked), `network` (None for a board that has
+    its own) and `unstored` (None for a device without QoS 0) are its parts.
 
     Args:
         config: see `device.config`.
@@ -34,35 +38,46 @@ class Device:
         self.has_ended = False
         self._poller = select.poll()
         self.uptime = board.Uptime(slept.uptime_ms if slept else 0)
+        self._session: Session | None = None  # until it is made, lines go to the console alone
+        self.network = assembly.make_network(config, board, self.say)  # what may be wrong comes before flash is written
+        journal = assembly.open_journal(config)
         self._flash = assembly.open_flash(config, board)
         self.log = assembly.open_log(self._flash, board, config.on_full)
+        self._keeps_name = assembly.settle_name(self.log, config, self.say)
         self._bad_records = 0
         self._is_erasing = False  # a line is being asked for silence
+        self._busy_ms = 0  # until then a line that is never idle is not asked again
         self._ready = 0
-        self._session: Session | None = None  # until it is made, lines go to the console alone
         self.clock = assembly.make_clock(config.clock, slept.boot_id if slept else self.log.boot_id, board)
-        self._sntp = assembly.make_sntp(config.clock, self.clock, board)
+        self.sntp = assembly.make_sntp(config.clock, self.clock, board)
         self.unstored = assembly.make_unstored(config)
-        journal = assembly.open_journal(config)
         self._greet(journal)
         self.sampler = Sampler(config, self.log, journal, self.clock, self._make_probes(), self.say, self.unstored)
         self._losses: list = []  # the one `Losses`, once something is lost
         self._health = assembly.make_health(config, self)
-        self.network = assembly.make_network(config, board, self.say)
         self._session = assembly.make_session(self, self._make_port(), on_message)
         self._watchdog = assembly.make_watchdog(config, board)  # last: to format a large store takes its time
 
-    def advance(self) -> None:
-        """One turn: what is due, then a wait for the port or the next moment at which something is due."""
+    def advance(self, longest_ms: int | None = None) -> None:
+        """One turn: what is due, then a wait for the port or the next moment at which something is due.
+
+        Args:
+            longest_ms: how long it may wait; None: as long as nothing is due.
+        """
         now_ms = self.uptime.now_ms()
         if self._watchdog is not None:
             self._watchdog.feed()
         self.sampler.advance(now_ms)
         self._turn(now_ms)
-        if self.wants_restart:
+        if self.wants_restart and self._session is not None and self._session.is_settled:
             self._restart()
-        elif not self.has_ended and not self._wait(self._timers_ms(now_ms)):
-            self._idle()
+        elif not self.has_ended:
+            most_ms = [] if longest_ms is None else [now_ms + longest_ms]
+            if not self._wait(self._timers_ms(now_ms) + most_ms):
+                self._idle()
+            elif self._is_erasing or (now_ms >= self._busy_ms and self.log.erase_due):
+                self._busy_ms = now_ms + BUSY_MS
+                self._idle()
 
     def publish(self, topic: str, payload: bytes, qos: int = 1, retain: bool = False) -> int:
         """Returns the message's number once flash has it; 0 at QoS 0, which stays in RAM.
@@ -107,13 +122,13 @@ class Device:
         """From now on."""
         self.sampler.change_interval(interval_ms, now_ms)
 
-    def report(self, now_ms: int) -> None:
-        """Stores a report of the device's health."""
+    def report(self, now_ms: int) -> int | None:
+        """Stores a report of the device's health; returns the message's id, None where there is no room."""
         if self._health is None:
             from device.health import Health
 
             self._health = Health(self, None, self.board.reset_cause())
-        self._health.report(now_ms)
+        return self._health.report(now_ms)
 
     def close(self) -> None:
         """Leaves the broker and the flash as they are to be found."""
@@ -122,6 +137,19 @@ class Device:
         self.log.flush()
         if hasattr(self._flash, "close"):
             self._flash.close()
+
+    def fail(self, error: Exception) -> None:
+        """What nobody foresaw, in a driver say: a board starts anew after a pause.
+
+        Returns where the program runs on a machine, which sees it end.
+        """
+        self.say(f"failed: {error!r}")
+        try:
+            self.close()
+        except Exception as other:
+            self.say(f"failed again: {other!r}")
+        time.sleep(FAILED_PAUSE_S)
+        self.board.restart()
 
     def _restart(self) -> None:
         self.close()
@@ -133,17 +161,19 @@ class Device:
         assert self._session is not None
         if self.network is not None:
             self.network.advance(now_ms)
-        if self._sntp is not None and (self.network is None or self.network.is_up):
-            self._sntp.advance(now_ms)
+        if self.sntp is not None and (self.network is None or self.network.is_up):
+            self.sntp.advance(now_ms)
         if self._health is not None:
             self._health.advance(now_ms)
         self._session.advance(self._ready, now_ms)
-        if self._session.attached:
-            self._tell_losses()
+        if self._session.attached and self._tell_losses():
+            self._session.advance(0, now_ms)  # it goes out now: the next turn may be far off
+        if self._keeps_name and is_sent(self.log):
+            self.wants_restart = True
 
     def _timers_ms(self, now_ms: int) -> list:
         assert self._session is not None
-        parts = (self.sampler, self._session, self.network, self._sntp, self._health)
+        parts = (self.sampler, self._session, self.network, self.sntp, self._health)
         return [part.next_timer_ms() for part in parts if part is not None] + [now_ms + self.uptime.CALL_MS]
 
     def _wait(self, timers_ms: list) -> bool:
@@ -168,17 +198,18 @@ class Device:
                 self._session.resume(self.uptime.now_ms())
         self._tell_bad_records()
 
-    def _tell_losses(self) -> None:
+    def _tell_losses(self) -> bool:
+        """Whether there is a new message that tells of one."""
         if not self._losses:
             if not self.log.gaps():
-                return
+                return False
             from device.losses import Losses  # most devices never lose anything
 
             self._losses.append(Losses(self.log, self._tell))
         try:
-            self._losses[0].advance()
+            return self._losses[0].advance()
         except StoreFull:
-            pass  # it is forgotten later
+            return False  # it is forgotten later
 
     def _tell(self, samples: list) -> int | None:
         return self.sampler.tell(samples, self.uptime.now_ms())

@@ -23,9 +23,9 @@ class Health:
             self._due_ms = now_ms + self._interval_ms
             self.report(now_ms)
 
-    def report(self, now_ms: int) -> None:
-        """Stores the readings; where there is no room the next report comes in time."""
-        self._device.sampler.tell(self._samples(), now_ms)
+    def report(self, now_ms: int) -> int | None:
+        """Stores the readings; returns the message's id, None where there is no room: the next report comes in time."""
+        return self._device.sampler.tell(self._samples(), now_ms)
 
     def _samples(self) -> list:
         device = self._device

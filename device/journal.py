@@ -8,14 +8,15 @@ COPY_BYTES = 512
 class Journal:
     """A file of lines `epoch seq readings`, epoch in hexadecimal.
 
-    Opening it counts the readings of all boots in `made` and drops a last line that a power cut tore. Raises OSError,
-    and ValueError naming a line that is not of this form.
+    Opening it makes it where it is missing, counts the readings of all boots in `made` and drops a last line that a
+    power cut tore. Raises OSError, and ValueError naming a line that is not of this form.
     """
 
     def __init__(self, path: str) -> None:
         self.made = 0
+        open(path, "ab").close()
         length = self._count(path)
-        if length < _size(path):
+        if length < os.stat(path)[6]:
             _cut(path, length)
         self._path = path
 
@@ -28,11 +29,7 @@ class Journal:
     def _count(self, path: str) -> int:
         """Counts the readings; returns the bytes up to the end of the last whole line."""
         length = number = 0
-        try:
-            file = open(path, "rb")  # noqa: SIM115 - may not exist
-        except OSError:
-            return 0
-        with file:
+        with open(path, "rb") as file:
             while (line := file.readline()).endswith(b"\n"):
                 number += 1
                 length += len(line)
@@ -51,13 +48,6 @@ class NoJournal:
 
     def add(self, epoch: int, seq: int, readings: int) -> None:
         pass
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path)[6]
-    except OSError:
-        return 0
 
 
 def _cut(path: str, length: int) -> None:

@@ -14,15 +14,20 @@ def start(config_path: str = "device.json", on_message=None) -> None:
     """
     from device.config import load
 
-    _devices[:] = [make(load(config_path), on_message)]
+    config = load(config_path)
+    del load  # with all of its module, in whose room the device is made
+    _devices[:] = [make(config, on_message)]
 
 
-def advance() -> bool:
+def advance(longest_ms: int | None = None) -> bool:
     """Does what is due, then waits for the network or for what is due next. Call it again and again.
 
     False when it is over: the device restarts or sleeps, which on most boards does not even return.
+
+    Args:
+        longest_ms: how long it may wait, where the program has something else to do.
     """
-    _devices[0].advance()
+    _devices[0].advance(longest_ms)
     return not _devices[0].has_ended
 
 

@@ -17,20 +17,23 @@ class Losses:
     def __init__(self, log, tell) -> None:
         self._log = log
         self._tell = tell
-        self._last = 0  # of the gap that was told
+        self._told: tuple | None = None  # the gap
         self._id: int | None = None  # of the message that tells it
 
-    def advance(self) -> None:
-        """Forgets what has arrived, tells what is next. Raises StoreFull where it cannot be forgotten yet."""
+    def advance(self) -> bool:
+        """Forgets what has arrived, tells what is next; returns whether it does.
+
+        Raises StoreFull where it cannot be forgotten yet.
+        """
         if self._id is not None:
             if self._log.holds(self._id):
-                return
+                return False
             if not any(first <= self._id <= last for first, last, _, _ in self._log.gaps()):
-                self._log.forget_gaps(self._last)
+                self._log.forget_gaps([self._told])
             self._id = None  # a message that is itself gone told nothing
         gaps = self._log.gaps()
         if gaps:
-            first, last, count, reason = min(gaps, key=lambda gap: gap[1])
+            first, last, count, reason = self._told = min(gaps, key=lambda gap: gap[1])
             numbers = [("gap.first", None, first), ("gap.last", None, last), ("gap.count", "count", count)]
-            self._last = last
             self._id = self._tell(numbers + [("gap.reason", None, reason)])
+        return self._id is not None

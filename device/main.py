@@ -10,7 +10,8 @@ from flash_store.errors import StoreError
 def main(config_path: str, on_message=None) -> None:
     """Runs until Ctrl-C or a power cut; both leave nothing to tidy up.
 
-    Raises SystemExit: 2 where the configuration cannot be used and no port to say so, 1 where the flash cannot.
+    Raises SystemExit where there is no port to say what is wrong: 2 where the configuration cannot be used, 1 where the
+    flash cannot.
 
     Args:
         on_message: see `device.commands.Commands`.
@@ -20,9 +21,9 @@ def main(config_path: str, on_message=None) -> None:
         while True:
             _run(config_path, on_message)
     except ConfigError as error:
-        _exit(2, f"configuration: {error}")
+        _exit(2, _told(error))
     except StoreError as error:
-        _exit(1, f"flash: {error}")
+        _exit(1, _told(error))
     except KeyboardInterrupt:
         pass
 
@@ -32,26 +33,31 @@ def _run(config_path: str, on_message) -> None:
     from device.config import load
 
     try:
-        device = make(load(config_path), on_message)
-    except ConfigError as error:
+        config = load(config_path)
+        del load  # with all of its module, in whose room the device is made
+        device = make(config, on_message)
+    except (ConfigError, StoreError) as error:
         _say_only(config_path, error)
         return
-    del load
-    while not device.has_ended:
-        device.advance()
+    try:
+        while not device.has_ended:
+            device.advance()
+    except Exception as error:
+        device.fail(error)
+        raise
 
 
-def _say_only(config_path: str, error: ConfigError) -> None:
+def _say_only(config_path: str, error: Exception) -> None:
     from device.boards import board
     from device.config import Readable
     from device.safe_mode import run
 
-    run(Readable(config_path, error), error, board)
+    run(Readable(config_path, error), _told(error), board)
 
 
 def make(config, on_message=None):
     """The device of a configuration. Raises ConfigError, StoreError."""
-    memory.leave("device.config")
+    memory.leave("device.config", "device.sensors.config")
     from device.boards import board
 
     if config.duty is None:
@@ -64,6 +70,10 @@ def make(config, on_message=None):
         device = Sleeper(config, board, on_message)
     memory.leave("device.assembly", "flash_store.mount")
     return device
+
+
+def _told(error: Exception) -> str:
+    return f"{'flash' if isinstance(error, StoreError) else 'configuration'}: {error}"
 
 
 def _exit(code: int, text: str) -> None:

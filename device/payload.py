@@ -24,7 +24,7 @@ def content_type(payload: bytes) -> str | None:
     of the user's own has stored, which says nothing of its kind."""
     if payload[:7] == b'[{"bn":':
         return SENML_JSON
-    at = 1 + ARRAY_LENGTHS.get(payload[:1], 0)
+    at = 1 + ARRAY_LENGTHS.get(bytes(payload[:1]), 0)
     if (
         b"\x80" < payload[:1] < b"\xa0"
         and b"\xa0" < payload[at : at + 1] < b"\xc0"

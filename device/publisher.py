@@ -1,6 +1,7 @@
 """From flash to the broker: the window of messages on the way, and what becomes of each."""
 
 from device.clock import earliest
+from device.noted import DISOWNED, SESSION_MARK, Noted, remove_setting
 from device.payload import content_type
 from flash_store.errors import StoreFull
 from flash_store.log import packet_identifier
@@ -9,9 +10,9 @@ from wire.client import ClientConnection
 from wire.errors import WireError
 from wire.identity import IDENTITY_PROPERTY, encode_identity
 from wire.properties import CONTENT_TYPE, REASON_STRING, USER_PROPERTY
-from wire.reasons import UNSPECIFIED_ERROR
+from wire.reasons import PACKET_IDENTIFIER_NOT_FOUND, UNSPECIFIED_ERROR
 
-LOST_SESSION = "lost_session"  # a setting, see `device.lost_session`
+REQUESTS = 16  # packet identifiers for SUBSCRIBE and UNSUBSCRIBE, which no message has meanwhile
 WINDOW = 8  # messages on the way at most, fewer where the broker wants it so
 OWED_MS = 1_000  # from one look whether the store has room for the note of a PUBREC to the next
 FLUSH_MS = 1_000  # an acknowledgement waits this long for others to share its record in flash
@@ -25,26 +26,30 @@ class Publisher:
     stays in the log and keeps its place in the window until it goes out anew after a pause, so that a broker that
     refuses everything is not flooded and one that refuses a single message gets all others.
 
-    Of QoS 2 a PUBREC is durable before its PUBREL goes out. What a broker that has lost the session had said PUBREC to
-    is as good as sent, unless the device is told to resend it.
+    Of QoS 2 a PUBREC is durable before its PUBREL goes out. A broker that has lost the session may have lost with it
+    what it had said PUBREC to. That goes out anew, and needs a PUBREC of its own: until then it is disowned. A device
+    that is told not to resend it forsakes it, which leaves a gap.
 
     Args:
         log: the device's `flash_store.log.Log`.
         say: called with each line for people.
         resends: what had its PUBREC goes out anew where the session is lost.
+        unreleased: `device.unreleased.Unreleased` of a device whose store drops its oldest messages.
         unstored: `device.unstored.Unstored` of a device that publishes at QoS 0.
     """
 
-    def __init__(self, log, client_id: str, say, resends: bool = False, unstored=None) -> None:
+    def __init__(self, log, client_id: str, say, resends: bool = False, unreleased=None, unstored=None) -> None:
         self._log = log
         self._client_id = client_id
         self._say = say
         self._unstored = unstored
         self._resends = resends
-        self._disowned = _disowned(log) if resends or log.settings.get(LOST_SESSION) else None
+        self._unreleased = unreleased
+        self._disowned = Noted(log, DISOWNED, log.pubrecs)
         self._is_lowered = False  # whether it was said that QoS 2 messages go out at QoS 1
         self._connection: ClientConnection | None = None
         self._session_present = False
+        self._is_in_doubt = False
         self._maybe_sent = log.last_id  # up to here messages may have been sent, in this boot or an earlier one
         self._sent = 0  # up to here they were sent over this connection
         self._on_the_way: dict = {}  # packet identifier: message id
@@ -58,19 +63,43 @@ class Publisher:
         self._refused_until_ms: int | None = None
         self._flush_ms: int | None = None
 
-    def attach(self, connection, session_present: bool) -> None:
+    def attach(self, connection, session_present: bool, is_in_doubt: bool = False, is_other: bool = False) -> None:
         """A connection that the broker has accepted: everything unacknowledged goes out (again), PUBRELs first.
 
-        Raises StoreFull where what has to be noted before has no room.
+        Args:
+            session_present: as the CONNACK says it: what may have been sent goes out with DUP [MQTT-3.3.1-1].
+            is_in_doubt: the session may be another one than before. Then a PUBREL that the broker does not know leads
+                to a PUBLISH, which is a second one where only the PUBCOMP was lost; all others go out behind it.
+            is_other: the session is present, and not the one in which what had its PUBREC was sent.
         """
         self.detach()
-        if not session_present:
+        if is_other or not session_present:
             self._lose_session()
         self._connection = connection
         self._session_present = session_present
-        for message_id in self._log.pubrecs():
-            if not self._is_disowned(message_id):
-                self._release(message_id)
+        self._is_in_doubt = is_in_doubt
+        self._release_dropped()
+        for message_id in self._taken():
+            self._release(message_id)
+
+    @property
+    def has_promises(self) -> bool:
+        """Whether the session has promised something: to release what had its PUBREC, not to repeat what had ours."""
+        return bool(self._taken() or self._log.remembered())
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether a start would know, too, what is to be sent anew."""
+        return self._disowned.is_durable
+
+    @property
+    def first_request(self) -> int:
+        """The packet identifier of SUBSCRIBE, or the first of some: of no message that the broker may be waiting for
+        [MQTT-2.2.1-3], nor of one that goes out before long."""
+        behind = self._log.ids(1) or [self._log.last_id + 1]
+        if self._unreleased is not None:
+            behind += self._unreleased.ids
+        return packet_identifier(min(behind) - REQUESTS)
 
     @property
     def attached(self) -> bool:
@@ -93,27 +122,37 @@ class Publisher:
 
         One at a time, so that not a whole window of them has to be in RAM at once.
         """
-        if self._unstored is not None:
-            self._send_unstored()
-        while self._places() > 0:
-            anew = self._anew.pop(0) if self._anew else None
+        self._release_dropped()
+        self._is_in_doubt = self._is_in_doubt and bool(self._on_the_way)
+        while not self._is_in_doubt and self._places() > 0:
+            anew = self._anew[0] if self._anew else None
             message = next(self._log.messages(self._sent if anew is None else anew - 1), None)
-            if message is None and self._skipped and not (self._on_the_way or self._refused):
+            if anew is not None and (message is None or message[0] != anew):
+                self._anew.pop(0)  # it is gone
+            elif message is None:
+                if not self._skipped or self._on_the_way or self._refused:
+                    return False
                 self._sent, self._skipped = self._skipped - 1, 0
-                continue
-            if message is None:
+            elif anew is None and self._on_the_way.get(packet_identifier(message[0])) == message[0]:
+                self._sent = message[0]  # its PUBREL went out
+            elif self._is_taken(message[0]):
                 return False
-            if anew is None:
-                self._sent = message[0]
-                if packet_identifier(self._sent) in self._on_the_way:
-                    continue  # its PUBREL went out
-                self._send(message, self._session_present and self._sent <= self._maybe_sent, now_ms)
-                self._maybe_sent = max(self._maybe_sent, self._sent)
-            elif message[0] == anew:
-                # It counted as acknowledged in MQTT's sense, so that this is no resend [MQTT-4.4.0-2].
-                self._send(message, False, now_ms)
-            return True
+            else:
+                self._send_next(message, anew is not None, now_ms)
+                return True
         return False
+
+    def send_unstored(self) -> bool:
+        """Sends a message of QoS 0; False where there is none."""
+        if self._unstored is None or self._connection is None or (message := self._unstored.take()) is None:
+            return False
+        topic, payload, retain = message
+        try:
+            self._connection.publish(topic, payload, qos=0, retain=retain)
+        except WireError as error:
+            self._unstored.dropped += 1
+            self._say(f"message at QoS 0 dropped: {error}")
+        return True
 
     def handle_puback(self, puback, now_ms: int) -> None:
         """The broker has the message, or refuses it."""
@@ -142,7 +181,13 @@ class Publisher:
     def handle_pubcomp(self, pubcomp, now_ms: int) -> None:
         """The broker has released the message; one that it does not know (any more) it had released before."""
         message_id = self._on_the_way.pop(pubcomp.packet_identifier, None)
-        if message_id is not None:
+        if message_id is None:
+            return
+        is_unknown = pubcomp.reason_code == PACKET_IDENTIFIER_NOT_FOUND
+        if is_unknown and self._is_in_doubt and self._log.holds(message_id):
+            self._disowned.change(self._disowned.ids + [message_id])
+            self._anew.append(message_id)
+        else:
             self._acknowledge(message_id, now_ms)
 
     def handle_retry(self, retry, now_ms: int) -> None:
@@ -172,6 +217,16 @@ class Publisher:
             return 0
         return min(self._connection.send_quota, WINDOW - len(self._on_the_way) - len(self._refused))
 
+    def _send_next(self, message: tuple, is_anew: bool, now_ms: int) -> None:
+        if is_anew:
+            # It counted as acknowledged in MQTT's sense, so that this is no resend [MQTT-4.4.0-2].
+            self._anew.pop(0)
+            self._send(message, False, now_ms)
+        else:
+            self._sent = message[0]
+            self._send(message, self._session_present and self._sent <= self._maybe_sent, now_ms)
+            self._maybe_sent = max(self._maybe_sent, self._sent)
+
     def _send(self, message: tuple, dup: bool, now_ms: int) -> None:
         message_id, qos, retain, topic, payload = message
         assert self._connection is not None
@@ -192,15 +247,8 @@ class Publisher:
             self._keep(message_id, str(error), now_ms)
         else:
             self._on_the_way[identifier] = message_id
-
-    def _send_unstored(self) -> None:
-        while self._connection is not None and (message := self._unstored.take()) is not None:
-            topic, payload, retain = message
-            try:
-                self._connection.publish(topic, payload, qos=0, retain=retain)
-            except WireError as error:
-                self._unstored.dropped += 1
-                self._say(f"message at QoS 0 dropped: {error}")
+            if self._unreleased is not None and qos == 2:
+                self._unreleased.begin(message_id)
 
     def _try_refused_anew(self) -> None:
         """Those that fill the window twice let the others pass, and have their turn behind the last of them."""
@@ -211,15 +259,16 @@ class Publisher:
             self._anew = []
             self._skipped = min(refused[0], self._skipped or refused[0])
 
-    def _is_disowned(self, message_id: int) -> bool:
-        return self._disowned is not None and message_id in self._disowned
+    def _is_taken(self, message_id: int) -> bool:
+        """Whether a request, or a message from before the packet identifiers came round, has its packet identifier."""
+        assert self._connection is not None
+        return self._connection.is_in_use(packet_identifier(message_id))
 
     def _note_owed(self, now_ms: int) -> None:
         try:
             while self._owed:
                 self._log.note_pubrec(self._owed[0])
-                if self._disowned is not None:
-                    self._disowned.remove(self._owed[0])
+                self._disowned.remove(self._owed[0])
                 self._release(self._owed.pop(0))
             self._owed_ms = None
         except StoreFull:
@@ -231,25 +280,51 @@ class Publisher:
         self._on_the_way[identifier] = message_id
         self._connection.pubrel(identifier)
 
+    def _release_dropped(self) -> None:
+        """What was on the way when the store dropped it."""
+        if self._unreleased is not None and self._connection is not None:
+            for message_id in self._unreleased.ids:
+                if not self._is_taken(message_id):
+                    self._release(message_id)
+
+    def _taken(self) -> list:
+        """What the broker has, and waits for the PUBREL of."""
+        return [message_id for message_id in self._log.pubrecs() if message_id not in self._disowned.ids]
+
     def _lose_session(self) -> None:
+        if self._unreleased is not None:
+            self._unreleased.forget()
         if not self._resends:
-            lost = [message_id for message_id in self._log.pubrecs() if not self._is_disowned(message_id)]
-            for message_id in lost:
-                self._log.acknowledge(message_id)
-            self._flush()
-            if lost:
-                self._say(f"the broker has lost the session, and {len(lost)} messages with it that it had taken")
-        elif self._disowned is not None:
-            self._disowned.add(self._log.pubrecs())
+            self._forsake(self._taken())
+        self._disowned.change(self._log.pubrecs())
+        if self._disowned.is_durable:  # until then a start has to ask for the mark, and find none
+            remove_setting(self._log, SESSION_MARK)
+
+    def _forsake(self, lost: list) -> None:
+        if not lost:
+            return
+        try:
+            self._log.forsake(lost)
+        except StoreFull:
+            return  # without a gap that tells of them they are resent
+        self._say(f"the broker has lost the session, and {len(lost)} messages with it that it had taken")
 
     def _acknowledge(self, message_id: int, now_ms: int) -> None:
+        self._end(message_id)
         self._log.acknowledge(message_id)
         if not self._on_the_way:
             self._flush()
         elif self._flush_ms is None:
             self._flush_ms = now_ms + FLUSH_MS
 
+    def _end(self, message_id: int) -> None:
+        """The broker waits for nothing more of it."""
+        self._disowned.remove(message_id)
+        if self._unreleased is not None:
+            self._unreleased.end(message_id)
+
     def _refuse(self, message_id: int, answer, now_ms: int) -> None:
+        self._end(message_id)
         from wire.reasons import describe  # most brokers refuse nothing
 
         text = answer.properties.get(REASON_STRING)
@@ -270,9 +345,3 @@ class Publisher:
     def _flush(self) -> None:
         self._log.flush()
         self._flush_ms = None
-
-
-def _disowned(log):
-    from device.lost_session import Disowned
-
-    return Disowned(log)

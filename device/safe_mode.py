@@ -1,4 +1,4 @@
-"""A device whose configuration cannot be used: it says so where it can, and leaves its flash alone."""
+"""A device whose configuration or flash cannot be used: it says so where it can, and leaves its flash alone."""
 
 import select
 
@@ -21,6 +21,9 @@ class NoLog:
     def messages(self, after: int = 0):
         return iter(())
 
+    def ids(self, count: int) -> list:
+        return []
+
     def pubrecs(self) -> list:
         return []
 
@@ -28,13 +31,13 @@ class NoLog:
         pass
 
 
-def run(keys, error: Exception, board) -> None:
+def run(keys, text: str, board) -> None:
     """Says it on the console, over a serial link and at the status topic, until the power is cut.
 
     Args:
         keys: `device.config.Readable`.
+        text: what is wrong.
     """
-    text = f"configuration: {error}"
     board.say(text)
     poller = select.poll()
     uptime = board.Uptime()

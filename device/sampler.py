@@ -111,7 +111,10 @@ class Sampler:
 
         None where there is no room.
         """
-        return self._append(samples, now_ms, self._clock.unix_ms(now_ms))
+        try:
+            return self._put(samples, now_ms, self._clock.unix_ms(now_ms))
+        except (StoreFull, DeviceFailed):
+            return None
 
     def _store(self, samples: list, now_ms: int) -> None:
         unix_ms = self._clock.unix_ms(now_ms)
@@ -132,20 +135,24 @@ class Sampler:
         return self._encode_pack(self._config.client_id, samples, self._clock.boot_id, uptime_ms, unix_ms)
 
     def _append(self, samples: list, uptime_ms: int, unix_ms: int | None) -> int | None:
-        log = self._log
-        pack = self._encode(samples, uptime_ms, unix_ms)
         try:
-            message_id = log.append(self._config.topic, pack, self._config.qos or 1)
+            message_id = self._put(samples, uptime_ms, unix_ms)
         except (StoreFull, DeviceFailed) as error:
             if self._full_at is None:
                 self._say(f"store full: {error}; sampling pauses")
-            self._full_at = len(log)
+            self._full_at = len(self._log)
             return None
-        self._message_bytes = len(self._config.topic) + len(pack)
-        self._journal.add(log.epoch, message_id, len(samples))
         if self._full_at is not None:
             self._full_at = None
             self._say("store has room: sampling goes on")
+        return message_id
+
+    def _put(self, samples: list, uptime_ms: int, unix_ms: int | None) -> int:
+        """Returns the message's id. Raises StoreFull, DeviceFailed."""
+        pack = self._encode(samples, uptime_ms, unix_ms)
+        message_id = self._log.append(self._config.topic, pack, self._config.qos or 1)
+        self._message_bytes = len(self._config.topic) + len(pack)
+        self._journal.add(self._log.epoch, message_id, len(samples))
         return message_id
 
     def _has_room(self) -> bool:

@@ -14,12 +14,14 @@ def encode_pack(client_id: str, samples: list, boot_id: int, uptime_ms: int, uni
         fields.append(f'"bt":{unix_ms // 1000}.{unix_ms % 1000:03d}')  # a board's own floats do not hold it
     fields += [f'"boot":{boot_id}', f'"up":{uptime_ms}']
     records = []
+    opening = "[{"
     for name, unit, value in samples:
         fields.append('"n":' + json.dumps(name))
         if unit is not None:
             fields.append('"u":' + json.dumps(unit))
         label = "vs" if isinstance(value, str) else "vb" if isinstance(value, bool) else "v"
         fields.append(f'"{label}":{json.dumps(value)}')
-        records.append("{" + ",".join(fields) + "}")
-        fields = []
-    return ("[" + ",".join(records) + "]").encode()
+        records.append((opening + ",".join(fields) + "}").encode())
+        fields, opening = [], ",{"
+    records.append(b"]")
+    return b"".join(records)

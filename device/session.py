@@ -6,11 +6,12 @@ from flash_store.errors import StoreFull
 from wire.backoff import Backoff
 from wire.client import ClientConnection
 from wire.connection import Closed
-from wire.packet_types import CONNACK, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK
+from wire.packet_types import CONNACK, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK, UNSUBACK
 from wire.reasons import SUCCESS
 from wire.time_offer import offered_time
 
 RETRY_SHORTEST_MS, RETRY_LONGEST_MS = 250, 30_000
+UNANSWERED_MAX = 4  # doublings
 STEADY_MS = 10_000  # a connection that broke earlier is tried again less and less often, as one that did not come about
 SILENCE_MS = 5_000  # an attempt that has come to nothing by then is worth a line, though it goes on
 KEEP_ALIVE_S = 60
@@ -29,9 +30,10 @@ class Session:
         inbox: `device.inbox.Inbox` of a device that takes messages, else None.
         status: `device.status.Status` of a device that tells its broker whether it is there, else None.
         network: has `is_up`; a board that has to join none gives None.
+        mark: `device.session_mark.SessionMark` of a device that subscribes over MQTT 5, else None.
     """
 
-    def __init__(self, port, config, publisher, clock, say, inbox=None, status=None, network=None) -> None:
+    def __init__(self, port, config, publisher, clock, say, inbox=None, status=None, network=None, mark=None) -> None:
         self._port = port
         self._config = config
         self._publisher = publisher
@@ -40,8 +42,12 @@ class Session:
         self._inbox = inbox
         self._status = status
         self._network = network
+        self._mark = mark
+        self._is_known = mark is None or not mark.is_granted  # the broker's session; at a start only a mark could tell
+        self._is_in_doubt = False
         self.connects = 0  # connections that a broker has accepted since the start
         self._connect_ms = 0  # when the last CONNECT was made
+        self._unanswered = 0  # connections in a row that ended because the broker acknowledged nothing over them
         self._connection: ClientConnection | None = None
         self._backoff = Backoff(RETRY_SHORTEST_MS, RETRY_LONGEST_MS)
         self._retry_ms: int | None = 0  # the port is closed until then
@@ -70,6 +76,8 @@ class Session:
         if self._silence_ms is not None and now_ms >= self._silence_ms:
             self._silence_ms = None
             self._complain("nobody answers")
+            if self._mark is not None and self._mark.is_asking:
+                self._lose("no UNSUBACK", now_ms)
 
     def close(self, now_ms: int) -> None:
         """Leaves the broker, which keeps the session. Nothing is to be done with this object any more."""
@@ -85,6 +93,11 @@ class Session:
     def attached(self) -> bool:
         """Whether a broker has accepted the connection."""
         return self._publisher.attached
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that the device was told to do is answered."""
+        return self._inbox is None or self._inbox.is_settled
 
     def pause(self, now_ms: int) -> bool:
         """Asks for silence on a line that loses bytes while flash is erased; True once that may begin."""
@@ -122,7 +135,7 @@ class Session:
 
     def _fill(self, now_ms: int) -> None:
         while self._connection is not None:
-            is_filling = self._publisher.fill(now_ms)
+            is_filling = self._port.has_room and (self._publisher.fill(now_ms) or self._publisher.send_unstored())
             self._send(self._connection.data_to_send(), now_ms)
             if not is_filling:
                 return
@@ -146,15 +159,25 @@ class Session:
             receive_maximum=RECEIVE_MAXIMUM,
             maximum_packet_size=PACKET_SIZE_MAX,
             will=None if self._status is None else self._status.will(),
-            retry_interval_ms=config.retry_interval_ms,
+            retry_interval_ms=self._retry_interval_ms(),
+            first_identifier=self._publisher.first_request,
         )
         self._connect_ms = now_ms
+        self._is_in_doubt = not self._is_known
+        self._is_known = False
         self._connection.connect(now_ms)
+
+    def _retry_interval_ms(self) -> int | None:
+        """Over MQTT 5 each connection that was given up for want of answers makes the next wait longer."""
+        interval_ms = self._config.retry_interval_ms
+        return interval_ms and interval_ms << min(self._unanswered, UNANSWERED_MAX)
 
     def _handle_packets(self, now_ms: int) -> None:
         try:
             while self._connection is not None and (event := self._connection.next_event()) is not None:
                 if isinstance(event, Closed):
+                    interval_ms = self._retry_interval_ms()
+                    self._unanswered += bool(interval_ms and now_ms - self._connect_ms >= interval_ms)
                     self._send(self._connection.data_to_send(), now_ms)
                     self._lose(event.text, now_ms)
                 else:
@@ -164,19 +187,22 @@ class Session:
 
     def _handle(self, event, now_ms: int) -> None:
         kind = getattr(event, "TYPE", None)
+        if kind in (PUBACK, PUBREC, PUBCOMP):
+            self._unanswered = 0
         if kind == PUBACK:
             self._publisher.handle_puback(event, now_ms)
         elif kind == PUBREC:
             self._publisher.handle_pubrec(event, now_ms)
         elif kind == PUBCOMP:
             self._publisher.handle_pubcomp(event, now_ms)
-        elif kind in (PUBLISH, PUBREL) and self._inbox is not None:
-            self._inbox.handle_packet(event)
-        elif kind == SUBACK and self._inbox is not None:
-            self._inbox.handle_suback(event)
+        elif kind in (PUBLISH, PUBREL):
+            if self._inbox is not None and self.attached:  # else it comes again once the session is known
+                self._inbox.handle_packet(event)
+        elif kind in (SUBACK, UNSUBACK):
+            self._handle_answer(event, now_ms)
         elif kind == CONNACK and event.reason_code == SUCCESS:
             self._hear_time(event, now_ms)
-            self._begin(event.session_present, now_ms)
+            self._look_at_session(event.session_present, now_ms)
         elif kind is None:
             self._publisher.handle_retry(event, now_ms)
 
@@ -185,16 +211,48 @@ class Session:
         if unix_ms is not None:
             self._clock.offer(GATEWAY, unix_ms, self._connect_ms, now_ms)
 
-    def _begin(self, session_present: bool, now_ms: int) -> None:
+    def _handle_answer(self, answer, now_ms: int) -> None:
+        was_asking = self._mark is not None and self._mark.is_asking
+        if self._mark is not None and self._mark.hear(answer, self._connection):
+            self._open_anew(now_ms)
+        elif not was_asking and self._inbox is not None:
+            self._inbox.handle_answer(answer)
+
+    def _look_at_session(self, session_present: bool, now_ms: int) -> None:
+        """It is in doubt where the answer to an earlier CONNECT, which may have made it, did not come to be noted."""
+        mark = self._mark
+        if mark is None or not (session_present and self._is_in_doubt and self._publisher.has_promises):
+            self._begin(session_present, False, now_ms)
+        elif mark.verdict is None and mark.is_of_use and mark.is_granted:
+            self._inbox.resume(self._connection)
+            mark.ask(self._connection)
+            self._silence_ms = now_ms + SILENCE_MS
+        else:
+            self._begin(session_present, mark.verdict is False, now_ms)
+
+    def _begin(self, session_present: bool, is_other: bool, now_ms: int) -> None:
         self._silence_ms = None
         self._complained = False
         self.connects += 1
-        self._say(f"connected to {self._port.name}, to {'its old' if session_present else 'a new'} session")
-        self._publisher.attach(self._connection, session_present)
+        goes_on = session_present and not is_other
+        self._say(f"connected to {self._port.name}, to {'its old' if goes_on else 'a new'} session")
+        is_in_doubt = self._is_in_doubt and (self._mark is None or self._mark.verdict is None)
+        self._publisher.attach(self._connection, session_present, is_in_doubt, is_other)
+        self._is_known = self._publisher.is_noted
         if self._status is not None:
             self._status.say_online(self._connection)
         if self._inbox is not None:
-            self._inbox.attach(self._connection, session_present)
+            is_marked = self._mark is not None and self._is_known
+            self._inbox.attach(self._connection, goes_on, self._mark.take_filters() if is_marked else [])
+
+    def _open_anew(self, now_ms: int) -> None:
+        """The same broker at once: what this connection has been told of its session does not hold."""
+        assert self._connection is not None
+        self._connection.disconnect()
+        self._send(self._connection.data_to_send(), now_ms)
+        self._port.close()
+        self._connection = None
+        self._retry_ms = now_ms
 
     def _send(self, data: bytes, now_ms: int) -> None:
         if data:
@@ -207,6 +265,8 @@ class Session:
         self._publisher.detach()
         if self._inbox is not None:
             self._inbox.detach()
+        if self._mark is not None:
+            self._mark.detach()
         self._port.close()
         self._connection = None
         self._silence_ms = None

@@ -35,6 +35,7 @@ class Sntp:
         self._number = b""
         self._due_ms = 0
         self._retry_ms = RETRY_SHORTEST_MS
+        self.has_asked = False  # whether a first question has had its answer, or will have none
 
     def next_timer_ms(self) -> int:
         """When `advance` wants to be called."""
@@ -86,8 +87,25 @@ class Sntp:
 
     def _end(self, now_ms: int, is_told: bool) -> None:
         self.close()
+        self.has_asked = True
         self._due_ms = now_ms + (ASK_MS if is_told else self._retry_ms)
         self._retry_ms = RETRY_SHORTEST_MS if is_told else min(2 * self._retry_ms, RETRY_LONGEST_MS)
+
+
+class TimedNetwork:
+    """A network that is up once somebody was asked what time it is: TLS looks whether certificates are valid.
+
+    Args:
+        network: has `is_up`; a board that has to join none gives None.
+    """
+
+    def __init__(self, network, sntp: Sntp) -> None:
+        self._network = network
+        self._sntp = sntp
+
+    @property
+    def is_up(self) -> bool:
+        return self._sntp.has_asked and (self._network is None or self._network.is_up)
 
 
 def read_answer(answer: bytes, number: bytes) -> int | None:

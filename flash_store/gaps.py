@@ -8,7 +8,8 @@ from flash_store.settings import RESERVED
 DROPPED = 1  # to make room, by the policy `drop_oldest`
 UNREADABLE = 2  # its record went bad on flash
 TORN = 3  # left out: a record that was cut or went bad at the log's end may have had this id
-REASONS = {DROPPED: "dropped", UNREADABLE: "unreadable", TORN: "torn"}
+FORSAKEN = 4  # given up on purpose, see `Log.forsake`
+REASONS = {DROPPED: "dropped", UNREADABLE: "unreadable", TORN: "torn", FORSAKEN: "forsaken"}
 
 _KEY = RESERVED + "gaps"
 _RANGE = "<IIIB"
@@ -49,10 +50,25 @@ class Gaps:
         while len(self.ranges) * _RANGE_SIZE > self._room:
             self._merge_nearest()
 
-    def forget(self, last_id: int) -> list:
-        """Leave out the ranges that end at or before this id, on flash with `save`; returns what they were."""
+    def note(self, ranges: list) -> None:
+        """Add ranges; durable on return. Raises StoreFull: then none is noted."""
+        before = [list(one) for one in self.ranges]
+        for one in ranges:
+            self.add(*one)
+        try:
+            self.save(True)
+        except StoreFull:
+            self.ranges = before
+            raise
+
+    def has_forsaken(self, message_id: int) -> bool:
+        """Whether that is noted: a cut may have come before the message itself was gone."""
+        return any(first <= message_id <= last for first, last, _, reason in self.ranges if reason == FORSAKEN)
+
+    def forget(self, told: list) -> list:
+        """Leave out the ranges for which `told` has True, on flash with `save`; returns all that there were."""
         before = self.ranges
-        self.ranges = [one for one in self.ranges if one[1] > last_id]
+        self.ranges = [one for one, is_told in zip(before, told) if not is_told]
         self._changes += 1
         return before
 

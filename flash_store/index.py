@@ -63,6 +63,15 @@ class Index:
     def is_received(self, message_id: int) -> bool:
         return self.place(message_id) is not None and self._entry(self.find(message_id))[1] > _PLACE
 
+    def received(self) -> list[int]:
+        """The ids whose PUBREC came, oldest first."""
+        found = []
+        for position in range(len(self)):
+            message_id, place = self._entry(position)
+            if place > _PLACE:
+                found.append(message_id)
+        return found
+
     def remove(self, message_id: int) -> int | None:
         """Forget a message; returns its place, None when it was not there."""
         place = self.place(message_id)

@@ -25,6 +25,10 @@ def packet_identifier(message_id: int) -> int:
     return message_id % 65535 + 1
 
 
+def _nothing(last_id: int) -> None:
+    pass
+
+
 def is_blank(device) -> bool:
     """True when nothing was ever stored here: all is erased, but for a first sector where a format was cut [R6]."""
     flash = Flash(device)
@@ -35,7 +39,8 @@ class Log:
     """Messages on flash until they are acknowledged, and `settings`. Not for use from several threads.
 
     `device` speaks MicroPython's block-device protocol in its extended form. `on_full` says what `append` does when
-    no room is left: "reject_new" raises StoreFull, "drop_oldest" drops the oldest messages and notes which (`gaps`).
+    no room is left: "reject_new" raises StoreFull, "drop_oldest" drops the oldest messages and notes which (`gaps`),
+    once `before_drop`, called with the last of their ids, has returned; it may raise StoreFull, and none is dropped.
     Mounting raises StoreCorrupt, saying why, when no store is there.
     """
 
@@ -44,7 +49,8 @@ class Log:
 
         if on_full not in POLICIES:
             raise ValueError(f"on_full is {on_full!r}, expected one of {', '.join(POLICIES)}")
-        self._on_full = on_full
+        self.on_full = on_full
+        self.before_drop = _nothing
         self._flash = Flash(device)
         self._index = Index()
         self._pending: list[int] = []  # acknowledged, not yet on flash
@@ -97,19 +103,19 @@ class Log:
     def append(self, topic: str, payload: bytes, qos: int = 1, retain: bool = False) -> int:
         """Store a message and return its id: it is durable then. Raises StoreFull, MessageTooLarge, DeviceFailed."""
         name = topic.encode()
-        body = name + payload
-        size = self._writer.extent(len(body))
+        length = len(name) + len(payload)
+        size = self._writer.extent(length)
         room = self._ring.capacity - self._writer.extent(0) - record.HEADER_SIZE
-        if len(body) > room or len(name) > TOPIC_LENGTH_MAX:
-            raise MessageTooLarge(f"{len(body)} bytes of topic and payload, {room} fit")
+        if length > room or len(name) > TOPIC_LENGTH_MAX:
+            raise MessageTooLarge(f"{length} bytes of topic and payload, {room} fit")
         flags = qos | (record.RETAIN if retain else 0)
         while True:
             try:
                 self._check_packet_identifier()
                 self._gaps.save()
-                self._writer.write(MSG, flags, self.last_id + 1, len(name), body)
+                self._writer.write(MSG, flags, self.last_id + 1, len(name), (name, payload))
             except StoreFull:
-                if self._on_full == "reject_new" or not self._drop_oldest():
+                if self.on_full == "reject_new" or not self._drop_oldest():
                     raise
                 continue
             self._appended += size
@@ -125,6 +131,13 @@ class Log:
         if len(self._pending) >= ACK_BATCH:
             self.flush()
         return True
+
+    def forsake(self, message_ids: list) -> None:
+        """Forget messages that may never have arrived, with a gap. Durable on return; raises StoreFull, and none is."""
+        self._gaps.note([(one, one, 1, gaps.FORSAKEN) for one in message_ids if not self._gaps.has_forsaken(one)])
+        for message_id in message_ids:
+            self.acknowledge(message_id)
+        self.flush()
 
     def flush(self) -> None:
         """Write the acknowledgements that wait. When not even these fit, they go on waiting."""
@@ -162,8 +175,7 @@ class Log:
 
     def pubrecs(self) -> list[int]:
         """The messages for which `has_pubrec` holds, oldest first."""
-        ids = [self._index.entry(position)[0] for position in range(len(self._index))]
-        return [message_id for message_id in ids if self._index.is_received(message_id)]
+        return self._index.received()
 
     def remember(self, identifier: int) -> None:
         """A QoS 2 message with this packet identifier was received: durable on return, before PUBREC goes out [Q2].
@@ -206,21 +218,25 @@ class Log:
     def __len__(self) -> int:
         return len(self._index)
 
+    def ids(self, count: int) -> list[int]:
+        """The ids of the oldest messages, so many at most."""
+        return [self._index.entry(position)[0] for position in range(min(count, len(self._index)))]
+
     def oldest(self):
         """The first of `messages`, None when there is none."""
         return next(self.messages(), None)
 
     def gaps(self) -> list[tuple]:
         """(first id, last id, count, reason) of messages that are gone without an acknowledgement; reasons are
-        "dropped", "unreadable" and "torn". They stay until `forget_gaps`."""
+        "dropped", "unreadable", "torn" and "forsaken". They stay until `forget_gaps`."""
         return [(first, last, n, gaps.REASONS.get(reason, "?")) for first, last, n, reason in self._gaps.ranges]
 
-    def forget_gaps(self, last_id: int) -> None:
-        """The gaps that end at or before this id were told upstream. Durable on return; raises StoreFull."""
+    def forget_gaps(self, told: list) -> None:
+        """These of `gaps` were told upstream; one that has changed since stays. Durable on return; raises StoreFull."""
         self.flush()
         if self._pending:  # what was dropped must not come back once nothing says that it was
             raise StoreFull("no room to make sure that what was dropped does not come back")
-        before = self._gaps.forget(last_id)
+        before = self._gaps.forget([gap in told for gap in self.gaps()])
         try:
             self._gaps.save()
         except StoreFull:
@@ -294,12 +310,11 @@ class Log:
         found = self._writer.read(place)
         if found is None:
             return None
-        header, body = found
+        header, name, payload = found  # a bytearray: it may be long, and is not copied
         try:
-            topic = str(bytes(body[: header.aux]), "utf-8")
+            topic = str(name, "utf-8")
         except UnicodeError:
             return None
-        payload = bytes(memoryview(body)[header.aux :])  # not copied twice: it may be long
         return header.flags & 3, bool(header.flags & record.RETAIN), topic, payload
 
     def _note_unreadable(self, ids: list[int]) -> None:
@@ -320,12 +335,10 @@ class Log:
         last, count = self._index.oldest_in(lambda place: ring.seqs[ring.sector_of(place)])
         if not count:
             return False
-        before = [list(one) for one in self._gaps.ranges]
-        self._gaps.add(self._index.entry(0)[0], last, count, gaps.DROPPED)
         try:
-            self._gaps.save(True)
+            self.before_drop(last)
+            self._gaps.note([(self._index.entry(0)[0], last, count, gaps.DROPPED)])
         except StoreFull:
-            self._gaps.ranges = before
             return False
         self._forget(last)
         return True

@@ -56,15 +56,18 @@ def seed(epoch: int, sector_seq: int) -> int:
     return crc32(struct.pack("<II", epoch, sector_seq))
 
 
-def encode(
-    kind: int, flags: int, number: int, aux: int, body: bytes | bytearray, crc_seed: int, granule: int
-) -> bytearray:
-    """A record as it is programmed, padded with 0xFF."""
-    record = bytearray(extent(len(body), granule))
-    struct.pack_into("<BBHII", record, 0, kind, flags, len(body), number, aux)
-    struct.pack_into("<I", record, _CRC_OFFSET, crc32(body, crc32(record[:_CRC_OFFSET], crc_seed)))
-    end = HEADER_SIZE + len(body)
-    record[HEADER_SIZE:end] = body
+def encode(kind: int, flags: int, number: int, aux: int, body: tuple, crc_seed: int, granule: int) -> bytearray:
+    """A record as it is programmed, padded with 0xFF; the parts of its body are copied once, as they may be long."""
+    length = sum([len(part) for part in body])
+    record = bytearray(extent(length, granule))
+    struct.pack_into("<BBHII", record, 0, kind, flags, length, number, aux)
+    crc = crc32(record[:_CRC_OFFSET], crc_seed)
+    end = HEADER_SIZE
+    for part in body:
+        crc = crc32(part, crc)
+        record[end : end + len(part)] = part
+        end += len(part)
+    struct.pack_into("<I", record, _CRC_OFFSET, crc)
     record[end:] = b"\xff" * (len(record) - end)
     return record
 
@@ -93,12 +96,14 @@ def is_valid(flash, sector: int, offset: int, found: bytes | bytearray, crc_seed
 
 
 def read_body(flash, sector: int, offset: int, crc_seed: int):
-    """(header, body) of the message or setting at this place, None when it is not valid any more."""
+    """(header, name, content) of the message or setting at this place, None when it is not valid any more."""
     found = flash.read(sector, offset, HEADER_SIZE)
     header = decode_header(found)
     if not header.has_body() or not is_valid(flash, sector, offset, found, crc_seed):
         return None
-    return header, flash.read(sector, offset + HEADER_SIZE, header.length)
+    offset += HEADER_SIZE
+    name = bytes(flash.read(sector, offset, header.aux))
+    return header, name, flash.read(sector, offset + header.aux, header.length - header.aux)
 
 
 def scan(flash, sector: int, first: int, crc_seed: int, granule: int):

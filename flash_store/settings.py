@@ -26,8 +26,7 @@ class Settings:
         found = self._writer.read(place)
         if found is None:
             raise StoreCorrupt(f"setting {key!r} cannot be read any more")
-        header, body = found
-        return bytes(body[header.aux :])
+        return bytes(found[2])
 
     def set(self, key: str, value: bytes) -> None:
         """Give a name a value.
@@ -47,13 +46,13 @@ class Settings:
         name = key.encode()
         if name not in self._writer.setting_places:
             return False
-        self._writer.write(SET, record.REMOVED, 0, len(name), name)
+        self._writer.write(SET, record.REMOVED, 0, len(name), (name,))
         return True
 
     def put(self, key: str, value: bytes, is_move: bool = False) -> None:
         """As `set` without its limits: for the store's own keys."""
         name = key.encode()
-        self._writer.write(SET, 0, 0, len(name), name + value, is_move)
+        self._writer.write(SET, 0, 0, len(name), (name, value), is_move)
 
     def make_room(self, key: str, value: bytes, is_move: bool) -> None:
         """Relocate and erase what has to go before `put`. Raises StoreFull."""

@@ -28,17 +28,16 @@ class Writer:
         return record.extent(length, self.ring.granule)
 
     def read(self, place: int):
-        """(header, body) of the message or setting at this place, None when it cannot be read any more."""
+        """(header, name, content) of the message or setting at this place, None when it cannot be read any more."""
         index = self.ring.sector_of(place)
         return record.read_body(self._flash, index, self.ring.offset_of(place), self.ring.seed(index))
 
-    def write(
-        self, kind: int, flags: int, number: int, aux: int, body: bytes | bytearray = b"", is_move: bool = False
-    ) -> int:
-        """Add a record; returns its place. A sector where that fails takes no more, the next one gets it [W3].
-        With `is_move` the last free sector may be used. Raises StoreFull, DeviceFailed."""
+    def write(self, kind: int, flags: int, number: int, aux: int, body: tuple = (), is_move: bool = False) -> int:
+        """Add a record, its body in parts; returns its place. A sector where that fails takes no more, the next one
+        gets it [W3]. With `is_move` the last free sector may be used. Raises StoreFull, DeviceFailed."""
+        size = self.extent(sum([len(part) for part in body]))
         for _ in range(self._flash.sector_count):
-            self.make_room(MOVE if is_move else kind, self.extent(len(body)))
+            self.make_room(MOVE if is_move else kind, size)
             place = self._program(kind, flags, number, aux, body)
             if place is not None:
                 return place
@@ -53,7 +52,7 @@ class Writer:
             pass  # the very last room is good enough
         ring = self.ring
         while ring.seqs[ring.head] == before:  # else OPEN says it
-            if ring.room() >= self.extent(0) and self._program(STATE, 0, self.boot_id, 0, b"") is not None:
+            if ring.room() >= self.extent(0) and self._program(STATE, 0, self.boot_id, 0, ()) is not None:
                 return
             if ring.free():
                 self._open_next()
@@ -92,13 +91,13 @@ class Writer:
         """Erase a sector, with a note on flash before that nothing in it counts any more [A3]."""
         ring = self.ring
         erase_count = ring.next_erase_count(index)
-        while ring.room() < self.extent(0) or self._program(ERASE, 0, index, erase_count - 1, b"") is None:
+        while ring.room() < self.extent(0) or self._program(ERASE, 0, index, erase_count - 1, ()) is None:
             if not ring.free():
                 break  # a cut in the erase repeats messages then: better than a wedge
             self._open_next()
         ring.erase(index, erase_count)
 
-    def _program(self, kind: int, flags: int, number: int, aux: int, body: bytes | bytearray) -> int | None:
+    def _program(self, kind: int, flags: int, number: int, aux: int, body: tuple) -> int | None:
         ring = self.ring
         encoded = record.encode(kind, flags, number, aux, body, ring.seed(ring.head), ring.granule)
         place = ring.program(encoded)
@@ -109,7 +108,7 @@ class Writer:
             self.index.put(number, place)
             self.last_id = max(self.last_id, number)
         elif kind == SET:
-            self._place_setting(bytes(body[:aux]), flags, place, len(encoded))
+            self._place_setting(bytes(body[0]), flags, place, len(encoded))
         else:
             ring.add_dead(ring.head, len(encoded))
         return place
@@ -185,7 +184,9 @@ class Writer:
                 return
         elif self.index.place(header.number) != place:
             return
-        body = self._flash.read(index, offset + record.HEADER_SIZE, header.length)
+        start = offset + record.HEADER_SIZE
+        name = self._flash.read(index, start, header.aux)
+        body = (name, self._flash.read(index, start + header.aux, header.length - header.aux))
         if header.kind == SET:
             self.write(SET, header.flags, header.number, header.aux, body, True)
         else:

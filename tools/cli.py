@@ -48,6 +48,7 @@ COMMANDS = {
     "torture link": Command("tools.torture.link:link", "Run the serial link over bad lines.", "tools"),
     "torture broker": Command("tools.torture.broker:broker", "Storm a gateway with spoilt sessions.", "tools"),
     "torture device": Command("tools.torture.device:device", "Cut real devices' power and lines.", "tools"),
+    "torture soak": Command("tools.torture.soak:soak", "Send messages until a device's heap would grow.", "tools"),
     "device build": Command("tools.device_build:build", "Compile what a board needs, for mip.", "tools"),
     "flash inspect": Command("tools.flash.inspect:inspect", "Show what a store on flash holds.", "tools"),
     "gateway run": Command("tools.gateway_process:run", "Run a gateway until it is told to stop.", "gateway"),

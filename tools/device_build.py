@@ -14,12 +14,21 @@ from typing import Annotated
 import typer
 
 from tools.folding import fold
+from tools.linking import link
 from tools.paths import source_root
+from tools.pruning import prune
 from tools.romfs import encode_image
+from tools.texts import gather
 
 PACKAGES = ("wire", "flash_store", "device")
 IMAGE = "holdfast.romfs"
 LIBRARY = Path("device/library.py")
+PROGRAM = "firmware"
+ENTRIES = ("device.main", "device.library")
+GROUPS = {  # modules that are loaded together, so that one can stand for them
+    PROGRAM: ("device.device", "device.memory", "device.publisher", "device.values", "flash_store.log"),
+    "inbox": ("device.commands", "device.inbox", "wire.codec.suback", "wire.codec.subscribe"),
+}
 COMPILE_TIMEOUT_S = 60
 
 
@@ -73,23 +82,26 @@ def compile_board(board: Board, keeps_names: bool) -> dict[str, bytes]:
     """Each compiled module by its path.
 
     Args:
-        keeps_names: of constants, as a library; without them it is a whole program, which takes less of the heap.
+        keeps_names: of constants, as a library; without them it is a whole program, linked and pruned, which takes less
+            of the heap.
 
     Raises subprocess.CalledProcessError where a module cannot be compiled.
     """
-    paths = [source.relative_to(source_root()) for source in needed(board)]
-    sources = {_module(path): (source_root() / path).read_text() for path in paths}
-    folded = fold(sources, keeps_names)
+    paths = {_module(source): source.relative_to(source_root()) for source in needed(board)}
+    modules = fold({module: (source_root() / path).read_text() for module, path in paths.items()}, keeps_names)
+    if not keeps_names:
+        modules = gather(prune(link(modules, GROUPS), ENTRIES), PROGRAM)
+        paths |= {name: Path(f"{name}.py") for name in GROUPS}
     with tempfile.TemporaryDirectory() as folder:
-        return {_name_on_board(path): _compile(folded[_module(path)], path, folder) for path in paths}
+        return {_name_on_board(paths[name]): _compile(text, paths[name], folder) for name, text in modules.items()}
 
 
 def _name_on_board(path: Path) -> str:
     return "holdfast.mpy" if path == LIBRARY else path.with_suffix(".mpy").as_posix()
 
 
-def _module(path: Path) -> str:
-    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+def _module(source: Path) -> str:
+    return ".".join(source.relative_to(source_root()).with_suffix("").parts).removesuffix(".__init__")
 
 
 def needed(board: Board) -> list[Path]:

@@ -21,16 +21,24 @@ def fold(sources: Mapping[str, str], keeps_names: bool) -> dict[str, str]:
     constants: dict[str, dict[str, Constant]] = {}
     for module in trees:
         _find(module, trees, constants)
-    folded = {module: _Folder(module, constants).visit(tree) for module, tree in trees.items()}
-    wanted = {node.attr for tree in folded.values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    wanted: set[str] = set()
+    for _ in range(2):  # the first time shows what is still asked for by name
+        folded = {module: _Folder(module, constants, wanted).visit(ast.parse(text)) for module, text in sources.items()}
+        wanted = _attributes(folded)
     for module, tree in folded.items():
         gone = {name for name in constants[module] if name not in wanted and (name[0] == "_" or not keeps_names)}
-        if not _reads_its_own_names(tree):
+        if not reads_its_own_names(tree):
             tree.body = [one for one in tree.body if not _assigned(one) or _assigned(one) - gone]
     return {module: ast.unparse(ast.fix_missing_locations(tree)) for module, tree in folded.items()}
 
 
-def _reads_its_own_names(tree: ast.Module) -> bool:
+def _attributes(trees: Mapping[str, ast.Module]) -> set[str]:
+    """What is asked of modules or objects by name."""
+    return {node.attr for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
+def reads_its_own_names(tree: ast.Module) -> bool:
+    """Whether its names are for more than people."""
     return any(isinstance(node, ast.Name) and node.id == "globals" for node in ast.walk(tree))
 
 
@@ -77,10 +85,11 @@ def _assigned(statement: ast.stmt) -> set[str]:
 
 
 class _Folder(ast.NodeTransformer):
-    """Folds in one module."""
+    """Folds in one module; names that are `asked` of modules stay where they are taken over from another one."""
 
-    def __init__(self, module: str, constants: Mapping[str, Mapping[str, Constant]]) -> None:
+    def __init__(self, module: str, constants: Mapping[str, Mapping[str, Constant]], asked: set[str]) -> None:
         self._all = constants
+        self._asked = asked
         self._known = dict(constants[module])
         self._modules: dict[str, str] = {}  # what a name here means, where it means a module
 
@@ -92,7 +101,7 @@ class _Folder(ast.NodeTransformer):
                 self._modules[alias.asname or alias.name] = name
             if alias.name in theirs:
                 self._known[alias.asname or alias.name] = theirs[alias.name]
-        node.names = [alias for alias in node.names if alias.name not in theirs]
+        node.names = [alias for alias in node.names if alias.name not in theirs or alias.name in self._asked]
         return node if node.names else None
 
     def visit_Name(self, node: ast.Name) -> ast.expr:

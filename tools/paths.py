@@ -24,6 +24,11 @@ def demo_directory() -> Path:
     return state_directory() / "demo"
 
 
+def memory_folder() -> str | None:
+    """For files that need outlive no more than a SIGKILL: there every sync is free. None where there is none."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
 def _xdg_directory(variable: str, fallback: str) -> Path:
     # The base directory specification says to ignore a relative path.
     base = Path(os.environ.get(variable, ""))

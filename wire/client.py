@@ -32,6 +32,7 @@ from wire.reasons import (
     UNSPECIFIED_ERROR,
 )
 from wire.states import AWAIT_CONNACK, AWAIT_PUBCOMP, CLOSED, CONNECTED, FROM_CLIENT, FROM_SERVER
+from wire.windows import SendWindow
 
 CONNACK_TIMEOUT_MS = 30_000  # a gateway that recovers its store answers late, one that is gone never
 RETRY_INTERVAL_3_1_1_MS = 20_000
@@ -54,6 +55,8 @@ class ClientConnection(Connection):
             limit. Then over 3.1.1 it goes out again (see `wire.retry`); over 5, which forbids that, the connection
             is Closed, and the session may be resumed over a new one.
         authentication: a `wire.authentication.ClientAuthentication`, MQTT 5 only.
+        first_identifier: of the packet identifiers that this connection chooses itself. Whoever chooses those of its
+            messages says here from where on none of a session that may go on is in use [MQTT-2.2.1-3].
     """
 
     def __init__(
@@ -72,9 +75,11 @@ class ClientConnection(Connection):
         will: Will | None = None,
         retry_interval_ms: int | None = None,
         authentication=None,
+        first_identifier: int = 1,
     ) -> None:
         super().__init__(FROM_CLIENT, FROM_SERVER, READERS, receive_maximum, maximum_packet_size, topic_alias_maximum)
         self._speak(protocol_level)
+        self._send_window = SendWindow(0, first_identifier)
         self.client_id = client_id
         self.clean_start = clean_start
         self.session_expiry_s = session_expiry_s

@@ -124,6 +124,10 @@ class Connection:
         """QoS 1 and 2 messages that may be sent now; 0 unless connected."""
         return self._send_window.quota if self.state == CONNECTED else 0
 
+    def is_in_use(self, packet_identifier: int) -> bool:
+        """Whether a message or request of ours that is not acknowledged has it."""
+        return packet_identifier in self._send_window
+
     def receive_data(self, data: bytes | bytearray | memoryview, now_ms: int) -> None:
         """Takes bytes from the transport. Never raises for what is in them: `next_event` tells."""
         self._now_ms = now_ms

@@ -133,7 +133,12 @@ class Link:
         """Bytes to send that this side still likes to queue; 0 unless the stream is up."""
         if self._stream is None or self._told_era != self._era:
             return 0
-        return max(0, self._buffer_bytes - self._stream.queued)
+        return max(0, self._buffer_bytes - self.queued)
+
+    @property
+    def queued(self) -> int:
+        """Bytes of the stream that have not been sent yet."""
+        return 0 if self._stream is None else self._stream.queued
 
     def send(self, data: bytes | bytearray | memoryview, now_ms: int) -> None:
         """Queues bytes of any length. Raises LocalProtocolError outside LinkUp .. LinkDown."""

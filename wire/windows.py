@@ -27,13 +27,16 @@ _NO_PLACE = 8  # or'ed to the state of an identifier that takes no place under t
 
 
 class SendWindow:
-    """The packet identifiers we have in use; at most `limit`, the peer's Receive Maximum, belong to messages."""
+    """The packet identifiers we have in use; at most `limit`, the peer's Receive Maximum, belong to messages.
 
-    def __init__(self, limit: int) -> None:
+    Those that it chooses itself begin with `first`.
+    """
+
+    def __init__(self, limit: int, first: int = 1) -> None:
         self.limit = limit
         self._states: dict = {}  # packet identifier: state, perhaps with _NO_PLACE
         self._places_taken = 0
-        self._last = 0
+        self._last = first - 1
 
     @property
     def quota(self) -> int:

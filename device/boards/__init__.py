@@ -4,7 +4,8 @@ NAME                            what people call it
 Uptime, unix_ms, set_time       what time it is
 random_u32, free_heap, say      the rest of every day
 open_flash(path, sector_count)  the block device for the store
-has_speed(baud), SerialLine     a serial line without any processing of the bytes
+has_speed(baud)                 whether a serial line can run at that speed
+open_line(path, baud)           a serial line without any processing of the bytes
 send_at_once(connection)        for small packets over TCP
 reset_cause()                   why it has started
 Network                         a network that the device has to join, see `device.boards.wifi`; None: it has one

@@ -11,7 +11,6 @@ import machine
 from device import clock
 
 WATCHDOG_MS_MAX = 8_388  # of an RP2040, the shortest of them
-UART_BUFFER = 1024  # a stall of 80 ms at 115,200 baud
 TCP, NODELAY = 6, 1  # IPPROTO_TCP and TCP_NODELAY, which not every board names
 
 
@@ -63,28 +62,11 @@ def has_speed(baud: int) -> bool:
     return 300 <= baud <= 921_600
 
 
-class SerialLine:
-    """A UART, 8N1. `path` is its number and the pins, "1:17:16" for UART 1 that sends at pin 17 and receives at 16.
+def open_line(path: str, baud: int):
+    """A serial line. Raises OSError where the board has no such UART."""
+    from device.boards.uart import UartLine  # a device on a network does without
 
-    `file` is what a poll takes. Raises OSError where the board has no such UART.
-    """
-
-    def __init__(self, path: str, baud: int) -> None:
-        try:
-            number, tx, rx = [int(part) for part in path.split(":")]
-            self.file = machine.UART(number, baud, tx=machine.Pin(tx), rx=machine.Pin(rx), rxbuf=UART_BUFFER)
-        except ValueError as error:
-            raise OSError(f"{path} is no UART:TX:RX of this board: {error}")
-
-    def read(self, most: int) -> bytes:
-        return self.file.read(most) or b""
-
-    def write(self, data: bytes) -> int:
-        """Returns how many bytes the line took."""
-        return self.file.write(data) or 0
-
-    def close(self) -> None:
-        self.file.deinit()
+    return UartLine(path, baud)
 
 
 def open_spi_flash(path: str, sector_count: int):

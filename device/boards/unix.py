@@ -24,9 +24,7 @@ NAME = "unix"
 Network: type | None = None  # the machine has its own
 Watchdog: type | None = None
 WATCHDOG_MS_MAX = 0
-RAW_8N1 = 0x30 | 0x80 | 0x800  # CS8, CREAD and CLOCAL of Linux, which MicroPython's termios does not name
 SECTOR_SIZE = 4096
-VTIME, VMIN = 5, 6
 TCP, NODELAY = 6, 1  # IPPROTO_TCP and TCP_NODELAY, which MicroPython's socket does not name
 _kept = b""  # what a power cut leaves nothing of
 
@@ -109,34 +107,11 @@ def has_speed(baud: int) -> bool:
     return hasattr(termios, f"B{baud}")
 
 
-class SerialLine:
-    """A terminal without any processing of the bytes, 8N1. Raises OSError where `path` is none.
+def open_line(path: str, baud: int):
+    """A serial line. Raises OSError where `path` is none."""
+    from device.boards.terminal import Terminal  # a device on a network does without
 
-    `file` is what a poll takes.
-    """
-
-    def __init__(self, path: str, baud: int) -> None:
-        self.file = open(path, "r+b", 0)  # noqa: SIM115 - closed by `close`
-        try:
-            attributes = termios.tcgetattr(self.file.fileno())
-            attributes[0] = attributes[1] = attributes[3] = 0
-            attributes[2] = RAW_8N1
-            attributes[4] = attributes[5] = getattr(termios, f"B{baud}")
-            attributes[6][VTIME] = attributes[6][VMIN] = 0  # a read takes what is there and never waits for more
-            termios.tcsetattr(self.file.fileno(), termios.TCSANOW, attributes)
-        except Exception as error:  # CPython's termios.error is no OSError
-            self.file.close()
-            raise OSError(f"{path} is no serial line: {error}")
-
-    def read(self, most: int) -> bytes:
-        return self.file.read(most) or b""
-
-    def write(self, data: bytes) -> int:
-        """Returns how many bytes the line took."""
-        return self.file.write(data) or 0
-
-    def close(self) -> None:
-        self.file.close()
+    return Terminal(path, baud)
 
 
 def send_at_once(connection) -> None:

@@ -1,9 +1,10 @@
-"""Ways to a broker. Every port is used alike and none of them ever waits.
+"""Ways to a broker. Every port is used alike and none of them waits, but while a broker's name is looked up.
 
     open(now_ms)             begins to connect; raises OSError where that cannot even begin
     advance(ready, now_ms)   moves bytes, as far as `ready`, what the poll said about the port, allows
     next_event()             Up, then bytes as they arrive, then Down; None until more happens
     send(data, now_ms)       between Up and Down; what does not go at once goes with `advance`
+    has_room                 whether a message that can wait should be sent now: it would not queue in RAM
     next_timer_ms()          when `advance` wants to be called at the latest, or None
     pause(now_ms)            asks for silence on a line that loses bytes while flash is erased: True once that may begin
     resume(now_ms)           ends it

@@ -63,6 +63,10 @@ class Tcp:
         if not waiting:
             self._write()
 
+    @property
+    def has_room(self) -> bool:
+        return not self._unsent
+
     def next_timer_ms(self) -> int | None:
         return self._deadline_ms
 

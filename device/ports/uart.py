@@ -9,6 +9,7 @@ from wire.link import Link, LinkData, LinkDown, LinkUp
 
 READ_BYTES = 512
 PAUSE_WAIT_MS = 1_000  # for a far side that stalls; what is lost then is sent again
+QUEUE_BYTES = 2048  # as much as the link may have on the way
 WRITE_BYTES = 256  # a line that the poll calls writable takes so many without making us wait, on every Linux driver
 
 
@@ -25,24 +26,23 @@ class Uart:
         self._baud = baud
         self._poller = poller
         self._link = Link(boot_id)
-        self._line: board.SerialLine | None = None
+        self._lines: list = []  # the one that is open
         self._unsent = b""
         self._ended: Down | None = None
         self._pause_end_ms: int | None = None  # until then the far side may take to become silent
 
     def open(self, now_ms: int) -> None:
-        self._line = board.SerialLine(self.name, self._baud)
-        self._poller.register(self._line.file, select.POLLIN)
+        self._lines.append(board.open_line(self.name, self._baud))
+        self._poller.register(self._lines[0].file, select.POLLIN)
         self._link.open(now_ms)
         self._collect()
 
     def advance(self, ready: int, now_ms: int) -> None:
-        assert self._line is not None
         try:
             if ready & select.POLLOUT:
                 self._write()
             if ready & select.POLLIN:
-                self._link.receive_data(self._line.read(READ_BYTES), now_ms)
+                self._link.receive_data(self._lines[0].read(READ_BYTES), now_ms)
             if ready & (select.POLLHUP | select.POLLERR):
                 self._ended = Down("the line hung up")
         except OSError as error:
@@ -67,6 +67,10 @@ class Uart:
     def send(self, data: bytes, now_ms: int) -> None:
         self._link.send(data, now_ms)
         self._collect()
+
+    @property
+    def has_room(self) -> bool:
+        return self._link.queued < QUEUE_BYTES
 
     def next_timer_ms(self) -> int | None:
         return earliest([self._pause_end_ms, None if self._unsent else self._link.next_timer_ms()])
@@ -97,31 +101,29 @@ class Uart:
         self._link.close()
         while self._link.next_event() is not None:
             pass
-        if self._line is not None:
+        if self._lines:
             self._unsent += self._link.data_to_send()
             try:
-                self._poller.register(self._line.file, select.POLLOUT)
+                self._poller.register(self._lines[0].file, select.POLLOUT)
                 if self._poller.poll(0):
                     self._write()
             except OSError:
                 pass  # the line is gone
-            self._poller.unregister(self._line.file)
-            self._line.close()
-        self._line = None
+            self._poller.unregister(self._lines[0].file)
+            self._lines.pop().close()
         self._unsent = b""
         self._ended = None
 
     def _collect(self) -> None:
         """Takes what the link wants to send, but only when all of before has gone: it may know better by then."""
-        if self._line is None or self._unsent:
+        if self._unsent or not self._lines:
             return
         self._unsent = self._link.data_to_send()
         if self._unsent:
-            self._poller.register(self._line.file, select.POLLIN | select.POLLOUT)
+            self._poller.register(self._lines[0].file, select.POLLIN | select.POLLOUT)
 
     def _write(self) -> None:
-        assert self._line is not None
-        written = self._line.write(self._unsent[:WRITE_BYTES])
+        written = self._lines[0].write(self._unsent[:WRITE_BYTES])
         self._unsent = self._unsent[written:]
         if not self._unsent:
-            self._poller.register(self._line.file, select.POLLIN)
+            self._poller.register(self._lines[0].file, select.POLLIN)

@@ -1,6 +1,16 @@
 """The key `sensors` of the configuration."""
 
-from device.sensors import KINDS, load
+KINDS = {
+    "adc": "Adc",
+    "bme280": "Bme280",
+    "dht22": "Dht22",
+    "ds18b20": "Ds18b20",
+    "host": "Host",
+    "max31855": "Max31855",
+    "pulse": "Pulse",
+    "sht31": "Sht31",
+}
+"""The class in the module of each kind's name."""
 
 SENSORS_MAX = 12  # whose readings of one moment stand in one message, and that in one flash sector
 NAME_BYTES_MAX = 24
@@ -9,7 +19,7 @@ THRESHOLD_MAX = 1e9
 
 
 class SensorConfig:
-    """One sensor: what its readings are called, how it is opened, which of them wait for a change.
+    """One sensor: what its readings are called, its driver's class and arguments, which readings wait for a change.
 
     `bands` has for a full name what `device.dead_band.DeadBand` wants.
     """
@@ -20,31 +30,32 @@ class SensorConfig:
         # The machine's own readings go without, as there is one of it.
         self.prefix = "" if self.name == kind == "host" else self.name + "."
         self.error_name = self.name + ".error"
-        self._driver = load(kind)
-        self._arguments = self._driver.read(section)
+        self.driver = load(kind)
+        self.arguments = self.driver.read(section)
         self.bands: dict = {}
         if section.has("thresholds"):
             self._read_bands(section, interval_ms)
         section.end()
-        shortest_ms = self.shortest_interval_ms = self._driver.SHORTEST_INTERVAL_MS
+        shortest_ms = self.shortest_interval_ms = self.driver.SHORTEST_INTERVAL_MS
         if interval_ms < shortest_ms:
             raise section.wrong("kind", kind, f"an interval_ms of {shortest_ms} or more with it")
 
-        if sleeps and self._driver.NEEDS_POWER:
+        if sleeps and self.driver.NEEDS_POWER:
             raise section.wrong("kind", kind, "a sensor that a device with duty can put to sleep")
-
-    def open(self):
-        """A new driver. Raises what the driver does."""
-        return self._driver(*self._arguments)
 
     def _read_bands(self, section, interval_ms: int) -> None:
         thresholds = section.section("thresholds")
         heartbeat_ms = section.integer("heartbeat_ms", interval_ms, HEARTBEAT_MS_MAX)
-        for metric in self._driver.METRICS:
+        for metric in self.driver.METRICS:
             if thresholds.has(metric):
                 self.bands[self.prefix + metric] = (thresholds.number_above_zero(metric, THRESHOLD_MAX), heartbeat_ms)
         thresholds.end()
         self.bands[self.error_name] = (0, heartbeat_ms)
+
+
+def load(kind: str):
+    """The driver of that kind; only those in use are loaded."""
+    return getattr(__import__("device.sensors." + kind, None, None, (KINDS[kind],)), KINDS[kind])
 
 
 def read_sensors(section, interval_ms: int, sleeps: bool) -> list:

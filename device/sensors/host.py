@@ -29,12 +29,11 @@ class Host(Driver):
 
     def __init__(self, root: str = "") -> None:
         self._root = root
-        self._sources = (self._load, self._memory, self._disk, self._network, self._temperature)
 
     def sample(self) -> list:
         """[(name, unit, value)] of what this machine has."""
         samples: list = []
-        for source in self._sources:
+        for source in (self._load, self._memory, self._disk, self._network, self._temperature):
             try:
                 samples += source()
             except (OSError, ValueError, IndexError):

@@ -11,7 +11,7 @@ class Probe:
     A driver that fails is made anew at the next sample, so that a sensor that comes back is found.
 
     Args:
-        config: `device.sensors.config.SensorConfig`.
+        config: the values of a `device.sensors.config.SensorConfig`.
     """
 
     def __init__(self, config) -> None:
@@ -42,7 +42,7 @@ class Probe:
 
     def _start(self) -> int:
         if self._driver is None:
-            self._driver = self._config.open()
+            self._driver = self._config.driver(*self._config.arguments)
         return self._driver.start()
 
     def _sample(self) -> list:

@@ -31,8 +31,7 @@ class FileFlash:
         self.sector_size = sector_size
         self.sector_count = sector_count
         self.granule = granule
-        # Only granules programmed with all ones need this: any other shows its program in its content.
-        self._programmed = bytearray((sector_size // granule * sector_count + 7) // 8)
+        self._programmed: set = set()  # granules programmed with all ones: any other shows its program in its content
 
     def readblocks(self, block: int, buffer, offset: int = 0) -> None:
         """Read len(buffer) bytes from `offset` in `block`."""
@@ -45,14 +44,11 @@ class FileFlash:
         length = len(buffer)
         if offset % self.granule or length % self.granule or offset + length > self.sector_size:
             raise DeviceFailed(f"program of {length} bytes in sector {block} at {offset} is not made of whole granules")
-        before = bytearray(length)
-        self.readblocks(block, before, offset)
+        self._check_blank(block, offset, length)
+        whole, ones = memoryview(buffer), ERASED[: self.granule]
         for at in range(0, length, self.granule):
-            number = (block * self.sector_size + offset + at) // self.granule
-            blank = before[at : at + self.granule] == b"\xff" * self.granule
-            if not blank or self._programmed[number >> 3] >> (number & 7) & 1:
-                raise DeviceFailed(f"sector {block} at {offset + at} was programmed since its last erase")
-            self._programmed[number >> 3] |= 1 << (number & 7)
+            if whole[at : at + self.granule] == ones:
+                self._programmed.add((block * self.sector_size + offset + at) // self.granule)
         self._file.seek(block * self.sector_size + offset)
         self._file.write(buffer)
         self._sync()
@@ -72,10 +68,21 @@ class FileFlash:
     def close(self) -> None:
         self._file.close()
 
+    def _check_blank(self, block: int, offset: int, length: int) -> None:
+        before = memoryview(bytearray(min(length, len(ERASED))))
+        first = (block * self.sector_size + offset) // self.granule
+        numbers = range(first, first + length // self.granule)
+        is_blank = not (self._programmed and any(number in self._programmed for number in numbers))
+        for at in range(0, length, len(ERASED)):
+            piece = before[: length - at]
+            self.readblocks(block, piece, offset + at)
+            is_blank = is_blank and piece == ERASED[: len(piece)]
+        if not is_blank:
+            raise DeviceFailed(f"sector {block} at {offset} was programmed since its last erase")
+
     def _erase(self, block: int) -> None:
         first = block * self.sector_size // self.granule
-        for number in range(first, first + self.sector_size // self.granule):
-            self._programmed[number >> 3] &= ~(1 << (number & 7)) & 0xFF
+        self._programmed.difference_update(range(first, first + self.sector_size // self.granule))
         self._file.seek(block * self.sector_size)
         for _ in range(self.sector_size // len(ERASED)):
             self._file.write(ERASED)

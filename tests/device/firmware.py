@@ -108,6 +108,13 @@ async def reached(broker: ScriptedBroker, connection: int, number: int) -> None:
     await eventually(lambda: len(broker.publishes) > connection and number in seqs(broker.publishes[connection]))
 
 
+async def passed(broker: ScriptedBroker, connection: int, number: int) -> None:
+    """Returns when a message of a higher number came over that connection."""
+    await eventually(
+        lambda: len(broker.publishes) > connection and any(one > number for one in seqs(broker.publishes[connection]))
+    )
+
+
 async def eventually(condition: Callable[[], object]) -> None:
     """Returns when the condition holds; looks again and again until the deadline."""
     async with asyncio.timeout(DEADLINE_S):

@@ -1,12 +1,17 @@
 """Every wrong configuration is refused with the key's name and what was expected."""
 
+import ast
+import inspect
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from device import config
 from device.config import ConfigError, load
+from tools.paths import source_root
 
 GOOD: dict[str, Any] = {
     "client_id": "garage-1",
@@ -113,6 +118,10 @@ def test_time_server_is_read(tmp_path: Path) -> None:
         ({"status": "status/#"}, 'status.topic is "status/#", expected an MQTT topic name'),
         ({"status": {"topic": "s", "retain": 1}}, "status.retain is 1, expected true or false"),
         ({"commands": "a/#/b"}, 'commands is "a/#/b", expected an MQTT topic filter'),
+        ({"commands": "telemetry/+"}, "expected a filter that does not take its own telemetry/garage"),
+        ({"commands": "+/garage/answer"}, "expected a filter that does not take its own telemetry/garage/answer"),
+        ({"commands": "$share/g/telemetry/#"}, "expected a filter that does not take its own telemetry/garage"),
+        ({"commands": "s/#", "status": "s/1"}, "expected a filter that does not take its own s/1"),
         ({"health_interval_ms": 10}, "health_interval_ms is 10, expected an integer from 1000"),
         ({"watchdog_ms": 999}, "watchdog_ms is 999, expected an integer from 1000"),
         ({"payload": "xml"}, 'payload is "xml", expected "cbor" or "json"'),
@@ -149,3 +158,35 @@ def test_file_that_is_no_json_object_is_named(text: str, expected: str, tmp_path
 def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.json cannot be read"):
         load(str(tmp_path / "nowhere.json"))
+
+
+SECTIONS = {
+    "Config": "",
+    "_Wifi": "network.",
+    "_Port": "port.",
+    "_Status": "status.",
+    "_Duty": "duty.",
+    "_Clock": "clock.",
+}
+"""Each class of the schema, and where its keys stand."""
+
+
+def keys_of_the_schema() -> set[str]:
+    """Of every key that the schema asks for its path; objects are left out, for their own keys."""
+    keys = {"sensors"}  # which `device.sensors.config` asks for
+    for part in ast.parse(inspect.getsource(config)).body:
+        for node in ast.walk(part):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id=("section" | "flash") as section), attr=how),
+                    args=[ast.Constant(value=str(key)), *_],
+                ) if isinstance(part, ast.ClassDef) and part.name in SECTIONS and how not in ("section", "wrong"):
+                    keys.add(SECTIONS[part.name] + ("flash." if section == "flash" else "") + key)
+    return keys
+
+
+def test_reference_lists_exactly_the_keys_of_the_schema() -> None:
+    page = (source_root() / "docs/reference/device-config.md").read_text().partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]+`) \|", page, re.MULTILINE)
+    documented = {key for row in rows for key in re.findall(r"`([\w.]+)`", row)}
+    assert documented == keys_of_the_schema()

@@ -3,11 +3,16 @@
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
-from tests.device.firmware import Firmware, eventually, published, records, tcp
+from flash_store.devices.file import FileFlash
+from flash_store.log import Log
+from tests.device.firmware import Firmware, eventually, published, records, seq, tcp
+from tests.device.virtual import VirtualBoard, VirtualDevice
 from tests.support.mosquitto import free_port
-from tests.support.scripted_broker import scripted_broker
+from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tools.micropython import MicroPython
+from wire.packets import Publish
 
 STATUS = {"topic": "status/garage", "retain": False}
 
@@ -52,9 +57,69 @@ async def test_what_was_dropped_is_told_as_readings(micropython: MicroPython, tm
         await eventually(lambda: any(b"gap.first" in p.payload for ps in broker.publishes for p in ps))
         await device.end()
         packs = [records(p) for p in broker.publishes[0]]
-        gap = next({r["n"]: r.get("v", r.get("vs")) for r in pack} for pack in packs if pack[0]["n"] == "gap.first")
+        gap = next(readings(pack) for pack in packs if pack[0]["n"] == "gap.first")
         assert gap["gap.first"] == 1 and gap["gap.reason"] == "dropped"
         assert gap["gap.count"] == gap["gap.last"]
+
+
+async def test_a_gap_is_told_at_once_also_where_there_is_nothing_else_to_send(
+    micropython: MicroPython, tmp_path: Path
+) -> None:
+    async with scripted_broker() as broker:
+        device = Firmware(micropython, tmp_path, tcp(broker.port), readings_limit=1)
+        flash = FileFlash(str(device.flash_path), sector_count=16)
+        Log.format(flash, 7)
+        log = Log(flash)
+        log.forsake([log.append("telemetry/garage", b"gone")])
+        flash.close()
+        device.journal_path.write_text("00000007 1 1\n")
+        await device.start()
+        await eventually(lambda: any(b"gap.first" in p.payload for ps in broker.publishes for p in ps))
+
+
+def test_every_number_that_is_gone_is_told_also_where_the_news_of_it_is_dropped_itself() -> None:
+    board, broker = VirtualBoard(6), ScriptedBroker(puback=lambda _publish: None, session_present=True)
+    flash = {"path": "flash.bin", "sector_count": 6, "on_full": "drop_oldest"}
+    device = VirtualDevice(board, broker, flash=flash)
+
+    def overload(messages: int) -> None:
+        for _ in range(messages):
+            device.publish("filling", bytes(900))
+            device.run(seconds=0.1)
+
+    overload(40)
+    assert told_gaps(device), "it is stored"
+    overload(40)
+    device = VirtualDevice(board, broker, flash=flash)  # the power was cut
+    overload(40)
+    broker.puback = lambda _publish: 0
+    device.port.cut()
+    assert device.run(lambda: not len(device.log) and not device.log.gaps(), 3600)
+    arrived = [publish for publishes in broker.publishes for publish in publishes if publish.qos]
+    known = {seq(publish) for publish in arrived}
+    for publish in arrived:
+        if b"gap.first" in publish.payload:
+            gap = readings(records(publish))
+            known |= set(range(gap["gap.first"], gap["gap.last"] + 1))
+    assert known == set(range(1, device.log.last_id + 1))
+
+
+def told_gaps(device: VirtualDevice) -> list[bytes]:
+    return [payload for _, _, _, _, payload in device.log.messages() if b"gap.first" in payload]
+
+
+def readings(pack: list[dict[str, Any]]) -> dict[str, Any]:
+    return {record["n"]: record.get("v", record.get("vs")) for record in pack}
+
+
+def test_device_that_leaves_says_so_and_its_will_is_not_needed() -> None:
+    restart = Publish("commands/garage", b'{"command": "restart"}', 2, False, False, 7, {})
+    board, broker = VirtualBoard(), ScriptedBroker(commands=[restart])
+    device = VirtualDevice(board, broker, status=STATUS, commands="commands/garage")
+    assert not device.run(seconds=60) and device.has_ended
+    said = [json.loads(p.payload)["status"] for p in broker.publishes[0] if p.topic == STATUS["topic"]]
+    assert said == ["online", "offline"]
+    assert [disconnect.reason_code for disconnect in broker.disconnects] == [0]
 
 
 def test_device_with_duty_sleeps_as_soon_as_its_samples_are_sent(micropython: MicroPython, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.device.firmware import Firmware, eventually, published, reached, seqs, tcp
+from tests.device.firmware import Firmware, eventually, published, reached, records, seqs, tcp
 from tests.support.scripted_broker import scripted_broker
 from tools.micropython import MicroPython
 from wire.packets import Publish
@@ -60,15 +60,22 @@ async def test_after_a_power_cut_pubrels_come_first_and_then_the_rest_with_dup(
         assert [publish.packet_identifier for publish in broker.publishes[1]] == list(range(4, made + 2))
 
 
-@pytest.mark.parametrize(("lost_session", "first"), [("drop", 3), ("resend", 1)])
-async def test_what_had_its_pubrec_is_dropped_or_resent_where_the_session_is_lost(
-    lost_session: str, first: int, micropython: MicroPython, tmp_path: Path
+@pytest.mark.parametrize(
+    ("choice", "first", "gap"),
+    [
+        ({"lost_session": "drop"}, 3, {"gap.first": 1, "gap.last": 2, "gap.count": 2, "gap.reason": "forsaken"}),
+        ({"lost_session": "resend"}, 1, {}),
+        ({}, 1, {}),
+    ],
+)
+async def test_what_had_its_pubrec_is_forsaken_with_a_gap_or_resent_where_the_session_is_lost(
+    choice: dict[str, str], first: int, gap: dict[str, Any], micropython: MicroPython, tmp_path: Path
 ) -> None:
     def take_two(publish: Publish) -> int | None:
         return 0 if publish.packet_identifier in (2, 3) else None
 
     async with scripted_broker(puback=take_two, pubcomp=False) as broker:
-        device = ten(micropython, tmp_path, broker.port, lost_session=lost_session)
+        device = ten(micropython, tmp_path, broker.port, **choice)
         await device.start()
         await device.says("all 24 readings made")
         made = len(device.journal())
@@ -82,9 +89,12 @@ async def test_what_had_its_pubrec_is_dropped_or_resent_where_the_session_is_los
         await device.kill()
         broker.session_present, broker.pubcomp, broker.puback = True, True, lambda _publish: 0
         await device.start()
-        await eventually(lambda: len(broker.pubrels) == 3 and len(broker.pubrels[2]) == made - first + 1)
+        due = made - first + 1 + bool(gap)
+        await eventually(lambda: len(broker.pubrels) == 3 and len(broker.pubrels[2]) >= due)
         await device.end()
-        assert seqs(broker.publishes[2]) == list(range(first, made + 1)), "a new session needs PUBRECs of its own"
+        assert seqs(broker.publishes[2])[: made - first + 1] == list(range(first, made + 1)), "it needs PUBRECs anew"
+        told = [record for publish in broker.publishes[2] for record in records(publish)]
+        assert {r["n"]: r.get("v", r.get("vs")) for r in told if r["n"].startswith("gap.")} == gap
 
 
 async def test_broker_that_grants_qos_1_gets_qos_1_with_the_identity_and_it_is_said_once(

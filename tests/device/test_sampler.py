@@ -46,10 +46,8 @@ class ScriptedConfig:
     def __init__(self, name: str, values: list[Any], measure_ms: int = 0) -> None:
         self.prefix = name + "."
         self.error_name = name + ".error"
-        self._driver = (measure_ms, values)
-
-    def open(self) -> Scripted:
-        return Scripted(*self._driver)
+        self.driver = Scripted
+        self.arguments = (measure_ms, values)
 
 
 class Bench:

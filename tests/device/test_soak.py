@@ -1,20 +1,23 @@
 """The heap stays flat however many messages go through."""
 
 import json
-import subprocess
-from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-from tools.micropython import MicroPython
+from tools.torture.soak import soak
 
-PROGRAM = Path(__file__).parent / "programs" / "soak.py"
-MESSAGES = 20_000
+MESSAGES = 5_000
+
+app = typer.Typer()
+app.command()(soak)
 
 
-@pytest.mark.parametrize("qos", [1, 2])
-def test_heap_in_use_does_not_grow_with_messages(qos: int, micropython: MicroPython) -> None:
-    command = [*micropython.argv, "-X", "heapsize=512wk", str(PROGRAM), str(MESSAGES), str(qos)]
-    done = subprocess.run(command, env=micropython.environment(), capture_output=True, text=True, check=True)
-    used = json.loads(done.stdout)
-    assert max(used[1:]) - used[0] < 2048
+@pytest.mark.usefixtures("micropython")
+def test_heap_in_use_does_not_grow_with_messages() -> None:
+    result = CliRunner().invoke(app, ["--messages", str(MESSAGES), "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert len(report["heap_bytes"]) == 10
+    assert report["growth_bytes"] < 256

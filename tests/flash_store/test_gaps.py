@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from flash_store.errors import StoreFull
 from flash_store.log import Log
 from tests.flash_store.simulated_nor import SimulatedNor
 from tests.flash_store.workload import payload_of
@@ -17,6 +18,11 @@ def formatted(granule: int = 16, sector_size: int = 512) -> SimulatedNor:
 
 def ids(log: Log) -> list[int]:
     return [message[0] for message in log.messages()]
+
+
+def append_for_ever(log: Log) -> None:
+    while True:
+        log.append("t", b"x" * 60)
 
 
 def accounted(log: Log) -> None:
@@ -47,10 +53,10 @@ def test_gaps_stay_until_they_were_told() -> None:
     log = Log(flash, on_full="drop_oldest")
     for _ in range(100):
         log.append("t", b"x" * 60)
-    ((_, last, _, _),) = log.gaps()
-    log.forget_gaps(last - 1)
-    assert len(log.gaps()) == 1
-    log.forget_gaps(last)
+    ((_, last, _, _),) = told = log.gaps()
+    log.forget_gaps([(1, last - 1, last - 1, "dropped")])
+    assert log.gaps() == told, "it has grown since"
+    log.forget_gaps(told)
     assert log.gaps() == Log(flash).gaps() == []
     assert min(ids(Log(flash))) == last + 1
 
@@ -79,6 +85,53 @@ def test_a_cut_while_messages_are_dropped_loses_none_that_no_gap_tells(
         accounted(again)
         assert cut.violations == 0
         before.redo(operation)
+
+
+def test_a_forsaken_message_is_a_gap_and_gone() -> None:
+    flash = formatted()
+    log = Log(flash)
+    for _ in range(6):
+        log.append("t", b"x", 2)
+    log.forsake([2, 3, 5])
+    for again in (log, Log(flash)):
+        assert again.gaps() == [(2, 3, 2, "forsaken"), (5, 5, 1, "forsaken")]
+        assert ids(again) == [1, 4, 6]
+
+
+def test_a_cut_while_messages_are_forsaken_leaves_none_without_message_or_gap(seed: int) -> None:
+    flash = formatted()
+    log = Log(flash)
+    for _ in range(6):
+        log.append("t", b"x", 2)
+    before = flash.copy()
+    flash.operations.clear()
+    log.forsake([2, 3])
+    for operation in flash.operations:
+        again = Log(before.torn(operation, random.Random(seed)))
+        again.forsake([number for number in (2, 3) if again.holds(number)])
+        assert [gap for gap in again.gaps() if gap[3] == "forsaken"] == [(2, 3, 2, "forsaken")]
+        accounted(again)
+        before.redo(operation)
+
+
+def test_nothing_is_dropped_before_it_was_said_and_where_that_has_no_room() -> None:
+    flash = formatted()
+    log = Log(flash, on_full="drop_oldest")
+    said: list[tuple[int, list[int]]] = []
+    log.before_drop = lambda last_id: said.append((last_id, log.ids(2)))
+    while not log.gaps():
+        log.append("t", b"x" * 60)
+    ((_, last, _, _),) = log.gaps()
+    assert said == [(last, [1, 2])]
+
+    def refuse(last_id: int) -> None:
+        raise StoreFull("no room to note it")
+
+    log.before_drop = refuse
+    before = log.gaps()
+    with pytest.raises(StoreFull):
+        append_for_ever(log)
+    assert log.gaps() == before and Log(flash).gaps() == before
 
 
 def test_a_message_that_rots_is_a_gap() -> None:

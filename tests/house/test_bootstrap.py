@@ -64,6 +64,20 @@ def test_two_at_once_set_up_once_and_a_third_start_sets_up_nothing(clone: Path) 
     assert "making .venv" in err
 
 
+def test_a_command_of_several_extras_finds_them_installed(clone: Path) -> None:
+    end(start(clone, "--version"))
+    ready = clone / ".venv/ready"
+    made_from = ready.read_text().splitlines()[0]
+    ready.write_text("".join(f"{extra}{made_from}\n" for extra in ("gateway", "cloud", "tools", "")))
+    _, _, err = end(start(clone, "demo", "--help"))
+    assert "installing" not in err
+    ready.write_text("".join(f"{extra}{made_from}\n" for extra in ("gateway", "tools", "")))
+    process = start(clone, "demo", "--help")
+    assert process.stderr is not None and "installing" in process.stderr.readline()
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
 def test_an_interrupted_set_up_is_not_trusted(clone: Path) -> None:
     process = start(clone, "--version")
     assert process.stderr is not None

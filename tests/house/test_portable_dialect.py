@@ -12,7 +12,7 @@ from tests.house.repository import PORTABLE_FOLDERS, ROOT, name, portable_module
 from tools.micropython import MicroPython
 
 MODULES = {
-    *("array", "asyncio", "binascii", "collections", "errno", "gc", "hashlib", "io", "json", "machine", "math"),
+    *("array", "asyncio", "binascii", "collections", "errno", "ffi", "gc", "hashlib", "io", "json", "machine", "math"),
     *("micropython", "network", "os", "random", "re", "select", "socket", "struct", "sys", "termios", "time", "tls"),
     *("vfs", "dht", "ds18x20", "onewire", *PORTABLE_FOLDERS),
     *("esp", "esp32", "pyb", "rp2"),  # one board's own, so imported where that board is in use

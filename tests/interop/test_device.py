@@ -1,7 +1,8 @@
-"""wire's ClientConnection on a real MicroPython with a real mosquitto: MQTT 3.1.1 and 5, TCP and TLS."""
+"""The firmware on a real MicroPython with a real mosquitto: MQTT 3.1.1 and 5, TCP and TLS."""
 
 import json
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,55 +13,100 @@ from paho.mqtt.client import MQTTMessage
 
 from tests.support.mosquitto import subscriber
 from tools.micropython import MicroPython
-from tools.sim.mosquitto import Mosquitto
+from tools.sim.mosquitto import Mosquitto, free_port
 
-PROGRAM = Path(__file__).parent / "programs" / "talk.py"
-LONG_S = 60
+PROGRAMS = Path(__file__).parent / "programs"
+LONG_S = 180
 BIG = 65_536
-VERSIONS = pytest.mark.parametrize("level", [4, 5], ids=["3.1.1", "5"])
+VERSIONS = pytest.mark.parametrize("version", ["3.1.1", "5"])
 WAYS = pytest.mark.parametrize("tls", [False, True], ids=["TCP", "TLS"])
 
 
 class Talk:
-    """A scenario of `programs/talk.py` on the VM, with a broker of its own kind."""
+    """Programs of the folder `programs` on the VM, with a broker of their own.
 
-    def __init__(self, vm: MicroPython, folder: Path, level: int, tls: bool = False, lines: str = "") -> None:
+    Args:
+        lines: more of the broker's configuration.
+        change: keys of the device's.
+    """
+
+    def __init__(
+        self, vm: MicroPython, folder: Path, version: str, tls: bool = False, lines: str = "", **change: Any
+    ) -> None:
         self._vm = vm
-        self._level = level
-        self._flash = folder / "flash.bin"
-        self._extra = []
-        self._tls_port = 0
-        self.plain = Mosquitto(folder, lines)
+        self._config = folder / "device.json"
+        self._error = folder / "device.err"
+        port: dict[str, Any] = {"kind": "tcp", "host": "127.0.0.1"}
         if tls:
             make_certificates(folder)
-            (folder / "tls").mkdir()
-            probe = Mosquitto(folder / "tls")
-            self._tls_port = probe.port
-            self._extra = [str(folder / "ca.der")]
+            tls_port = free_port()
             files = f"cafile {folder}/ca.pem\ncertfile {folder}/server.pem\nkeyfile {folder}/server.key\n"
-            self.plain = Mosquitto(folder, f"{lines}\nlistener {self._tls_port} 127.0.0.1\n{files}")
+            lines += f"\nlistener {tls_port} 127.0.0.1\n{files}"
+            port |= {"kind": "tls", "port": tls_port, "ca": str(folder / "ca.der"), "server_name": "localhost"}
+        self.broker = Mosquitto(folder, lines)
+        keys = {
+            "client_id": "device",
+            "topic": "device",
+            "port": {"port": self.broker.port, **port},
+            "flash": {"path": str(folder / "flash.bin"), "sector_count": 64},
+            "mqtt_version": version,
+            "interval_ms": 86_400_000,
+            "clock": "none",
+            "sensors": [],
+            "readings_limit": 0,
+            "journal": None,
+            **change,
+        }
+        self._config.write_text(json.dumps(keys))
 
     @contextmanager
-    def run(self, scenario: str) -> Iterator["subprocess.Popen[str]"]:
-        """The program's process; it must have ended well afterwards."""
-        port = self._tls_port or self.plain.port
-        arguments = [str(PROGRAM), scenario, str(port), str(self._level), str(self._flash), *self._extra]
-        command = [*self._vm.argv, "-X", "heapsize=2m", *arguments]
-        with subprocess.Popen(command, env=self._vm.environment(), stdout=subprocess.PIPE, text=True) as process:
+    def run(self, *program: str) -> Iterator["Said"]:
+        """What the program says; it must have ended well afterwards."""
+        command = [*self._vm.argv, "-X", "heapsize=2m", str(PROGRAMS / program[0]), *program[1:], str(self._config)]
+        with (
+            self._error.open("w") as error,
+            subprocess.Popen(
+                command, env=self._vm.environment(), stdout=subprocess.PIPE, stderr=error, text=True
+            ) as process,
+        ):
+            deadline = threading.Timer(LONG_S, process.kill)
+            deadline.start()
             try:
-                yield process
-                assert process.wait(LONG_S) == 0
+                said = Said(process)
+                yield said
+                list(said)
+                assert process.wait() == 0, self._error.read_text()
             finally:
+                deadline.cancel()
                 process.kill()
 
-    def said(self, scenario: str) -> list[Any]:
-        with self.run(scenario) as process:
-            return list(said(process))
+    def said(self, *program: str) -> "Said":
+        with self.run(*program) as said:
+            pass
+        return said
 
 
-def said(process: "subprocess.Popen[str]") -> Iterator[Any]:
-    assert process.stdout is not None
-    return map(json.loads, process.stdout)
+class Said:
+    """The `values` that a program has found, one after the other, and all `lines` of the firmware so far."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self.lines: list[str] = []
+        self.values: list[Any] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if not line.startswith("> "):
+                self.lines.append(line.rstrip())
+                continue
+            self.values.append(json.loads(line[2:]))
+            yield self.values[-1]
+
+    @property
+    def sessions(self) -> list[bool]:
+        """Of each connection whether its session was there before."""
+        return ["to its old session" in line for line in self.lines if line.startswith("connected to")]
 
 
 def make_certificates(folder: Path) -> None:
@@ -86,21 +132,21 @@ def running(broker: Mosquitto) -> Iterator[None]:
         broker.stop()
 
 
-def publish(port: int, topic: str, numbers: range, qos: int) -> None:
+def publish(port: int, topic: str, numbers: range, qos: int, *options: str) -> None:
     """mosquitto_pub, a message a line, each acknowledged."""
     lines = "".join(f"{number}\n" for number in numbers)
-    command = ["mosquitto_pub", "-p", str(port), "-t", topic, "-q", str(qos), "-l"]
+    command = ["mosquitto_pub", "-p", str(port), "-t", topic, "-q", str(qos), "-l", *options]
     subprocess.run(command, input=lines, text=True, check=True, timeout=LONG_S)
 
 
 @VERSIONS
 @WAYS
 def test_what_a_device_sends_at_each_qos_arrives_once_and_in_order(
-    micropython: MicroPython, tmp_path: Path, level: int, tls: bool
+    micropython: MicroPython, tmp_path: Path, version: str, tls: bool
 ) -> None:
-    talk = Talk(micropython, tmp_path, level, tls)
-    with running(talk.plain), subscriber(talk.plain.port, "up/#", 2) as received:
-        assert talk.said("publish") == [[False]]
+    talk = Talk(micropython, tmp_path, version, tls, qos=0)
+    with running(talk.broker), subscriber(talk.broker.port, "up/#", 2) as received:
+        assert talk.said("talk.py", "publish").sessions == [False]
         came = [received.get(timeout=LONG_S) for _ in range(60)]
     for qos in range(3):
         assert [int(m.payload) for m in came if m.topic == f"up/{qos}"] == list(range(qos, 60, 3))
@@ -109,31 +155,34 @@ def test_what_a_device_sends_at_each_qos_arrives_once_and_in_order(
 
 @VERSIONS
 @WAYS
-def test_what_a_device_is_sent_at_each_qos_arrives_once_and_in_order(
-    micropython: MicroPython, tmp_path: Path, level: int, tls: bool
+def test_what_a_device_is_sent_at_each_qos_is_done_and_answered_once_and_in_order(
+    micropython: MicroPython, tmp_path: Path, version: str, tls: bool
 ) -> None:
-    talk = Talk(micropython, tmp_path, level, tls)
-    with running(talk.plain), talk.run("echo") as process:
-        lines = said(process)
-        assert next(lines) == "subscribed"
-        for qos in range(3):
-            publish(talk.plain.port, f"down/{qos}", range(20), qos)
-        came = [next(lines) for _ in range(60)]
+    talk = Talk(micropython, tmp_path, version, tls, commands="down/#")
+    with running(talk.broker), subscriber(talk.broker.port, "device/answer", 2) as answers:
+        with talk.run("talk.py", "echo") as said:
+            assert next(iter(said)) == "subscribed"
+            for qos in range(3):
+                publish(talk.broker.port, f"down/{qos}", range(20), qos)
+        answered = [json.loads(answers.get(timeout=LONG_S).payload)["took"] for _ in range(60)]
+    taken = said.values[-1]
+    assert [number for _, number in taken] == answered
     for qos in range(3):
-        assert [number for at, _, number in came if at == qos] == list(range(20))
+        assert [number for topic, number in taken if topic == f"down/{qos}"] == list(range(20))
 
 
-def commands_taken(commands: list[tuple[int, int, bool]], releases: list[tuple[int, int]]) -> list[int]:
-    """The commands' numbers as they came, without those that the broker began anew after their PUBREL.
+def commands_taken(seen: list[list[int]]) -> list[int]:
+    """The commands' numbers as they were acted on, without those that the broker began anew after their PUBREL.
 
     mosquitto 2.0.11 may forget in a restart that it has sent a PUBREL. Then it sends the PUBLISH again, which
     [MQTT-4.3.3-6] forbids, and nobody can tell it from a new message.
     """
     first_at: dict[int, int] = {}
-    for at, (number, identifier, dup) in enumerate(commands):
+    for at, (number, *identifier) in enumerate(seen):
+        if not identifier:
+            continue  # a PUBREL
         if number in first_at:
-            released = any(of == identifier and first_at[number] < when <= at for of, when in releases)
-            assert dup and released, f"command {number} was taken twice"
+            assert identifier in seen[first_at[number] : at], f"command {number} was taken twice"
         first_at.setdefault(number, at)
     return list(first_at)
 
@@ -141,68 +190,73 @@ def commands_taken(commands: list[tuple[int, int, bool]], releases: list[tuple[i
 @VERSIONS
 @WAYS
 def test_a_session_goes_on_over_the_brokers_restarts(
-    micropython: MicroPython, tmp_path: Path, level: int, tls: bool
+    micropython: MicroPython, tmp_path: Path, version: str, tls: bool
 ) -> None:
-    talk = Talk(micropython, tmp_path, level, tls)
-    talk.plain.start()
-    counter = ["mosquitto_sub", "-p", str(talk.plain.port), "-i", "counter", "-c", "-q", "2", "-t", "up/#"]
+    talk = Talk(micropython, tmp_path, version, tls, commands="down/#")
+    talk.broker.start()
+    counter = ["mosquitto_sub", "-p", str(talk.broker.port), "-i", "counter", "-c", "-q", "2", "-t", "up/#"]
     subprocess.run([*counter, "-E"], check=True, timeout=LONG_S)  # its session gathers all
     try:
-        with talk.run("resume") as process:
-            lines = said(process)
-            assert next(lines) == "subscribed"
+        with talk.run("talk.py", "resume") as said:
+            assert next(iter(said)) == "subscribed"
             for step in range(4):
-                publish(talk.plain.port, "down/2", range(10 * step, 10 * step + 10), 2)
-                talk.plain.stop()
-                talk.plain.start()
-            sessions, commands, releases = list(lines)
+                publish(talk.broker.port, "down/2", range(10 * step, 10 * step + 10), 2)
+                talk.broker.stop()
+                talk.broker.start()
         counted = subprocess.run(
-            [*counter, "-C", "120", "-W", "20"], text=True, capture_output=True, timeout=LONG_S, check=True
+            [*counter, "-C", "120", "-W", "60"], text=True, capture_output=True, timeout=LONG_S, check=True
         ).stdout.split()
     finally:
-        talk.plain.stop()
-    assert sessions[0] is False and all(sessions[1:]) and len(sessions) >= 2
-    assert commands_taken(commands, releases) == list(range(40))
+        talk.broker.stop()
+    assert said.sessions[0] is False and all(said.sessions[1:]) and len(said.sessions) >= 2
+    assert commands_taken(said.values[-1]) == list(range(40))
     assert list(map(int, counted)) == list(range(1, 121))
 
 
 @VERSIONS
-def test_the_will_of_a_device_that_is_gone_is_published(micropython: MicroPython, tmp_path: Path, level: int) -> None:
-    talk = Talk(micropython, tmp_path, level)
-    with running(talk.plain), subscriber(talk.plain.port, "will/#", 2) as received:
-        assert talk.said("will") == ["connected"]
+def test_the_will_of_a_device_that_is_gone_is_published(micropython: MicroPython, tmp_path: Path, version: str) -> None:
+    talk = Talk(micropython, tmp_path, version, status="will/device")
+    with running(talk.broker), subscriber(talk.broker.port, "will/#", 2) as received:
+        assert talk.said("talk.py", "will").values == ["connected"]
+        online: MQTTMessage = received.get(timeout=LONG_S)
         will: MQTTMessage = received.get(timeout=LONG_S)
-    assert (will.topic, will.payload, will.qos) == ("will/device", b"gone", 2)
+    assert json.loads(online.payload)["status"] == "online"
+    assert (will.topic, will.payload, will.qos) == ("will/device", b'{"status": "lost"}', 1)
 
 
 @VERSIONS
-def test_a_retained_message_is_there_for_newcomers(micropython: MicroPython, tmp_path: Path, level: int) -> None:
-    talk = Talk(micropython, tmp_path, level)
-    with running(talk.plain):
-        assert talk.said("retained") == [[["kept/device", 2, True, 7]]]
-        with subscriber(talk.plain.port, "kept/#", 2) as received:
+def test_what_a_device_retains_is_there_for_newcomers_and_a_retained_command_is_not_obeyed(
+    micropython: MicroPython, tmp_path: Path, version: str
+) -> None:
+    talk = Talk(micropython, tmp_path, version, commands="down/#")
+    with running(talk.broker):
+        publish(talk.broker.port, "down/2", range(1), 2, "-r")
+        with talk.run("talk.py", "retained") as said:
+            assert next(iter(said)) == "subscribed"
+            publish(talk.broker.port, "down/2", range(1, 2), 2)
+        assert said.values[-1] == [["down/2", 1]]
+        with subscriber(talk.broker.port, "kept/#", 2) as received:
             kept = received.get(timeout=LONG_S)
-    assert (kept.payload, kept.retain) == (b"7", True)
+    assert (kept.payload, kept.retain, kept.qos) == (b"7", True, 2)
 
 
 @VERSIONS
 @WAYS
 def test_64_kb_go_both_ways_over_a_receive_maximum_of_1(
-    micropython: MicroPython, tmp_path: Path, level: int, tls: bool
+    micropython: MicroPython, tmp_path: Path, version: str, tls: bool
 ) -> None:
-    talk = Talk(micropython, tmp_path, level, tls, lines="max_inflight_messages 1")
+    talk = Talk(micropython, tmp_path, version, tls, lines="max_inflight_messages 1")
     with (
-        running(talk.plain),
-        subscriber(talk.plain.port, "up/#", 2) as received,
-        talk.run("big") as process,
+        running(talk.broker),
+        subscriber(talk.broker.port, "up/#", 2) as received,
+        talk.run("big.py") as said,
     ):
-        lines = said(process)
-        assert next(lines) == "subscribed"
+        assert next(iter(said)) == "subscribed"
         for number in range(4):
             content = tmp_path / "content"
             content.write_bytes(bytes([number]) * BIG)
-            command = ["mosquitto_pub", "-p", str(talk.plain.port), "-t", "down/2", "-q", "2", "-f", str(content)]
+            command = ["mosquitto_pub", "-p", str(talk.broker.port), "-t", "down/2", "-q", "2", "-f", str(content)]
             subprocess.run(command, check=True, timeout=LONG_S)
-        assert list(lines) == [1 if level == 5 else 65535] * 4
         for number in range(4):
             assert received.get(timeout=LONG_S).payload == bytes([number]) * BIG
+    assert said.values[1:] == [1 if version == "5" else 65535] * 4

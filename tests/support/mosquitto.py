@@ -1,9 +1,7 @@
 """A real mosquitto for tests, and a subscriber that remembers what it got."""
 
 import queue
-import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,33 +10,22 @@ from pathlib import Path
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
+from tools.sim.mosquitto import Mosquitto, free_port
+
+__all__ = ("free_port", "mosquitto", "subscriber", "wait_for_port")
+
 START_DEADLINE_S = 10.0
-
-
-def free_port() -> int:
-    """A TCP port of the loopback address that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager
 def mosquitto(folder: Path, port: int | None = None) -> Iterator[int]:
-    """Runs mosquitto without limits on queues and windows; yields its port."""
-    program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
-    assert program, "mosquitto is not installed (apt install mosquitto mosquitto-clients)"
-    port = port or free_port()
-    config = folder / "mosquitto.conf"
-    config.write_text(
-        f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\nmax_inflight_messages 0\n"
-    )
-    with subprocess.Popen([program, "-c", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as broker:
-        try:
-            wait_for_port(port)
-            yield port
-        finally:
-            broker.terminate()
+    """Runs mosquitto without persistence and limits on queues and windows; yields its port."""
+    broker = Mosquitto(folder, "max_inflight_messages 0", port, is_persistent=False)
+    broker.start()
+    try:
+        yield broker.port
+    finally:
+        broker.stop()
 
 
 def wait_for_port(port: int) -> None:

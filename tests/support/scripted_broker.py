@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from wire.codec.packet import MQTT_5
 from wire.connection import Closed
-from wire.packets import Connect, Publish, Pubrec, Pubrel, Subscribe
+from wire.packets import Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe
 from wire.properties import MAXIMUM_QOS, USER_PROPERTY
 from wire.server import ServerConnection
 from wire.time_offer import TIME_PROPERTY, encode_time
@@ -22,13 +23,18 @@ class ScriptedBroker:
         puback: the reason code for a PUBLISH of QoS 1 or 2, or None to stay silent.
         pubcomp: whether a PUBREL is answered.
         maximum_qos: what the CONNACK announces, or None.
-        commands: what is sent at QoS 2 to who subscribes.
+        commands: what is sent to who subscribes.
+        releases: whether a PUBREC is answered.
         time_ms: the time (ms since 1970) that CONNACKs offer, or None.
         port: where it listens.
         connects: the CONNECT packets, in order.
         publishes: for each connection the PUBLISH packets, in order.
         pubrels: for each connection the packet identifiers of the PUBRELs, in order.
-        pubrecs: the packet identifiers of the commands that the client has confirmed, in order.
+        pubacks: the packet identifiers of the QoS 1 commands that the client has acknowledged, in order.
+        pubrecs: the packet identifiers of the QoS 2 commands that the client has confirmed, in order.
+        pubcomps: those that it has seen released, in order.
+        disconnects: the DISCONNECT packets, in order.
+        subscribes: the SUBSCRIBE and UNSUBSCRIBE packets, in order.
     """
 
     session_present: bool = False
@@ -37,12 +43,17 @@ class ScriptedBroker:
     pubcomp: bool = True
     maximum_qos: int | None = None
     commands: list[Publish] = field(default_factory=list)
+    releases: bool = True
     time_ms: int | None = None
     port: int = 0
     connects: list[Connect] = field(default_factory=list)
     publishes: list[list[Publish]] = field(default_factory=list)
     pubrels: list[list[int]] = field(default_factory=list)
+    pubacks: list[int] = field(default_factory=list)
     pubrecs: list[int] = field(default_factory=list)
+    pubcomps: list[int] = field(default_factory=list)
+    disconnects: list[Disconnect] = field(default_factory=list)
+    subscribes: list[Subscribe | Unsubscribe] = field(default_factory=list)
     _received: list[int] = field(default_factory=list)
     _writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
@@ -60,14 +71,15 @@ class ScriptedBroker:
                 while (event := connection.next_event()) is not None:
                     if isinstance(event, Closed):
                         return
-                    self._answer(connection, event)
+                    self.answer(connection, event)
                 writer.write(connection.data_to_send())
         except OSError:
             pass
         finally:
             writer.close()
 
-    def _answer(self, connection: ServerConnection, event: object) -> None:
+    def answer(self, connection: ServerConnection, event: object) -> None:
+        """What the script has for it, over that connection."""
         if isinstance(event, Connect):
             self.connects.append(event)
             self.publishes.append([])
@@ -89,19 +101,35 @@ class ScriptedBroker:
                 connection.pubcomp(event.packet_identifier)
                 self._received.remove(event.packet_identifier)
         elif isinstance(event, Subscribe):
+            self.subscribes.append(event)
             connection.suback(event.packet_identifier, [2] * len(event.filters))
             for command in self.commands:
-                connection.publish(
-                    command.topic,
-                    command.payload,
-                    qos=2,
-                    dup=command.dup,
-                    properties=command.properties,
-                    packet_identifier=command.packet_identifier,
-                )
+                self.send(connection, command)
+        elif isinstance(event, Unsubscribe):
+            self.subscribes.append(event)
+            connection.unsuback(event.packet_identifier, [0] * len(event.filters))
+        elif isinstance(event, Puback):
+            self.pubacks.append(event.packet_identifier)
+        elif isinstance(event, Disconnect):
+            self.disconnects.append(event)
+        elif isinstance(event, Pubcomp):
+            self.pubcomps.append(event.packet_identifier)
         elif isinstance(event, Pubrec):
             self.pubrecs.append(event.packet_identifier)
-            connection.pubrel(event.packet_identifier)
+            if self.releases and event.reason_code == 0:
+                connection.pubrel(event.packet_identifier)
+
+    def send(self, connection: ServerConnection, command: Publish) -> None:
+        """A message to the client, as it stands there."""
+        connection.publish(
+            command.topic,
+            command.payload,
+            qos=command.qos,
+            retain=command.retain,
+            dup=command.dup,
+            properties=dict(command.properties) if connection.protocol_level == MQTT_5 else {},
+            packet_identifier=command.packet_identifier,
+        )
 
     def _announced(self) -> dict[int, object]:
         announced: dict[int, object] = {}

@@ -30,3 +30,10 @@ def test_library_keeps_its_public_names() -> None:
 def test_module_that_reads_its_own_names_keeps_them() -> None:
     text = "_A = 1\ndef names(): return [name for name in globals()]\n"
     assert "_A = 1" in fold({"m": text}, keeps_names=False)["m"]
+
+
+def test_constant_that_is_asked_of_a_module_that_took_it_over_stays_there() -> None:
+    board = "from chips import LIMIT\n__all__ = ('LIMIT',)\n"
+    sources = {"chips": "LIMIT = 7\n", "board": board, "use": "def most(board): return board.LIMIT\n"}
+    folded = fold(sources, keeps_names=False)
+    assert "from chips import LIMIT\n" in folded["board"] and "LIMIT = 7" in folded["chips"]

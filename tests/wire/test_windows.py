@@ -50,6 +50,12 @@ def test_reserved_identifier_takes_no_place() -> None:
     assert window.quota == 0
 
 
+def test_own_identifiers_begin_where_a_session_has_none_in_use() -> None:
+    window = SendWindow(10, first=65_534)
+    window.acquire(65_535)
+    assert [window.reserve(), window.reserve()] == [65_534, 1]
+
+
 def test_all_identifiers_in_use_is_an_error_and_no_endless_search() -> None:
     window = SendWindow(65_536)
     for _ in range(65_535):

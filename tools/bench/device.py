@@ -1,6 +1,7 @@
 """``holdfast bench device``: what the firmware takes of a board, and what it does with it."""
 
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -8,10 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from tools.bench.certificates import make_certificates
 from tools.bench.device_figures import Bench
 from tools.demo.process import ProcessFailed
 from tools.micropython import MicroPython, MicroPythonUnavailable, find, find_32_bit
-from tools.sim.mosquitto import Mosquitto, MosquittoUnavailable
+from tools.sim.mosquitto import Mosquitto, MosquittoUnavailable, free_port
+
+FAILURES = (MicroPythonUnavailable, MosquittoUnavailable, ProcessFailed, subprocess.CalledProcessError, OSError)
 
 
 def device(
@@ -24,7 +28,13 @@ def device(
     try:
         with tempfile.TemporaryDirectory() as folder:
             report = _measure(Path(folder), umqtt)
-    except (MicroPythonUnavailable, MosquittoUnavailable, ProcessFailed, OSError) as error:
+    except (
+        MicroPythonUnavailable,
+        MosquittoUnavailable,
+        ProcessFailed,
+        subprocess.CalledProcessError,
+        OSError,
+    ) as error:
         print(f"holdfast bench device: {error}", file=sys.stderr)
         raise typer.Exit(2) from error
     if as_json:
@@ -35,10 +45,13 @@ def device(
 
 def _measure(folder: Path, umqtt: Path | None) -> dict[str, Any]:
     vm = find()
-    broker = Mosquitto(folder)
+    make_certificates(folder)
+    tls_port = free_port()
+    files = f"cafile {folder}/ca.pem\ncertfile {folder}/server.pem\nkeyfile {folder}/server.key"
+    broker = Mosquitto(folder, f"listener {tls_port} 127.0.0.1\n{files}")
     broker.start()
     try:
-        report = Bench(folder, broker.port, vm, _vm_32_bit(), umqtt).measure()
+        report = Bench(folder, broker.port, tls_port, vm, _vm_32_bit(), umqtt).measure()
     finally:
         broker.stop()
     return {"vm": f"MicroPython {vm.version}", **report}

@@ -15,16 +15,17 @@ from tools.micropython import MicroPython
 from tools.romfs import encode_image
 from tools.sim.network_link import NetworkLink
 
-BAR_KIB = 64  # of a 32-bit board, for this device; with TLS twice as much
+BAR_KIB = 64  # of a 32-bit board, for this device executed in place; with TLS twice as much
 HEAP_MAX_KW = 512
 READINGS = 900  # in some 50 messages
 BACKLOG = 2700
+COMMANDS = "bench/commands"
 PACKET_BYTES = 20  # of umqtt's PUBLISH beside its payload
 UMQTT_PUBLISH = Path(__file__).with_name("umqtt_publish.py")
 
 
 class Bench:
-    """Measures in `folder` with the broker at `port`.
+    """Measures in `folder`, which has `ca.pem`, with the broker at `port`, and at `tls_port` with TLS.
 
     Args:
         vm: the MicroPython that times are taken on.
@@ -33,10 +34,17 @@ class Bench:
     """
 
     def __init__(
-        self, folder: Path, port: int, vm: MicroPython, vm_32_bit: MicroPython | None, umqtt: Path | None
+        self,
+        folder: Path,
+        port: int,
+        tls_port: int,
+        vm: MicroPython,
+        vm_32_bit: MicroPython | None,
+        umqtt: Path | None,
     ) -> None:
         self._folder = folder
         self._port = port
+        self._tls_port = tls_port
         self._vm = vm
         self._vm_32_bit = vm_32_bit
         self._umqtt = umqtt
@@ -47,14 +55,14 @@ class Bench:
         self._image.write_bytes(encode_image(device_build.compile_board(device_build.Board.UNIX, keeps_names=False)))
 
     def measure(self) -> dict[str, Any]:
-        """Some 20 seconds. Raises ProcessFailed where the device does not even run in the largest heap."""
+        """Some minutes. Raises ProcessFailed where the device does not even run in the largest heap."""
         heaps = {"64": self._vm} if self._vm_32_bit is None else {"64": self._vm, "32": self._vm_32_bit}
-        report: dict[str, Any] = {"bar_kib_32_bit": BAR_KIB}
+        report: dict[str, Any] = {"bar_kib_32_bit": BAR_KIB, "bar_kib_32_bit_tls": 2 * BAR_KIB}
         for bits, vm in heaps.items():
             for way, firmware in {"from_mpy": self._firmware, "in_place": self._image}.items():
-                kilowords = {qos: asyncio.run(self._least_heap_kw(vm, firmware, qos)) for qos in (1, 2)}
+                kilowords = {name: asyncio.run(self._least_heap_kw(vm, firmware, name)) for name in self._devices()}
                 report[f"least_heap_kib_{bits}_bit_{way}"] = {
-                    f"qos {qos}": found * int(bits) // 32 for qos, found in kilowords.items()
+                    name: found * int(bits) // 32 for name, found in kilowords.items()
                 }
         for qos in (1, 2):
             report[f"qos {qos}"] = asyncio.run(self._traffic(qos))
@@ -64,9 +72,19 @@ class Bench:
             report["umqtt"] = asyncio.run(self._beside_umqtt(report["qos 1"]))
         return report
 
-    async def _least_heap_kw(self, vm: MicroPython, firmware: Path, qos: int) -> int:
+    def _devices(self) -> dict[str, dict[str, Any]]:
+        """The configurations whose heap is measured: the keys in which they differ."""
+        tls = {"kind": "tls", "server_name": "localhost", "ca": str(self._folder / "ca.pem")}
+        return {
+            "qos 1": {"qos": 1},
+            "qos 2": {"qos": 2},
+            "qos 2, commands": {"qos": 2, "commands": COMMANDS},
+            "qos 2, tls": {"qos": 2, "port": tls},
+        }
+
+    async def _least_heap_kw(self, vm: MicroPython, firmware: Path, name: str) -> int:
         """In units of 1024 words of 4 bytes, to the next one. The flash is there: to make the file takes more heap."""
-        board = self._board(firmware, qos)
+        board = self._board(firmware, **self._devices()[name])
         await board.run(self._vm, HEAP_MAX_KW, 1)
         fails, runs = 0, HEAP_MAX_KW
         while runs - fails > 1:
@@ -79,7 +97,7 @@ class Bench:
 
     async def _traffic(self, qos: int) -> dict[str, Any]:
         """Of a device that has gathered messages without a broker, and then sends them all."""
-        board = self._board(self._firmware, qos)
+        board = self._board(self._firmware, qos=qos)
         await board.run(self._vm, HEAP_MAX_KW, BACKLOG, is_online=False)
         started = time.monotonic()
         traffic = await board.run(self._vm, HEAP_MAX_KW, BACKLOG)
@@ -117,8 +135,9 @@ class Bench:
         rate = ours["messages"] / (traffic.last - traffic.first_publish)
         return {"messages_per_s": round(rate), "ours_to_umqtt": round(ours["messages_per_s"] / rate, 2)}
 
-    def _board(self, firmware: Path, qos: int) -> Board:
+    def _board(self, firmware: Path, **keys: Any) -> Board:
         self._runs += 1
         folder = self._folder / f"run-{self._runs}"
         folder.mkdir()
-        return Board(folder, firmware, self._port, qos=qos, client_id=f"bench-{self._runs}")
+        port = self._tls_port if keys.get("port") else self._port
+        return Board(folder, firmware, port, client_id=f"bench-{self._runs}", **keys)

@@ -59,6 +59,7 @@ class Board:
             "clock": "none",
             "sensors": SENSORS,
             "journal": str(self._journal),
+            "port": {"kind": "tcp"},
             **keys,
         }
 
@@ -73,7 +74,7 @@ class Board:
         port = await link.open()
         if not is_online:
             await link.cut()
-        self._keys["port"] = {"kind": "tcp", "host": "127.0.0.1", "port": port}
+        self._keys["port"] = {**self._keys["port"], "host": "127.0.0.1", "port": port}
         self._config.write_text(json.dumps({**self._keys, "readings_limit": readings}))
         argv = [*vm.argv, "-X", f"heapsize={heap_kw}wk", *self._program()]
         process = Process("device", argv, self._output, {"MICROPYPATH": f"{self._firmware}:.frozen"})

@@ -19,7 +19,7 @@ from tools.demo.folder import demo_folder
 from tools.demo.process import ProcessFailed
 from tools.demo.report import Outcome, outcome_json, print_outcome
 from tools.demo.run import Run
-from tools.demo.site import NETWORK_DEVICE, Broker, Site
+from tools.demo.site import DEVICES, NETWORK_DEVICE, QOS, Broker, Site
 from tools.demo.verdict import judge
 from tools.paths import cache_directory
 from uplink.config import parse_broker
@@ -86,7 +86,7 @@ async def _demo(
     say(f"seed {seed}; starting a site of two devices, a gateway and a lander, {broker}")
     try:
         await site.open()
-        say(f"{readings:,} readings are being made on {firmware.vm}")
+        say(f"{readings:,} readings are being made on {firmware.vm}; {_ways()}")
         await run.flow()
         say("all readings are made; waiting for the last of them to land")
         await run.drain()
@@ -96,6 +96,11 @@ async def _demo(
     await run.ingest(folder / "tables")
     say("the tables are there; holding them against what the devices counted")
     return await asyncio.to_thread(_judge, folder, site, run, firmware.vm, len(faults), started)
+
+
+def _ways() -> str:
+    network, serial = (f"{device} sends over {{}} at QoS {QOS[device]}" for device in DEVICES)
+    return f"{network.format('TCP')}, {serial.format('a serial line')}"
 
 
 def _judge(folder: Path, site: Site, run: Run, vm: str, faults: int, started: float) -> Outcome:

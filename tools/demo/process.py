@@ -93,8 +93,9 @@ class Process:
     async def _signal(self, number: signal.Signals) -> None:
         if self._process is None or self._reader is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(number)
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, number)  # asyncio's own looks first whether it has ended, and hides its code
         await self._process.wait()
         await self._reader
 

@@ -16,6 +16,7 @@ from tools.sim.serial_line import SerialLine
 CENTRAL, GATEWAY, LANDER = "central", "gateway", "lander"
 NETWORK_DEVICE, SERIAL_DEVICE = "garage", "greenhouse"
 DEVICES = (NETWORK_DEVICE, SERIAL_DEVICE)
+QOS = {NETWORK_DEVICE: 1, SERIAL_DEVICE: 2}
 SAMPLING_INTERVAL_MS = 50
 FLASH_SECTORS = 64
 SERIAL_BAUD = 115_200
@@ -148,7 +149,7 @@ filters = ["{self.topic_root}/#"]
             "topic": f"{self.topic_root}/{device}",
             "port": tcp if first else uart,
             "flash": {"path": f"{self.folder}/{device}.flash", "sector_count": FLASH_SECTORS},
-            "qos": 1 if first else 2,
+            "qos": QOS[device],
             "interval_ms": SAMPLING_INTERVAL_MS,
             "clock": "system" if first else "none",
             "sensors": ["host"],

@@ -10,9 +10,14 @@ import typer
 
 from tools.flash.reader import read_store
 from tools.flash.report import as_json, excerpt, sector_fields, wear
-from tools.flash.store import DROPPED, TORN, UNREADABLE, Gap, Message, NextMount, NoStore, Store
+from tools.flash.store import DROPPED, FORSAKEN, TORN, UNREADABLE, Gap, Message, NextMount, NoStore, Store
 
-REASONS = {DROPPED: "dropped for room", UNREADABLE: "unreadable", TORN: "left out after a torn record"}
+REASONS = {
+    DROPPED: "dropped for room",
+    UNREADABLE: "unreadable",
+    TORN: "left out after a torn record",
+    FORSAKEN: "forsaken by the firmware",
+}
 
 
 def inspect(

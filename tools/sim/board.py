@@ -1,8 +1,9 @@
 """A simulated board with power: starts its program, and starts it again after a reset, a watchdog's bite or a sleep.
 
 `python -m tools.sim.board FOLDER PLATFORM PROGRAM`. The folder is the chip: flash, the memory that lasts
-through a sleep, and the world around it: `wifi` says whether there is a Wi-Fi, `uart1` names the terminal at UART 1. To
-cut the power is to kill this process.
+through a sleep, and the world around it: `wifi` says whether there is a Wi-Fi, `uart1` names the terminal at UART 1.
+With a file `hurry` sleeps take no time; a folder `lib` has what was built for the board. To cut the power is to kill
+this process.
 """
 
 import ctypes
@@ -30,7 +31,7 @@ def run(vm: MicroPython, folder: Path, platform: str, program: str) -> int:
     environment = {
         **vm.environment(),
         "HOLDFAST_BOARD": str(folder),
-        "MICROPYPATH": f"{SHIM}:{source_root()}:.frozen",
+        "MICROPYPATH": f"{SHIM}:{folder / 'lib' if (folder / 'lib').is_dir() else source_root()}:.frozen",
     }
     while True:
         (folder / "cause").write_text(str(cause))
@@ -40,7 +41,8 @@ def run(vm: MicroPython, folder: Path, platform: str, program: str) -> int:
         elif code == RESETS:
             cause = HARD_RESET
         elif code == SLEEPS:
-            time.sleep(int((folder / "sleep_ms").read_text()) / 1000)
+            if not (folder / "hurry").exists():
+                time.sleep(int((folder / "sleep_ms").read_text()) / 1000)
             cause = DEEPSLEEP_RESET
         else:
             return code

@@ -76,6 +76,7 @@ class RadioPort:
     """A Wi-Fi with a broker behind it, both ways half a round trip long."""
 
     name = "broker"
+    has_room = True
 
     def __init__(self) -> None:
         self._server = ServerConnection(receive_maximum=2000)

@@ -18,8 +18,8 @@ READ_BYTES_PER_US = 20
 WORN_OUT_ODDS = 4  # beyond its endurance every fourth erase of a sector fails, and from then on all
 
 
-class PowerCut(Exception):
-    """The power went during a program or an erase."""
+class PowerCut(BaseException):
+    """The power went during a program or an erase: nothing that a program catches."""
 
 
 class Operation(NamedTuple):

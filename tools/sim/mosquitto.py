@@ -21,19 +21,21 @@ class Mosquitto:
 
     Args:
         lines: more lines of its configuration; those of the listener come first.
+        port: None: one that is free.
+        is_persistent: whether anything outlasts a stop.
     """
 
-    def __init__(self, folder: Path, lines: str = "") -> None:
+    def __init__(self, folder: Path, lines: str = "", port: int | None = None, is_persistent: bool = True) -> None:
         found = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
         if found is None:
             raise MosquittoUnavailable("mosquitto is not installed (apt install mosquitto)")
-        self.port = free_port()
+        self.port = port or free_port()
         self._argv = [found, "-c", str(folder / "mosquitto.conf")]
         self._log = folder / "mosquitto.log"
         self._process: subprocess.Popen[bytes] | None = None
         (folder / "mosquitto.conf").write_text(
             f"listener {self.port} 127.0.0.1\n{lines}\nallow_anonymous true\nmax_queued_messages 0\n"
-            f"persistence true\npersistence_location {folder}/\nuser {getpass.getuser()}\n"
+            f"persistence {str(is_persistent).lower()}\npersistence_location {folder}/\nuser {getpass.getuser()}\n"
         )
 
     def start(self) -> None:

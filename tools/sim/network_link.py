@@ -79,6 +79,9 @@ class NetworkLink:
         except OSError:
             near.reset()
             return
+        if near not in self.ends:  # it did not wait
+            far.reset()
+            return
         far.other = near
         near.join(far)
 
@@ -98,7 +101,9 @@ class _End(asyncio.Protocol):
         self._link.ends.add(self)
 
     def reset(self) -> None:
-        """Ends the connection with a TCP reset; what was queued is gone."""
+        """Ends the connection with a TCP reset, unless it has ended; what was queued is gone."""
+        if self not in self._link.ends:
+            return
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         self.transport.abort()
 

@@ -14,8 +14,10 @@ import typer
 
 from tools.demo.process import ProcessFailed
 from tools.micropython import MicroPythonUnavailable, find
+from tools.paths import memory_folder
 from tools.sim.mosquitto import MosquittoUnavailable
-from tools.torture.device_site import Outcome, torture
+from tools.torture.device_outcome import Outcome
+from tools.torture.device_site import torture
 
 
 class BrokerName(StrEnum):
@@ -37,7 +39,7 @@ def device(
     """Cut the power and the lines of real devices, and their broker. Ends with 1 where a message is lost or doubled."""
     started = time.monotonic()
     try:
-        with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+        with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
             outcome = asyncio.run(torture(find(), Path(folder), broker.value, qos, cuts, seed))
     except (MicroPythonUnavailable, MosquittoUnavailable, ProcessFailed, OSError) as error:
         print(f"holdfast torture device: {error}", file=sys.stderr)
@@ -51,17 +53,16 @@ def device(
         raise typer.Exit(1)
 
 
-def _memory() -> str | None:
-    """A SIGKILL takes no file with it: what is written needs no disk here, and every sync of it is free."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-
 def _print_text(outcome: Outcome, seconds: float) -> None:
     print(
         f"{outcome.cuts} cuts in {seconds} s: {outcome.power_cuts} of power, {outcome.line_cuts} of lines, "
-        f"{outcome.broker_cuts} of the broker ({outcome.broker})\n"
-        f"QoS {outcome.qos}: {outcome.stored} messages stored, {outcome.arrived} arrived, {outcome.lost} lost, "
-        f"{outcome.twice} twice, {outcome.disorder} out of order; {outcome.repeated} sent again"
+        f"{outcome.broker_cuts} of the broker ({outcome.broker}); it lost {outcome.session_losses} sessions\n"
+        f"QoS {outcome.qos}: {outcome.stored} messages stored; {outcome.lost} lost, {outcome.twice} twice, "
+        f"{outcome.disorder} out of order; {outcome.repeated} sent again\n"
+        f"{outcome.told} did not arrive, as their devices tell; {outcome.resent} came again after a lost session\n"
+        f"{outcome.commands} commands: {outcome.unanswered} unanswered, {outcome.answered_twice} answered twice; "
+        f"{outcome.begun_anew} begun anew by the broker\n"
+        f"{'HOLDS' if outcome.holds else 'DOES NOT HOLD'}"
     )
     for violation in outcome.violations:
         print(f"  {violation}")

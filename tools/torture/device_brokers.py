@@ -2,10 +2,11 @@
 
 import asyncio
 import queue
+import threading
 from pathlib import Path
 from typing import Any
 
-from paho.mqtt.client import Client, MQTTMessage, MQTTMessageInfo
+from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -88,11 +89,18 @@ class Reader:
         """The identities and payloads of all that the broker holds, in its order."""
         came: list[tuple[str, bytes]] = []
         client = self._connect()
-        client.publish(END, qos=self._qos)  # behind all of this QoS; others may overtake it
+        while part := self._read_to_end(client):  # mosquitto lets a new message overtake those that wait
+            came += part
+        _leave(client)
+        return came
+
+    def _read_to_end(self, client: Client) -> list[tuple[str, bytes]]:
+        """What comes before a message of our own of the same QoS; those of another overtake it."""
+        came: list[tuple[str, bytes]] = []
+        client.publish(END, qos=self._qos)
         while (message := self._came.get(timeout=SILENCE_S)) is not None and message.topic != END:
             properties: Any = message.properties
             came.append((dict(properties.UserProperty)[IDENTITY_PROPERTY], bytes(message.payload)))
-        _leave(client)
         return came
 
     def _connect(self) -> Client:
@@ -107,21 +115,25 @@ class Commander:
     """Sends numbered commands at QoS 2 to topics, each until the broker has it, whatever becomes of the broker."""
 
     def __init__(self, port: int) -> None:
-        self.sent: list[str] = []
-        self._flights: list[MQTTMessageInfo] = []
+        self._sent = 0
+        self._taken = threading.Semaphore(0)
         self._client = Client(CallbackAPIVersion.VERSION2, "commander", protocol=MQTTProtocolVersion.MQTTv5)
+        self._client.on_publish = lambda *_: self._taken.release()
         self._client.reconnect_delay_set(0.1, 1)  # type: ignore[arg-type]
         self._client.connect("127.0.0.1", port, clean_start=False, properties=_for_ever())
         self._client.loop_start()
 
-    def send(self, topic: str) -> None:
-        self.sent.append(f"{topic} {len(self.sent)}")
-        self._flights.append(self._client.publish(topic, self.sent[-1], qos=2))
+    def send(self, topic: str) -> str:
+        """Returns what the command says, like no other."""
+        self._sent += 1
+        self._client.publish(topic, f"{topic} {self._sent}", qos=2)
+        return f"{topic} {self._sent}"
 
     def close(self) -> None:
-        """Returns when the broker has all of them."""
-        for flight in self._flights:
-            flight.wait_for_publish(SILENCE_S)
+        """Returns when the broker has all of them. Raises TimeoutError where it does not take them."""
+        for _ in range(self._sent):
+            if not self._taken.acquire(timeout=SILENCE_S):
+                raise TimeoutError(f"the broker takes no command within {SILENCE_S:g} s")
         _leave(self._client)
 
 

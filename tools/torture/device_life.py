@@ -1,76 +1,87 @@
 """One device under torture: its lives on the real VM, its line, and how each of them ends."""
 
 import asyncio
+import contextlib
 import json
 import random
 from pathlib import Path
 
 from tools.demo.journal import read_journal
-from tools.demo.process import Process
+from tools.demo.process import Process, ProcessFailed
+from tools.demo.sessions import end_session
 from tools.flash.reader import read_store
 from tools.micropython import MicroPython
 from tools.sim.network_link import NetworkLink
+from tools.torture.device_kinds import Kind
 from tools.torture.device_witness import Witness
 from wire.identity import encode_identity
 
 PROGRAM = ["-m", "tools.torture.device_power"]  # run as a file it would find this folder's `device` first
-SECTOR_BYTES, SECTORS = 4096, 16
+SECTOR_BYTES = 4096
 SAMPLING_INTERVAL_MS = 5
 HEAP = ["-X", "heapsize=1m"]
 LAST_OPERATION_MAX = 80  # of the flash, in a life that one of them ends
-LIFE_S = 5.0  # at most: where no operation comes any more, the store being full
-MOMENT_S = 0.5  # at most, of a life that a moment ends
+LIFE_S = 2.0  # at most, of a life whose end does not come: a full store does nothing without a broker
+SAYINGS = ("boot", "connected to")  # a moment after one of these a life ends that no operation ends
+MOMENT_S = 0.4  # at most
 LINE_BYTES_MAX = 6_000  # between two cuts of the line
+OFFLINE, LOSES_SESSION = 0.2, 0.3  # of all lives: without a line; with the loss of the session behind them
 DRAIN_S = 60.0
+LOOK_S = 0.1
 POWER_CUT = -9
 COMMANDS = "commands"
 
 
 class Tormented:
-    """A device of this name in `folder`, connected through a line of its own to the broker at `port`.
+    """A device of this kind in `folder`, connected through a line of its own to the broker at `port`.
+
+    `commands` are those that it has been sent, `excused` those of them that went with a session.
 
     Args:
         qos: of its messages.
         chance: decides all its ends.
-        has_commands: it takes messages from `COMMANDS`/NAME and answers them.
     """
 
-    def __init__(
-        self,
-        vm: MicroPython,
-        folder: Path,
-        name: str,
-        port: int,
-        qos: int,
-        chance: random.Random,
-        has_commands: bool,
-    ) -> None:
-        self.name = name
-        self.witness = Witness(name)
-        self.power_cuts = 0
-        self.line_cuts = 0
+    def __init__(self, vm: MicroPython, folder: Path, kind: Kind, port: int, qos: int, chance: random.Random) -> None:
+        self.kind = kind
+        self.name = kind.name
+        self.witness = Witness(self.name)
+        self.power_cuts = self.line_cuts = self.session_losses = 0
+        self.commands: list[str] = []
+        self.excused: set[str] = set()
         self._vm = vm
         self._chance = chance
+        self._broker_port = port
         self._link = NetworkLink("127.0.0.1", port, self.witness.hear)
-        self._flash, self._journal = folder / f"{name}.flash", folder / f"{name}.journal"
-        self._config, self._output = folder / f"{name}.json", folder / f"{name}.log"
+        self._flash, self._journal = folder / f"{self.name}.flash", folder / f"{self.name}.journal"
+        self._config, self._output = folder / f"{self.name}.json", folder / f"{self.name}.log"
         self._keys = {
-            "client_id": name,
-            "topic": f"torture/{name}",
+            "client_id": self.name,
+            "topic": f"torture/{self.name}",
             "qos": qos,
-            "flash": {"path": str(self._flash), "sector_count": SECTORS},
+            "lost_session": kind.lost_session,
+            "flash": {"path": str(self._flash), "sector_count": kind.sectors, "on_full": kind.on_full},
             "interval_ms": SAMPLING_INTERVAL_MS,
             "clock": "none",
             "sensors": ["host"],
             "readings_limit": 0,
             "journal": str(self._journal),
         }
-        if has_commands:
-            self._keys["commands"] = f"{COMMANDS}/{name}"
+        if qos == 2 and kind.answers:
+            self._keys["commands"] = self.command_topic
+
+    @property
+    def command_topic(self) -> str:
+        return f"{COMMANDS}/{self.name}"
 
     @property
     def cuts(self) -> int:
         return self.power_cuts + self.line_cuts
+
+    @property
+    def unanswered(self) -> set[str]:
+        """The commands whose answer has not been seen on the line and should be."""
+        return set(self.commands) - self.witness.answered - self.excused
 
     def stored(self) -> set[str]:
         """The identities of the messages that the device knows to be durable."""
@@ -85,14 +96,21 @@ class Tormented:
     async def live_until(self, end: asyncio.Event) -> None:
         """Life after life, each with a power cut at its end."""
         while not end.is_set():
+            if self._chance.random() < OFFLINE:
+                await self._link.cut()
+                self.line_cuts += 1
+                await self._live()
+                await self._link.open()
+                continue
             if not self._link.break_is_ahead:
                 self._link.break_after(self._chance.randrange(1, LINE_BYTES_MAX))
                 self.line_cuts += 1
             await self._live()
+            if self.kind.is_forgotten and self._chance.random() < LOSES_SESSION:
+                await self._lose_session()
 
-    async def drain(self, commands: list[str]) -> None:
+    async def drain(self) -> None:
         """A life in peace that makes nothing more, sends what is left and answers what it has been told."""
-        own = {command for command in commands if command.startswith(f"{COMMANDS}/{self.name} ")}
         self._link.break_after(None)
         self._keys["readings_limit"] = sum(one.readings for one in read_journal(self.name, self._journal)) or 1
         self._config.write_text(json.dumps(self._keys))
@@ -100,8 +118,8 @@ class Tormented:
         await process.start()
         try:
             async with asyncio.timeout(DRAIN_S):
-                while not (own <= self.witness.answered and self._is_empty()):
-                    await asyncio.sleep(0.2)
+                while self.unanswered or not self._is_empty():
+                    await asyncio.sleep(LOOK_S)
         except TimeoutError:
             self.witness.violations.append(
                 f"{self.name} does not come to an end: messages are left in its flash, or commands unanswered"
@@ -110,17 +128,35 @@ class Tormented:
         await self._link.cut()
 
     async def _live(self) -> None:
-        last = self._chance.choice((0, self._chance.randrange(1, LAST_OPERATION_MAX)))
-        life_s = LIFE_S if last else self._chance.uniform(0, MOMENT_S)
+        ends_by_operation = self._chance.random() < 0.5
+        last = self._chance.randrange(1, LAST_OPERATION_MAX) if ends_by_operation else 0
         process = self._process(last)
         await process.start()
         end = asyncio.create_task(process.ended())
-        await asyncio.wait([end], timeout=life_s)
+        moment = asyncio.create_task(asyncio.sleep(LIFE_S) if last else self._moment(process))
+        await asyncio.wait([end, moment], return_when=asyncio.FIRST_COMPLETED)
+        moment.cancel()
         await process.kill()
         code, lines = await end
         if code != POWER_CUT:
             self.witness.violations.append(f"{self.name} ended by itself, exit code {code}: {lines[-1:]}")
         self.power_cuts += 1
+
+    async def _moment(self, process: Process) -> None:
+        moment_s, saying = self._chance.uniform(0, MOMENT_S), self._chance.choice(SAYINGS)
+        with contextlib.suppress(ProcessFailed):
+            await process.says(saying, LIFE_S)
+        await asyncio.sleep(moment_s)
+
+    async def _lose_session(self) -> None:
+        """The device is off and its line cut, so that only the broker takes part in it."""
+        await self._link.cut()
+        self.witness.has_subscribed = False  # so that no command is sent meanwhile
+        if await asyncio.to_thread(end_session, "127.0.0.1", self._broker_port, self.name):
+            self.session_losses += 1
+            self.excused |= self.unanswered
+            self.witness.begin_session()
+        await self._link.open()
 
     def _process(self, last: int) -> Process:
         seed = self._chance.getrandbits(30)
@@ -128,4 +164,5 @@ class Tormented:
         return Process(self.name, argv, self._output, self._vm.environment())
 
     def _is_empty(self) -> bool:
-        return not read_store(self._flash.read_bytes(), SECTOR_BYTES).messages
+        store = read_store(self._flash.read_bytes(), SECTOR_BYTES)
+        return not (store.messages or store.gaps)

@@ -6,16 +6,18 @@ from wire.codec import to_client, to_server
 from wire.codec.decoder import PacketDecoder
 from wire.errors import RemoteProtocolError
 from wire.identity import IDENTITY_PROPERTY, find_user_property
-from wire.packets import Connack, Publish, Pubrel, Suback
+from wire.packets import Connack, Publish, Pubrel, Suback, Unsuback
+from wire.reasons import UNSPECIFIED_ERROR
 
 
 class Witness:
     """Hears all connections of one device, as the tap of its `NetworkLink`.
 
     `violations` are sentences about what the device may not do: a repetition without DUP [MQTT-3.3.1-1] or with
-    another packet identifier [MQTT-4.4.0-1], DUP in a new session, a PUBLISH after its PUBREL [MQTT-4.3.3-6].
-    `answered` are the commands that it answers, `begun_anew`
-    those with which the broker did the last of these: the device cannot know them again.
+    another packet identifier [MQTT-4.4.0-1], DUP in a new session, a PUBLISH after its PUBREL [MQTT-4.3.3-6], except of
+    what was sent in a lost session before; and about a broker that loses a session by itself.
+    `answered` are the commands that it answers, `begun_anew` those with which the broker did the last of these: the
+    device cannot know them again. `resent` are the messages that go out in a second session.
     """
 
     def __init__(self, name: str) -> None:
@@ -23,13 +25,17 @@ class Witness:
         self.has_subscribed = False
         self.answered: set[str] = set()
         self.begun_anew: set[str] = set()
+        self.resent: set[str] = set()
         self.repeated = 0
         self._name = name
         self._connection: object = None
-        self._session_present = False
+        self._has_session = False
+        self._session_present = False  # as the last CONNACK said
         self._identifiers: dict[str, int] = {}  # identity: packet identifier
         self._identities: dict[int, str] = {}  # packet identifier: the identity that had it last
-        self._released: set[str] = set()  # identities
+        self._sent: set[str] = set()  # identities, in this session
+        self._sent_before: set[str] = set()  # in earlier ones
+        self._released: set[str] = set()  # whose PUBREL went
         self._commands: dict[int, str] = {}  # packet identifier: the command that had it last
         self._released_commands: set[str] = set()
         self._decoders: dict[bool, PacketDecoder] = {}
@@ -39,7 +45,8 @@ class Witness:
             self._connection = connection
             self._session_present = False
             self._decoders = {True: PacketDecoder(to_server.READERS), False: PacketDecoder(to_client.READERS)}
-            self._decoders[False].add_reader(Suback)
+            for kind in (Suback, Unsuback):
+                self._decoders[False].add_reader(kind)
         decoder = self._decoders[from_device]
         decoder.feed(data)
         try:
@@ -48,17 +55,35 @@ class Witness:
         except RemoteProtocolError as error:
             self.violations.append(f"{self._name}: {'device' if from_device else 'broker'} sent nonsense: {error}")
 
+    def begin_session(self) -> None:
+        """The broker has a new one. The device may never hear of it: that CONNACK goes astray, and the next one says
+        that a session is present."""
+        self._has_session = False
+        self._sent_before |= self._sent
+        for told in (self._sent, self._released, self._released_commands):
+            told.clear()
+
     def _judge(self, packet: object, from_device: bool) -> None:
-        if isinstance(packet, Connack):
-            self._session_present = packet.session_present
+        if from_device and isinstance(packet, Publish):
+            self._judge_publish(packet)
+        elif from_device and isinstance(packet, Pubrel):
+            self._released.add(self._identities.get(packet.packet_identifier, ""))
+        elif from_device:
+            return
+        elif isinstance(packet, Connack) and packet.reason_code < UNSPECIFIED_ERROR:
+            self._hear_session(packet.session_present)
         elif isinstance(packet, Suback):
             self.has_subscribed = True
-        elif from_device and isinstance(packet, Publish):
-            self._judge_publish(packet)
-        elif isinstance(packet, (Publish, Pubrel)) and not from_device:
+        elif isinstance(packet, (Publish, Pubrel)):
             self._hear_command(packet)
-        elif from_device and isinstance(packet, Pubrel):
-            self._released |= {self._identities.get(packet.packet_identifier, "")}
+
+    def _hear_session(self, is_present: bool) -> None:
+        if self._has_session and not is_present:
+            self.violations.append(f"{self._name}: the broker has lost the session by itself")
+        if not is_present:
+            self.begin_session()
+        self._session_present = is_present
+        self._has_session = True
 
     def _hear_command(self, packet: Publish | Pubrel) -> None:
         assert packet.packet_identifier is not None
@@ -78,17 +103,23 @@ class Witness:
             self.violations.append(f"{self._name}: a message without identity or packet identifier")
             return
         before = self._identifiers.get(identity)
-        self._identifiers[identity] = publish.packet_identifier
-        self._identities[publish.packet_identifier] = identity
-        self.repeated += before is not None
         if before is not None and before != publish.packet_identifier:
             self.violations.append(f"{identity} came with packet identifiers {before} and {publish.packet_identifier}")
-        if before is not None and self._session_present and not publish.dup:
+        if identity in self._sent and not publish.dup:
             self.violations.append(f"{identity} was repeated without DUP")
         if publish.dup and not self._session_present:
             self.violations.append(f"{identity} came with DUP in a new session")
-        if identity in self._released and self._session_present:
+        if identity in self._released and identity not in self.resent:
             self.violations.append(f"{identity} was published after its PUBREL")
+        self._note(identity, publish.packet_identifier)
+
+    def _note(self, identity: str, packet_identifier: int) -> None:
+        self.repeated += identity in self._identifiers
+        self._identifiers[identity] = packet_identifier
+        self._identities[packet_identifier] = identity
+        self._sent.add(identity)
+        if identity in self._sent_before:
+            self.resent.add(identity)
 
 
 def command_of(payload: bytes) -> str | None:

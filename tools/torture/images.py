@@ -87,7 +87,7 @@ def use(log: Log) -> None:
     calls += [lambda: log.append("topic", b"payload"), lambda: log.settings.set(KEYS[0], b"new")]
     calls += [lambda: log.note_pubrec(log.last_id), lambda: log.remember(IDENTIFIERS[0])]
     calls += [lambda: [log.acknowledge(message[0]) for message in log.messages()], log.flush, log.idle]
-    calls += [lambda: log.append("topic", b"payload"), lambda: log.forget_gaps(log.last_id)]
+    calls += [lambda: log.append("topic", b"payload"), lambda: log.forget_gaps(log.gaps())]
     for call in calls:
         with suppress(StoreError):
             call()

@@ -28,7 +28,7 @@ class Model:
     """`stored` is not acknowledged; `acknowledged` may come back with a mount, `done` may not, nor may `dropped`.
 
     `appending`, `noting`, `changing` and `telling` are on their way when the power goes: a message, the id of a PUBREC,
-    a setting or packet identifier and its new value, the last id of gaps. `torn` ids were left out; of the gaps `told`
+    a setting or packet identifier and its new value, gaps. `torn` ids were left out; of the gaps `told`
     nothing is kept any more.
     """
 
@@ -46,7 +46,7 @@ class Model:
         self.appending: tuple[int, Message] | None = None
         self.noting: int | None = None
         self.changing: tuple[str | int, bytes | None] | None = None
-        self.telling: int | None = None
+        self.telling: list[tuple[int, int, int, str]] | None = None
         self.last_id = 0
         self.boot_id = 0
         self.was_full = False
@@ -176,7 +176,7 @@ class Model:
     def _check_gaps(self, log: Log) -> None:
         """Each range counts exactly what it covers, and together they cover all."""
         if self.telling is not None:
-            if not any(last <= self.telling for _, last, _, _ in log.gaps()):
+            if not any(gap in self.telling for gap in log.gaps()):
                 self.told_of(log)
             self.telling = None
         for reason, gone in [(reason, ids - self.told) for reason, ids in self._gone().items()]:

@@ -165,10 +165,10 @@ class Workload:
             self.model.changed(identifier, value)
 
     def tell(self) -> None:
-        """The gaps go upstream, all or the older ones, and are forgotten."""
+        """Gaps go upstream, all or some, and are forgotten."""
         gaps = self.log.gaps()
         if gaps:
-            self.model.telling = self.random.choice(gaps)[1]
+            self.model.telling = self.random.sample(gaps, self.random.randint(1, len(gaps)))
             try:
                 self.log.forget_gaps(self.model.telling)
             except StoreFull:

@@ -31,12 +31,10 @@ class Packet:
         return f"{type(self).__name__}({fields})"
 
 
-def frame(first_byte: int, body: bytes) -> bytes:
-    """The fixed header and the rest."""
-    length = len(body)
-    if length < 0x80:
-        return bytes((first_byte, length)) + body
-    return bytes((first_byte,)) + encode_varint(length) + body
+def frame(first_byte: int, *parts: bytes) -> bytes:
+    """The fixed header and the rest, of which the parts are joined once: a payload may be long."""
+    length = sum([len(part) for part in parts])
+    return b"".join((bytes((first_byte,)), encode_varint(length)) + parts)
 
 
 def read_properties(reader: Reader, packet_type: int, level: int) -> dict:

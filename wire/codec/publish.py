@@ -56,7 +56,7 @@ class Publish(Packet):
         if self.retain:
             first_byte |= 1
         properties = write_properties(self.properties, PUBLISH, level)
-        return frame(first_byte, b"".join((encode_string(self.topic), identifier, properties, self.payload)))
+        return frame(first_byte, encode_string(self.topic), identifier, properties, self.payload)
 
     @classmethod
     def decode(cls, flags: int, body: bytes, level: int) -> "Publish":

@@ -21,8 +21,9 @@ class Board(Firmware):
         settings = {"flash": FLASHES[platform], "sensors": [ADC], "clock": "gateway", "journal": None, **change}
         super().__init__(vm, folder, broker, **settings)
         self._folder = folder
-        program = program or self.argv[-1]
-        self._argv = [sys.executable, "-m", "tools.sim.board", str(folder), platform, program]
+        (folder / "main.py").write_text(program or self.argv[-1])  # an argument of the VM has 255 bytes at most
+        run = "exec(open('main.py').read())"
+        self._argv = [sys.executable, "-m", "tools.sim.board", str(folder), platform, run]
 
     def wifi(self, state: str) -> None:
         """`up`, `down` or `wrong password`."""

@@ -131,7 +131,7 @@ async def test_uart_that_the_board_does_not_have_is_named(
     program = f"""
 from device.boards import board
 try:
-    board.SerialLine({path!r}, 115200)
+    board.open_line({path!r}, 115200)
 except OSError as error:
     board.say(str(error))
 """

@@ -2,10 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
+from tests.device.boards.powered import PLATFORMS
+from tests.device.boards.powered import Board as Powered
 from tests.device.firmware import Firmware, published, tcp
 from tests.support.scripted_broker import scripted_broker
-from tools.device_build import Board, build_board
+from tools.device_build import Board, build_board, compile_board
 from tools.micropython import MicroPython
+from tools.paths import source_root
 
 
 async def test_built_firmware_delivers_readings(micropython: MicroPython, tmp_path: Path) -> None:
@@ -16,3 +21,49 @@ async def test_built_firmware_delivers_readings(micropython: MicroPython, tmp_pa
         await device.start()
         await published(broker, 0, 10)
         await device.end()
+
+
+@pytest.mark.parametrize("payload", ["json", "cbor"])
+async def test_whole_program_delivers_readings_and_takes_commands(
+    payload: str, micropython: MicroPython, tmp_path: Path
+) -> None:
+    write(compile_board(Board.UNIX, keeps_names=False), tmp_path / "program")
+    change = {
+        "qos": 2,
+        "commands": "to/garage",
+        "status": "status/garage",
+        "payload": payload,
+        "health_interval_ms": 1000,
+    }
+    async with scripted_broker() as broker:
+        device = Firmware(micropython, tmp_path, tcp(broker.port), **change)
+        device._environment["MICROPYPATH"] = f"{tmp_path / 'program'}:.frozen"
+        await device.start()
+        await published(broker, 0, 10)
+        await device.end()
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+async def test_whole_program_of_a_board_delivers_readings(
+    platform: str, micropython: MicroPython, tmp_path: Path
+) -> None:
+    files = compile_board(Board(platform), keeps_names=False)
+    simulated_uart = "device/boards/terminal.py"
+    files[simulated_uart] = (source_root() / simulated_uart).read_bytes()
+    write(files, tmp_path / "program")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path / 'program')!r}); import device.main; "
+    async with scripted_broker() as broker:
+        network = {"ssid": "attic", "password": "under the roof"}
+        board = Powered(platform, micropython, tmp_path, tcp(broker.port), network=network, interval_ms=50)
+        board._argv[-1] = program + f"device.main.main({str(board.config_path)!r})"
+        board.wifi("up")
+        await board.start()
+        await board.says("connected")
+        await published(broker, 0, 10)
+        await board.end()
+
+
+def write(files: dict[str, bytes], folder: Path) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)

@@ -68,7 +68,7 @@ async def test_killed_device_sends_again_over_a_serial_line(micropython: MicroPy
 
 async def test_device_waits_for_the_far_end_and_finds_it_again(micropython: MicroPython, tmp_path: Path) -> None:
     async with serial_line() as line, scripted_broker(session_present=True) as broker:
-        device = Firmware(micropython, tmp_path, uart(line.near))
+        device = Firmware(micropython, tmp_path, uart(line.near), interval_ms=50)
         await device.start()
         await eventually(lambda: len(device.journal()) >= 20)
         async with serial_bridge(line.far, broker.port, boot_id=1):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from device.sensors import KINDS, load
+from device.sensors.config import KINDS, load
 from tests.device.sensors.simulated_board import run_on_board
 from tools.micropython import MicroPython
 from tools.paths import source_root

@@ -1,127 +1,129 @@
-"""One conversation with a real broker: SCENARIO PORT LEVEL FLASH, and a CA certificate where it is over TLS.
-
-Prints what it got, a JSON value a line.
-"""
+"""The firmware in one conversation with a broker: SCENARIO CONFIG; a line that begins with `> ` is what it found."""
 # mypy: ignore-errors
-# Its sockets and clock are MicroPython's.
 
 import json
 import sys
 
-from tests.interop.programs.durable_client import DurableClient, open_log
-from wire.codec.connect import Will
+from device.config import load
+from device.main import make
+from wire.packet_types import PUBREL, SUBACK
 
-scenario, port, level, flash_path = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-BIG = 65_536
+TURN_MS = 50
+scenario, config_path = sys.argv[1:]
+received: list = []  # [topic, number] of each message, in the order in which they were acted on
 
 
 def say(value) -> None:
-    print(json.dumps(value))
+    print("> " + json.dumps(value))
 
 
-def secure(ca_path: str):
-    import tls
-
-    context = tls.SSLContext(tls.PROTOCOL_TLS_CLIENT)
-    context.verify_mode = tls.CERT_REQUIRED
-    with open(ca_path, "rb") as file:
-        context.load_verify_locations(file.read())
-    return lambda stream: context.wrap_socket(stream, server_hostname="localhost")
+def on_message(topic: str, payload: bytes) -> dict:
+    received.append([topic, int(payload)])
+    if witness is not None:
+        witness.note(int(payload))
+    return {"took": int(payload)}
 
 
-def client(**options) -> DurableClient:
-    options["protocol_level"] = level
-    tls = secure(sys.argv[5]) if len(sys.argv) > 5 else None
-    return DurableClient(port, "device", open_log(flash_path), options, tls)
+class Witness:
+    """Stands before a device's inbox.
+
+    `seen` has [number, packet identifier] of each message of QoS 2 that was acted on, and [identifier] of each PUBREL.
+    """
+
+    def __init__(self, device) -> None:
+        self.seen: list = []
+        self.is_subscribed = False
+        self._inbox = device._session._inbox
+        device._session._inbox = self
+
+    def __getattr__(self, name: str):
+        return getattr(self._inbox, name)
+
+    def handle_packet(self, packet) -> None:
+        if packet.TYPE == PUBREL:
+            self.seen.append([packet.packet_identifier])
+        self._inbox.handle_packet(packet)
+
+    def note(self, number: int) -> None:
+        if self._inbox._kept is not None:
+            self.seen.append([number, self._inbox._kept.identifier])
+
+    def handle_answer(self, answer) -> None:
+        self.is_subscribed = answer.TYPE == SUBACK
+        self._inbox.handle_answer(answer)
+
+
+witness: Witness | None = None
+device = make(load(config_path), on_message)
+
+
+def run_until(done) -> None:
+    while not done():
+        device.advance(TURN_MS)
+
+
+def is_delivered() -> bool:
+    return device.connects > 0 and not len(device.log)
+
+
+def is_taken() -> bool:
+    """Whether nothing of what came is under way any more."""
+    return not len(device.log) and not device.log.remembered()
+
+
+def subscribe() -> None:
+    global witness
+    witness = Witness(device)
+    run_until(lambda: witness.is_subscribed)
+    say("subscribed")
 
 
 def publish() -> None:
-    """Twenty messages of each QoS, in one order."""
-    log = open_log(flash_path)
+    """Twenty messages of each QoS."""
+    run_until(lambda: device.connects)
     for number in range(60):
-        log.append(f"up/{number % 3}", b"%d" % number, number % 3)
-    device = client()
-    device.run_until(device.everything_is_delivered)
-    say(device.sessions)
-    device.leave()
+        device.publish(f"up/{number % 3}", b"%d" % number, number % 3)
+        device.advance(0)
+    run_until(is_delivered)
 
 
 def echo() -> None:
     """Takes twenty messages at each QoS and says what came."""
-    device = client()
-    device.subscribe("down/#", 2)
-    say("subscribed")
-    device.run_until(lambda: len(device.received) >= 60)
-    for message in device.received:
-        say([message.qos, message.retain, int(message.payload)])
-    device.run_until(lambda: not open_log_of(device).remembered())
-    device.leave()
-
-
-def open_log_of(device):
-    return device._log
+    subscribe()
+    run_until(lambda: len(received) >= 60 and is_taken())
+    say(received)
 
 
 def resume() -> None:
-    """Sends and takes on while the broker goes and comes back: until it was told to stop."""
-    device = client()
-    log = open_log_of(device)
-    device.subscribe("down/#", 2)
-    say("subscribed")
+    """Sends and takes on while the broker goes and comes back."""
+    subscribe()
     made = 0
 
-    def turn() -> bool:
+    def is_finished() -> bool:
         nonlocal made
-        if made < 120 and len(log) < 30:
+        if made < 120 and len(device.log) < 30:
             made += 1
-            log.append("up/2", b"%d" % made, 2)
-        finished = made == 120 and len(log) == 0 and len(device.received) >= 40
-        return finished and not log.remembered()
+            device.publish("up/2", b"%d" % made, 2)
+        return made == 120 and len({number for _, number in received}) >= 40 and is_taken()
 
-    device.run_until(turn)
-    say(device.sessions)
-    say([[int(message.payload), message.packet_identifier, message.dup] for message in device.received])
-    say(device.releases)
-    device.leave()
+    run_until(is_finished)
+    say(witness.seen)
 
 
 def will() -> None:
     """Is gone without a word."""
-    device = client(will=Will("will/device", b"gone", 2, True))
-    device.run_until(device.connected)
+    run_until(lambda: device.connects)
     say("connected")
-    device._socket.close()
+    sys.exit(0)
 
 
 def retained() -> None:
-    """Leaves a retained message, and gets it as a newcomer does."""
-    device = client()
-    log = open_log_of(device)
-    log.append("kept/device", b"7", 2, True)
-    device.run_until(device.everything_is_delivered)
-    device.subscribe("kept/#", 2)
-    device.run_until(lambda: device.received)
-    say([[m.topic, m.qos, m.retain, int(m.payload)] for m in device.received])
-    device.leave()
-
-
-def big() -> None:
-    """64 KB, one at a time each way: larger than a sector of flash, so that they live in RAM."""
-    device = client(receive_maximum=1)
-    device.subscribe("down/#", 2)
-    say("subscribed")
-    waits_for = None
-    for number in range(4):
-        device.run_until(lambda: len(device.received) > number)  # noqa: B023
-        payload = device.received[number].payload
-        assert payload == bytes([number]) * BIG, number
-        device.received[number] = None
-        quota = device.connection.send_quota
-        waits_for = device.connection.publish("up/2", payload, qos=2, packet_identifier=number + 1)
-        device._on_the_way[waits_for] = number + 1
-        device.run_until(lambda: waits_for not in device._on_the_way)  # noqa: B023
-        say(quota)
-    device.leave()
+    """Leaves a retained message; one that was left for it is not acted on, one that comes now is."""
+    device.publish("kept/device", b"7", 2, True)
+    subscribe()
+    run_until(lambda: received and is_taken())
+    say(received)
 
 
 globals()[scenario]()
+device.close()

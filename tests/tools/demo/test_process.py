@@ -1,4 +1,6 @@
 import asyncio
+import contextlib
+import os
 import sys
 from pathlib import Path
 
@@ -44,6 +46,20 @@ def test_a_killed_process_can_be_started_again_and_must_say_it_is_ready_again(tm
         await process.start()
         assert await process.says("ready") != first
         await process.kill()
+
+    asyncio.run(scenario())
+
+
+def test_a_process_that_has_just_ended_keeps_its_exit_code_when_it_is_killed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        process = python(tmp_path / "log", "import os; print(os.getpid(), flush=True); os._exit(3)")
+        for _ in range(20):
+            await process.start()
+            pid = int(await process.says(""))
+            with contextlib.suppress(ChildProcessError):  # asyncio was quicker
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # before asyncio hears of it
+            await process.kill()
+            assert (await process.ended())[0] == 3
 
     asyncio.run(scenario())
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,13 @@ from typer.testing import CliRunner
 
 from tools.micropython import MicroPython
 from tools.torture.device import device
-from tools.torture.device_site import Outcome, count_disorder, torture
+from tools.torture.device_kinds import Kind
+from tools.torture.device_life import Tormented
+from tools.torture.device_outcome import Outcome, count_disorder, judge
+from tools.torture.device_site import torture
 from tools.torture.device_witness import Witness
 from wire.identity import IDENTITY_PROPERTY, encode_identity
-from wire.packets import Connack, Publish, Pubrec, Pubrel, encode
+from wire.packets import Connack, Packet, Publish, Pubrec, Pubrel, encode
 from wire.properties import USER_PROPERTY
 
 app = typer.Typer()
@@ -40,10 +44,79 @@ def test_the_command_reports_what_it_did_to_our_gateway(seed: int) -> None:
 
 
 def test_each_kind_of_loss_is_a_failure() -> None:
-    assert Outcome("gateway", 1, twice=1).holds
+    assert Outcome("gateway", 1, twice=1, resent=1, told=1).holds
     assert not Outcome("gateway", 2, twice=1).holds
     for broken in ({"lost": 1}, {"disorder": 1}, {"unanswered": 1}, {"answered_twice": 1}, {"violations": ["x"]}):
         assert not Outcome("gateway", 1, **broken).holds
+
+
+def test_only_mosquitto_may_begin_a_command_anew() -> None:
+    assert Outcome("mosquitto", 2, begun_anew=1).holds
+    assert not Outcome("gateway", 2, begun_anew=1).holds
+
+
+EPOCH = 7
+GAP = [{"n": "gap.first", "v": 2}, {"n": "gap.last", "v": 5}, {"n": "gap.count", "v": 2}]
+
+
+def told_gap(reason: str) -> bytes:
+    return json.dumps([*GAP, {"n": "gap.reason", "vs": reason}]).encode()
+
+
+def tormented(folder: Path, kind: Kind, stored: int) -> Tormented:
+    """A device that has stored messages 1 to `stored`."""
+    (folder / f"{kind.name}.journal").write_text("".join(f"{EPOCH:08x} {seq} 1\n" for seq in range(1, stored + 1)))
+    return Tormented(MicroPython([], ""), folder, kind, 0, 2, random.Random(0))
+
+
+def judged(device: Tormented, came: list[tuple[int, bytes]]) -> Outcome:
+    """`came`: numbers and payloads of what came to a subscriber at QoS 2."""
+    outcome = Outcome("gateway", 2)
+    judge(outcome, [device], [(encode_identity(device.name, EPOCH, seq), payload) for seq, payload in came])
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "lost"),
+    [
+        (Kind("one", on_full="drop_oldest"), "dropped", 0),
+        (Kind("one", lost_session="drop"), "forsaken", 0),
+        (Kind("one"), "dropped", 2),
+        (Kind("one", on_full="drop_oldest"), "unreadable", 2),
+    ],
+)
+def test_what_is_missing_is_lost_unless_the_device_may_tell_of_it_and_does(
+    kind: Kind, reason: str, lost: int, tmp_path: Path
+) -> None:
+    came = [(1, b"[]"), (3, b"[]"), (4, b"[]"), (6, told_gap(reason))]
+    outcome = judged(tormented(tmp_path, kind, 6), came)
+    assert (outcome.stored, outcome.arrived, outcome.lost, outcome.told) == (6, 4, lost, 2 - lost)
+    assert outcome.violations == (["one, lost: 2, 5"] if lost else [])
+
+
+def test_a_device_that_tells_of_too_few_is_found_out(tmp_path: Path) -> None:
+    device = tormented(tmp_path, Kind("one", on_full="drop_oldest"), 6)
+    outcome = judged(device, [(1, b"[]"), (6, told_gap("dropped"))])
+    assert outcome.violations == ["one tells of 2 messages from 2 on, 4 are gone"]
+
+
+def test_a_message_may_come_twice_where_it_went_out_in_two_sessions_and_only_there(tmp_path: Path) -> None:
+    device = tormented(tmp_path, Kind("one"), 2)
+    for session_present, number in ((False, 1), (False, 2), (True, 2), (True, 1)):
+        connection = object()
+        device.witness.hear(connection, False, encode(connack(session_present)))
+        device.witness.hear(connection, True, encode(publish(3, session_present, number)))
+    outcome = judged(device, [(1, b"[]"), (1, b"[]"), (2, b"[]"), (2, b"[]")])
+    assert (outcome.resent, outcome.twice) == (1, 1)
+    assert "one, twice: 2" in outcome.violations
+
+
+def test_answers_have_the_order_of_their_commands(tmp_path: Path) -> None:
+    device = tormented(tmp_path, Kind("one"), 0)
+    device.commands += ["commands/one 1", "commands/one 2", "commands/one 3"]
+    outcome = judged(device, [(1, b'{"command": "commands/one 2"}'), (2, b'{"command": "commands/one 1"}')])
+    assert (outcome.commands, outcome.unanswered, outcome.answered_twice) == (3, 1, 0)
+    assert "another order" in outcome.violations[0]
 
 
 def test_what_overtakes_is_counted() -> None:
@@ -60,10 +133,11 @@ def connack(session_present: bool) -> Connack:
     return Connack(session_present, 0, {})
 
 
-WRONG = {
+WRONG: dict[str, list[Packet]] = {
     "repeated without DUP": [connack(True), publish(2), publish(2)],
     "packet identifiers": [connack(True), publish(2), publish(3, dup=True)],
     "DUP in a new session": [connack(False), publish(2, dup=True)],
+    "lost the session by itself": [connack(False), connack(False)],
     "after its PUBREL": [connack(True), publish(2), Pubrec(2), Pubrel(2), publish(2, dup=True)],
 }
 

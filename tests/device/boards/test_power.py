@@ -1,0 +1,143 @@
+"""A whole device on a board: what its watchdog, its sleep and its unset clock do."""
+
+import asyncio
+import json
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.device.boards.powered import PLATFORMS, Board
+from tests.device.firmware import eventually, published, records, seqs, tcp
+from tests.device.test_sntp import answer
+from tests.interop.test_device import make_certificates
+from tests.support.scripted_broker import scripted_broker
+from tools.micropython import MicroPython
+from wire.packets import Publish
+
+NETWORK = {"ssid": "attic", "password": "under the roof"}
+DUTY = {"connect_every": 3, "awake_ms": 20_000}
+HANG = Publish("commands/garage", b"hang", 2, False, False, 7, {})
+HANGING = """
+import device.main
+from device.boards import board
+def on_message(topic, payload):
+    while board.reset_cause() == "power":
+        pass
+    return {{"started by": board.reset_cause()}}
+device.main.main({config!r}, on_message)
+"""
+UNSET = """
+import device.main, device.sntp
+from device.boards import board
+class Sntp(device.sntp.Sntp):
+    def __init__(self, host, clock, set_time=None):
+        super().__init__(host, clock, {port}, set_time)
+device.sntp.Sntp = Sntp
+board.unix_ms = lambda: 0
+device.main.main({config!r})
+"""
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+async def test_watchdog_is_fed_while_the_firmware_turns_and_resets_it_where_it_stands_still(
+    platform: str, micropython: MicroPython, tmp_path: Path
+) -> None:
+    change: dict[str, Any] = {
+        "network": NETWORK,
+        "commands": "commands/garage",
+        "watchdog_ms": 4_000,
+        "interval_ms": 1_500,
+    }
+    async with scripted_broker(session_present=True) as broker:
+        program = HANGING.format(config=str(tmp_path / "device.json"))
+        board = Board(platform, micropython, tmp_path, tcp(broker.port), program, **change)
+        board.wifi("up")
+        await board.start()
+        await published(broker, 0, 4)
+        assert len(broker.connects) == 1
+        broker.commands = [HANG]
+        broker.drop_clients()
+        answers: list[Any] = []
+
+        def is_answered() -> bool:
+            came = [publish for publishes in broker.publishes for publish in publishes]
+            answers[:] = [json.loads(one.payload) for one in came if one.topic == "telemetry/garage/answer"]
+            return bool(answers)
+
+        await eventually(is_answered)
+        lines = await board.end()
+        assert answers[0] == {"started by": "watchdog"}
+        assert sum("boot 2" in line for line in lines) == 1
+
+
+async def test_what_nobody_foresaw_is_said_and_the_board_starts_anew(micropython: MicroPython, tmp_path: Path) -> None:
+    """A file system that is gone in the middle of it, say."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    board = Board("esp32", micropython, tmp_path, tcp(9), journal=str(folder / "journal"), interval_ms=200)
+    await board.start()
+    await board.says("boot 1")
+    shutil.rmtree(folder)
+    await board.says("failed: OSError")
+    folder.mkdir()
+    await board.says("boot 2")
+    await board.end()
+
+
+async def test_device_with_duty_sleeps_between_samples_and_sends_each_third_time(
+    micropython: MicroPython, tmp_path: Path
+) -> None:
+    change: dict[str, Any] = {"network": NETWORK, "duty": DUTY, "interval_ms": 10_000}
+    async with scripted_broker(session_present=True) as broker:
+        board = Board("esp32", micropython, tmp_path, tcp(broker.port), clock="none", **change)
+        board.wifi("up")
+        (tmp_path / "hurry").touch()
+        await board.start()
+        await eventually(lambda: len(broker.disconnects) >= 3)
+        await board.kill()
+        connects = len(broker.connects)
+        await board.start()
+        await published(broker, connects, 1)
+        await board.end()
+    first = broker.publishes[:connects]
+    assert [len(publishes) for publishes in first[:3]] == [1, 3, 3], "after a power cut it connects at once"
+    assert seqs([publish for publishes in first for publish in publishes]) == list(range(1, sum(map(len, first)) + 1))
+    moments = [records(publish)[0] for publishes in first for publish in publishes]
+    assert {moment["boot"] for moment in moments} == {1}, "a sleep is no new boot"
+    assert [round(moment["up"], -4) for moment in moments] == [10_000 * number for number in range(len(moments))]
+    assert records(broker.publishes[connects][0])[0]["boot"] > 1
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_time_is_asked_before_the_first_tls_connection_and_not_waited_for_in_vain(
+    answers: bool, micropython: MicroPython, tmp_path: Path
+) -> None:
+    make_certificates(tmp_path)
+    was_set: list[bool] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        was_set.append((tmp_path / "rtc_time").exists())
+        writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        asked.bind(("127.0.0.1", 0))
+        asked.setblocking(False)
+        port = server.sockets[0].getsockname()[1]
+        tls = {"kind": "tls", "host": "127.0.0.1", "port": port, "ca": str(tmp_path / "ca.der")}
+        program = UNSET.format(port=asked.getsockname()[1], config=str(tmp_path / "device.json"))
+        clock = {"kind": "ntp", "host": "127.0.0.1"}
+        board = Board("esp32", micropython, tmp_path, tls, program, network=NETWORK, clock=clock)
+        board.wifi("up")
+        await board.start()
+        if answers:
+            question, address = await asyncio.get_running_loop().sock_recvfrom(asked, 100)
+            assert not was_set
+            asked.sendto(answer(question[40:]), address)
+        await eventually(lambda: was_set)
+        await board.end()
+    server.close()
+    assert was_set[0] is answers

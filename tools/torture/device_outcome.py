@@ -1,0 +1,126 @@
+"""What came of a torture: what each device stored, against what the broker holds for a subscriber."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tools.torture.device_life import Tormented
+from tools.torture.device_witness import command_of
+from wire.identity import decode_identity
+
+TOLD_MAX = 10  # messages by number
+
+
+@dataclass
+class Outcome:
+    """What was done to a broker and its devices, and what came of it; `violations` is empty where all holds."""
+
+    broker: str
+    qos: int
+    power_cuts: int = 0
+    line_cuts: int = 0
+    broker_cuts: int = 0
+    session_losses: int = 0  # not counted as cuts
+    stored: int = 0
+    arrived: int = 0
+    told: int = 0  # that did not arrive, and the device tells of them, as its configuration has it
+    lost: int = 0
+    resent: int = 0  # that came again because they went out in a second session
+    twice: int = 0
+    disorder: int = 0
+    commands: int = 0  # at QoS 2
+    unanswered: int = 0
+    answered_twice: int = 0
+    begun_anew: int = 0  # commands that the broker sent again after their PUBREL, which nobody can know again
+    repeated: int = 0  # PUBLISH packets that a device sent again
+    violations: list[str] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        messages = self.lost or self.disorder or (self.qos == 2 and self.twice)
+        commands = self.unanswered or self.answered_twice or (self.broker == "gateway" and self.begun_anew)
+        return not (messages or commands or self.violations)
+
+    @property
+    def cuts(self) -> int:
+        return self.power_cuts + self.line_cuts + self.broker_cuts
+
+
+def judge(outcome: Outcome, devices: list[Tormented], came: list[tuple[str, bytes]]) -> None:
+    """`came`: identity and payload of all that the broker holds, in its order."""
+    for device in devices:
+        own = [(identity, payload) for identity, payload in came if decode_identity(identity)[0] == device.name]
+        outcome.power_cuts += device.power_cuts
+        outcome.line_cuts += device.line_cuts
+        outcome.session_losses += device.session_losses
+        outcome.repeated += device.witness.repeated
+        outcome.violations += device.witness.violations
+        _judge_messages(outcome, device, [one for one in own if command_of(one[1]) is None])
+        _judge_commands(outcome, device, dict(own))
+
+
+def _judge_messages(outcome: Outcome, device: Tormented, came: list[tuple[str, bytes]]) -> None:
+    counts = Counter(identity for identity, _ in came)
+    missing = device.stored() - counts.keys()
+    told: set[str] = set()
+    for first, last, count in _told_gaps((payload for _, payload in came), device.kind.reasons):
+        inside = {identity for identity in missing if first <= decode_identity(identity)[2] <= last}
+        if len(inside) > count:
+            outcome.violations.append(
+                f"{device.name} tells of {count} messages from {first} on, {len(inside)} are gone"
+            )
+        told |= inside
+    again = {identity: count - 1 for identity, count in counts.items()}
+    outcome.resent += sum(again.pop(identity, 0) for identity in device.witness.resent)
+    outcome.twice += sum(again.values())
+    outcome.stored += len(device.stored())
+    outcome.arrived += len(counts)
+    outcome.told += len(told)
+    outcome.lost += len(missing - told)
+    outcome.disorder += count_disorder(counts)
+    outcome.violations += _told(device.name, "lost", missing - told)
+    if outcome.qos == 2:
+        outcome.violations += _told(device.name, "twice", {identity for identity, count in again.items() if count})
+
+
+def _judge_commands(outcome: Outcome, device: Tormented, came: dict[str, bytes]) -> None:
+    """Each command has one answer, which is a message with an identity of its own; the answers' order is theirs."""
+    told = [command_of(came[identity]) for identity in sorted(came, key=lambda one: decode_identity(one)[2])]
+    answers = [command for command in told if command is not None and command not in device.witness.begun_anew]
+    counts = Counter(answers)
+    outcome.commands += len(device.commands)
+    expected = set(device.commands) - device.excused - device.witness.begun_anew
+    outcome.unanswered += len(expected - counts.keys())
+    outcome.answered_twice += sum(count > 1 for count in counts.values())
+    outcome.begun_anew += len(device.witness.begun_anew)
+    if answers != sorted(answers, key=device.commands.index):
+        outcome.violations.append(f"{device.name} answered its commands in another order: {', '.join(answers)}")
+
+
+def _told_gaps(payloads: Iterable[bytes], reasons: set[str]) -> list[tuple[int, int, int]]:
+    """First and last message and count of what a device says is gone for these reasons."""
+    told = []
+    for payload in payloads:
+        values = {record["n"]: record.get("v", record.get("vs")) for record in json.loads(payload)}
+        if values.get("gap.reason") in reasons:
+            told.append((values["gap.first"], values["gap.last"], values["gap.count"]))
+    return told
+
+
+def _told(name: str, what: str, identities: set[str]) -> list[str]:
+    """One line for people, where there is something to tell."""
+    seqs = [str(seq) for seq in sorted(decode_identity(identity)[2] for identity in identities)]
+    more = ["…"] if len(seqs) > TOLD_MAX else []
+    return [f"{name}, {what}: {', '.join(seqs[:TOLD_MAX] + more)}"] if seqs else []
+
+
+def count_disorder(came: Iterable[str]) -> int:
+    """How many messages came for the first time after a later one of the same device."""
+    last: Counter[tuple[str, int]] = Counter()
+    disorder = 0
+    for identity in dict.fromkeys(came):
+        origin, epoch, seq = decode_identity(identity)
+        disorder += seq < last[origin, epoch]
+        last[origin, epoch] = max(last[origin, epoch], seq)
+    return disorder
