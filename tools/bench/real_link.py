@@ -139,7 +139,7 @@ async def resync_ms(vm: MicroPython, seed: int, baud: int, noise: bool, faults: 
     size = int(baud / 10 * (faults + 1) * 1.5)
     mended: list[float] = []
     async with running(vm, Dice(seed), baud, size) as ends:
-        await ends.host.says(" 2560")
+        await ends.host.says("flowing")
         for _ in range(faults):
             await _fault(ends.cable, noise)
             mended.append(time.monotonic())
@@ -160,7 +160,7 @@ async def stall(vm: MicroPython, seed: int, baud: int, stall_s: float) -> dict[s
     """The host's process is stopped while the device sends, and goes on afterwards."""
     size = 20_000
     async with running(vm, Dice(seed), baud, size, size) as ends:
-        await ends.host.says(" 2560")
+        await ends.host.says("flowing")
         ends.host.freeze(True)
         await asyncio.sleep(stall_s)
         ends.host.freeze(False)
