@@ -1,6 +1,7 @@
 """The firmware on a real MicroPython with a real mosquitto: MQTT 3.1.1 and 5, TCP and TLS."""
 
 import json
+import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from paho.mqtt.client import MQTTMessage
 
 from tests.support.mosquitto import subscriber
 from tools.micropython import MicroPython
+from tools.sim.certificates import Authority
 from tools.sim.mosquitto import Mosquitto, free_port
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -38,9 +40,11 @@ class Talk:
         self._error = folder / "device.err"
         port: dict[str, Any] = {"kind": "tcp", "host": "127.0.0.1"}
         if tls:
-            make_certificates(folder)
+            authority = Authority(folder)
+            certificate, key = authority.server()
+            (folder / "ca.der").write_bytes(ssl.PEM_cert_to_DER_cert(authority.path.read_text()))
             tls_port = free_port()
-            files = f"cafile {folder}/ca.pem\ncertfile {folder}/server.pem\nkeyfile {folder}/server.key\n"
+            files = f"cafile {authority.path}\ncertfile {certificate}\nkeyfile {key}\n"
             lines += f"\nlistener {tls_port} 127.0.0.1\n{files}"
             port |= {"kind": "tls", "port": tls_port, "ca": str(folder / "ca.der"), "server_name": "localhost"}
         self.broker = Mosquitto(folder, lines)
@@ -107,20 +111,6 @@ class Said:
     def sessions(self) -> list[bool]:
         """Of each connection whether its session was there before."""
         return ["to its old session" in line for line in self.lines if line.startswith("connected to")]
-
-
-def make_certificates(folder: Path) -> None:
-    """A CA and a server's certificate of it, for localhost."""
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30"]
-    ca = ["-x509", *curve, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=test CA"]
-    request = [*curve, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=localhost"]
-    sign = ["-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", "server.pem"]
-    for command in (["req", *ca], ["req", *request], ["x509", *sign, "-days", "30"]):
-        subprocess.run(["openssl", *command], cwd=folder, check=True, capture_output=True)
-    subprocess.run(
-        ["openssl", "x509", "-in", "ca.pem", "-outform", "DER", "-out", "ca.der"],
-        cwd=folder, check=True, capture_output=True,
-    )  # fmt: skip
 
 
 @contextmanager

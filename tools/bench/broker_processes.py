@@ -16,6 +16,7 @@ from typing import Any
 from tools.bench.broker_figures import Figure
 from tools.bench.broker_load import Task
 from tools.paths import source_root
+from tools.sim.mosquitto import free_port
 
 BROKER_CORE, GENERATOR_CORE = 0, 1
 START_DEADLINE_S = 60.0
@@ -79,7 +80,7 @@ class Broker:
 @contextlib.contextmanager
 def gateway(folder: Path, interval_ms: int = 0) -> Iterator[Broker]:
     """Our gateway on a store in a folder."""
-    port = _free_port()
+    port = free_port()
     config = folder / "gateway.toml"
     config.write_text(GATEWAY.format(port=port, interval_ms=interval_ms))
     argv = [sys.executable, "-m", "tools.cli", "gateway", "run", "--config", str(config)]
@@ -93,7 +94,7 @@ def mosquitto(folder: Path, autosave: bool = False) -> Iterator[Broker]:
     program = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     if program is None:
         raise BenchUnavailable("mosquitto is not installed (apt install mosquitto)")
-    port = _free_port()
+    port = free_port()
     config = folder / "mosquitto.conf"
     text = MOSQUITTO.format(port=port) + (AUTOSAVE.format(folder=folder) if autosave else "persistence false\n")
     if os.geteuid() == 0:
@@ -106,7 +107,7 @@ def mosquitto(folder: Path, autosave: bool = False) -> Iterator[Broker]:
 @contextlib.contextmanager
 def bare_server(folder: Path) -> Iterator[Broker]:
     """A server that acknowledges and does nothing else: what the generator itself can do at most."""
-    port = _free_port()
+    port = free_port()
     with _running([sys.executable, "-m", "tools.bench.broker_bare", str(port)], port, folder) as broker:
         yield broker
 
@@ -173,13 +174,6 @@ def _pinned(argv: list[str], core: int) -> list[str]:
 
 def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(source_root())}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _wait_for(broker: Broker, output: Path) -> None:

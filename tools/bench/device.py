@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tools.bench.certificates import make_certificates
 from tools.bench.device_figures import Bench
 from tools.demo.process import ProcessFailed
 from tools.micropython import MicroPython, MicroPythonUnavailable, find, find_32_bit
+from tools.sim.certificates import Authority
 from tools.sim.mosquitto import Mosquitto, MosquittoUnavailable, free_port
 
 FAILURES = (MicroPythonUnavailable, MosquittoUnavailable, ProcessFailed, subprocess.CalledProcessError, OSError)
@@ -45,9 +45,10 @@ def device(
 
 def _measure(folder: Path, umqtt: Path | None) -> dict[str, Any]:
     vm = find()
-    make_certificates(folder)
+    authority = Authority(folder, "ca")
+    certificate, key = authority.server()
     tls_port = free_port()
-    files = f"cafile {folder}/ca.pem\ncertfile {folder}/server.pem\nkeyfile {folder}/server.key"
+    files = f"cafile {authority.path}\ncertfile {certificate}\nkeyfile {key}"
     broker = Mosquitto(folder, f"listener {tls_port} 127.0.0.1\n{files}")
     broker.start()
     try:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from typing import NamedTuple
 from tools.demo.firmware import Firmware
 from tools.demo.process import Process
 from tools.demo.sessions import end_session
+from tools.sim.mosquitto import free_port
 from tools.sim.network_link import NetworkLink
 from tools.sim.serial_line import SerialLine
 
@@ -57,8 +57,8 @@ class Site:
         self._firmware = firmware
         self._readings = readings
         self._starts_central = broker is None
-        self.central = broker or Broker("127.0.0.1", _free_port())
-        self.gateway = Broker("127.0.0.1", _free_port())
+        self.central = broker or Broker("127.0.0.1", free_port())
+        self.gateway = Broker("127.0.0.1", free_port())
         self._ready: dict[str, str] = {}
         self.link = NetworkLink(*self.central)
 
@@ -166,10 +166,3 @@ filters = ["{self.topic_root}/#"]
 
 def holdfast(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "tools.cli", *arguments]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

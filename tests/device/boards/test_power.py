@@ -12,9 +12,9 @@ import pytest
 from tests.device.boards.powered import PLATFORMS, Board
 from tests.device.firmware import eventually, published, records, seqs, tcp
 from tests.device.test_sntp import answer
-from tests.interop.test_device import make_certificates
 from tests.support.scripted_broker import scripted_broker
 from tools.micropython import MicroPython
+from tools.sim.certificates import Authority
 from wire.packets import Publish
 
 NETWORK = {"ssid": "attic", "password": "under the roof"}
@@ -115,7 +115,7 @@ async def test_device_with_duty_sleeps_between_samples_and_sends_each_third_time
 async def test_time_is_asked_before_the_first_tls_connection_and_not_waited_for_in_vain(
     answers: bool, micropython: MicroPython, tmp_path: Path
 ) -> None:
-    make_certificates(tmp_path)
+    authority = Authority(tmp_path)
     was_set: list[bool] = []
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -127,7 +127,7 @@ async def test_time_is_asked_before_the_first_tls_connection_and_not_waited_for_
         asked.bind(("127.0.0.1", 0))
         asked.setblocking(False)
         port = server.sockets[0].getsockname()[1]
-        tls = {"kind": "tls", "host": "127.0.0.1", "port": port, "ca": str(tmp_path / "ca.der")}
+        tls = {"kind": "tls", "host": "127.0.0.1", "port": port, "ca": str(authority.path)}
         program = UNSET.format(port=asked.getsockname()[1], config=str(tmp_path / "device.json"))
         clock = {"kind": "ntp", "host": "127.0.0.1"}
         board = Board("esp32", micropython, tmp_path, tls, program, network=NETWORK, clock=clock)
