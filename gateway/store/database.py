@@ -22,7 +22,7 @@ from gateway.store.upgrade import upgrade
 from gateway.store.wal import hides_transactions
 
 BUSY_TIMEOUT_S = 10.0  # for somebody else's sqlite3 shell; a second gateway is kept out by the folder's lock
-COMMIT_PAGES = 2  # of a commit besides its messages, roughly
+COMMIT_PAGES = 1  # of a commit besides its messages, roughly
 READ_BYTES_MAX = 1024 * 1024  # of payload in one read, so that a backlog of large messages stays on disk
 
 SAVE_CURSOR = "INSERT OR REPLACE INTO cursor VALUES (?, ?, ?)"

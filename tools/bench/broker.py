@@ -2,13 +2,14 @@
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from tools.bench import slow_disk
 from tools.bench.broker_figures import Figure, print_figures
 from tools.bench.broker_processes import (
     BenchUnavailable,
@@ -17,6 +18,7 @@ from tools.bench.broker_processes import (
     bare_server,
     gateway,
     mosquitto,
+    slow_sync_s,
 )
 from tools.bench.disk import sync_s
 from wire.packets import MQTT_5
@@ -66,7 +68,8 @@ def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]
         name = f"what the generator can do, window {window:,}"
         yield Figure(name, "messages/s", generator.load(bare, window=window, seconds=seconds)["rate"])
     yield generator.figure()
-    yield from _small_windows(ours, bare, generator, folder, seconds)
+    yield from _small_windows(ours, bare, generator, lambda: sync_s(folder), "this disk", seconds)
+    yield from _on_a_slow_disk(bare, generator, folder, seconds)
     yield from _latency(ours, autosave, generator, seconds)
     for publishers in PUBLISHERS:
         for window in WINDOWS:
@@ -93,32 +96,52 @@ def _beside_autosave(
     return Figure(name, "messages/s", rate, theirs, LEAST_TIMES_AUTOSAVE * theirs)
 
 
-def _small_windows(ours: Broker, bare: Broker, generator: Generator, folder: Path, seconds: float) -> Iterator[Figure]:
+def _small_windows(
+    ours: Broker, bare: Broker, generator: Generator, sync: Callable[[], float], disk: str, seconds: float
+) -> Iterator[Figure]:
     """In turn with the disk, whose speed changes. The round trip to a server that does nothing is what remains where
     storing takes no time at all."""
     for window in SMALL_WINDOWS:
         syncs, rates = [], []
         for _ in range(PIECES):
-            syncs.append(sync_s(folder))
+            syncs.append(sync())
             rates.append(generator.load(ours, window=window, seconds=seconds / PIECES)["rate"])
-        sync, took = sum(syncs) / PIECES, PIECES * window / sum(rates)
+        sync_s, took = sum(syncs) / PIECES, PIECES * window / sum(rates)
         trip = window / generator.load(bare, window=window, seconds=seconds / PIECES)["rate"]
-        name = f"QoS 1, window {window}"
-        yield Figure(f"{name}, of window / sync time", "share", sync / took, None, LEAST_OF_SYNC)
-        yield Figure(f"{name}, of window / (sync time + bare round trip)", "share", (sync + trip) / took)
-        yield Figure(f"{name}, sync time", "ms", sync * 1000)
+        name = f"QoS 1, window {window}, {disk}"
+        yield Figure(f"{name}, of window / sync time", "share", sync_s / took, None, LEAST_OF_SYNC)
+        yield Figure(f"{name}, of window / (sync time + bare round trip)", "share", (sync_s + trip) / took)
+        yield Figure(f"{name}, sync time", "ms", sync_s * 1000)
         yield Figure(f"{name}, bare round trip", "ms", trip * 1000)
         yield Figure(f"{name}, round trip", "ms", took * 1000)
 
 
+def _on_a_slow_disk(bare: Broker, generator: Generator, folder: Path, seconds: float) -> Iterator[Figure]:
+    """The small windows where the disk decides, as an SD card does."""
+    if not slow_disk.is_possible():
+        print("holdfast bench broker: no figures of a slow disk: strace cannot trace here", file=sys.stderr)
+        return
+    (folder / "slow").mkdir()
+    with gateway(folder / "slow", disk_is_slow=True) as ours:
+        disk = f"a disk {slow_disk.DELAY_MS} ms slower"
+        yield from _small_windows(ours, bare, generator, lambda: slow_sync_s(folder), disk, seconds)
+
+
 def _latency(ours: Broker, autosave: Broker, generator: Generator, seconds: float) -> Iterator[Figure]:
-    """Each at half of its own peak, with messages that are kept, or mosquitto would have nothing to write."""
-    found = []
-    for one in (ours, autosave):
-        peak = generator.load(one, window=2000, seconds=seconds, is_kept=True)["rate"]
-        found.append(generator.load(one, window=30_000, seconds=seconds, rate=peak / 2, is_kept=True))
-    mine, theirs = found
-    name = "QoS 1 at half of the peak rate, kept, beside mosquitto with autosave on every change"
-    yield Figure(f"{name}, rate", "messages/s", mine["rate"], theirs["rate"])
-    yield Figure(f"{name}, p50", "ms", mine["p50_ms"], theirs["p50_ms"])
-    yield Figure(f"{name}, p99", "ms", mine["p99_ms"], theirs["p99_ms"], theirs["p99_ms"], at_most=True)
+    """With messages that are kept, or mosquitto would have nothing to write: each at half of its own peak, and the
+    gateway at mosquitto's rate."""
+
+    def peak(one: Broker) -> float:
+        return float(generator.load(one, window=2000, seconds=seconds, is_kept=True)["rate"])
+
+    def at(one: Broker, rate: float) -> dict[str, Any]:
+        return generator.load(one, window=30_000, seconds=seconds, rate=rate, is_kept=True)
+
+    mine = at(ours, peak(ours) / 2)
+    theirs = at(autosave, rate := peak(autosave) / 2)
+    beside = "kept, beside mosquitto with autosave on every change"
+    for name, found in (("half of its own peak rate", mine), ("half of mosquitto's peak rate", at(ours, rate))):
+        name = f"QoS 1 at {name}, {beside}"
+        yield Figure(f"{name}, rate", "messages/s", found["rate"], theirs["rate"])
+        yield Figure(f"{name}, p50", "ms", found["p50_ms"], theirs["p50_ms"])
+        yield Figure(f"{name}, p99", "ms", found["p99_ms"], theirs["p99_ms"], theirs["p99_ms"], at_most=True)

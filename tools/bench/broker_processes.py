@@ -15,6 +15,7 @@ from typing import Any
 
 from tools.bench.broker_figures import Figure
 from tools.bench.broker_load import Task
+from tools.bench.slow_disk import slowed
 from tools.paths import source_root
 from tools.sim.mosquitto import free_port
 
@@ -78,13 +79,13 @@ class Broker:
 
 
 @contextlib.contextmanager
-def gateway(folder: Path, interval_ms: int = 0) -> Iterator[Broker]:
+def gateway(folder: Path, interval_ms: int = 0, *, disk_is_slow: bool = False) -> Iterator[Broker]:
     """Our gateway on a store in a folder."""
     port = free_port()
     config = folder / "gateway.toml"
     config.write_text(GATEWAY.format(port=port, interval_ms=interval_ms))
     argv = [sys.executable, "-m", "tools.cli", "gateway", "run", "--config", str(config)]
-    with _running(argv, port, folder) as broker:
+    with _running(slowed(argv) if disk_is_slow else argv, port, folder) as broker:
         yield broker
 
 
@@ -129,6 +130,12 @@ def load(broker: Broker, **task: Any) -> dict[str, Any]:
     return result
 
 
+def slow_sync_s(folder: Path) -> float:
+    """How long a sync takes on the disk of a gateway whose disk is slow."""
+    argv = slowed([sys.executable, "-m", "tools.bench.disk", str(folder)])
+    return float(subprocess.run(argv, env=_environment(), capture_output=True, text=True, check=True).stdout)
+
+
 class Generator:
     """Runs the generator, and remembers how busy it was at most with one of the brokers.
 
@@ -144,7 +151,7 @@ class Generator:
         """The same as ``load``."""
         result = load(broker, **task)
         if broker is self._subject:
-            self._busiest = max(self._busiest, result["generator_cpu"])
+            self._busiest = max(self._busiest, result.get("generator_cpu", 0))
         return result
 
     def figure(self) -> Figure:

@@ -1,6 +1,10 @@
-"""What the disk below a folder can do, and how much has been written to it."""
+"""What the disk below a folder can do, and how much has been written to it.
+
+``python -m tools.bench.disk FOLDER`` prints how long a sync takes, in seconds.
+"""
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -34,3 +38,7 @@ def bytes_written(folder: Path) -> int | None:
     except OSError:
         return None
     return int(statistics.split()[6]) * SECTOR_SIZE
+
+
+if __name__ == "__main__":
+    print(sync_s(Path(sys.argv[1])))
