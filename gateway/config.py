@@ -2,7 +2,7 @@
 
 import ipaddress
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -272,7 +272,7 @@ def load(path: Path) -> tuple[GatewayConfig, list[Table]]:
         raise from_validation(path, error, _WithRoutes, table) from error
     for key, what in _strangers_welcome(config):
         raise located(path, key, what)
-    return _beside(path.parent, config), routes
+    return _all_beside(path.parent, config), routes
 
 
 def check_files(path: Path, config: GatewayConfig) -> None:
@@ -282,6 +282,11 @@ def check_files(path: Path, config: GatewayConfig) -> None:
         if isinstance(listener, TcpConfig | WebSocketConfig) and listener.tls:
             tls = msgspec.structs.asdict(listener.tls)
             named += [(f"listener[{number}].tls.{key}", tls[key]) for key in TLS_FILES]
+    check_readable(path, named)
+
+
+def check_readable(path: Path, named: Iterable[tuple[str, str | None]]) -> None:
+    """Raises ConfigError for the first of some keys whose file cannot be read."""
     for key, file in named:
         try:
             if file is not None:
@@ -293,6 +298,12 @@ def check_files(path: Path, config: GatewayConfig) -> None:
 def allows_anonymous(config: GatewayConfig, listener: ListenerConfig) -> bool:
     """Whether a client without an account or a certificate may come in by a listener."""
     return listener.allow_anonymous or config.accounts is None
+
+
+def beside(folder: Path, struct: Struct, *keys: str) -> Struct:
+    """The same with the paths of these keys, where they are relative, beginning at a folder."""
+    paths = {key: str(folder / path) for key in keys if (path := getattr(struct, key)) is not None}
+    return msgspec.structs.replace(struct, **paths)
 
 
 def _strangers_welcome(config: GatewayConfig) -> Iterator[tuple[str, str]]:
@@ -315,21 +326,15 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _beside(folder: Path, config: GatewayConfig) -> GatewayConfig:
+def _all_beside(folder: Path, config: GatewayConfig) -> GatewayConfig:
     listeners: list[ListenerConfig] = []
     for listener in config.listener:
         if isinstance(listener, UnixConfig):
-            listener = _from(folder, listener, "path")
+            listener = beside(folder, listener, "path")
         elif isinstance(listener, TcpConfig | WebSocketConfig) and listener.tls:
-            tls = _from(folder, listener.tls, *TLS_FILES)
+            tls = beside(folder, listener.tls, *TLS_FILES)
             listener = msgspec.structs.replace(listener, tls=tls)
         listeners.append(listener)
-    store = _from(folder, config.store, "path")
+    store = beside(folder, config.store, "path")
     config = msgspec.structs.replace(config, store=store, listener=listeners)
-    return _from(folder, config, "accounts", "acl")
-
-
-def _from(folder: Path, struct: Struct, *keys: str) -> Struct:
-    """The same with the paths of these keys, where they are relative, beginning at a folder."""
-    paths = {key: str(folder / path) for key in keys if (path := getattr(struct, key)) is not None}
-    return msgspec.structs.replace(struct, **paths)
+    return beside(folder, config, "accounts", "acl")

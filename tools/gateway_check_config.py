@@ -10,6 +10,7 @@ from gateway.accounts import load_accounts
 from gateway.config import DEFAULT_PATH, TcpConfig, WebSocketConfig, check_files, load
 from gateway.errors import GatewayError
 from gateway.listeners.tls import make_context
+from uplink import credentials
 from uplink.config import decode_routes
 
 
@@ -28,8 +29,9 @@ def check_config(
 def check(path: Path) -> None:
     """Reads a configuration, accounts, access rules and certificates. Raises ConfigError for what is wrong first."""
     config, tables = load(path)
-    decode_routes(path, tables)
+    routes = decode_routes(path, tables)
     check_files(path, config)
+    credentials.check(path, routes)
     if config.accounts is not None:
         load_accounts(Path(config.accounts))
     if config.acl is not None:

@@ -19,6 +19,7 @@ from gateway.logs import about, start_logging
 from gateway.overview import Overview
 from gateway.store.log import MessageLog
 from tools import service_manager
+from uplink import credentials
 from uplink.config import RouteConfig, decode_routes
 from uplink.route import ROUTE_PREFIX, Route
 
@@ -34,6 +35,7 @@ def run(config: Annotated[Path, typer.Option(help="The gateway's TOML file.")] =
         gateway_config, tables = load(config)
         routes = decode_routes(config, tables)
         check_files(config, gateway_config)
+        credentials.check(config, routes)
         start_logging(as_json=gateway_config.log.format == "json")
         uvloop.run(_serve(gateway_config, routes))
     except GatewayError as error:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import inspect as schema
 
 from gateway import config
-from uplink.config import RouteConfig
+from uplink.config import RouteConfig, RouteTlsConfig
 
 PAGE = Path(__file__).parents[1] / "docs/reference/gateway-config.md"
 BEGIN, END = "<!-- made of the schema by tools/gateway_reference.py: begin -->", "<!-- end -->"
@@ -31,6 +31,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "`[log]`": config.LogConfig,
     "`[metrics]`": config.MetricsConfig,
     "`[[route]]`": RouteConfig,
+    "`[route.tls]`": RouteTlsConfig,
 }
 
 

@@ -6,13 +6,33 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.config import Table
+from gateway.config import NonEmpty, Table, beside
 from gateway.config_errors import from_validation, located
 from wire.errors import WireError
 from wire.topics import check_topic_filter
 
+PORTS = {"mqtt": 1883, "mqtts": 8883}
+TLS_FILES = ("ca", "certificate", "key")
 INFLIGHT_WINDOW_MAX = 65535
 """Packet identifiers of one connection [MQTT-2.2.1]."""
+
+
+class RouteTlsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What a route to `mqtts://` trusts and shows. The files are read again for each connection."""
+
+    ca: NonEmpty | None = None
+    """Certificates of the authorities that may vouch for the broker: a PEM file. Without it they are the system's. The
+    broker's certificate has to be for the name or address in `broker`."""
+
+    certificate: NonEmpty | None = None
+    """The certificate that the route shows, with those between it and the root: a PEM file."""
+
+    key: NonEmpty | None = None
+    """The certificate's private key, not encrypted: a PEM file."""
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("key: certificate and key go together")
 
 
 class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -22,7 +42,16 @@ class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The route's name in the log, and the name of its place in the store: renaming a route starts it anew."""
 
     broker: str
-    """Where its messages go: `mqtt://host` or `mqtt://host:port`."""
+    """Where its messages go: `mqtt://host` or `mqtt://host:port`; over TLS `mqtts://host` or `mqtts://host:port`."""
+
+    user: NonEmpty | None = None
+    """The user name that the route logs in with."""
+
+    password_file: NonEmpty | None = None
+    """A file with nothing but that user's password, on one line. It is read again for each connection."""
+
+    tls: RouteTlsConfig | None = None
+    """What `mqtts://` needs besides the system's authorities."""
 
     filters: tuple[str, ...] = ("#",)
     """The topic filters of the messages that it takes. They go on at their QoS, or the highest that the broker takes;
@@ -41,7 +70,11 @@ class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The longest wait before a new connection attempt, in milliseconds."""
 
     def __post_init__(self) -> None:
-        parse_broker(self.broker)
+        _, _, is_encrypted = parse_broker(self.broker)
+        if self.tls is not None and not is_encrypted:
+            raise ValueError(f"broker: {self.broker!r}, expected mqtts:// as there is a table tls")
+        if self.password_file is not None and self.user is None:
+            raise ValueError("password_file: there is no user")
         for topic_filter in self.filters:
             try:
                 check_topic_filter(topic_filter)
@@ -55,24 +88,25 @@ class _File(msgspec.Struct):
     route: list[RouteConfig]
 
 
-def parse_broker(url: str) -> tuple[str, int]:
-    """Returns host and port of a broker's URL.
+def parse_broker(url: str) -> tuple[str, int, bool]:
+    """Returns host and port of a broker's URL, and whether TLS is spoken there.
 
     Raises:
-        ValueError: the URL is not of the form ``mqtt://host[:port]``.
+        ValueError: the URL is not of the form ``mqtt://host[:port]`` or ``mqtts://host[:port]``.
     """
     parts = urlsplit(url)
     try:
         port = parts.port
     except ValueError:
         port = 0
-    if parts.scheme != "mqtt" or not parts.hostname or port == 0 or parts.path or parts.query or parts.username:
-        raise ValueError(f"broker: {url!r}, expected mqtt://host or mqtt://host:port")
-    return parts.hostname, port or 1883
+    usual = PORTS.get(parts.scheme)
+    if usual is None or not parts.hostname or port == 0 or parts.path or parts.query or parts.username:
+        raise ValueError(f"broker: {url!r}, expected mqtt://host or mqtt://host:port, or the same with mqtts")
+    return parts.hostname, port or usual, parts.scheme == "mqtts"
 
 
 def decode_routes(file: Path, tables: list[Table]) -> list[RouteConfig]:
-    """Checks the ``[[route]]`` tables of a configuration file.
+    """Checks the ``[[route]]`` tables of a configuration file; relative paths in them start at its folder.
 
     Raises:
         ConfigError: names the file, the key and what was expected.
@@ -85,4 +119,9 @@ def decode_routes(file: Path, tables: list[Table]) -> list[RouteConfig]:
     for number, name in enumerate(names):
         if name in names[:number]:
             raise located(file, f"route[{number}].name", f"two routes are named {name!r}")
-    return routes
+    return [_beside(file.parent, route) for route in routes]
+
+
+def _beside(folder: Path, route: RouteConfig) -> RouteConfig:
+    tls = None if route.tls is None else beside(folder, route.tls, *TLS_FILES)
+    return beside(folder, msgspec.structs.replace(route, tls=tls), "password_file")

@@ -3,15 +3,19 @@
 import asyncio
 import logging
 import sqlite3
+import ssl
 import time
 from typing import Any
 
+from gateway.errors import ConfigError
 from gateway.message import Message, publish_properties
 from gateway.numbers import RouteState
+from gateway.pem import reason_of
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
 from gateway.subscriptions import Subscription
 from uplink.config import RouteConfig, parse_broker
+from uplink.credentials import Credentials
 from uplink.flows import Flows
 from uplink.remote import Remote
 from uplink.watch import Watch
@@ -49,6 +53,7 @@ class Route:
         self._config = config
         self._client_id = f"{gateway_name}-{config.name}"
         self._who = (config.name, config.broker)
+        self._credentials = Credentials(config)
         self.consumer = ROUTE_PREFIX + config.name
         filters = [Subscription(topic_filter, qos=2) for topic_filter in config.filters]
         self._cursor = Cursor(log, self.consumer, filters, window=config.inflight_window)
@@ -80,11 +85,18 @@ class Route:
     async def _serve(self) -> None:
         """One connection, from its start to the LinkDown at its end."""
         connack: asyncio.Future[Connack] = asyncio.get_running_loop().create_future()
-        client = ClientConnection(self._client_id, clean_start=False, keep_alive_s=self._config.keep_alive_s)
+        password, context = await self._read_credentials()
+        client = ClientConnection(
+            self._client_id,
+            clean_start=False,
+            keep_alive_s=self._config.keep_alive_s,
+            username=self._config.user,
+            password=password,
+        )
         remote = Remote(client, lambda packet: self._handle(packet, connack, client, remote))
         sending: asyncio.Task[None] | None = None
         try:
-            await self._connect(remote, connack)
+            await self._connect(remote, connack, context)
             session_present = connack.result().session_present
             logger.info("route %s to %s: connected, session present: %s", *self._who, session_present)
             self._backoff.reset()
@@ -103,14 +115,24 @@ class Route:
                 sending.cancel()
             remote.close("the route ends")
 
-    async def _connect(self, remote: Remote, connack: asyncio.Future[Connack]) -> None:
-        host, port = parse_broker(self._config.broker)
+    async def _read_credentials(self) -> tuple[bytes | None, ssl.SSLContext | None]:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, self._credentials.read)
+        except ConfigError as error:
+            raise LinkDown(str(error)) from error
+
+    async def _connect(self, remote: Remote, connack: asyncio.Future[Connack], context: ssl.SSLContext | None) -> None:
+        host, port, _ = parse_broker(self._config.broker)
         try:
             async with asyncio.timeout(CONNECT_DEADLINE_S):
-                await asyncio.get_running_loop().create_connection(lambda: remote, host, port)
+                await asyncio.get_running_loop().create_connection(lambda: remote, host, port, ssl=context)
                 await first_of(connack, remote.ended)
         except TimeoutError:
             raise LinkDown(f"no answer in {CONNECT_DEADLINE_S:g} s") from None
+        except ssl.SSLCertVerificationError as error:
+            raise LinkDown(f"cannot connect: its certificate is refused: {error.verify_message}") from None
+        except ssl.SSLError as error:
+            raise LinkDown(f"cannot connect: TLS failed: {reason_of(error)}") from None
         except OSError as error:
             raise LinkDown(f"cannot connect: {error.strerror or error}") from None
         if not connack.done():

@@ -1,12 +1,11 @@
 """TLS on a listener: its certificate, whose clients' certificates it takes, and which user such a certificate names."""
 
 import ssl
-from pathlib import Path
 from typing import Any
 
 from gateway.accounts import NAME_SIZE_MAX, RESERVED_NAMES
 from gateway.config import TlsConfig
-from gateway.errors import ConfigError
+from gateway.pem import load_authorities, load_own, load_revoked
 
 SUBJECT_ALTERNATIVE = {"dns": "DNS", "uri": "URI", "email": "email"}
 
@@ -64,16 +63,7 @@ def make_context(config: TlsConfig) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    for path in (config.certificate, config.key):
-        _check_readable(path)
-    try:
-        context.load_cert_chain(config.certificate, config.key, password=_refuse_encrypted)
-    except ssl.SSLError as error:
-        raise ConfigError(
-            f"{config.certificate}: expected a certificate in PEM whose key is in {config.key}: {_reason(error)}"
-        ) from error
-    except ValueError as error:
-        raise ConfigError(f"{config.key}: {error}") from error
+    load_own(context, config.certificate, config.key)
     if config.client_ca is not None:
         _trust(context, config.client_ca, config.client_crl)
     return context
@@ -84,32 +74,6 @@ def _trust(context: ssl.SSLContext, authorities: str, revoked: str | None) -> No
     # A session that is resumed would bring in a certificate that nobody looks at again.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
-    _load(context, authorities, "x509_ca", "certificates of authorities in PEM")
+    load_authorities(context, authorities)
     if revoked is not None:
-        _load(context, revoked, "crl", "revocation lists in PEM")
-        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-
-
-def _load(context: ssl.SSLContext, path: str, kind: str, expected: str) -> None:
-    _check_readable(path)
-    try:
-        context.load_verify_locations(path)
-    except ssl.SSLError as error:
-        raise ConfigError(f"{path}: expected {expected}: {_reason(error)}") from error
-    if not context.cert_store_stats()[kind]:
-        raise ConfigError(f"{path}: expected {expected}")
-
-
-def _check_readable(path: str) -> None:
-    try:
-        Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-
-
-def _refuse_encrypted() -> str:
-    raise ValueError("the key is encrypted; nobody is there to ask for its password when a gateway starts")
-
-
-def _reason(error: ssl.SSLError) -> str:
-    return (error.reason or str(error)).replace("_", " ").lower()
+        load_revoked(context, revoked)

@@ -13,7 +13,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "flash_store": (),
     "device": ("wire", "flash_store"),
     "gateway": ("wire",),
-    # The gateway's store by its interface, its numbers, and the way its configuration files are read.
+    # The gateway's store by its interface, its numbers, and the way its configuration files and certificates are read.
     "uplink": (
         "wire",
         "gateway.store",
@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "gateway.errors",
         "gateway.numbers",
         "gateway.outgoing",
+        "gateway.pem",
         "gateway.subscriptions",
     ),
     "cloud": ("wire",),

@@ -58,8 +58,13 @@ def demo(
 
 
 def _central(broker: str | None) -> Broker | None:
+    if broker is None:
+        return None
     try:
-        return Broker(*parse_broker(broker)) if broker else None
+        host, port, is_encrypted = parse_broker(broker)
+        if is_encrypted:
+            raise ValueError(f"broker: {broker!r}, expected mqtt://: the demo speaks no TLS")
+        return Broker(host, port)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--broker") from None
 

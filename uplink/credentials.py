@@ -1,0 +1,61 @@
+"""What a route shows the next broker, and by what it knows that broker."""
+
+import ssl
+from pathlib import Path
+
+import msgspec
+
+from gateway.config import check_readable
+from gateway.errors import ConfigError
+from gateway.pem import load_authorities, load_own
+from uplink.config import TLS_FILES, RouteConfig, RouteTlsConfig, parse_broker
+
+PASSWORD_BYTES_MAX = 65_535  # [section 3.1.3.6]
+
+
+class Credentials:
+    """Those of one route. What is read is read anew each time, so that it can be renewed while the gateway runs."""
+
+    def __init__(self, config: RouteConfig) -> None:
+        self._config = config
+
+    def read(self) -> tuple[bytes | None, ssl.SSLContext | None]:
+        """Returns the password, and what TLS needs; None where there is none. Raises ConfigError."""
+        config = self._config
+        password = None if config.password_file is None else _read_password(Path(config.password_file))
+        _, _, is_encrypted = parse_broker(config.broker)
+        return password, _make_context(config.tls or RouteTlsConfig()) if is_encrypted else None
+
+
+def check(file: Path, routes: list[RouteConfig]) -> None:
+    """Raises ConfigError for the first file that a route of a configuration file names and that cannot be used."""
+    for number, route in enumerate(routes):
+        named = [(f"route[{number}].password_file", route.password_file)]
+        if route.tls is not None:
+            tls = msgspec.structs.asdict(route.tls)
+            named += [(f"route[{number}].tls.{key}", tls[key]) for key in TLS_FILES]
+        check_readable(file, named)
+        Credentials(route).read()
+
+
+def _read_password(path: Path) -> bytes:
+    try:
+        password = path.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    if not 0 < len(password) <= PASSWORD_BYTES_MAX or b"\n" in password:
+        raise ConfigError(f"{path}: expected a password on one line, of at most {PASSWORD_BYTES_MAX} bytes")
+    return password
+
+
+def _make_context(config: RouteTlsConfig) -> ssl.SSLContext:
+    """The other broker has to show a certificate for the name that the route calls it by."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if config.ca is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    else:
+        load_authorities(context, config.ca)
+    if config.certificate is not None and config.key is not None:
+        load_own(context, config.certificate, config.key)
+    return context
