@@ -47,6 +47,9 @@ COMMANDS = {
     "torture flash": Command("tools.torture.flash:flash", "Cut a store's power at every byte.", "tools"),
     "torture link": Command("tools.torture.link:link", "Run the serial link over bad lines.", "tools"),
     "torture broker": Command("tools.torture.broker:broker", "Storm a gateway with spoilt sessions.", "tools"),
+    "torture store": Command(
+        "tools.torture.store:store", "Cut the power of a gateway's store at each write.", "gateway"
+    ),
     "torture device": Command("tools.torture.device:device", "Cut real devices' power and lines.", "tools"),
     "torture soak": Command("tools.torture.soak:soak", "Send messages until a device's heap would grow.", "tools"),
     "device build": Command("tools.device_build:build", "Compile what a board needs, for mip.", "tools"),

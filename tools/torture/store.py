@@ -1,0 +1,168 @@
+"""``holdfast torture store``: the power goes at each write and sync of a gateway's store."""
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.errors import StoreError
+from gateway.message import Message
+from gateway.store.database import Database
+from tools.paths import memory_folder, source_root
+from tools.torture.store_disk import Disk
+from tools.torture.store_life import CONSUMER, DURABLE, PASSED, SUBMITTED
+from tools.torture.store_model import State, states
+from tools.torture.store_trace import Said, TraceUnavailable, read, trace
+
+ONE_IN = 40  # of what is left is started on, and cut again
+VIOLATIONS_MAX = 10  # that are told
+
+
+class Broken(Exception):
+    """A promise that a store did not keep."""
+
+
+class Torture:
+    """Cuts one life wherever it writes or syncs, and looks at what is left; now and then also what opens that.
+
+    Args:
+        seed: of the life, and of what is left.
+        length: steps of the life.
+        attempts: how often the power goes at each place.
+    """
+
+    def __init__(self, seed: int, length: int, attempts: int) -> None:
+        self.counts = Counter(cuts=0, cuts_two_deep=0, broken=0)
+        self.violations: list[dict[str, object]] = []
+        self._seed = seed
+        self._length = length
+        self._attempts = attempts
+        self._dice = random.Random(seed)
+        self._states = states(seed, length)
+        self._said = Counter({SUBMITTED: 0, DURABLE: 0, PASSED: 0})
+
+    def run(self, folder: Path) -> None:
+        """Lives in a folder. Raises TraceUnavailable, subprocess.CalledProcessError."""
+        folder.mkdir()
+        for place, disk in self._live(folder, self._length):
+            for _ in range(self._attempts):
+                self.counts["cuts"] += 1
+                with tempfile.TemporaryDirectory(dir=memory_folder()) as left:
+                    disk.cut(self._dice, Path(left))
+                    if self.counts["cuts"] % ONE_IN == 0:
+                        self._cut_again(Path(left), place)
+                    self._attempt(Path(left), (place,))
+
+    def _live(self, folder: Path, length: int) -> Iterator[tuple[int, Disk]]:
+        """Yields the disk after each thing that a life does to it."""
+        disk = Disk(folder)
+        with tempfile.TemporaryDirectory() as beside:
+            record = Path(beside) / "record"
+            argv = [sys.executable, "-m", "tools.torture.store_life", str(folder), str(self._seed), str(length)]
+            trace(argv, record, source_root())
+            for place, event in enumerate(read(record, folder)):
+                if isinstance(event, Said):
+                    what, number = event.text.split()
+                    self._said[what] = int(number)
+                else:
+                    disk.take(event)
+                    yield place, disk
+
+    def _cut_again(self, left: Path, first: int) -> None:
+        """The power goes again while a gateway starts on what is left."""
+        said = self._said.copy()
+        with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+            files = Path(folder) / "store"
+            shutil.copytree(left, files)
+            try:
+                for second, disk in self._live(files, 0):
+                    self.counts["cuts_two_deep"] += 1
+                    with tempfile.TemporaryDirectory(dir=memory_folder()) as again:
+                        disk.cut(self._dice, Path(again))
+                        self._attempt(Path(again), (first, second))
+            except subprocess.CalledProcessError as error:
+                self._note((first,), error.stderr.decode().strip().splitlines()[-1])
+        self._said = said
+
+    def _attempt(self, left: Path, places: tuple[int, ...]) -> None:
+        try:
+            with closing(Database(left / "messages.sqlite", "gw")) as database:
+                self._look_at(database)
+        except (Broken, StoreError) as error:
+            self._note(places, str(error))
+
+    def _note(self, places: tuple[int, ...], what: str) -> None:
+        self.counts["broken"] += 1
+        if len(self.violations) < VIOLATIONS_MAX:
+            self.violations.append({"places": places, **self._said, "what": what})
+
+    def _look_at(self, database: Database) -> None:
+        found = _state_of(database)
+        possible = self._states[self._said[DURABLE] : self._said[SUBMITTED] + 1]
+        if found not in possible:
+            raise Broken(f"{found} is not what was there between {possible[0]} and {possible[-1]}")
+        position, _ = database.cursors.get(CONSUMER, (0, 0))
+        if position > self._said[PASSED]:
+            raise Broken(f"the consumer's place is {position}, and it has acknowledged {self._said[PASSED]}")
+        numbers = [_number(message.payload) for _, message in _all_messages(database, position)]
+        if numbers != list(range(position + 1, found.messages + 1)):
+            raise Broken(f"of the messages {position + 1} to {found.messages} there are {numbers}")
+
+
+def _state_of(database: Database) -> State:
+    retained = {
+        (topic, _number(message.payload)) for topic, (_, message) in database.read_retained(("a", "b/c", "b/d")).items()
+    }
+    incoming = {(session, one) for session, identifiers in database.incoming.items() for one in identifiers}
+    wills = {(will.session, will.delay_s) for will in database.wills}
+    return State(database.position, frozenset(incoming), frozenset(retained), frozenset(wills))
+
+
+def _all_messages(database: Database, after: int) -> list[tuple[int, Message]]:
+    found: list[tuple[int, Message]] = []
+    while groups := database.read(after, database.position):
+        for group in groups:
+            found += group.read(after, group.last)
+        after = groups[-1].last
+    return found
+
+
+def _number(payload: bytes) -> int:
+    return int(payload.split(b" ", 1)[0])
+
+
+def store(
+    steps: Annotated[int, typer.Option(min=1, help="What the store is asked to write, one after the other.")] = 300,
+    attempts: Annotated[int, typer.Option(min=1, help="How often the power goes at each place.")] = 2,
+    seed: Annotated[int, typer.Option(help="What all chance follows from.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+) -> None:
+    """Cut the power of a gateway's store. Ends with 1 where anything that was promised is not there."""
+    started = time.monotonic()
+    torture = Torture(seed, steps, attempts)
+    try:
+        with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+            torture.run(Path(folder) / "store")
+    except TraceUnavailable as error:
+        print(f"holdfast torture store: {error}", file=sys.stderr)
+        raise typer.Exit(2) from error
+    report = {**torture.counts, "violations": torture.violations, "seed": seed, "steps": steps}
+    report["seconds"] = round(time.monotonic() - started, 1)
+    if as_json:
+        print(json.dumps(report))
+    else:
+        print(", ".join(f"{what.replace('_', ' ')} {number:,}" for what, number in torture.counts.items()))
+        for violation in torture.violations:
+            print(violation)
+    if torture.counts["broken"]:
+        raise typer.Exit(1)

@@ -1,0 +1,64 @@
+"""The life of a gateway's store, to be traced: ``python -m tools.torture.store_life FOLDER SEED STEPS``.
+
+On standard output it says, in a write of its own each: ``submitted N`` before it asks for the N-th step, ``durable N``
+when the log has promised that, ``passed P`` before its consumer acknowledges the message at position P.
+"""
+
+import asyncio
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gateway.store import checkpoints, housekeeper
+from gateway.store.cursor import Cursor
+from gateway.store.log import MessageLog
+from tools.torture.store_model import steps
+
+CONSUMER = "consumer"
+SUBMITTED, DURABLE, PASSED = "submitted", "durable", "passed"
+AT_ONCE = 4  # steps on their way, so that some share a commit
+
+
+def _say(what: str, number: int) -> None:
+    os.write(1, f"{what} {number}\n".encode())
+
+
+def _note_durable(number: int, room: asyncio.Semaphore, done: asyncio.Future[list[Any]]) -> None:
+    done.result()
+    _say(DURABLE, number)
+    room.release()
+
+
+async def _consume(cursor: Cursor) -> None:
+    while True:
+        deliveries = await cursor.fetch(10)
+        for delivery in deliveries:
+            _say(PASSED, delivery.position)
+            cursor.acknowledge(delivery.packet_identifier)
+        await asyncio.sleep(0)
+
+
+async def live(folder: Path, seed: int, count: int) -> None:
+    """Writes so many steps."""
+    log = await MessageLog.open(folder, origin="gw")
+    consuming = asyncio.create_task(_consume(Cursor(log, CONSUMER, ["#"], window=20)))
+    room = asyncio.Semaphore(AT_ONCE)
+    found = steps(seed)
+    for number in range(1, count + 1):
+        await room.acquire()
+        _say(SUBMITTED, number)
+        future = log.submit(next(found).work)
+        future.add_done_callback(partial(_note_durable, number, room))
+    for _ in range(AT_ONCE):
+        await room.acquire()
+    consuming.cancel()
+    await log.close()
+
+
+if __name__ == "__main__":
+    # All that happens now and then happens often in a short life.
+    checkpoints.FULL_PAGES, checkpoints.AHEAD_FROM_PAGES, checkpoints.AHEAD_STEP_PAGES = 60, 40, 10
+    housekeeper.HOUSEKEEPING_INTERVAL_S = 0.02
+    asyncio.run(live(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
