@@ -1,6 +1,5 @@
 """``holdfast bench broker``: publishes acknowledged by the gateway and by mosquitto, in one run."""
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from tools.bench.broker_figures import Figure, print_figures
 from tools.bench.broker_processes import (
     BenchUnavailable,
     Broker,
@@ -19,6 +17,8 @@ from tools.bench.broker_processes import (
     mosquitto,
 )
 from tools.bench.disk import sync_s
+from tools.bench.figure import Figure, print_figures
+from tools.failure import failing_on
 from wire.packets import MQTT_5
 
 PUBLISHERS = (1, 4)
@@ -36,12 +36,12 @@ def broker(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
     """Measure how many publishes the gateway acknowledges, beside mosquitto. Ends with 0 also where a bar is missed."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder, ExitStack() as stack:
-            print_figures(TITLE, list(_figures(Path(folder), stack, seconds)), as_json)
-    except BenchUnavailable as error:
-        print(f"holdfast bench broker: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
+    with (
+        failing_on(BenchUnavailable, command="bench broker"),
+        tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
+        ExitStack() as stack,
+    ):
+        print_figures({"title": TITLE}, list(_figures(Path(folder), stack, seconds)), as_json)
 
 
 def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]:
