@@ -162,4 +162,4 @@ class Broker:
         if not permissions.may_publish(message.topic):
             self.log.drop(REJECTED, GATEWAY, message)
             return None
-        return self.log.submit([*self.publishing.take(message), note])
+        return self.log.submit([*self.publishing.publish(message), note])

@@ -14,10 +14,14 @@ from gateway.errors import ConfigError
 TYPES = {
     "array": "a list",
     "bool": "true or false",
+    "date": "a date",
+    "datetime": "a time",
     "float": "a number with a fraction",
     "int": "a number",
+    "list": "a list",
     "object": "a table",
     "str": "text",
+    "time": "a time",
 }
 """The names that a user of TOML knows, by msgspec's."""
 

@@ -16,7 +16,7 @@ from gateway.logs import about
 from gateway.port import Port
 from wire import properties, reasons
 from wire.bulk import BulkServerConnection
-from wire.connection import Closed
+from wire.closed import Closed
 from wire.packets import Auth, Connect, Disconnect, Packet
 from wire.states import AWAIT_CONNACK
 from wire.time_offer import TIME_PROPERTY, encode_time
@@ -131,7 +131,7 @@ class Connection:
             try:
                 await self._handle(event)
             except Refused as refused:
-                self._turn_away(refused)
+                self._turn_away(refused, event)
 
     def _end_turn(self) -> None:
         if self._client is not None:
@@ -174,9 +174,7 @@ class Connection:
         self._port.note_admitted()
         broker.counters.connections_accepted += 1
         self._flush()
-        visitor = self._port.visitor
-        where = about(peer=self._port.peer, user=session.user or "", tls=visitor.tls or "none")
-        logger.info("%s connected", self.name, extra=where)
+        logger.info("connected", extra=about(**self._who(), tls=self._port.visitor.tls or "none"))
         self._client = Client(
             broker,
             self._protocol,
@@ -208,13 +206,15 @@ class Connection:
             announced[properties.USER_PROPERTY] = [(TIME_PROPERTY, encode_time(int(time.time() * 1000)))]
         return announced
 
-    def _turn_away(self, refused: Refused) -> None:
+    def _turn_away(self, refused: Refused, event: Packet | Closed) -> None:
         if self._protocol.state == AWAIT_CONNACK:
             self._broker.counters.refused(refused.reason_code)
             self._protocol.refuse(refused.reason_code)
         elif self._protocol.connected:
             self._protocol.disconnect(refused.reason_code)
-        self._end(f"{reasons.describe(refused.reason_code)}: {refused}", logging.WARNING)
+        code, text = reasons.describe(refused.reason_code), str(refused)
+        claimed = {"client": event.client_id, "user": event.username or ""} if isinstance(event, Connect) else {}
+        self._end(text if text == code else f"{code}: {text}", logging.WARNING, "login refused", **claimed)
 
     def _handle_disconnect(self, packet: Disconnect) -> None:
         if self._session is None:
@@ -238,18 +238,23 @@ class Connection:
             self._protocol.disconnect(reasons.IMPLEMENTATION_SPECIFIC_ERROR, text)
         self._end(text, logging.ERROR)
 
-    def _end(self, text: str, level: int = logging.INFO) -> None:
+    def _end(self, reason: str, level: int = logging.INFO, event: str = "disconnected", **claimed: str) -> None:
         if self._ended:
             return
         self._ended = True
-        printable = "".join(character if character.isprintable() else "?" for character in text)
-        logger.log(level, "%s disconnected: %s", self.name, printable)
+        logger.log(level, event, extra=about(**self._who(), **claimed, reason=reason))
         if self._client is not None:
             self._client.stop()
         if self._session is not None and self._session.connection is self:
             self._broker.leave(self._session, was_accepted=self._client is not None)
         self._flush()
         self._port.close()
+
+    def _who(self) -> dict[str, str]:
+        """Whom a line of the log is about."""
+        session = self._session
+        who = {"client": session.client_id, "user": session.user or ""} if session else {}
+        return {**who, "peer": self._port.peer}
 
     def _flush_unless_ended(self) -> None:
         if not self._ended:

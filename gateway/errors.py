@@ -16,8 +16,6 @@ ADVICE = "; `holdfast gateway repair` saves what can be read"
 class GatewayError(Exception):
     """The gateway cannot run; the text names what and where."""
 
-    exit_code = 2
-
 
 class ConfigError(GatewayError):
     """The configuration file cannot be used; the text names file, key and what was expected."""

@@ -73,7 +73,7 @@ class Intake:
         if reason_code != SUCCESS:
             self._refuse(packet, message, reason_code)
         elif packet.packet_identifier is None:
-            for work in self._broker.publishing.take(message):
+            for work in self._broker.publishing.publish(message):
                 self._broker.log.later(work)
         elif self._held or not self._take(packet, message):
             self._hold(packet, message)
@@ -100,10 +100,10 @@ class Intake:
             return True
         self._topics.learn(message.topic)
         if packet.qos == 1:
-            self._turn.add(lambda: self._stored(packet_identifier), *self._broker.publishing.take(message))
+            self._turn.add(lambda: self._stored(packet_identifier), *self._broker.publishing.publish(message))
         else:
             notes = [incoming.add(self._session.client_id, [packet_identifier])] if self._session.durable else []
-            self._turn.add(lambda: self._received(packet_identifier), *self._broker.publishing.take(message), *notes)
+            self._turn.add(lambda: self._received(packet_identifier), *self._broker.publishing.publish(message), *notes)
         return True
 
     def _hold(self, packet: Publish, message: Message) -> None:

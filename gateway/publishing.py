@@ -26,8 +26,11 @@ class Publishing:
         self.announced[message.topic] = message
         self._subscribers.offer(message)
 
-    def take(self, message: Message) -> list[Work]:
-        """Returns what has to be written to publish a message; once it is, cursors bring it to its subscribers."""
+    def publish(self, message: Message) -> list[Work]:
+        """Gives a message of QoS 0 to its subscribers; returns what has to be written of one.
+
+        Cursors bring it to theirs, once it is durable.
+        """
         work: list[Work] = []
         if message.qos:
             work.append(message)

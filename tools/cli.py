@@ -14,7 +14,7 @@ OUR_PACKAGES = {"wire", "flash_store", "device", "gateway", "uplink", "cloud", "
 
 @dataclass(frozen=True)
 class Command:
-    """One command: its Typer app or function ("module:name"), a line about it, and the extra that it needs."""
+    """One command: its Typer app or function ("module:name"), a line about it, and the extra it needs ("": none)."""
 
     target: str
     summary: str
@@ -35,25 +35,25 @@ COMMANDS = {
     "demo": Command("tools.demo.command:demo", "Run the real system here, break it, and prove the count.", "tools"),
     "query": Command("tools.query:query", "Print rows from the tables; without SQL, what there is.", "cloud"),
     "test": Command("tools.testing:app", "Run Holdfast's own checks and tests (from a checkout).", "dev"),
-    "check broker": Command("tools.check.broker:broker", "Check any broker against the MQTT standards.", "tools"),
+    "check broker": Command("tools.check.broker:broker", "Check any broker against the MQTT standards.", ""),
     "bench flash": Command("tools.bench.flash:flash", "Count what the flash store costs, beside littlefs.", "tools"),
-    "bench link": Command("tools.bench.link:link", "Measure the serial link, simulated and real.", "tools"),
+    "bench link": Command("tools.bench.link:link", "Measure the serial link, simulated and real.", "gateway"),
     "bench device": Command("tools.bench.device:device", "Measure the firmware: heap, speed, bytes.", "tools"),
     "bench broker": Command("tools.bench.broker:broker", "Measure the broker, beside mosquitto.", "gateway"),
     "bench fanout": Command("tools.bench.fanout:fanout", "Measure messages to subscribers.", "gateway"),
     "bench memory": Command("tools.bench.memory:memory", "Measure the gateway's memory and start-up.", "gateway"),
     "bench storage": Command("tools.bench.storage:storage", "Count bytes written for each message.", "gateway"),
-    "torture wire": Command("tools.torture.wire:wire", "Feed noise to the MQTT decoders and connections.", "tools"),
-    "torture flash": Command("tools.torture.flash:flash", "Cut a store's power at every byte.", "tools"),
-    "torture link": Command("tools.torture.link:link", "Run the serial link over bad lines.", "tools"),
+    "torture wire": Command("tools.torture.wire:wire", "Feed noise to the MQTT decoders and connections.", ""),
+    "torture flash": Command("tools.torture.flash:flash", "Cut a store's power at every byte.", ""),
+    "torture link": Command("tools.torture.link:link", "Run the serial link over bad lines.", ""),
     "torture broker": Command("tools.torture.broker:broker", "Storm a gateway with spoilt sessions.", "tools"),
     "torture store": Command(
         "tools.torture.store:store", "Cut the power of a gateway's store at each write.", "gateway"
     ),
     "torture device": Command("tools.torture.device:device", "Cut real devices' power and lines.", "tools"),
-    "torture soak": Command("tools.torture.soak:soak", "Send messages until a device's heap would grow.", "tools"),
+    "torture soak": Command("tools.torture.soak:soak", "Send messages until a device's heap would grow.", ""),
     "device build": Command("tools.device_build:build", "Compile what a board needs, for mip.", "tools"),
-    "flash inspect": Command("tools.flash.inspect:inspect", "Show what a store on flash holds.", "tools"),
+    "flash inspect": Command("tools.flash.inspect:inspect", "Show what a store on flash holds.", ""),
     "gateway run": Command("tools.gateway_process:run", "Run a gateway until it is told to stop.", "gateway"),
     "gateway check-config": Command(
         "tools.gateway_check_config:check_config", "Say whether a gateway would start with a configuration.", "gateway"

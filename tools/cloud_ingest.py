@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import msgspec
 import typer
@@ -12,6 +12,7 @@ from cloud.jars import JarsMissing
 from cloud.java import JavaMissing
 from cloud.job import JobRunning, Report, ingest
 from cloud.spark import SparkMissing, open_session
+from tools.failure import fail, failing_on
 from tools.paths import cache_directory, state_directory
 
 app = typer.Typer(add_completion=False)
@@ -26,15 +27,14 @@ def ingest_landing(
     """Take what has landed since the last time into the tables; each message once."""
     landing = landing or state_directory() / "landing"
     if not landing.is_dir():
-        _fail(2, f"the landing folder {landing} does not exist")
+        fail("cloud ingest", f"the landing folder {landing} does not exist")
     try:
-        report = ingest(open_session(cache_directory()), landing, tables or state_directory() / "tables")
-    except (JavaMissing, JarsMissing, SparkMissing, JobRunning, OSError) as error:
-        _fail(2, str(error))
+        with failing_on(JavaMissing, JarsMissing, SparkMissing, JobRunning, OSError, command="cloud ingest"):
+            report = ingest(open_session(cache_directory()), landing, tables or state_directory() / "tables")
     except ProofFailed as error:
-        _fail(1, str(error))
+        fail("cloud ingest", str(error), exit_code=1)
     for item in report.set_aside:
-        print(f"holdfast cloud: set aside {item.file}: {item.reason}", file=sys.stderr)
+        print(f"holdfast cloud ingest: set aside {item.file}: {item.reason}", file=sys.stderr)
     print(msgspec.json.encode(_facts(report)).decode() if as_json else _sentence(report))
     if report.set_aside:
         raise typer.Exit(1)
@@ -51,8 +51,3 @@ def _sentence(report: Report) -> str:
         f"+ {report.quarantined} quarantined; {report.readings} readings"
         + (f"; {len(report.set_aside)} files set aside" if report.set_aside else "")
     )
-
-
-def _fail(code: int, text: str) -> NoReturn:
-    print(f"holdfast cloud: {text}", file=sys.stderr)
-    raise typer.Exit(code)

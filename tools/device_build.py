@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from tools.failure import fail
 from tools.folding import fold
 from tools.linking import link
 from tools.paths import source_root
@@ -54,8 +55,7 @@ def build(
     """Compile the firmware and the libraries for a board."""
     folder = out or Path(f"holdfast-{board}")
     if folder.exists() and any(folder.iterdir()) and not (folder / "package.json").exists():
-        typer.echo(f"holdfast: {folder} is neither empty nor an earlier build; nothing was changed", err=True)
-        raise typer.Exit(2)
+        fail("device build", f"{folder} is neither empty nor an earlier build; nothing was changed")
     sizes = build_board(board, folder)
     image = encode_image(compile_board(board, keeps_names=False))
     (folder / IMAGE).write_bytes(image)

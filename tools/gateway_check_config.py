@@ -7,31 +7,31 @@ import typer
 
 from gateway.access import Access
 from gateway.accounts import load_accounts
-from gateway.config import DEFAULT_PATH, TcpConfig, WebSocketConfig, check_files, load
+from gateway.config import DEFAULT_PATH, GatewayConfig, TcpConfig, WebSocketConfig, check_files, load
 from gateway.errors import GatewayError
 from gateway.listeners.tls import make_context
+from gateway.places import check_places
+from tools.failure import failing_on
 from uplink import credentials
 from uplink.config import decode_routes
 
 
 def check_config(
-    config: Annotated[Path, typer.Argument(metavar="[FILE]", help="The gateway's TOML file.")] = DEFAULT_PATH,
+    config: Annotated[Path, typer.Argument(metavar="FILE", help="The gateway's TOML file.")] = DEFAULT_PATH,
 ) -> None:
     """Check a gateway's configuration with all files that it names."""
-    try:
-        check(config)
-    except GatewayError as error:
-        typer.echo(f"holdfast gateway check-config: {error}", err=True)
-        raise typer.Exit(error.exit_code) from None
-    typer.echo(f"{config}: ok")
+    with failing_on(GatewayError, command="gateway check-config"):
+        found = check(config)
+    typer.echo(f"{config}: ok" if found.listener else f"{config}: ok, but it has no [[listener]]: nobody can connect")
 
 
-def check(path: Path) -> None:
-    """Reads a configuration, accounts, access rules and certificates. Raises ConfigError for what is wrong first."""
+def check(path: Path) -> GatewayConfig:
+    """Reads a configuration with all files that it names. Raises ConfigError for what is wrong first."""
     config, tables = load(path)
     routes = decode_routes(path, tables)
     check_files(path, config)
     credentials.check(path, routes)
+    check_places(path, config)
     if config.accounts is not None:
         load_accounts(Path(config.accounts))
     if config.acl is not None:
@@ -39,3 +39,4 @@ def check(path: Path) -> None:
     for listener in config.listener:
         if isinstance(listener, TcpConfig | WebSocketConfig) and listener.tls:
             make_context(listener.tls)
+    return config

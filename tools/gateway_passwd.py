@@ -9,30 +9,27 @@ import typer
 
 from gateway.accounts import check_name, delete_account, make_account, save_account
 from gateway.errors import GatewayError
+from tools.failure import fail, failing_on
 
 
 def passwd(
-    file: Annotated[Path, typer.Argument(help="The accounts file; it is made where there is none.")],
-    user: Annotated[str, typer.Argument(help="The account's name.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The accounts file; it is made where there is none.")],
+    user: Annotated[str, typer.Argument(metavar="USER", help="The account's name.")],
     scram: Annotated[bool, typer.Option(help="Let it log in by SCRAM-SHA-256 as well.")] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the account.")] = False,
 ) -> None:
     """Give USER a new password, asked for twice, or read as one line where standard input is no terminal."""
-    try:
+    with failing_on(GatewayError, ValueError, command="gateway passwd"):
         if delete:
             _delete(file, user)
         else:
             check_name(user)
             save_account(file, make_account(user, _ask(), with_scram=scram))
-    except (GatewayError, ValueError) as error:
-        typer.echo(f"holdfast gateway passwd: {error}", err=True)
-        raise typer.Exit(2) from None
 
 
 def _delete(file: Path, user: str) -> None:
     if not delete_account(file, user):
-        typer.echo(f"holdfast gateway passwd: {file}: {user!r} has no account", err=True)
-        raise typer.Exit(1)
+        fail("gateway passwd", f"{file}: {user!r} has no account", exit_code=1)
 
 
 def _ask() -> bytes:

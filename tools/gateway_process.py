@@ -17,8 +17,10 @@ from gateway.config import DEFAULT_PATH, GatewayConfig, check_files, load
 from gateway.errors import ConfigError, GatewayError
 from gateway.logs import about, start_logging
 from gateway.overview import Overview
+from gateway.places import check_places
 from gateway.store.log import MessageLog
 from tools import service_manager
+from tools.failure import failing_on
 from uplink import credentials
 from uplink.config import RouteConfig, decode_routes
 from uplink.route import ROUTE_PREFIX, Route
@@ -31,16 +33,14 @@ logger = logging.getLogger(__name__)
 def run(config: Annotated[Path, typer.Option(help="The gateway's TOML file.")] = DEFAULT_PATH) -> None:
     """Run a gateway until SIGTERM or Ctrl-C; SIGHUP has it read accounts, access rules and certificates again."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
-    try:
+    with failing_on(GatewayError, command="gateway run"):
         gateway_config, tables = load(config)
         routes = decode_routes(config, tables)
         check_files(config, gateway_config)
         credentials.check(config, routes)
+        check_places(config, gateway_config)
         start_logging(as_json=gateway_config.log.format == "json")
         uvloop.run(_serve(gateway_config, routes))
-    except GatewayError as error:
-        typer.echo(f"holdfast gateway: {error}", err=True)
-        raise typer.Exit(error.exit_code) from None
 
 
 async def _serve(config: GatewayConfig, routes: list[RouteConfig]) -> None:

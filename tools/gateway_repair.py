@@ -9,22 +9,20 @@ import typer
 from gateway.config import DEFAULT_PATH, load
 from gateway.errors import GatewayError
 from gateway.repair import Report, repair
+from tools.failure import failing_on
 from uplink.config import decode_routes
 from uplink.route import ROUTE_PREFIX
 
 
 def repair_store(
-    config: Annotated[Path, typer.Argument(metavar="[FILE]", help="The gateway's TOML file.")] = DEFAULT_PATH,
+    config: Annotated[Path, typer.Argument(metavar="FILE", help="The gateway's TOML file.")] = DEFAULT_PATH,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
     """Look at a stopped gateway's store; where it is damaged, write a new one with all that can be read."""
-    try:
+    with failing_on(GatewayError, command="gateway repair"):
         gateway_config, tables = load(config)
         routes = [ROUTE_PREFIX + route.name for route in decode_routes(config, tables)]
         report = repair(Path(gateway_config.store.path), gateway_config.name, routes)
-    except GatewayError as error:
-        typer.echo(f"holdfast gateway repair: {error}", err=True)
-        raise typer.Exit(error.exit_code) from None
     typer.echo(msgspec.json.encode(report).decode() if as_json else "\n".join(_lines(report)))
 
 

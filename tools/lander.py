@@ -10,6 +10,7 @@ import typer
 from cloud.lander import Lander, new_boot
 from cloud.landing_file import LANDER_NAME
 from cloud.landing_folder import LanderRunning, LandingFolder
+from tools.failure import fail, failing_on
 from tools.paths import state_directory
 from wire.errors import WireError
 from wire.topics import check_topic_filter
@@ -30,22 +31,18 @@ def run(
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
-    try:
+    with failing_on(ValueError, WireError, LanderRunning, OSError, command="lander run"):
         if not LANDER_NAME.fullmatch(name):
             raise ValueError(f"--name {name!r}: letters, digits, '.', '_' and '-' only, it becomes a file name")
         check_topic_filter(f"$share/{group}/{topic_filter}")
         folder = LandingFolder(landing or state_directory() / "landing", name, new_boot())
         lander = Lander(broker, folder, topic_filter, group, roll_seconds, lambda text: _say(name, text))
-    except (ValueError, WireError, LanderRunning, OSError) as error:
-        typer.echo(f"holdfast lander: {error}", err=True)
-        raise typer.Exit(2) from None
     for leftover in folder.leftovers:
         _say(name, f"removed {leftover}, left by a killed lander and never acknowledged")
     try:
         lander.run(stop)
     except OSError as error:
-        typer.echo(f"holdfast lander: cannot land in {folder.path}: {error}; the broker keeps the rest", err=True)
-        raise typer.Exit(1) from None
+        fail("lander run", f"cannot land in {folder.path}: {error}; the broker keeps the rest", exit_code=1)
     finally:
         folder.close()
 

@@ -5,7 +5,7 @@ import json
 import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,13 +16,16 @@ from cloud.jars import JarsMissing
 from cloud.java import JavaMissing
 from cloud.queries import BadQuery, Result, count_rows, has_tables, list_devices, open_views, select
 from cloud.spark import SparkMissing, open_session
+from tools.failure import fail, failing_on
 from tools.paths import cache_directory, demo_directory, state_directory
 
 _PIPE_WIDTH = 100_000
 
 
 def query(
-    sql: Annotated[str | None, typer.Argument(help="Spark SQL; without it, the tables and the devices.")] = None,
+    sql: Annotated[
+        str | None, typer.Argument(metavar="SQL", help="Spark SQL; without it, the tables and the devices.")
+    ] = None,
     tables: Annotated[Path | None, typer.Option(help="The folder of tables.", show_default="state folder")] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array with an object a row.")] = False,
@@ -30,18 +33,16 @@ def query(
     """Print rows from the tables; without SQL, list tables and devices."""
     folder = tables or _default_tables()
     if as_csv and (as_json or sql is None):
-        _fail("--csv needs SQL, and excludes --json")
+        fail("query", "--csv needs SQL, and excludes --json")
     if not has_tables(folder):
-        _fail(f"no tables in {folder}; `holdfast demo` and `holdfast cloud ingest` make some")
-    try:
+        fail("query", f"no tables in {folder}; `holdfast demo` and `holdfast cloud ingest` make some")
+    with failing_on(BadQuery, JavaMissing, JarsMissing, SparkMissing, command="query"):
         spark = open_session(cache_directory())
         views = open_views(spark, folder)
         if sql is None:
             _show_overview(count_rows(spark, views), list_devices(spark), as_json)
         else:
             _show(select(spark, sql), as_csv, as_json)
-    except (BadQuery, JavaMissing, JarsMissing, SparkMissing) as error:
-        _fail(str(error))
 
 
 def _default_tables() -> Path:
@@ -106,8 +107,3 @@ def _plain(value: object) -> object:
             return {str(key): _plain(item) for key, item in value.items()}
         case _:
             return str(value)
-
-
-def _fail(text: str) -> NoReturn:
-    print(f"holdfast query: {text}", file=sys.stderr)
-    raise typer.Exit(2)

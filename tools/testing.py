@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tools.failure import fail
 from tools.paths import source_root
 
 app = typer.Typer(add_completion=False)
@@ -16,7 +17,7 @@ app = typer.Typer(add_completion=False)
 def run_tests(
     pytest_arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PYTEST ARGUMENTS]...", help="Passed on to pytest, as in: tests/wire -k topics"),
+        typer.Argument(metavar="PYTEST ARGUMENTS", help="Passed on to pytest, as in: tests/wire -k topics"),
     ] = None,
 ) -> None:
     """Check style and types, then run the tests, all in tox's own environment."""
@@ -24,8 +25,7 @@ def run_tests(
 
     root = source_root()
     if not (root / "tox.ini").exists():
-        print(f"holdfast: the tests are in Holdfast's repository, and {root} is no checkout of it", file=sys.stderr)
-        raise typer.Exit(2)
+        fail("test", f"the tests are in Holdfast's repository, and {root} is no checkout of it")
     tox_run = [sys.executable, "-m", "tox", "run", "--root", str(root), "-c", str(root), "-e", "py"]
     _prepare([*tox_run, "-q", "--notest"], first_time=not (root / ".tox/py").exists())
     # Twice quiet, tox adds nothing: pytest's closing line stays the last one.
@@ -38,5 +38,5 @@ def _prepare(command: list[str], *, first_time: bool) -> None:
         print("holdfast: making the tests' environment in .tox (once, some minutes)", file=sys.stderr)
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
-        print(f"{done.stdout}holdfast: tox could not make the tests' environment", file=sys.stderr)
-        raise typer.Exit(2)
+        print(done.stdout, end="", file=sys.stderr)
+        fail("test", "tox could not make the tests' environment")

@@ -14,26 +14,15 @@ Only what the application has confirmed already is confirmed again without it: a
 PUBREC after our PUBREL, and a PUBREC or PUBREL for an identifier that stands for nothing.
 """
 
+from wire.closed import Closed
 from wire.codec.acknowledge import Puback, Pubcomp, Pubrec, Pubrel
 from wire.codec.decoder import PACKET_SIZE_MAX, PacketDecoder
 from wire.codec.packet import MQTT_3_1_1, MQTT_5, Packet
 from wire.codec.publish import Publish
 from wire.errors import LocalProtocolError, PacketTooLargeError, RemoteProtocolError
 from wire.packet_types import PUBCOMP, PUBLISH, PUBREC, PUBREL
-from wire.properties import (
-    MAXIMUM_PACKET_SIZE,
-    REASON_STRING,
-    RECEIVE_MAXIMUM,
-    TOPIC_ALIAS,
-    TOPIC_ALIAS_MAXIMUM,
-)
-from wire.reasons import (
-    PACKET_IDENTIFIER_NOT_FOUND,
-    PROTOCOL_ERROR,
-    SUCCESS,
-    TOPIC_ALIAS_INVALID,
-    UNSPECIFIED_ERROR,
-)
+from wire.properties import MAXIMUM_PACKET_SIZE, REASON_STRING, RECEIVE_MAXIMUM, TOPIC_ALIAS, TOPIC_ALIAS_MAXIMUM
+from wire.reasons import PACKET_IDENTIFIER_NOT_FOUND, PROTOCOL_ERROR, SUCCESS, TOPIC_ALIAS_INVALID, UNSPECIFIED_ERROR
 from wire.states import (
     AWAIT_CONNECT,
     AWAIT_PUBACK,
@@ -50,27 +39,6 @@ from wire.windows import ReceiveWindow, SendWindow
 RECEIVE_MAXIMUM_DEFAULT = 65_535  # what the standard takes where nothing is said
 QOS_MAX = 2
 REASON_STRING_MAX = 256  # characters: enough to say what and where, whatever the peer put into a topic
-
-
-class Closed:
-    """The last event: write `data_to_send()`, then close the transport. `text` says why.
-
-    `server_reference` is where the server sends its client, "" where it says nothing [section 4.13].
-    """
-
-    def __init__(self, reason_code: int, text: str, server_reference: str = "") -> None:
-        self.reason_code = reason_code
-        self.text = text
-        self.server_reference = server_reference
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Closed) and repr(self) == repr(other)
-
-    def __repr__(self) -> str:
-        from wire.reasons import describe
-
-        reference = f", go to {self.server_reference}" if self.server_reference else ""
-        return f"Closed({describe(self.reason_code)}: {self.text}{reference})"
 
 
 class Connection:

@@ -3,16 +3,14 @@
 import asyncio
 import logging
 import socket
-import ssl
 import struct
 from collections.abc import Callable
 
 from gateway.failures import network_of
 from gateway.listeners.entrance import Entrance, Guest
 from gateway.listeners.stream_port import CLOSE_GRACE_S
-from gateway.listeners.tls import CertificateRefusedError, Tls
+from gateway.listeners.tls import Tls
 from gateway.logs import about
-from gateway.port import Visitor
 
 ACCEPT_MOST = 64  # connections between two looks at those who are here already
 ACCEPT_PAUSE_S = 0.2  # where the system gives no more descriptors or memory
@@ -27,16 +25,12 @@ class Door:
     Args:
         entrance: which decides whether there is room.
         tls: through which they go, if any.
-        anonymous: whether clients without an account may come in here.
         receive: makes the protocol of a guest.
     """
 
-    def __init__(
-        self, entrance: Entrance, tls: Tls | None, anonymous: bool, receive: Callable[[Guest], asyncio.BaseProtocol]
-    ) -> None:
+    def __init__(self, entrance: Entrance, tls: Tls | None, receive: Callable[[Guest], asyncio.BaseProtocol]) -> None:
         self._entrance = entrance
         self._tls = tls
-        self._anonymous = anonymous
         self._receive = receive
         self._sockets: list[socket.socket] = []
         self._coming: set[asyncio.Task[None]] = set()
@@ -66,20 +60,6 @@ class Door:
         """Reads the certificates again, for those who come from now on. Raises ConfigError."""
         if self._tls is not None:
             self._tls.reload()
-
-    def visitor(self, guest: Guest, transport: asyncio.BaseTransport) -> Visitor | None:
-        """Returns who a guest is, once TLS is up; None if it has to go."""
-        host = guest.peer.rpartition(":")[0].strip("[]") or guest.peer
-        connection: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        if self._tls is None or connection is None:
-            return Visitor(host, may_be_anonymous=self._anonymous)
-        try:
-            user = self._tls.user_of(connection.getpeercert())
-        except CertificateRefusedError as error:
-            logger.warning("connection refused", extra=about(peer=guest.peer, reason=str(error)))
-            return None
-        cipher = (connection.cipher() or ("",))[0]
-        return Visitor(host, user, self._anonymous, f"{connection.version()} {cipher}")
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(ACCEPT_MOST):

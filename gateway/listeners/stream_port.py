@@ -16,20 +16,20 @@ class StreamPort(asyncio.Protocol):
 
     Args:
         guest: the connection, for the limits.
-        visitor: who it is, or None if it has to go; called once TLS is up.
+        identify: says who it is, or None if it has to go; called once TLS is up.
         connect: called with the port when it can be used.
     """
 
     def __init__(
         self,
         guest: Guest,
-        visitor: Callable[[Guest, asyncio.BaseTransport], Visitor | None],
+        identify: Callable[[Guest, asyncio.BaseTransport], Visitor | None],
         connect: Callable[[Port], None],
     ) -> None:
         self.peer = guest.peer
         self.visitor: Visitor
         self._guest = guest
-        self._identify = visitor
+        self._identify = identify
         self._connect = connect
         self._transport: asyncio.Transport
         self._received: list[bytes] = []

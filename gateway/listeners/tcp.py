@@ -8,6 +8,7 @@ from gateway.listeners.door import Door
 from gateway.listeners.entrance import Entrance
 from gateway.listeners.stream_port import StreamPort
 from gateway.listeners.tls import Tls
+from gateway.listeners.visitors import Visitors
 from gateway.port import Port
 
 
@@ -30,7 +31,8 @@ class TcpListener:
         self.port = config.port
         self._host = config.host
         tls = Tls(config.tls) if config.tls else None
-        self._door = Door(entrance, tls, anonymous, lambda guest: StreamPort(guest, self._door.visitor, connect))
+        identify = Visitors(tls, anonymous).identify
+        self._door = Door(entrance, tls, lambda guest: StreamPort(guest, identify, connect))
 
     async def open(self) -> None:
         """Listens from now on; ``port`` is then the port's number. Raises ListenError."""

@@ -9,6 +9,7 @@ from gateway.listeners.addresses import listen_unix
 from gateway.listeners.door import Door
 from gateway.listeners.entrance import Entrance
 from gateway.listeners.stream_port import StreamPort
+from gateway.listeners.visitors import Visitors
 from gateway.port import Port
 
 
@@ -27,7 +28,8 @@ class UnixListener:
     ) -> None:
         self._config = config
         self._is_open = False
-        self._door = Door(entrance, None, anonymous, lambda guest: StreamPort(guest, self._door.visitor, connect))
+        identify = Visitors(None, anonymous).identify
+        self._door = Door(entrance, None, lambda guest: StreamPort(guest, identify, connect))
 
     async def open(self) -> None:
         """Listens from now on. Raises ListenError."""

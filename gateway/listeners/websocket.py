@@ -14,6 +14,7 @@ from gateway.listeners.door import Door
 from gateway.listeners.entrance import Entrance, Guest
 from gateway.listeners.stream_port import CLOSE_GRACE_S
 from gateway.listeners.tls import Tls
+from gateway.listeners.visitors import Visitors
 from gateway.listeners.websocket_port import WebSocketPort
 from gateway.logs import about
 from gateway.port import Port
@@ -53,7 +54,9 @@ class WebSocketListener:
         self._config = config
         self._connect = connect
         self._server: web.Server | None = None
-        self._door = Door(entrance, Tls(config.tls) if config.tls else None, anonymous, self._receive)
+        tls = Tls(config.tls) if config.tls else None
+        self._visitors = Visitors(tls, anonymous)
+        self._door = Door(entrance, tls, self._receive)
 
     async def open(self) -> None:
         """Listens from now on; ``port`` is then the port's number. Raises ListenError."""
@@ -83,7 +86,7 @@ class WebSocketListener:
         refusal = _refusal(request, self._config.origins)
         if refusal is not None or transport is None:
             return _close_after(refusal or web.Response(status=400))
-        visitor = self._door.visitor(guest, transport)
+        visitor = self._visitors.identify(guest, transport)
         if visitor is None:
             return _close_after(web.Response(status=403, text="the certificate names no user\n"))
         websocket = web.WebSocketResponse(

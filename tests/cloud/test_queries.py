@@ -102,7 +102,7 @@ def test_landing_folder_that_is_not_there_is_named(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     done = holdfast("cloud", "ingest")
     assert done.exit_code == 2
-    assert done.stderr == f"holdfast cloud: the landing folder {tmp_path}/holdfast/landing does not exist\n"
+    assert done.stderr == f"holdfast cloud ingest: the landing folder {tmp_path}/holdfast/landing does not exist\n"
 
 
 def test_ingest_names_what_it_sets_aside_and_ends_with_1(spark: SparkSession, landing: Path, tmp_path: Path) -> None:
@@ -111,7 +111,8 @@ def test_ingest_names_what_it_sets_aside_and_ends_with_1(spark: SparkSession, la
     arguments = ["cloud", "ingest", "--landing", str(landing), "--tables", str(tmp_path / "tables")]
     done = holdfast(*arguments)
     assert done.exit_code == 1
-    assert done.stderr == f"holdfast cloud: set aside {described.file}: the file is missing, its manifest is there\n"
+    missing = f"set aside {described.file}: the file is missing, its manifest is there"
+    assert done.stderr == f"holdfast cloud ingest: {missing}\n"
     assert done.stdout.startswith(
         "0 landing files: 0 rows in = 0 new + 0 duplicates + 0 quarantined; 0 readings; 1 file"
     )

@@ -1,15 +1,17 @@
 """One connection's faults and limits: answered as the standard says, logged once, and nobody else's matter."""
 
 import asyncio
+import logging
 import time
 from pathlib import Path
 
 import pytest
 
+from gateway.accounts import make_account, save_account
 from gateway.config import LimitsConfig
 from tests.gateway.support import Client, running, tcp_port, until
 from tests.gateway.test_custody import commits_held_up
-from wire.packets import Disconnect, Puback, Publish
+from wire.packets import Connack, Disconnect, Puback, Publish
 from wire.properties import (
     MAXIMUM_PACKET_SIZE,
     RECEIVE_MAXIMUM,
@@ -56,6 +58,12 @@ async def test_client_of_small_packets_is_offered_no_time(tmp_path: Path) -> Non
         assert offered_time(client.connack.properties) is None
 
 
+def facts(record: logging.LogRecord) -> dict[str, str]:
+    """What a line of the log is about."""
+    found: dict[str, str] = vars(record)["about"]
+    return found
+
+
 async def test_malformed_bytes_end_that_connection_only_and_are_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -66,9 +74,11 @@ async def test_malformed_bytes_end_that_connection_only_and_are_logged_once(
         bad.write(b"\x30\x02\x00\x09")  # PUBLISH whose topic is cut off
         assert (await bad.expect(Disconnect)).reason_code == 0x81
         await good.publish("b", b"still served")
-        (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-        assert "'bad' at 127.0.0.1:" in line
-        assert "malformed packet (0x81)" in line
+        (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert record.getMessage() == "disconnected"
+        assert facts(record)["client"] == "bad"
+        assert facts(record)["peer"].startswith("127.0.0.1:")
+        assert "malformed packet (0x81)" in facts(record)["reason"]
 
 
 async def test_what_is_no_mqtt_is_closed_and_logged_with_its_address(
@@ -80,9 +90,23 @@ async def test_what_is_no_mqtt_is_closed_and_logged_with_its_address(
         await reader.read()
         writer.close()
         await until(lambda: "disconnected" in caplog.text, "logged")
-        (line,) = [record.getMessage() for record in caplog.records if "disconnected" in record.getMessage()]
-        host, port = writer.get_extra_info("sockname") or ("127.0.0.1", "")
-        assert f"{host}:{port}" in line
+        (record,) = [record for record in caplog.records if record.getMessage() == "disconnected"]
+        assert facts(record)["peer"] == "{}:{}".format(*writer.get_extra_info("sockname"))
+
+
+async def test_who_is_refused_is_logged_once_by_the_names_it_gave_and_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_account(tmp_path / "accounts", make_account("alice", b"pencil", with_scram=False))
+    async with running(tmp_path, accounts=str(tmp_path / "accounts")) as broker:
+        stranger = Client("device-7", username="alice", password=b"wrong")
+        await stranger.open(tcp_port(broker))
+        await stranger.expect(Connack)
+        (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert record.getMessage() == "login refused"
+    told = facts(record)
+    assert told.pop("peer").startswith("127.0.0.1:")
+    assert told == {"client": "device-7", "user": "alice", "reason": "bad user name or password (0x86)"}
 
 
 async def test_mqtt_3_1_is_refused_in_its_own_words(tmp_path: Path) -> None:

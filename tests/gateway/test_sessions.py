@@ -17,7 +17,7 @@ from gateway.store.log import MessageLog
 from tests.gateway.store.support import stored
 from tests.gateway.support import LONG_S, Client, configure, running, tcp_port, until
 from tests.gateway.test_custody import commits_held_up
-from wire.connection import Closed
+from wire.closed import Closed
 from wire.packets import Connack, Disconnect, Publish
 from wire.properties import ASSIGNED_CLIENT_IDENTIFIER
 

@@ -1,5 +1,6 @@
 """The pages agree with the command, with each other and with the files they point to."""
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -8,12 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.house.repository import ROOT, name, pages
+from tests.house.repository import ROOT, name, pages, parse
 from tools.cli import COMMANDS, GROUPS, load
 
 COMMANDS_PAGE = ROOT / "docs/reference/commands.md"
+CODE_LINK = re.compile(r"\[`([\w.]+)`\]\(([^()\s]+\.py)\)")
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 SHELL_BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def anchors(page: Path) -> set[str]:
@@ -31,6 +35,17 @@ def broken_links(page: Path) -> Iterator[str]:
             yield f"{name(page)}: {link} leads nowhere"
         elif anchor and anchor not in anchors(target):
             yield f"{name(page)}: {link}: the page has no such heading"
+
+
+def names_in(module: Path) -> set[str]:
+    """What a module defines: functions and classes, and methods as `Class.method`."""
+    found = set()
+    for node in parse(module).body:
+        if isinstance(node, ast.ClassDef):
+            found |= {node.name} | {f"{node.name}.{one.name}" for one in node.body if isinstance(one, _FUNCTIONS)}
+        elif isinstance(node, _FUNCTIONS):
+            found.add(node.name)
+    return found
 
 
 def options(command: str) -> set[str]:
@@ -56,6 +71,16 @@ def shown_commands(page: Path) -> Iterator[list[str]]:
         for line in block.replace("\\\n", " ").splitlines():
             if re.match(r"(\$ )?(\./)?holdfast\b", line):
                 yield shlex.split(line.removeprefix("$ "), comments=True)[1:]
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_code_that_a_link_names_is_in_its_file(page: Path) -> None:
+    named = CODE_LINK.findall(page.read_text())
+    assert [(code, file) for code, file in named if code not in names_in((page.parent / file).resolve())] == []
+
+
+def test_the_walk_through_the_gateway_names_its_steps() -> None:
+    assert len(CODE_LINK.findall((ROOT / "docs/explanation/gateway.md").read_text())) > 30
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)

@@ -1,5 +1,6 @@
 """The pages that a user walks through, walked through: their commands are typed as they stand there."""
 
+import configparser
 import os
 import re
 import subprocess
@@ -77,6 +78,11 @@ class Background:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
+    def end(self) -> int:
+        """Tells it to end; returns its exit code."""
+        self._process.terminate()
+        return self._process.wait(DEADLINE_S)
+
     def says(self, text: str) -> None:
         """Reads on to a line that holds ``text``; fails where the process ends or stays silent for long."""
         assert self._process.stdout is not None
@@ -91,6 +97,56 @@ class Background:
         finally:
             silence.cancel()
         pytest.fail(f"ended without saying {text!r}:\n{''.join(said)}")
+
+
+def test_a_gateway_set_up_as_its_page_says_serves_its_account_and_ends_well(tmp_path: Path) -> None:
+    page = (source_root() / "docs/how-to/run-a-gateway.md").read_text()
+    terminal = Terminal(tmp_path)
+    port, metrics_port = str(free_port()), str(free_port())
+    here = {
+        "/etc/": "etc/",
+        "/var/lib/holdfast/": "",
+        "/opt/holdfast/bin/": "./",
+        "sudo -u holdfast ": "",
+        "sudo ": "",
+        "./holdfast gateway passwd": "echo secret | ./holdfast gateway passwd",
+        "chown root:holdfast": "ls",
+        "check-config": "check-config etc/holdfast/gateway.toml",
+        "repair": "repair etc/holdfast/gateway.toml",
+        "gateway run": "gateway run --config etc/holdfast/gateway.toml",
+        "1883": port,
+        "[metrics]": f"[metrics]\nport = {metrics_port}",
+        "9883": metrics_port,
+    }
+
+    def moved(block: str) -> str:
+        for there, instead in here.items():
+            block = block.replace(there, instead)
+        return block
+
+    folder = tmp_path / "etc/holdfast"
+    folder.mkdir(parents=True)
+    (folder / "gateway.toml").write_text(moved(fenced(page, "toml")))
+    _, accounts, _, repair = (moved(block) for block in SHELL_BLOCK.findall(page))
+    assert terminal.type(accounts).endswith("gateway.toml: ok\n")
+    unit = configparser.ConfigParser()
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(fenced(page, "ini"))
+    with terminal.background(moved(unit["Service"]["ExecStart"]) + " &") as gateway:
+        gateway.says("ready")
+        login = f"-p {port} -u alice -P secret -q 1 -t a"
+        terminal.type(f"mosquitto_pub {login} -r -m kept; test $(mosquitto_sub {login} -C 1) = kept")
+        with pytest.raises(AssertionError, match="not authorised"):
+            terminal.type(f"mosquitto_pub -p {port} -t a -m x")
+        assert terminal.type(moved("curl -sf http://127.0.0.1:9883/healthz")) == "ok\n"
+        assert gateway.end() == 0
+    repair = "\n".join(line for line in repair.splitlines() if "systemctl" not in line)
+    assert "nothing to repair" in terminal.type(repair)
+
+
+def fenced(page: str, language: str) -> str:
+    """The first block of a language on a page."""
+    return page.split(f"```{language}\n", 1)[1].split("```", 1)[0]
 
 
 @pytest.mark.timeout(400)

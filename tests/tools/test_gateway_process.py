@@ -199,6 +199,7 @@ def test_check_config_says_that_a_configuration_is_right(tmp_path: Path) -> None
         ('accounts = "absent"', "", "gateway.toml:2: accounts: "),
         ('acl = "rules"', "", "rules:1: "),
         ("", 'tls = { certificate = "absent", key = "absent" }', "gateway.toml:12: listener[0].tls.certificate: "),
+        ("", '[[listener]]\nkind = "unix"\npath = "a"\n' * 2, "gateway.toml:17: listener[2].path: '"),
         ("", '[[route]]\nname = "up"\nbroker = "here"\n', "gateway.toml:14: route[0].broker: 'here', expected mqtt://"),
     ],
 )

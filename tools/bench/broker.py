@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from tools.bench import slow_disk
-from tools.bench.broker_figures import Figure, print_figures
 from tools.bench.broker_processes import (
     BenchUnavailable,
     Broker,
@@ -21,6 +20,8 @@ from tools.bench.broker_processes import (
     slow_sync_s,
 )
 from tools.bench.disk import sync_s
+from tools.bench.figure import Figure, print_figures
+from tools.failure import failing_on
 from wire.packets import MQTT_5
 
 PUBLISHERS = (1, 4)
@@ -38,12 +39,12 @@ def broker(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
     """Measure how many publishes the gateway acknowledges, beside mosquitto. Ends with 0 also where a bar is missed."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder, ExitStack() as stack:
-            print_figures(TITLE, list(_figures(Path(folder), stack, seconds)), as_json)
-    except BenchUnavailable as error:
-        print(f"holdfast bench broker: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
+    with (
+        failing_on(BenchUnavailable, command="bench broker"),
+        tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
+        ExitStack() as stack,
+    ):
+        print_figures({"title": TITLE}, list(_figures(Path(folder), stack, seconds)), as_json)
 
 
 def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]:

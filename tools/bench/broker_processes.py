@@ -13,8 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tools.bench.broker_figures import Figure
 from tools.bench.broker_load import Task
+from tools.bench.figure import Figure
 from tools.bench.slow_disk import slowed
 from tools.paths import source_root
 from tools.sim.mosquitto import free_port

@@ -11,6 +11,7 @@ import typer
 
 from tools.bench.device_figures import Bench
 from tools.demo.process import ProcessFailed
+from tools.failure import failing_on
 from tools.micropython import MicroPython, MicroPythonUnavailable, find, find_32_bit
 from tools.sim.certificates import Authority
 from tools.sim.mosquitto import Mosquitto, MosquittoUnavailable, free_port
@@ -25,18 +26,8 @@ def device(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
     """Measure the compiled firmware on a real MicroPython: least heap, messages/s, bytes on the wire, time to start."""
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            report = _measure(Path(folder), umqtt)
-    except (
-        MicroPythonUnavailable,
-        MosquittoUnavailable,
-        ProcessFailed,
-        subprocess.CalledProcessError,
-        OSError,
-    ) as error:
-        print(f"holdfast bench device: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
+    with failing_on(*FAILURES, command="bench device"), tempfile.TemporaryDirectory() as folder:
+        report = _measure(Path(folder), umqtt)
     if as_json:
         print(json.dumps(report))
     else:

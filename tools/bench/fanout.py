@@ -1,6 +1,5 @@
 """``holdfast bench fanout``: messages through the gateway to its subscribers, beside mosquitto in the same run."""
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from tools.bench.broker_figures import Figure, print_figures
 from tools.bench.broker_processes import BenchUnavailable, Generator, gateway, mosquitto
 from tools.bench.disk import sync_s
+from tools.bench.figure import Figure, print_figures
+from tools.failure import failing_on
 
 SUBSCRIBERS = (1, 10, 100)
 WINDOW = 200
@@ -28,12 +28,12 @@ def fanout(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
     """Measure messages through to subscribers, beside mosquitto. Ends with 0 also where a bar is missed."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder, ExitStack() as stack:
-            print_figures(TITLE, list(_figures(Path(folder), stack, seconds)), as_json)
-    except BenchUnavailable as error:
-        print(f"holdfast bench fanout: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
+    with (
+        failing_on(BenchUnavailable, command="bench fanout"),
+        tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
+        ExitStack() as stack,
+    ):
+        print_figures({"title": TITLE}, list(_figures(Path(folder), stack, seconds)), as_json)
 
 
 def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]:

@@ -1,16 +1,13 @@
 """``holdfast bench flash``: what the store costs on simulated flash and a real MicroPython, beside littlefs."""
 
-import json
-import sys
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from tools.bench.figures import Figure, Report, measure
+from tools.bench.figure import print_figures
+from tools.bench.flash_figures import Report, measure
+from tools.failure import failing_on
 from tools.micropython import MicroPythonUnavailable
-
-VERDICT = {True: "ok", False: "MISSED", None: ""}
 
 
 def flash(
@@ -18,40 +15,12 @@ def flash(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
     """Count what the store costs a chip and a board, beside littlefs. Ends with 0 also where a bar is missed."""
-    try:
+    with failing_on(MicroPythonUnavailable, command="bench flash"):
         report = measure(messages)
-    except MicroPythonUnavailable as error:
-        print(f"holdfast bench flash: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
-    if as_json:
-        print(json.dumps(_as_json(report)))
-    else:
-        print_table(report)
+    print_report(report, as_json)
 
 
-def print_table(report: Report) -> None:
-    """One line a figure; `ratio` is littlefs's by ours."""
-    print(f"workload: {report.workload}\nstore: {report.store}\nlittlefs: {report.littlefs}")
-    print(f"RAM: {report.vm}; a word of most boards has 32\n")
-    width = max(len(figure.name) for figure in report.figures)
-    print(f"{'':<{width}}  {'bar':>8}  {'measured':>10}  {'littlefs':>10}  {'ratio':>7}")
-    for figure in report.figures:
-        bar = "" if figure.bar is None else f"≤ {_number(figure.bar)}"
-        theirs = "" if figure.littlefs is None else _number(figure.littlefs)
-        ours, verdict = _number(figure.measured), VERDICT[figure.holds]
-        print(f"{figure.name:<{width}}  {bar:>8}  {ours:>10}  {theirs:>10}  {_ratio(figure):>7}  {verdict}".rstrip())
-
-
-def _as_json(report: Report) -> dict[str, object]:
-    return {**asdict(report), "figures": [{**asdict(figure), "ok": figure.holds} for figure in report.figures]}
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.4g}"
-
-
-def _ratio(figure: Figure) -> str:
-    """What littlefs needs, in times of what the store needs."""
-    if figure.littlefs is None or not figure.measured:
-        return ""
-    return f"{figure.littlefs / figure.measured:.3g} x"
+def print_report(report: Report, as_json: bool) -> None:
+    """What was measured and where, then one line a figure."""
+    head = {"workload": report.workload, "store": report.store, "littlefs": report.littlefs, "vm": report.vm}
+    print_figures(head, report.figures, as_json, names=("measured", "littlefs"))

@@ -1,6 +1,5 @@
 """``holdfast bench memory``: what the gateway takes up, idle, for connections and with messages stored."""
 
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,8 +10,9 @@ from typing import Annotated
 import typer
 
 from tools.bench.broker_client import Client
-from tools.bench.broker_figures import Figure, print_figures
 from tools.bench.broker_processes import BenchUnavailable, Broker, gateway, load, mosquitto
+from tools.bench.figure import Figure, print_figures
+from tools.failure import failing_on
 
 IDLE_MB_MAX, CONNECTION_KB_MAX, GROWTH_MB_MAX = 60, 15, 20
 START_S_MAX, IDLE_CPU_MAX = 2, 0.01
@@ -26,12 +26,11 @@ def memory(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
     """Measure the gateway's memory, start-up and idle CPU. Ends with 0 also where a bar is missed."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-            print_figures(TITLE, list(_figures(Path(folder), messages, connections)), as_json)
-    except BenchUnavailable as error:
-        print(f"holdfast bench memory: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
+    with (
+        failing_on(BenchUnavailable, command="bench memory"),
+        tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
+    ):
+        print_figures({"title": TITLE}, list(_figures(Path(folder), messages, connections)), as_json)
 
 
 def _figures(folder: Path, messages: int, connections: int) -> Iterator[Figure]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import sqlite3
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,10 +10,11 @@ from typing import Annotated
 
 import typer
 
-from tools.bench.broker_figures import Figure, print_figures
 from tools.bench.broker_load import forget_kept
 from tools.bench.broker_processes import BenchUnavailable, Broker, gateway, load
 from tools.bench.disk import bytes_written
+from tools.bench.figure import Figure, print_figures
+from tools.failure import failing_on
 
 GATHERING_MS = 1000
 # messages/s: commit_interval_ms, most bytes a message (4.2 KB, 300, 200)
@@ -32,12 +32,9 @@ def storage(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
     """Measure what the gateway writes to the medium. Ends with 0 also where a bar is missed."""
-    try:
+    with failing_on(BenchUnavailable, command="bench storage"):
         figures = [figure for rate in RATES for figure in _figures(rate, seconds)]
-    except BenchUnavailable as error:
-        print(f"holdfast bench storage: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
-    print_figures(TITLE, figures, as_json)
+    print_figures({"title": TITLE}, figures, as_json)
 
 
 def _figures(rate: int, seconds: float) -> Iterator[Figure]:

@@ -1,6 +1,7 @@
 """`holdfast check broker`: the conformance suite against any broker."""
 
 import asyncio
+import os
 import time
 from enum import StrEnum
 from typing import Annotated
@@ -11,6 +12,7 @@ from tools.check import report
 from tools.check.runner import run
 from tools.check.subject import Address
 from tools.check.suite import load
+from tools.failure import fail
 
 
 class Version(StrEnum):
@@ -38,9 +40,8 @@ def broker(
     started = time.monotonic()
     try:
         outcomes = asyncio.run(run(checks, address))
-    except (OSError, TimeoutError) as error:
-        typer.echo(f"no broker at {host}:{port}: {error}", err=True)
-        raise typer.Exit(2) from error
+    except OSError as error:  # a timeout is one too
+        fail("check broker", f"no broker at {host}:{port}: {os.strerror(error.errno) if error.errno else error}")
     if as_json:
         typer.echo(report.as_json(outcomes, time.monotonic() - started))
     else:

@@ -1,13 +1,13 @@
 """``holdfast flash inspect``: what a device's store holds, from a copy of its flash; the copy is only read."""
 
 import json
-import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
+from tools.failure import fail
 from tools.flash.reader import read_store
 from tools.flash.report import as_json, excerpt, sector_fields, wear
 from tools.flash.store import DROPPED, FORSAKEN, TORN, UNREADABLE, Gap, Message, NextMount, NoStore, Store
@@ -21,7 +21,7 @@ REASONS = {
 
 
 def inspect(
-    image: Annotated[Path, typer.Argument(help="A flash file, or what was read off a board's flash.")],
+    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A flash file, or what was read off a board's flash.")],
     sector_size: Annotated[int, typer.Option(min=64, help="Bytes in a sector.")] = 4096,
     as_json_line: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
@@ -29,11 +29,11 @@ def inspect(
     try:
         content = image.read_bytes()
     except OSError as error:
-        _fail(2, f"cannot read {image}: {error.strerror}")
+        fail("flash inspect", f"cannot read {image}: {error.strerror}")
     try:
         store = read_store(content, sector_size)
     except NoStore as error:
-        _fail(1, f"no store in {image}: {error}")
+        fail("flash inspect", f"no store in {image}: {error}", exit_code=1)
     if as_json_line:
         print(json.dumps(as_json(store)))
     else:
@@ -99,8 +99,3 @@ def _mount_lines(mount: NextMount) -> list[str]:
         lines.append(f"drops {', '.join(map(str, mount.drops))}: a gap has them, a cut spared them")
     lines += [f"erases sector {number} again before its use" for number in mount.erases]
     return lines
-
-
-def _fail(code: int, text: str) -> NoReturn:
-    print(f"holdfast flash inspect: {text}", file=sys.stderr)
-    raise typer.Exit(code)

@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 
 from tools.demo.process import ProcessFailed
+from tools.failure import failing_on
+from tools.paths import memory_folder
 from tools.torture.broker_replay import replay
 from tools.torture.broker_run import Outcome, torture
 
@@ -27,15 +29,14 @@ def broker(
     A session that the gateway answers wrongly is named with its number; with the same seed and ``--session`` it is
     played again, and made as small as can be.
     """
-    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
-        try:
-            if session is not None:
-                _replay(Path(folder), seed, session)
-                return
-            outcome = asyncio.run(torture(Path(folder), seed, packets, generators, lambda line: _say(line)))
-        except (ProcessFailed, OSError) as error:
-            _say(f"holdfast torture broker: {error}")
-            raise typer.Exit(2) from error
+    with (
+        failing_on(ProcessFailed, OSError, command="torture broker"),
+        tempfile.TemporaryDirectory(dir=memory_folder()) as folder,
+    ):
+        if session is not None:
+            _replay(Path(folder), seed, session)
+            return
+        outcome = asyncio.run(torture(Path(folder), seed, packets, generators, lambda line: _say(line)))
     if as_json:
         print(json.dumps({**asdict(outcome), "seed": seed, "holds": outcome.holds}))
     else:
@@ -55,11 +56,6 @@ def _replay(folder: Path, seed: int, session: int) -> None:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr)
-
-
-def _memory() -> str | None:
-    """What is tortured here is not the disk."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def _print_text(outcome: Outcome, seed: int) -> None:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from wire import properties as p
+from wire.closed import Closed
 from wire.codec import to_client
 from wire.codec.decoder import PacketDecoder
-from wire.connection import Closed
 from wire.errors import RemoteProtocolError
 from wire.packet_types import PINGRESP, PUBACK, PUBCOMP, PUBLISH, PUBREC, SUBACK, UNSUBACK
 from wire.packets import (

@@ -6,7 +6,7 @@ from collections import deque
 
 from tools.torture.broker_lines import Line, Lines
 from wire.client import ClientConnection
-from wire.connection import Closed
+from wire.closed import Closed
 from wire.packets import MQTT_5, Connack, Disconnect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback
 
 WITNESS = "witness-"  # their client identifiers begin so

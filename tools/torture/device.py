@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 import tempfile
 import time
 from dataclasses import asdict
@@ -13,11 +12,14 @@ from typing import Annotated
 import typer
 
 from tools.demo.process import ProcessFailed
+from tools.failure import failing_on
 from tools.micropython import MicroPythonUnavailable, find
 from tools.paths import memory_folder
 from tools.sim.mosquitto import MosquittoUnavailable
 from tools.torture.device_outcome import Outcome
 from tools.torture.device_site import torture
+
+FAILURES = (MicroPythonUnavailable, MosquittoUnavailable, ProcessFailed, OSError)
 
 
 class BrokerName(StrEnum):
@@ -38,12 +40,8 @@ def device(
 ) -> None:
     """Cut the power and the lines of real devices, and their broker. Ends with 1 where a message is lost or doubled."""
     started = time.monotonic()
-    try:
-        with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
-            outcome = asyncio.run(torture(find(), Path(folder), broker.value, qos, cuts, seed))
-    except (MicroPythonUnavailable, MosquittoUnavailable, ProcessFailed, OSError) as error:
-        print(f"holdfast torture device: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
+    with failing_on(*FAILURES, command="torture device"), tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+        outcome = asyncio.run(torture(find(), Path(folder), broker.value, qos, cuts, seed))
     seconds = round(time.monotonic() - started, 1)
     if as_json:
         print(json.dumps({**asdict(outcome), "seed": seed, "seconds": seconds, "holds": outcome.holds}))

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -10,11 +9,13 @@ from typing import Annotated
 
 import typer
 
+from tools.failure import fail, failing_on
 from tools.micropython import MicroPythonUnavailable, find
 from tools.paths import memory_folder
 from tools.sim.mosquitto import Mosquitto, MosquittoUnavailable
 
 PROGRAM = ["-m", "tools.torture.device_soak"]  # run as a file it would find this folder's `device` first
+FAILURES = (MicroPythonUnavailable, MosquittoUnavailable, OSError)
 HEAP = ["-X", "heapsize=512k"]
 GROWTH_MAX = 256  # bytes: less than the least that a message could leave behind in a million
 
@@ -25,15 +26,8 @@ def soak(
 ) -> None:
     """Send messages through a real device's flash to mosquitto. Ends with 1 where its heap in use has grown."""
     started = time.monotonic()
-    try:
-        with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
-            used = _soak(Path(folder), messages)
-    except (MicroPythonUnavailable, MosquittoUnavailable, OSError) as error:
-        print(f"holdfast torture soak: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
-    except subprocess.CalledProcessError as error:
-        print(f"the device ended with exit code {error.returncode}:\n{error.stdout}{error.stderr}", file=sys.stderr)
-        raise typer.Exit(1) from error
+    with failing_on(*FAILURES, command="torture soak"), tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+        used = _soak(Path(folder), messages)
     growth = max(used) - used[0]
     seconds = round(time.monotonic() - started, 1)
     if as_json:
@@ -54,9 +48,12 @@ def _soak(folder: Path, messages: int) -> list[int]:
         config = folder / "device.json"
         config.write_text(json.dumps(_keys(folder, broker.port)))
         command = [*vm.argv, *HEAP, *PROGRAM, str(config), str(messages)]
-        done = subprocess.run(command, env=vm.environment(), capture_output=True, text=True, check=True)
+        done = subprocess.run(command, env=vm.environment(), capture_output=True, text=True)
     finally:
         broker.stop()
+    if done.returncode:
+        code, output = done.returncode, done.stdout + done.stderr
+        fail("torture soak", f"the device ended with exit code {code}:\n{output}", exit_code=1)
     used: list[int] = json.loads(done.stdout.splitlines()[-1])
     return used
 

@@ -18,6 +18,7 @@ import typer
 from gateway.errors import StoreError
 from gateway.message import Message
 from gateway.store.database import Database
+from tools.failure import failing_on
 from tools.paths import memory_folder, source_root
 from tools.torture.store_disk import Disk
 from tools.torture.store_life import CONSUMER, DURABLE, PASSED, SUBMITTED
@@ -150,12 +151,9 @@ def store(
     """Cut the power of a gateway's store. Ends with 1 where anything that was promised is not there."""
     started = time.monotonic()
     torture = Torture(seed, steps, attempts)
-    try:
-        with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
-            torture.run(Path(folder) / "store")
-    except TraceUnavailable as error:
-        print(f"holdfast torture store: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
+    lost = failing_on(TraceUnavailable, command="torture store")
+    with lost, tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+        torture.run(Path(folder) / "store")
     report = {**torture.counts, "violations": torture.violations, "seed": seed, "steps": steps}
     report["seconds"] = round(time.monotonic() - started, 1)
     if as_json:

@@ -12,8 +12,8 @@ SYNCS = ("fsync", "fdatasync")
 STRING_MAX = 1_000_000
 SAID = 1  # the file descriptor on which the process says what it has done
 
-STARTED = re.compile(r"(\d+) (\w+)\((.*?)(\) += (-?\d+).*| <unfinished \.\.\.>)?$")
-RESUMED = re.compile(r"(\d+) <\.\.\. (\w+) resumed>.*= (-?\d+)")
+STARTED = re.compile(r"(\d+) +(\w+)\((.*?)(\) += (-?\d+).*| <unfinished \.\.\.>)?$")
+RESUMED = re.compile(r"(\d+) +<\.\.\. (\w+) resumed>.*= (-?\d+)")
 FILE = re.compile(r"(\d+)<((?:\\x[0-9a-f]{2})+)>")
 STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 

@@ -20,7 +20,6 @@ async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
             async with running(tmp_path / "two", TcpConfig(port=port)):
                 pass
         assert str(caught.value) == f"listener tcp 127.0.0.1:{port}: Address already in use"
-        assert caught.value.exit_code == 2
         await Client().connect(port)
 
 

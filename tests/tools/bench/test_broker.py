@@ -1,6 +1,5 @@
 """The broker's benchmarks: their generator counts what is true and takes nothing else for an acknowledgement."""
 
-import json
 import os
 import shutil
 import socket
@@ -10,7 +9,6 @@ import pytest
 
 from tests.gateway.store.support import messages_in
 from tools.bench.broker_client import PUBACK, Publisher, Refused, alike, end_of, pubacks
-from tools.bench.broker_figures import Figure, print_figures
 from tools.bench.broker_packets import Publishes
 from tools.bench.broker_processes import Broker, bare_server, gateway, load, mosquitto
 from wire.packets import MQTT_3_1_1, MQTT_5, Puback, Publish
@@ -70,18 +68,3 @@ def test_the_others_are_measured_by_the_same_generator(tmp_path: Path, start: ob
     with start(tmp_path) as other:  # type: ignore[operator]
         assert isinstance(other, Broker)
         assert load(other, seconds=0.2)["messages"] > 0
-
-
-def test_figures_say_whether_their_bar_holds(capsys: pytest.CaptureFixture[str]) -> None:
-    figures = [
-        Figure("fast", "messages/s", 300, 100, 200),
-        Figure("large", "kB", 20, None, 15, at_most=True),
-        Figure("told", "ms", 0.5),
-    ]
-    print_figures("title", figures, as_json=True)
-    found = json.loads(capsys.readouterr().out)["figures"]
-    assert [(figure["ok"], figure["ratio"]) for figure in found] == [(True, 3), (False, None), (None, None)]
-    print_figures("title", figures, as_json=False)
-    table = capsys.readouterr().out
-    assert "3.00 x" in table
-    assert table.count("MISSED") == 1

@@ -8,9 +8,8 @@ import typer
 from typer.testing import CliRunner
 
 from flash_store.log import Log
-from tools.bench.figures import Figure, Report
 from tools.bench.file_queue import FileQueue
-from tools.bench.flash import flash, print_table
+from tools.bench.flash import flash
 from tools.bench.metered_flash import MeteredFlash
 from tools.bench.workload import SECTORS, Workload, run
 
@@ -69,25 +68,6 @@ def test_what_is_compared_is_said(report: Any) -> None:
 def test_a_mount_reads_in_proportion_to_what_is_stored(figures: dict[str, Any]) -> None:
     ratio = figures["mount: 4 MiB reads so many times what 256 KiB reads"]["measured"]
     assert ratio == pytest.approx(16, rel=0.1)
-
-
-def test_the_table_shows_bar_measured_littlefs_and_whether_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
-    figures = [
-        Figure("bytes", 150.25, 165, 300.5),
-        Figure("RAM", 2048, 512),
-        Figure("years", 5.5),
-        Figure("none", 0, 0, 9),
-    ]
-    print_table(Report("some messages", "granule 16", "littlefs 1", "MicroPython 1.25.0, 64 bits", figures))
-    out = capsys.readouterr().out.splitlines()
-    assert out[0] == "workload: some messages"
-    rows = [line.split() for line in out if line.startswith(("bytes", "RAM  ", "years", "none"))]
-    assert rows == [
-        ["bytes", "≤", "165", "150.2", "300.5", "2", "x", "ok"],
-        ["RAM", "≤", "512", "2,048", "MISSED"],
-        ["years", "5.5"],
-        ["none", "≤", "0", "0", "9", "ok"],
-    ]
 
 
 def test_a_workload_costs_what_its_records_take() -> None:

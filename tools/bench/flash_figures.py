@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flash_store.log import Log
+from tools.bench.figure import Figure
 from tools.bench.file_queue import FileQueue
 from tools.bench.metered_flash import MeteredFlash
 from tools.bench.workload import OUTSTANDING, SECTORS, TOPIC, Use, Workload, fill, run
@@ -25,21 +26,6 @@ W25Q_CYCLES, STM32_CYCLES = 100_000, 10_000
 W25Q128_SECTORS = 4096
 PAGES_MAX = 3  # a record of 144 bytes lies in two pages at most, the OPEN header of a new sector in one
 VM_TIMEOUT_S = 1800
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One line; `bar` is the most that `measured` may be, None where it is only told. `littlefs` is what the same costs
-    there, None where it has no such thing or does not get that far."""
-
-    name: str
-    measured: float
-    bar: float | None = None
-    littlefs: float | None = None
-
-    @property
-    def holds(self) -> bool | None:
-        return None if self.bar is None else self.measured <= self.bar
 
 
 @dataclass(frozen=True)
@@ -75,6 +61,10 @@ def measure(messages: int) -> Report:
     )
 
 
+def _cost(name: str, measured: float, bar: float | None = None, littlefs: float | None = None) -> Figure:
+    return Figure(name, "", measured, littlefs, bar, at_most=True)
+
+
 def _on_store(workload: Workload) -> Use:
     flash = MeteredFlash(SECTORS, GRANULE)
     Log.format(flash, 1)
@@ -88,44 +78,44 @@ def _on_littlefs(workload: Workload, granule: int = FILE_GRANULE) -> Use:
 
 def _message_figures(messages: int) -> Iterator[Figure]:
     ours, theirs = _on_store(Workload(messages)), _on_littlefs(Workload(messages))
-    yield Figure("bytes programmed / message", ours.programmed, 165, theirs.programmed)
-    yield Figure("erases / message", ours.erases_per_message, 0.040, theirs.erases_per_message)
-    yield Figure("wear, max / average of sectors", ours.wear_ratio, None, theirs.wear_ratio)
-    yield Figure("bytes read / append", ours.read_on_append, None, theirs.read_on_append)
+    yield _cost("bytes programmed / message", ours.programmed, 165, theirs.programmed)
+    yield _cost("erases / message", ours.erases_per_message, 0.040, theirs.erases_per_message)
+    yield _cost("wear, max / average of sectors", ours.wear_ratio, None, theirs.wear_ratio)
+    yield _cost("bytes read / append", ours.read_on_append, None, theirs.read_on_append)
     own, others = (use.append.read / use.append.programmed for use in (ours, theirs))
-    yield Figure("bytes read / append, times what it programs", own, 1, others)
+    yield _cost("bytes read / append, times what it programs", own, 1, others)
     fresh = _on_store(Workload(JUST_MOUNTED, is_warm=False))
-    yield Figure("the same just after a mount", fresh.append.read / fresh.append.programmed)
-    yield Figure("bytes read by the worst append", ours.worst.read, None, theirs.worst.read)
-    yield Figure("bytes read / message, all in all", ours.total.read / messages, None, theirs.total.read / messages)
-    yield Figure("erases inside appends", ours.append.erases, 0, theirs.append.erases)
-    yield Figure("page programs of the worst append", ours.worst.pages, PAGES_MAX, theirs.worst.pages)
-    yield Figure("ms of the worst append", ours.worst.time_us / 1000, None, theirs.worst.time_us / 1000)
+    yield _cost("the same just after a mount", fresh.append.read / fresh.append.programmed)
+    yield _cost("bytes read by the worst append", ours.worst.read, None, theirs.worst.read)
+    yield _cost("bytes read / message, all in all", ours.total.read / messages, None, theirs.total.read / messages)
+    yield _cost("erases inside appends", ours.append.erases, 0, theirs.append.erases)
+    yield _cost("page programs of the worst append", ours.worst.pages, PAGES_MAX, theirs.worst.pages)
+    yield _cost("ms of the worst append", ours.worst.time_us / 1000, None, theirs.worst.time_us / 1000)
     busy = _on_store(Workload(messages, is_idle=False))
-    yield Figure("ms of the worst append, idle() never called", busy.worst.time_us / 1000)
+    yield _cost("ms of the worst append, idle() never called", busy.worst.time_us / 1000)
 
     long = Workload(LONG_RUN * messages)
     ours, theirs = _on_store(long), _on_littlefs(long)
     name = f"after {long.messages:,} messages"
-    yield Figure(f"wear, max - min of sectors, {name}", ours.wear_spread, 1, theirs.wear_spread)
-    yield Figure(f"wear, max / average, {name}", ours.wear_ratio, None, theirs.wear_ratio)
+    yield _cost(f"wear, max - min of sectors, {name}", ours.wear_spread, 1, theirs.wear_spread)
+    yield _cost(f"wear, max / average, {name}", ours.wear_ratio, None, theirs.wear_ratio)
     for chip, cycles in (("W25Q", W25Q_CYCLES), ("STM32", STM32_CYCLES)):
         name = f"years at 1 message/s, {chip} ({cycles // 1000}k cycles), 256 KiB"
-        yield Figure(name, ours.years(cycles), None, theirs.years(cycles))
+        yield _cost(name, ours.years(cycles), None, theirs.years(cycles))
     whole = ours.years(W25Q_CYCLES) * W25Q128_SECTORS / SECTORS
-    yield Figure("years at 1 message/s, a whole W25Q128 (16 MiB)", whole)
+    yield _cost("years at 1 message/s, a whole W25Q128 (16 MiB)", whole)
 
 
 def _qos2_figures(messages: int) -> Iterator[Figure]:
     once, twice = _on_store(Workload(messages)), _on_store(Workload(messages, qos=2))
-    yield Figure("QoS 2: bytes programmed more / message", twice.programmed - once.programmed, 18)
-    yield Figure("QoS 2: synchronous writes more / message", twice.pubrec.records / messages, 1)
+    yield _cost("QoS 2: bytes programmed more / message", twice.programmed - once.programmed, 18)
+    yield _cost("QoS 2: synchronous writes more / message", twice.pubrec.records / messages, 1)
 
 
 def _ram_figures(ram: dict[str, int]) -> Iterator[Figure]:
-    yield Figure("RAM: bytes / live message", ram["live"] / LIVE_MESSAGES, 8)
-    yield Figure("RAM: bytes of a store of 64 sectors", ram["fixed"], 512)
-    yield Figure(f"RAM: bytes more after {ram['appends']:,} appends", ram["growth"], 0)
+    yield _cost("RAM: bytes / live message", ram["live"] / LIVE_MESSAGES, 8)
+    yield _cost("RAM: bytes of a store of 64 sectors", ram["fixed"], 512)
+    yield _cost(f"RAM: bytes more after {ram['appends']:,} appends", ram["growth"], 0)
 
 
 def _run_on_vm(vm: MicroPython, appends: int) -> dict[str, int]:
@@ -139,12 +129,12 @@ def _run_on_vm(vm: MicroPython, appends: int) -> dict[str, int]:
 
 
 def _mount_figures() -> Iterator[Figure]:
-    yield Figure("mount: bytes read, 64 sectors, empty", _read_at_mount(SECTORS, False), 8192)
+    yield _cost("mount: bytes read, 64 sectors, empty", _read_at_mount(SECTORS, False), 8192)
     small, large = _read_at_mount(SECTORS, True), _read_at_mount(1024, True)
     for name, read in (("256 KiB", small), ("4 MiB", large)):
-        yield Figure(f"mount: bytes read, {name}, full", read)
-        yield Figure(f"mount: s of reads at 20 MB/s, {name}, full", read / READ_BYTES_PER_S, 1)
-    yield Figure("mount: 4 MiB reads so many times what 256 KiB reads", large / small)
+        yield _cost(f"mount: bytes read, {name}, full", read)
+        yield _cost(f"mount: s of reads at 20 MB/s, {name}, full", read / READ_BYTES_PER_S, 1)
+    yield _cost("mount: 4 MiB reads so many times what 256 KiB reads", large / small)
 
 
 def _read_at_mount(sectors: int, is_full: bool) -> int:
@@ -161,19 +151,19 @@ def _read_at_mount(sectors: int, is_full: bool) -> int:
 def _other_figures(messages: int) -> Iterator[Figure]:
     for size, name in ((32, "32 bytes"), (144, f"128 bytes + {len(TOPIC)} of topic"), (512, "512 bytes")):
         ours, theirs = _on_store(Workload(messages, size)), _on_littlefs(Workload(messages, size))
-        yield Figure(f"{name}: bytes programmed / message", ours.programmed, None, theirs.programmed)
-        yield Figure(f"{name}: erases / message", ours.erases_per_message, None, theirs.erases_per_message)
+        yield _cost(f"{name}: bytes programmed / message", ours.programmed, None, theirs.programmed)
+        yield _cost(f"{name}: erases / message", ours.erases_per_message, None, theirs.erases_per_message)
     ours, theirs = _on_store(Workload(messages)), _on_littlefs(Workload(messages), GRANULE)
     name = f"128 bytes, littlefs with unit {GRANULE}"
-    yield Figure(f"{name}: bytes programmed / message", ours.programmed, None, theirs.programmed)
-    yield Figure(f"{name}: erases / message", ours.erases_per_message, None, theirs.erases_per_message)
+    yield _cost(f"{name}: bytes programmed / message", ours.programmed, None, theirs.programmed)
+    yield _cost(f"{name}: erases / message", ours.erases_per_message, None, theirs.erases_per_message)
 
     left = Workload(min(messages, STRAGGLERS_MAX), has_stragglers=True)
     ours = _on_store(left)
     name = f"1 in 10 never acknowledged, {left.messages:,}"
-    yield Figure(f"{name}: bytes programmed / message", ours.programmed)
-    yield Figure(f"{name}: erases / message", ours.erases_per_message)
-    yield Figure(f"{name}: wear, max - min", ours.wear_spread)
+    yield _cost(f"{name}: bytes programmed / message", ours.programmed)
+    yield _cost(f"{name}: erases / message", ours.erases_per_message)
+    yield _cost(f"{name}: wear, max - min", ours.wear_spread)
     flash, files = MeteredFlash(SECTORS, GRANULE), MeteredFlash(SECTORS, FILE_GRANULE)
     Log.format(flash, 1)
-    yield Figure("messages that fit in 256 KiB", fill(Log(flash)), None, fill(FileQueue(files)))
+    yield _cost("messages that fit in 256 KiB", fill(Log(flash)), None, fill(FileQueue(files)))

@@ -1,0 +1,44 @@
+"""What each extra of the distribution brings."""
+
+import tomllib
+from functools import cache
+from importlib.metadata import requires
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.house.repository import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+
+
+@cache
+def included(extra: str) -> frozenset[str]:
+    """The extra, and those of ours that it brings; none for ""."""
+    own = [Requirement(line) for line in EXTRAS.get(extra, ())]
+    others = [other for requirement in own if requirement.name == "holdfast" for other in requirement.extras]
+    return frozenset({extra} - {""}).union(*map(included, others))
+
+
+@cache
+def brought_by(extra: str) -> frozenset[str]:
+    """The name of every distribution that is there with the extra ("" for none), brought directly or not."""
+    lines = [line for one in included(extra) for line in EXTRAS[one]]
+    todo = [Requirement(line) for line in (*PROJECT["project"]["dependencies"], *lines)]
+    seen: set[str] = set()
+    while todo:
+        distribution = canonicalize_name(todo.pop().name)
+        if distribution not in seen and distribution != "holdfast":
+            seen.add(distribution)
+            todo += [found for found in map(Requirement, requires(distribution) or []) if _is_wanted(found)]
+    return frozenset(seen)
+
+
+def _is_wanted(requirement: Requirement) -> bool:
+    marker = requirement.marker
+    return marker is None or any(
+        marker.evaluate({"extra": "", "python_version": python, "python_full_version": f"{python}.5"})
+        for python in PYTHONS
+    )

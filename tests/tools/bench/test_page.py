@@ -1,0 +1,31 @@
+"""The page of the gateway's figures has those of all its benchmarks, as they print them."""
+
+import pytest
+
+from tools.bench import broker, fanout, memory, storage
+from tools.bench.figure import Figure, print_figures
+from tools.bench.page import BEGIN, END, PAGE, renew
+
+FIGURES = [
+    Figure("fast", "messages/s", 300_000, 100_000, 200_000),
+    Figure("large", "kB", 16.25, None, 15, at_most=True),
+]
+
+
+def test_the_page_shows_what_a_benchmark_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    print("something before it")
+    print_figures({"title": "how fast"}, FIGURES, as_json=True)
+    page = renew(f"# Figures\n\n{BEGIN}\nthose of before\n{END}\n", [capsys.readouterr().out])
+    assert page.splitlines() == [
+        *("# Figures", "", BEGIN, "", "## How fast", ""),
+        *("| | gateway | mosquitto | ratio | bar | |", "|---|---|---|---|---|---|"),
+        "| fast, messages/s | 300,000 | 100,000 | 3 | ≥ 200,000 | ok |",
+        "| large, kB | 16.25 |  |  | ≤ 15 | MISSED |",
+        *("", END),
+    ]
+
+
+@pytest.mark.parametrize("module", [broker, fanout, memory, storage])
+def test_the_page_has_each_benchmark(module: object) -> None:
+    title = str(vars(module)["TITLE"])
+    assert f"\n## {title[0].upper()}{title[1:]}\n" in PAGE.read_text("utf-8")

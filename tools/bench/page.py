@@ -1,0 +1,52 @@
+"""The page of the gateway's figures, made of what its benchmarks print.
+
+``python -m tools.bench.page BROKER FANOUT MEMORY STORAGE``: files with the output of ``holdfast bench NAME --json``.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tools.bench.figure import VERDICT, number
+from tools.paths import source_root
+
+PAGE = source_root() / "docs/reference/figures.md"
+BEGIN, END = "<!-- made of the benchmarks' output by tools/bench/page.py: begin -->", "<!-- end -->"
+
+
+def renew(page: str, outputs: list[str]) -> str:
+    """Returns the page with the figures of these outputs, a section for each."""
+    before, _, rest = page.partition(BEGIN)
+    sections = "\n".join(map(_section, outputs))
+    return f"{before}{BEGIN}\n\n{sections}\n{END}{rest.partition(END)[2]}"
+
+
+def _section(output: str) -> str:
+    report = next(json.loads(line) for line in reversed(output.splitlines()) if line.startswith("{"))
+    title = report["title"]
+    lines = [
+        f"## {title[0].upper()}{title[1:]}",
+        "",
+        "| | gateway | mosquitto | ratio | bar | |",
+        "|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *map(_row, report["figures"])]) + "\n"
+
+
+def _row(figure: dict[str, Any]) -> str:
+    sign = "≤" if figure["at_most"] else "≥"
+    cells = [
+        f"{figure['name']}, {figure['unit']}",
+        number(figure["gateway"]),
+        "" if figure["mosquitto"] is None else number(figure["mosquitto"]),
+        "" if figure["ratio"] is None else number(figure["ratio"]),
+        "" if figure["bar"] is None else f"{sign} {number(figure['bar'])}",
+        VERDICT[figure["ok"]],
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    found = [Path(name).read_text("utf-8") for name in sys.argv[1:]]
+    PAGE.write_text(renew(PAGE.read_text("utf-8"), found), "utf-8")
