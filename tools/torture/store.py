@@ -63,6 +63,8 @@ class Torture:
                     if self.counts["cuts"] % ONE_IN == 0:
                         self._cut_again(Path(left), place)
                     self._attempt(Path(left), (place,))
+        if not self.counts["cuts"]:
+            raise TraceUnavailable("strace's record says nothing of the store's files")
 
     def _live(self, folder: Path, length: int) -> Iterator[tuple[int, Disk]]:
         """Yields the disk after each thing that a life does to it."""
