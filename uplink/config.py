@@ -22,7 +22,8 @@ class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The route's name in the log, and the name of its place in the store: renaming a route starts it anew."""
 
     broker: str
-    """Where its messages go: `mqtt://host` or `mqtt://host:port`."""
+    """Where its messages go: `mqtt://host` or `mqtt://host:port`. Another Holdfast gateway takes them where a
+    [rule](../how-to/accounts.md#say-who-brings-others-messages) says `identify` for this one."""
 
     filters: tuple[str, ...] = ("#",)
     """The topic filters of the messages that it takes. They go on at their QoS, or the highest that the broker takes;
