@@ -1,10 +1,12 @@
-"""Who may do what: connect by which client identifier, publish and subscribe to which topics."""
+"""Who may do what: connect by which client identifier, publish and subscribe to which topics, in whose name."""
 
 from pathlib import Path
 
-from gateway.access_rules import CONNECT, PUBLISH, SUBSCRIBE, Rule, fill, fits_client_id, load_rules
+from gateway.access_rules import CONNECT, IDENTIFY, PUBLISH, SUBSCRIBE, Rule, fill, fits_name, load_rules
 from gateway.filters import Levels, common, holds, split, takes
+from gateway.message import Message
 from gateway.topic_memory import remember
+from wire.properties import RESPONSE_TOPIC
 from wire.topics import parse_shared
 
 TOPICS_REMEMBERED = 1024  # for each client and direction
@@ -16,14 +18,16 @@ class Access:
     """The access rules of a gateway.
 
     Args:
-        path: their file; without one everybody may do everything but publish below ``$SYS``.
+        path: their file; without one everybody may do everything but publish below ``$SYS`` and in others' names.
+        gateway: the gateway's name, which only rules let anybody use as an origin.
 
     Raises:
         ConfigError: the file cannot be read, or a line is no rule.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, gateway: str = "") -> None:
         self._path = path
+        self.gateway = gateway
         self.rules = load_rules(path) if path else None
 
     def reload(self) -> None:
@@ -39,7 +43,17 @@ class Access:
 class Permissions:
     """What one client may do. ``Access.permissions`` makes them."""
 
-    __slots__ = ("_access", "_client_id", "_may_publish", "_may_receive", "_publish", "_rules", "_subscribe", "user")
+    __slots__ = (
+        "_access",
+        "_client_id",
+        "_identify",
+        "_may_publish",
+        "_may_receive",
+        "_publish",
+        "_rules",
+        "_subscribe",
+        "user",
+    )
 
     def __init__(self, access: Access, user: str | None, client_id: str) -> None:
         self.user = user
@@ -54,7 +68,7 @@ class Permissions:
         """
         rules = [rule for rule in self._access.rules or () if CONNECT in rule.actions]
         for rule in rules:
-            if rule.is_for(self.user) and fits_client_id(rule.what, self.user, client_id):
+            if rule.is_for(self.user) and fits_name(rule.what, self.user, client_id):
                 return rule.allows
         return not rules
 
@@ -93,10 +107,33 @@ class Permissions:
         """
         return self.may_receive(response_topic) or self.may_publish(response_topic)
 
+    def may_identify(self, origin: str) -> bool:
+        """Whether its messages may bring identities of an origin.
+
+        Its client identifier or its user's name, where no rule says ``identify`` for that: whoever brings another's
+        identities makes that one's own messages duplicates.
+        """
+        if self._rules is not self._access.rules:
+            self._read_rules()
+        for rule in self._identify:
+            if fits_name(rule.what, self.user, origin):
+                return rule.allows
+        return origin in (self._client_id, self.user) and origin != self._access.gateway
+
+    def may_send(self, message: Message) -> bool:
+        """Whether it may publish a message: its topic name, the origin and the response topic that it has, if any."""
+        response_topic = message.properties.get(RESPONSE_TOPIC)
+        return (
+            self.may_publish(message.topic)
+            and (not message.origin or self.may_identify(message.origin))
+            and (response_topic is None or self.may_ask_for_answers(response_topic))
+        )
+
     def _read_rules(self) -> None:
         rules = self._rules = self._access.rules
         self._publish = _decisions(rules or (), PUBLISH, self.user, self._client_id)
         self._subscribe = _decisions(rules or (), SUBSCRIBE, self.user, self._client_id)
+        self._identify = tuple(rule for rule in rules or () if IDENTIFY in rule.actions and rule.is_for(self.user))
         self._may_publish: dict[str, bool] = {}
         self._may_receive: dict[str, bool] = {}
 

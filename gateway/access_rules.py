@@ -7,10 +7,12 @@
     deny   *        publish,subscribe  site/locks/#
     allow  alice    publish,subscribe  site/#
     allow  *        publish            telemetry/%c/#
+    allow  site-2   identify           *
     allow  -        subscribe          "public/opening hours"
 
-WHO is a user's name, ``*`` for everybody, ``-`` for clients without a user. WHAT is a topic filter, and with
-``connect`` a client identifier, which may end in ``*``. ``%u`` is the user's name, ``%c`` the client identifier.
+WHO is a user's name, ``*`` for everybody, ``-`` for clients without a user. WHAT is a topic filter, with ``connect`` a
+client identifier and with ``identify`` an origin, which may end in ``*``. ``%u`` is the user's name, ``%c`` the client
+identifier.
 """
 
 import re
@@ -24,7 +26,8 @@ from gateway.filters import Levels, split
 from wire.errors import WireError
 from wire.topics import check_topic_filter
 
-CONNECT, PUBLISH, SUBSCRIBE = ACTIONS = ("connect", "publish", "subscribe")
+CONNECT, IDENTIFY, PUBLISH, SUBSCRIBE = ACTIONS = ("connect", "identify", "publish", "subscribe")
+ACTIONS_ON_NAMES = (CONNECT, IDENTIFY)
 EVERYBODY, NOBODY = "*", "-"
 
 _split = lru_cache(maxsize=1024)(split)  # a rule without names is one tuple for all clients
@@ -32,7 +35,7 @@ _split = lru_cache(maxsize=1024)(split)  # a rule without names is one tuple for
 
 @dataclass(slots=True, frozen=True)
 class Rule:
-    """One line: ``what`` is a topic filter or client identifier that is not filled in yet."""
+    """One line: ``what`` is a topic filter or a name that is not filled in yet."""
 
     allows: bool
     who: str
@@ -73,13 +76,13 @@ def fill(what: str, user: str | None, client_id: str) -> Levels | None:
     return _split(re.sub("%[uc]", lambda found: names[found[0]], what))
 
 
-def fits_client_id(what: str, user: str | None, client_id: str) -> bool:
-    """Whether a rule's client identifier is that of a client."""
+def fits_name(what: str, user: str | None, name: str) -> bool:
+    """Whether a rule's client identifier is that of a client, or its origin that of a message."""
     if "%u" in what and not user:
         return False
     start, rest = what.removesuffix("*"), what.endswith("*")
     start = start.replace("%u", user or "")
-    return client_id.startswith(start) if rest else client_id == start
+    return name.startswith(start) if rest else name == start
 
 
 def _can_stand_in_a_filter(name: str) -> bool:
@@ -94,12 +97,13 @@ def _decode(line: str) -> Rule:
     actions = tuple(listed.split(","))
     if unknown := [action for action in actions if action not in ACTIONS]:
         raise ValueError(f"unknown action {unknown[0]!r}, expected some of {', '.join(ACTIONS)} with commas between")
-    if CONNECT not in actions:
+    on_names = [action for action in actions if action in ACTIONS_ON_NAMES]
+    if not on_names:
         _check_filter(what)
     elif len(actions) > 1:
-        raise ValueError("connect has a client identifier where the others have a topic filter: expected a line each")
+        raise ValueError(f"{on_names[0]} has a name where others have a topic filter: expected a line each")
     elif "*" in what[:-1] or "%c" in what:
-        raise ValueError(f"{what!r}: a client identifier may have %u in it and * at its end, and no %c")
+        raise ValueError(f"{what!r}: a client identifier or origin may have %u in it and * at its end, and no %c")
     return Rule(verb == "allow", who, actions, what)
 
 

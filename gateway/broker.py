@@ -13,11 +13,13 @@ from gateway.announcer import Announcer
 from gateway.config import GatewayConfig
 from gateway.connection import Connection
 from gateway.doorkeeper import Doorkeeper
+from gateway.endings import Endings
 from gateway.errors import ConfigError, ListenError
 from gateway.limits import Limits
 from gateway.listeners.listeners import Listeners
 from gateway.message import message_from
 from gateway.overview import Overview
+from gateway.pace import Paces
 from gateway.port import Port
 from gateway.publishing import Publishing
 from gateway.session import Session
@@ -49,13 +51,17 @@ class Broker:
         self.config = config
         self.log = log
         self.counters = log.counters
-        self.limits = Limits(config.store, config.queue, log, self._queues, self._queues_for)
-        self.subscribers = Subscribers(log)
-        self.publishing = Publishing(self.subscribers)
+        self.limits = Limits(config, log, self._queues, self._queues_for)
+        self._endings = Endings(log)
+        self.subscribers = Subscribers(log, self._endings)
+        self.publishing = Publishing(self.subscribers, log, self.limits)
+        self.paces = Paces(config.limits.messages_per_s)
         self.wills = Wills(log, self._publish_will)
-        self.sessions = Sessions(log, self.subscribers, Path(config.store.path), self._session_ended)
+        self.sessions = Sessions(
+            log, self.subscribers, Path(config.store.path), config.limits.sessions, self._session_ended
+        )
         self.doorkeeper = Doorkeeper(
-            Path(config.accounts) if config.accounts else None, Path(config.acl) if config.acl else None
+            Path(config.accounts) if config.accounts else None, Path(config.acl) if config.acl else None, config.name
         )
         self.listeners = Listeners(config, self.connect)
         self.overview = Overview(self)
@@ -96,6 +102,7 @@ class Broker:
             await asyncio.wait(self._connections.values())
         self.wills.close()
         await self.limits.close()
+        await self._endings.close()
         await self.sessions.close()
         await self.doorkeeper.close()
 
@@ -144,9 +151,9 @@ class Broker:
         return self.subscribers.cursors_for(topic)
 
     def leave(self, session: Session, was_accepted: bool) -> None:
-        """A session's connection has ended; where nobody was let in, there is no will to publish either."""
+        """A session's connection has ended; where nobody was let in, there is no new will to publish either."""
         if not was_accepted:
-            self.wills.discard(session.client_id)
+            self.wills.turn_back(session.client_id)
         self.sessions.rest(session)
         if not self._closing:
             self.wills.leave(session.client_id)
@@ -159,7 +166,7 @@ class Broker:
         """Publishes a will, if its client's user may still do so, in one transaction with a note."""
         permissions = self.doorkeeper.access.permissions(will.user, will.session)
         message = message_from(will.publish, will.session, self.config.name, int(time.time() * 1000))
-        if not permissions.may_publish(message.topic):
+        if not permissions.may_send(message):
             self.log.drop(REJECTED, GATEWAY, message)
             return None
         return self.log.submit([*self.publishing.publish(message), note])

@@ -155,6 +155,20 @@ class QueueConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     store](store.md#what-was-dropped)."""
 
 
+class ClientConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """How much of the store the messages of one client may be, so that one does not fill it for all. A message counts
+    until nobody waits for it or for one before it; those from before the gateway's start do not count."""
+
+    max_messages: Count | None = None
+    """The most messages of QoS 1 and 2."""
+
+    max_bytes: Count | None = None
+    """The most bytes, of payload and topic name and what else is in the packets."""
+
+    when_full: Literal["reject_incoming", "flow_control"] = "flow_control"
+    """What happens to the client's next message, as with `[queue]`."""
+
+
 class LogConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The log on standard error, one line an event."""
 
@@ -192,7 +206,8 @@ class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The time that a client has to be let in, in seconds: over TCP, TLS and WebSocket to CONNACK."""
 
     messages_per_s: Count | None = None
-    """The messages that one client may publish in a second, on average; from a faster one nothing is read meanwhile."""
+    """The messages that one client identifier may publish in a second, on average, over all its connections; from a
+    faster one nothing is read meanwhile."""
 
     maximum_packet_size: Annotated[int, msgspec.Meta(ge=1_024, le=64 * 1024 * 1024)] = 1024 * 1024
     """The largest packet that a client may send, in bytes: a little more than its largest message. MQTT 5 clients are
@@ -201,6 +216,15 @@ class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     subscriptions: Count = 10_000
     """The most subscriptions of one session; more are refused (0x97). One counts once for every ten levels that its
     topic filter has or has begun."""
+
+    sessions: Count = 10_000
+    """The most sessions that stay when their clients go (Session Expiry Interval above 0, or Clean Session 0). A client
+    that would make one more is refused (0x97; over MQTT 3.1.1 3, server unavailable)."""
+
+    retained_messages: Count = 100_000
+    """The most topics with a retained message. A retained message for one more topic is refused (0x97; over MQTT 3.1.1
+    it stays unacknowledged); at QoS 0, and as a will, it is delivered and not kept. Topics that have one get new ones
+    as ever."""
 
     keep_alive_s: Annotated[int, msgspec.Meta(ge=1, le=65_535)] | None = None
     """The longest keep alive, in seconds: an MQTT 5 client that asks for a longer one or for none is told to keep to
@@ -237,6 +261,9 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     queue: QueueConfig = QueueConfig()
     """What may wait for one session."""
+
+    client: ClientConfig = ClientConfig()
+    """How much of the store the messages of one client may be."""
 
 
 class _Routes(msgspec.Struct):

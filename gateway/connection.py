@@ -162,14 +162,15 @@ class Connection:
         broker, client_id = self._broker, admitted.client_id
         session, present = broker.sessions.take_up(self, admitted)
         self._session = session
-        will = broker.wills.replace(client_id, session.user, admitted.packet.will)
+        will, note = broker.wills.arrive(client_id, session.user, admitted.packet.will)
         await broker.sessions.save(client_id)
-        await broker.log.submit(will)  # with it, what an earlier connection brought is durable, or is not
+        await broker.log.submit(note)  # with it, what an earlier connection brought is durable, or is not
         if self._is_over():
             return
         self._protocol.accept(present, self._announced(admitted))
         if not self._protocol.connected:
             return
+        broker.wills.stay(client_id, will)
         self._protocol.resume(list(session.incoming))
         self._port.note_admitted()
         broker.counters.connections_accepted += 1

@@ -5,10 +5,11 @@ from pathlib import Path
 from gateway.access import Access, Permissions
 from gateway.accounts import Accounts
 from gateway.logins import Logins, ScramLogin
+from gateway.message import message_from
 from gateway.port import Visitor
 from gateway.scram import METHOD, ScramError
-from wire.packets import Auth, Connect
-from wire.properties import AUTHENTICATION_DATA, RESPONSE_TOPIC
+from wire.packets import Auth, Connect, Publish
+from wire.properties import AUTHENTICATION_DATA
 from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, NOT_AUTHORIZED, SUCCESS, describe
 
 
@@ -25,14 +26,15 @@ class Doorkeeper:
 
     Args:
         accounts: the accounts' file; None: nobody has an account.
-        access: the access rules' file; None: who is in may do everything.
+        access: the access rules' file; None: who is in may do everything in its own name.
+        gateway: the gateway's name.
 
     Raises:
         ConfigError: a file cannot be used.
     """
 
-    def __init__(self, accounts: Path | None = None, access: Path | None = None) -> None:
-        self.access = Access(access)
+    def __init__(self, accounts: Path | None = None, access: Path | None = None, gateway: str = "") -> None:
+        self.access = Access(access, gateway)
         self._accounts = Accounts(accounts) if accounts else None
         self._logins = Logins(self._accounts) if self._accounts else None
 
@@ -107,9 +109,8 @@ class Doorkeeper:
         if not permissions.may_connect(packet.client_id):
             raise Refused(CLIENT_IDENTIFIER_NOT_VALID, "its user may not have this client identifier")
         if packet.will is not None:
-            response_topic = packet.will.properties.get(RESPONSE_TOPIC)
-            if not permissions.may_publish(packet.will.topic):
+            will = packet.will
+            publish = Publish(will.topic, will.payload, properties=will.properties)
+            if not permissions.may_send(message_from(publish, client_id, "", 0)):
                 raise Refused(NOT_AUTHORIZED, "it may not publish its will")
-            if response_topic is not None and not permissions.may_ask_for_answers(response_topic):
-                raise Refused(NOT_AUTHORIZED, "it may not have answers to its will")
         return permissions

@@ -1,5 +1,6 @@
 """Messages on their way in: PUBLISH → stored and synced → PUBACK or PUBREC; PUBREL → released and synced → PUBCOMP."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -9,8 +10,8 @@ from gateway.hot.answers import encode_answers
 from gateway.hot.inflow import Publishes
 from gateway.hot.topics import Topics
 from gateway.limits import Verdict
+from gateway.logs import about
 from gateway.message import Message, message_from
-from gateway.pace import Pace
 from gateway.signals import Signal
 from gateway.store import incoming
 from gateway.store.drops import GATEWAY, REJECTED
@@ -19,12 +20,14 @@ from gateway.turn import Turn
 from wire.bulk import BulkServerConnection
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC
 from wire.packets import MQTT_5, Publish, Pubrel
-from wire.properties import PAYLOAD_FORMAT_INDICATOR, RESPONSE_TOPIC
-from wire.reasons import NOT_AUTHORIZED, PAYLOAD_FORMAT_INVALID, QUOTA_EXCEEDED, SUCCESS
+from wire.properties import PAYLOAD_FORMAT_INDICATOR
+from wire.reasons import NOT_AUTHORIZED, PAYLOAD_FORMAT_INVALID, QUOTA_EXCEEDED, SUCCESS, describe
 
 if TYPE_CHECKING:
     from gateway.broker import Broker
     from gateway.session import Session
+
+logger = logging.getLogger(__name__)
 
 HELD_MOST = 2000  # messages; an MQTT 5 client stops by itself, at our Receive Maximum
 
@@ -38,7 +41,7 @@ class Intake:
         session: the client's session.
         permissions: what it may publish.
         turn: gathers what has to be durable before it is answered.
-        topics: learns what the client may publish to the hot path.
+        topics: learns what the client may publish, for the hot path.
         disconnect: ends the connection with a reason code.
     """
 
@@ -62,7 +65,8 @@ class Intake:
         self._held: list[tuple[Publish, Message]] = []
         self._room = Signal()
         self._room.set()
-        self._pace = Pace(broker.config.limits.messages_per_s)
+        self._said = SUCCESS  # why a message was refused, as the log has it last
+        self._pace = broker.paces.of(session.client_id)
 
     def handle_publish(self, packet: Publish) -> None:
         self._broker.counters.note_received(packet.qos, len(packet.payload))
@@ -90,7 +94,9 @@ class Intake:
 
     def _take(self, packet: Publish, message: Message) -> bool:
         """Takes a message of QoS 1 or 2, or refuses it for good; False while it has to wait."""
-        verdict = self._broker.limits.verdict(message.topic)
+        verdict = self._broker.limits.verdict(message.topic, self._session.client_id)
+        if message.retain and not self._broker.limits.may_keep(message):
+            verdict = Verdict.REFUSE
         if verdict is Verdict.WAIT:
             return False
         packet_identifier = packet.packet_identifier
@@ -98,7 +104,7 @@ class Intake:
         if verdict is Verdict.REFUSE:
             self._refuse(packet, message, QUOTA_EXCEEDED)
             return True
-        self._topics.learn(message.topic)
+        self._topics.learn(message)
         if packet.qos == 1:
             self._turn.add(lambda: self._stored(packet_identifier), *self._broker.publishing.publish(message))
         else:
@@ -140,8 +146,8 @@ class Intake:
 
     def may_take(self, topics: Iterable[str]) -> bool:
         """Whether there is room for messages of some topics now; else each has to be looked at."""
-        limits = self._broker.limits
-        return not self._held and all(limits.verdict(topic) is Verdict.TAKE for topic in topics)
+        limits, publisher = self._broker.limits, self._session.client_id
+        return not self._held and all(limits.verdict(topic, publisher) is Verdict.TAKE for topic in topics)
 
     def take_publishes(self, publishes: Publishes) -> None:
         """The same for many messages of the hot path."""
@@ -183,10 +189,7 @@ class Intake:
 
     def _check(self, message: Message) -> int:
         """Whether a message may be published, as a reason code."""
-        if not self._permissions.may_publish(message.topic):
-            return NOT_AUTHORIZED
-        response_topic = message.properties.get(RESPONSE_TOPIC)
-        if response_topic is not None and not self._permissions.may_ask_for_answers(response_topic):
+        if not self._permissions.may_send(message):
             return NOT_AUTHORIZED
         if message.properties.get(PAYLOAD_FORMAT_INDICATOR) and not _is_text(message.payload):
             return PAYLOAD_FORMAT_INVALID
@@ -199,6 +202,10 @@ class Intake:
         and else the connection ends.
         """
         self._broker.log.drop(REJECTED, GATEWAY, message)
+        if reason_code != self._said:
+            self._said = reason_code
+            what = about(client=self._session.client_id, topic=message.topic, origin=message.origin)
+            logger.warning("messages refused: %s", describe(reason_code), extra=what)
         packet_identifier = packet.packet_identifier
         if packet_identifier is None:
             if reason_code != NOT_AUTHORIZED:

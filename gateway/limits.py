@@ -1,7 +1,8 @@
-"""What may wait, in the store and for each session, and what becomes of the next message when it is full.
+"""What may wait, in the store, for each session and of each client, and what becomes of the next message then.
 
-The store's limits count for everybody, those of queues for the topics that their sessions subscribe to. Who has to wait
-is asked again now and then: what makes room is an acknowledgement, and there is no telling whose.
+The store's limits count for everybody, those of queues for the topics that their sessions subscribe to, those of
+clients for what each of them publishes. Who has to wait is asked again now and then: what makes room is an
+acknowledgement, and there is no telling whose.
 """
 
 import asyncio
@@ -10,10 +11,12 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from enum import Enum
 
-from gateway.config import QueueConfig, StoreConfig
+from gateway.config import ClientConfig, GatewayConfig, QueueConfig
+from gateway.message import Message
 from gateway.store.backlog import Backlog
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
+from gateway.store.shares import Shares
 
 RETRY_S = 0.05
 EVICT_MOST = 1000  # messages dropped at once from a store that is full
@@ -33,8 +36,7 @@ class Limits:
     """Watches over what waits.
 
     Args:
-        store: the limits of the store.
-        queue: those of each queue.
+        config: what the limits are.
         log: the store.
         cursors: returns the cursors that have limits.
         wanted_by: returns the cursors that take messages of a topic.
@@ -42,14 +44,17 @@ class Limits:
 
     def __init__(
         self,
-        store: StoreConfig,
-        queue: QueueConfig,
+        config: GatewayConfig,
         log: MessageLog,
         cursors: Callable[[], Iterable[Cursor]],
         wanted_by: Callable[[str], Iterable[Cursor]],
     ) -> None:
-        self._store = store
-        self._queue = queue
+        self._store = config.store
+        self._queue = queue = config.queue
+        self._client = config.client
+        self._retained_most = config.limits.retained_messages
+        self._shares = log.shares = Shares() if config.client.max_messages or config.client.max_bytes else None
+        self._looked_s = 0.0
         self._log = log
         self._cursors = cursors
         self._wanted_by = wanted_by
@@ -101,15 +106,23 @@ class Limits:
         if self._log.committed is not None:
             self._discard()
 
-    def verdict(self, topic: str) -> Verdict:
-        """Returns what becomes of a message that is published now."""
+    def verdict(self, topic: str, publisher: str) -> Verdict:
+        """Returns what becomes of a message that a client publishes now."""
+        if self._shares is not None and self._has_its_share(self._shares, publisher):
+            return _VERDICTS[self._client.when_full]
         if self._store.when_full != "discard_old" and self._store_is_full():
             return _VERDICTS[self._store.when_full]
         if self._counts_queues and self._queue.when_full != "discard_old":
             for cursor in self._wanted_by(topic):
-                if cursor.backlog is not None and self._is_full(cursor.backlog):
+                if cursor.backlog is not None and _is_full(self._queue, cursor.backlog):
                     return _VERDICTS[self._queue.when_full]
         return Verdict.TAKE
+
+    def may_keep(self, message: Message) -> bool:
+        """Whether a message may become its topic's retained one."""
+        if not message.payload or self._log.retained_count < self._retained_most:
+            return True
+        return self._log.has_retained(message.topic)
 
     def wait(self, retry: Callable[[], None]) -> None:
         """Calls back when there may be room."""
@@ -141,6 +154,15 @@ class Limits:
                     if cursor.backlog is not None and self._is_over(cursor.backlog):
                         await cursor.discard_oldest(lambda backlog: not self._is_over(backlog))
 
+    def _has_its_share(self, shares: Shares, publisher: str) -> bool:
+        if not _is_full(self._client, shares.of(publisher)):
+            return False
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._looked_s >= RETRY_S:  # who needs which messages takes long to find out where there are many
+            self._looked_s = now_s
+            shares.forget(self._log.head - self._log.needed_count)
+        return _is_full(self._client, shares.of(publisher))
+
     def _store_is_full(self) -> bool:
         store, log = self._store, self._log
         most = store.max_messages
@@ -159,17 +181,17 @@ class Limits:
             over = EVICT_MOST
         return max(0, min(over, EVICT_MOST))
 
-    def _is_full(self, backlog: Backlog) -> bool:
-        queue = self._queue
-        return (queue.max_messages is not None and backlog.messages >= queue.max_messages) or (
-            queue.max_bytes is not None and backlog.bytes >= queue.max_bytes
-        )
-
     def _is_over(self, backlog: Backlog) -> bool:
         queue = self._queue
         return (queue.max_messages is not None and backlog.messages > queue.max_messages) or (
             queue.max_bytes is not None and backlog.bytes > queue.max_bytes
         )
+
+
+def _is_full(limit: QueueConfig | ClientConfig, backlog: Backlog) -> bool:
+    return (limit.max_messages is not None and backlog.messages >= limit.max_messages) or (
+        limit.max_bytes is not None and backlog.bytes >= limit.max_bytes
+    )
 
 
 _VERDICTS = {"reject_incoming": Verdict.REFUSE, "flow_control": Verdict.WAIT}

@@ -40,7 +40,8 @@ class Logins:
     async def check_password(self, host: str, user: str | None, password: bytes | None) -> int:
         """Returns the reason code of a login: success, bad user name or password, or one that says to wait.
 
-        It takes the same time whether there is such a user or not.
+        It takes the same time whether there is such a user or not. Of an account that is read anew meanwhile, the
+        password of before counts no more.
 
         Args:
             host: where it comes from, an IP address without its port or a line's name.
@@ -53,10 +54,12 @@ class Logins:
             return SERVER_BUSY
         if self.must_wait(host, user):
             return CONNECTION_RATE_EXCEEDED
+        account = self._accounts.get(user)
         check = asyncio.get_running_loop().create_task(self._check(host, user, password))
         self._waiting.add(check)
         check.add_done_callback(self._waiting.discard)
-        return await asyncio.shield(check)  # who hangs up meanwhile has still had a thread, and failed or not
+        code = await asyncio.shield(check)  # who hangs up meanwhile has still had a thread, and failed or not
+        return code if self._accounts.get(user) == account else BAD_USER_NAME_OR_PASSWORD
 
     async def _check(self, host: str, user: str, password: bytes) -> int:
         async with self._turns:
@@ -103,6 +106,7 @@ class ScramLogin:
     def __init__(self, logins: Logins, host: str, secret: bytes) -> None:
         self._logins = logins
         self._host = host
+        self._keys: ScramKeys | None = None
         self._exchange = ScramExchange(logins.keys_of, secret)
 
     @property
@@ -114,6 +118,7 @@ class ScramLogin:
         answer = self._exchange.begin(data)
         if self._logins.must_wait(self._host, self.user):
             raise ScramError("too many logins from there have failed")
+        self._keys = self._logins.keys_of(self.user)
         return answer
 
     def finish(self, data: bytes) -> bytes:
@@ -121,6 +126,8 @@ class ScramLogin:
         try:
             if self._logins.must_wait(self._host, self.user):
                 raise ScramError("too many logins from there have failed")
+            if self._logins.keys_of(self.user) != self._keys:
+                raise ScramError("its account was read anew meanwhile")
             return self._exchange.finish(data)
         except ScramError:
             self._logins.note_failure(self._host, self.user)

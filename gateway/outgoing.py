@@ -81,6 +81,11 @@ class Outgoing:
                 self._let_go(flow)
             self._log.later(move(self._session, packet_identifier, DONE))
 
+    @property
+    def unreceived(self) -> list[int]:
+        """The positions of messages that the client has not said to have received."""
+        return [flow.position for flow in self.flows.values() if flow.state == BEGUN and not flow.topic]
+
     def end(self) -> None:
         """The session ends, and with it all flows."""
         for flow in self.flows.values():

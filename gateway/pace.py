@@ -2,33 +2,57 @@
 
 import asyncio
 import contextlib
+from collections import OrderedDict
 
 from gateway.signals import Signal
 
 BURST_S = 1.0  # so much of its rate a client may send at once
+AHEAD_MOST = 10_000  # clients that are gone and were too fast
 
 
-class Pace:
-    """Holds back whoever is faster than a rate, by reading nothing from it meanwhile.
+class Paces:
+    """The rate of all clients. Whoever was faster and connects again goes on where it was.
 
     Args:
         messages_per_s: the rate; None is no limit.
     """
 
     def __init__(self, messages_per_s: int | None) -> None:
-        self._rate = messages_per_s
-        self._paid_until_s = 0.0
+        self.rate = messages_per_s
+        self._ahead: OrderedDict[str, float] = OrderedDict()  # until when what a client has sent is enough
+
+    def of(self, client_id: str) -> "Pace":
+        """Returns the pace of a client for the time of one connection."""
+        return Pace(self, client_id, self._ahead.pop(client_id, 0.0))
+
+    def keep(self, client_id: str, until_s: float) -> None:
+        """A client goes, and what it has sent is enough until a time of the event loop."""
+        if until_s > asyncio.get_running_loop().time():
+            self._ahead[client_id] = until_s
+            if len(self._ahead) > AHEAD_MOST:
+                self._ahead.popitem(last=False)
+
+
+class Pace:
+    """Holds back whoever is faster than the rate, by reading nothing from it meanwhile. ``Paces.of`` makes one."""
+
+    __slots__ = ("_client_id", "_paces", "_paid_until_s", "_stopped")
+
+    def __init__(self, paces: Paces, client_id: str, paid_until_s: float) -> None:
+        self._paces = paces
+        self._client_id = client_id
+        self._paid_until_s = paid_until_s
         self._stopped = Signal()
 
     def note(self, messages: int) -> None:
         """So many messages have come."""
-        if self._rate is not None:
+        if self._paces.rate is not None:
             now_s = asyncio.get_running_loop().time()
-            self._paid_until_s = max(self._paid_until_s, now_s) + messages / self._rate
+            self._paid_until_s = max(self._paid_until_s, now_s) + messages / self._paces.rate
 
     async def wait(self) -> None:
         """Waits while too many have come."""
-        if self._rate is not None:
+        if self._paid_until_s:
             wait_s = self._paid_until_s - BURST_S - asyncio.get_running_loop().time()
             if wait_s > 0:
                 with contextlib.suppress(TimeoutError):
@@ -38,3 +62,4 @@ class Pace:
     def stop(self) -> None:
         """It is gone: nobody waits any more."""
         self._stopped.set()
+        self._paces.keep(self._client_id, self._paid_until_s)

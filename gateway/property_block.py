@@ -7,6 +7,7 @@
 
 import re
 import sys
+from collections.abc import Container
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +29,7 @@ SIZE_MAX = 512  # bytes of an ordinary block; a longer one is rare, and remember
 COMMON_REMEMBERED = 4096
 
 _MARK = bytes((USER_PROPERTY,)) + encode_string(IDENTITY_PROPERTY)
+_TEXT_AT = len(_MARK) + 2
 _IDENTITY = re.compile(rb"([0-9a-f]{8})/([1-9][0-9]{0,17})/([ -~]+)")
 _ORDINARY = {CONTENT_TYPE, CORRELATION_DATA, MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY}
 """Of which a message may have any, with nothing to be asked or remembered."""
@@ -60,16 +62,18 @@ def find(buffer: bytes, at: int) -> tuple[int, int]:
     return at + 2, at + 2 + (length & 0x7F | more << 7)
 
 
-def check(block: bytes) -> bool | None:
-    """Returns whether an ordinary block brings an identity; None for one that is not ordinary, or not well-formed."""
+def check(block: bytes, origins: Container[bytes]) -> bool | None:
+    """Returns whether an ordinary block brings an identity of one of some origins.
+
+    None for one that is not ordinary, not well-formed, or brings one of another origin.
+    """
     if len(block) > SIZE_MAX:
         return None
     identity = _find_identity(block)
     if identity < 0:
         return None if read_common(block) is None else False
-    if read_common(block[:identity]) is None or not _match(block, identity):
-        return None
-    return True
+    found = _IDENTITY.fullmatch(block, identity + _TEXT_AT)
+    return True if found and found[3] in origins and read_common(block[:identity]) is not None else None
 
 
 def read(block: bytes) -> tuple[Common, Identity | None]:
@@ -77,7 +81,7 @@ def read(block: bytes) -> tuple[Common, Identity | None]:
     at = _find_identity(block)
     if at < 0:
         return _common(block), None
-    found = _match(block, at)
+    found = _IDENTITY.fullmatch(block, at + _TEXT_AT)
     assert found is not None
     epoch, seq, origin = found.groups()
     return _common(block[:at]), (_decode_origin(origin), int(epoch, 16), int(seq))
@@ -107,14 +111,10 @@ def _common(block: bytes) -> Common:
 def _find_identity(block: bytes) -> int:
     """Where the identity's property begins, if the block ends with one; else -1."""
     at = block.rfind(_MARK)
-    text = at + len(_MARK) + 2
+    text = at + _TEXT_AT
     if at < 0 or text > len(block) or block[text - 2] << 8 | block[text - 1] != len(block) - text:
         return -1
     return at
-
-
-def _match(block: bytes, at: int) -> "re.Match[bytes] | None":
-    return _IDENTITY.fullmatch(block, at + len(_MARK) + 2)
 
 
 @lru_cache(maxsize=1024)

@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING
 from gateway.message import Message
 from gateway.store import retained
 from gateway.store.database import Work
+from gateway.store.drops import REJECTED, RETAINED
 
 if TYPE_CHECKING:
+    from gateway.limits import Limits
+    from gateway.store.log import MessageLog
     from gateway.subscribers import Subscribers
 
 
@@ -15,11 +18,15 @@ class Publishing:
 
     Args:
         subscribers: who gets those of QoS 0, which are not stored.
+        log: where all others are.
+        limits: how many are kept as retained ones.
     """
 
-    def __init__(self, subscribers: "Subscribers") -> None:
+    def __init__(self, subscribers: "Subscribers", log: "MessageLog", limits: "Limits") -> None:
         self.announced: dict[str, Message] = {}
         self._subscribers = subscribers
+        self._log = log
+        self._limits = limits
 
     def announce(self, message: Message) -> None:
         """Publishes what the gateway says of itself; who subscribes later gets it as a retained message."""
@@ -36,6 +43,8 @@ class Publishing:
             work.append(message)
         else:
             self._subscribers.offer(message)
-        if message.retain:
+        if message.retain and self._limits.may_keep(message):
             work.append(retained.Keep(message))
+        elif message.retain:
+            self._log.drop(REJECTED, RETAINED, message)
         return work

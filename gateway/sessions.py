@@ -19,7 +19,7 @@ from gateway.store.incoming import remove_all
 from gateway.store.log import MessageLog
 from gateway.store.retained import settle_all
 from gateway.subscribers import GROUP_PREFIX, Subscribers
-from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, SESSION_TAKEN_OVER
+from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, QUOTA_EXCEEDED, SESSION_TAKEN_OVER
 
 if TYPE_CHECKING:
     from gateway.connection import Connection
@@ -39,15 +39,20 @@ class Sessions:
         log: the message log, in which each session has its cursor.
         subscribers: where sessions enter and leave their subscriptions.
         folder: where the durable sessions' descriptions are kept.
+        most: so many durable ones there may be.
         ended: called with the client identifier of a session that has ended.
     """
 
-    def __init__(self, log: MessageLog, subscribers: Subscribers, folder: Path, ended: Callable[[str], None]) -> None:
+    def __init__(
+        self, log: MessageLog, subscribers: Subscribers, folder: Path, most: int, ended: Callable[[str], None]
+    ) -> None:
         self._log = log
+        self._most = most
         self._ended = ended
         self._subscribers = subscribers
         self._store = SessionStore(folder / "sessions.sqlite")
         self._sessions: dict[str, Session] = {}
+        self._durable = 0  # of these
         self._tasks: set[asyncio.Task[None]] = set()
         self._settling: set[asyncio.Task[None]] = set()  # of these those that may be given up
 
@@ -111,7 +116,7 @@ class Sessions:
             The session, and whether it was present.
 
         Raises:
-            Refused: the session belongs to another user.
+            Refused: the session belongs to another user, or would be one too many.
         """
         client_id, packet, user = admitted.client_id, admitted.packet, admitted.permissions.user
         session = self.get(client_id)
@@ -125,6 +130,8 @@ class Sessions:
             session = None
         present = session is not None
         if session is None:
+            if packet.session_expiry_s and self._durable >= self._most:
+                raise Refused(QUOTA_EXCEEDED, f"{self._durable} sessions wait for their clients (limits.sessions)")
             session = self.create(client_id, user, packet.session_expiry_s)
         session.user = user
         session.cursor.may_receive = admitted.permissions.may_receive
@@ -137,6 +144,7 @@ class Sessions:
         cursor = Cursor(self._log, name, durable=expiry_s > 0, window=INFLIGHT_WINDOW_MAX)
         outgoing = Outgoing(self._log, client_id, flows)
         session = self._sessions[client_id] = Session(client_id, user, expiry_s, cursor, outgoing)
+        self._durable += session.durable
         return session
 
     def resume(self, session: Session, connection: "Connection", expiry_s: int) -> None:
@@ -166,15 +174,14 @@ class Sessions:
         """Ends a session: its subscriptions and what waits for it are gone."""
         if session.expiry is not None:
             session.expiry.cancel()
-        for topic_filter in [*session.cursor.filters, *session.shared]:
-            self._subscribers.unsubscribe(session, topic_filter)
-        session.cursor.drop()
+        self._subscribers.end(session)
         session.outgoing.end()
         if session.durable:
             self._log.later(remove_all(session.client_id))
         if session.owed:
             self._log.later(settle_all(session.client_id))
         del self._sessions[session.client_id]
+        self._durable -= session.durable
         self._ended(session.client_id)
         self._in_background(self.save(session.client_id))
 

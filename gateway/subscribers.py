@@ -5,6 +5,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from gateway.endings import Endings
 from gateway.message import Message
 from gateway.sender import Sender
 from gateway.session import Session
@@ -53,10 +54,12 @@ class Subscribers:
 
     Args:
         log: the message log in which the groups have their cursors.
+        endings: told of what goes with those that end.
     """
 
-    def __init__(self, log: MessageLog) -> None:
+    def __init__(self, log: MessageLog, endings: Endings) -> None:
         self._log = log
+        self._endings = endings
         self._tree: SubscriptionTree[Session | ShareGroup] = SubscriptionTree()
         self._groups: dict[str, ShareGroup] = {}
 
@@ -87,6 +90,13 @@ class Subscribers:
             self._tree.discard(topic_filter, session)
             return True
         return False
+
+    def end(self, session: Session) -> None:
+        """A session ends, with its subscriptions and what waits for it."""
+        self._endings.note(session.cursor, session.outgoing.unreceived)
+        for topic_filter in [*session.cursor.filters, *session.shared]:
+            self.unsubscribe(session, topic_filter)
+        session.cursor.drop()
 
     def restore(self, session: Session, own: list[Subscription], shared: dict[str, Subscription]) -> None:
         """Adds the subscriptions of a session of before."""
@@ -147,4 +157,5 @@ class Subscribers:
         if not group.members:
             del self._groups[topic_filter]
             self._tree.discard(group.topic_filter, group)
+            self._endings.note(group.cursor)
             group.cursor.drop()

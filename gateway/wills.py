@@ -50,24 +50,36 @@ class Wills:
             timer.cancel()
         self._timers.clear()
 
-    def replace(self, session: str, user: str | None, will: Will | None) -> list[Work]:
-        """A client connects, with a will or without; returns what has to be durable before CONNACK.
+    def arrive(self, session: str, user: str | None, will: Will | None) -> tuple[StoredWill | None, list[Work]]:
+        """A client connects, with a will or without; returns that, and what has to be durable before CONNACK.
 
-        A will that waited for the client's return is not published [MQTT-3.1.3-9].
+        A will that waits for the client's return waits on meanwhile: ``stay`` or ``turn_back`` comes next.
         """
-        had_one = self._forget(session) is not None
+        if timer := self._timers.pop(session, None):
+            timer.cancel()
         if will is None:
-            return [stored.remove(session)] if had_one else []
+            return None, [stored.remove(session)] if session in self._wills else []
         properties = dict(will.properties)
         delay_s = properties.pop(WILL_DELAY_INTERVAL, 0)
         publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=properties)
-        self._wills[session] = StoredWill(session, user, publish, delay_s)
-        return [stored.save(self._wills[session])]
+        new = StoredWill(session, user, publish, delay_s)
+        return new, [stored.save(new)]
+
+    def stay(self, session: str, will: StoredWill | None) -> None:
+        """The client that has arrived is let in: a will that waited for it is not published [MQTT-3.1.3-9]."""
+        self._wills.pop(session, None)
+        if will is not None:
+            self._wills[session] = will
+
+    def turn_back(self, session: str) -> None:
+        """The client that has arrived is not let in: it has no will but the one that waited for it, if any."""
+        will = self._wills.get(session)
+        self._write(stored.save(will) if will else stored.remove(session))
 
     def discard(self, session: str) -> None:
         """A client says good-bye: its will is not published [MQTT-3.1.2-10]."""
         if self._forget(session) is not None:
-            self._log.submit([stored.remove(session)]).add_done_callback(_report)
+            self._write(stored.remove(session))
 
     def leave(self, session: str) -> None:
         """A client is gone without a word: its will is published once its delay has passed."""
@@ -104,6 +116,9 @@ class Wills:
             published = self._log.submit([remove])
         published.add_done_callback(_report)
 
+    def _write(self, work: Work) -> None:
+        self._log.submit([work]).add_done_callback(_report)
+
     def _forget(self, session: str) -> StoredWill | None:
         if timer := self._timers.pop(session, None):
             timer.cancel()
@@ -112,4 +127,4 @@ class Wills:
 
 def _report(done: asyncio.Future[Any]) -> None:
     if error := done.exception():
-        logger.error("a will could not be published, it will be at the next start: %s", error)
+        logger.error("wills are not written, the next start goes by what they were: %s", error)

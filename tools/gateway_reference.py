@@ -22,6 +22,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "The file": config.GatewayConfig,
     "`[store]`": config.StoreConfig,
     "`[queue]`": config.QueueConfig,
+    "`[client]`": config.ClientConfig,
     '`[[listener]]` with `kind = "tcp"`': config.TcpConfig,
     '`[[listener]]` with `kind = "websocket"`': config.WebSocketConfig,
     '`[[listener]]` with `kind = "unix"`': config.UnixConfig,

@@ -42,7 +42,9 @@ class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The route's name in the log, and the name of its place in the store: renaming a route starts it anew."""
 
     broker: str
-    """Where its messages go: `mqtt://host` or `mqtt://host:port`; over TLS `mqtts://host` or `mqtts://host:port`."""
+    """Where its messages go: `mqtt://host` or `mqtt://host:port`; over TLS `mqtts://host` or `mqtts://host:port`.
+    Another Holdfast gateway takes them where a [rule](../how-to/accounts.md#say-who-brings-others-messages) says
+    `identify` for this route's `user`."""
 
     user: NonEmpty | None = None
     """The user name that the route logs in with."""

@@ -41,8 +41,14 @@ class BulkServerConnection(ServerConnection):
         return event
 
     def note_received(self, now_ms: int) -> None:
-        """Something came, for the keep alive [MQTT-3.1.2-22]."""
-        self._now_ms = self._last_received_ms = now_ms
+        """Packets came past `receive_data`, for the keep alive [MQTT-3.1.2-22]."""
+        self._now_ms = now_ms
+        self._note_packet()
+
+    def note_waiting(self, size: int, now_ms: int) -> None:
+        """So many bytes came of a packet that the application keeps until it is whole."""
+        self._now_ms = now_ms
+        self._note_progress(size)
 
     def take_publishes(self, identifiers: list, qos: int) -> bool:
         """Well-formed PUBLISHes of one QoS came, none with DUP or RETAIN; answer them with `answer_all`."""

@@ -51,6 +51,7 @@ from wire.reasons import (
 from wire.states import AWAIT_CONNACK, AWAIT_CONNECT, CONNECTED, FROM_CLIENT, FROM_SERVER
 from wire.topics import check_topic_filter
 
+PROGRESS = 1024  # bytes of a packet on its way that show a client to be alive, however slow its line
 CLIENT_REASONS = b"\x00\x04\x80\x81\x82\x83\x90\x93\x94\x95\x96\x97\x98\x99"  # of a DISCONNECT, section 3.14.2.1
 
 
@@ -81,6 +82,7 @@ class ServerConnection(Connection):
         super().__init__(FROM_SERVER, FROM_CLIENT, READERS, receive_maximum, maximum_packet_size, topic_alias_maximum)
         self.connect_packet: Connect | None = None
         self.keep_alive_s = 0
+        self._progress = 0
         self._connect_timeout_ms = connect_timeout_ms
         self._connect_deadline_ms: int | None = None
         self._authentication_methods = authentication_methods
@@ -88,6 +90,13 @@ class ServerConnection(Connection):
         self._awaits_auth = False
         self._announced: dict = {}
         self._requests: dict = {}  # packet identifier: (type of the request, whether each filter is well-formed)
+
+    def receive_data(self, data: bytes | bytearray | memoryview, now_ms: int) -> None:
+        """Takes bytes from the transport. For the keep alive packets count [MQTT-3.1.2-22], or 1,024 bytes of one."""
+        heard_ms = self._last_received_ms
+        super().receive_data(data, now_ms)
+        self._last_received_ms = heard_ms
+        self._note_progress(len(data))
 
     def accept(self, session_present: bool, properties: dict | None = None) -> None:
         """Answers the CONNECT with success. What `properties` announces is enforced from now on, in both versions.
@@ -164,7 +173,7 @@ class ServerConnection(Connection):
         return None
 
     def handle_timer(self, now_ms: int) -> None:
-        """Closes on a client that sends no CONNECT or AUTH, or nothing for 1.5 times its keep alive [MQTT-3.1.2-22]."""
+        """Closes on a client that sends no CONNECT or AUTH, or none for 1.5 times its keep alive [MQTT-3.1.2-22]."""
         self._now_ms = now_ms
         timer_ms = self.next_timer_ms()
         if self.state == AWAIT_CONNECT and self._connect_deadline_ms is None:
@@ -210,10 +219,21 @@ class ServerConnection(Connection):
             packet.properties = {REASON_STRING: reason_string}
         self._send_answer(packet)
 
+    def _note_progress(self, size: int) -> None:
+        """So many bytes came that are not a whole packet yet."""
+        self._progress += size
+        if self._progress >= PROGRESS:
+            self._note_packet()
+
+    def _note_packet(self) -> None:
+        self._last_received_ms = self._now_ms
+        self._progress = 0
+
     def _ready_to_read(self) -> bool:
         return self.state != AWAIT_CONNACK or self._awaits_auth
 
     def _handle(self, packet) -> Packet | None:
+        self._note_packet()
         kind = packet.TYPE
         if kind == PINGREQ:
             self._send_if_it_fits(Pingresp())  # [MQTT-3.12.4-1]

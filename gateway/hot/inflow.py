@@ -47,7 +47,6 @@ class Inflow:
         What comes behind a step means what it means only when the step is done, so it is not looked at before. Whoever
         ends the connection goes on no further.
         """
-        self._protocol.note_received(now_ms)
         buffer = self._left + data if self._left else data
         self._left = b""
         at = min(self._owed, len(buffer))
@@ -61,10 +60,13 @@ class Inflow:
                 end = _end_of_packet(buffer, at)
                 if end > len(buffer) and self._may_wait(buffer, at, end):
                     self._left = buffer[at:]
+                    self._protocol.note_waiting(min(len(data), len(self._left)), now_ms)
                     return
             if step is None:
                 self._protocol.receive_data(buffer[at:end], now_ms)
                 self._owed = max(0, end - len(buffer))
+            else:
+                self._protocol.note_received(now_ms)
             at = end
             yield step
 

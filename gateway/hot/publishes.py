@@ -1,9 +1,10 @@
 """PUBLISHes that follow one another, cut out of a buffer by their bytes."""
 
-from collections.abc import Mapping
+from collections.abc import Container
 from contextlib import suppress
 from typing import NamedTuple
 
+from gateway.hot.topics import Topics
 from gateway.property_block import check, find
 from wire.packets import MQTT_5
 
@@ -27,19 +28,20 @@ class Cut(NamedTuple):
     bring_identities: bool
 
 
-def cut(buffer: bytes, start: int, level: int, topics: Mapping[bytes, str]) -> Cut:
+def cut(buffer: bytes, start: int, level: int, topics: Topics) -> Cut:
     """Cuts all PUBLISHes with ordinary properties that begin at a place, up to the first packet that is anything else.
 
     Args:
         buffer: what has come.
         start: where a packet of QOS_1 or QOS_2 begins.
         level: the protocol level.
-        topics: the topic names that its sender may publish to, as they stand in a packet.
+        topics: the topic names that its sender may publish to, and the origins that it may name.
 
     What is cut is well-formed in every respect; that an identifier is not in use is not looked at.
     """
     first_byte = buffer[start]
     has_properties = level == MQTT_5
+    origins = topics.origins
     size = len(buffer)
     identifiers: list[int] = []
     names: dict[str, None] = {}
@@ -65,7 +67,7 @@ def cut(buffer: bytes, start: int, level: int, topics: Mapping[bytes, str]) -> C
             if topic is None or not identifier or end > size:
                 break
             if has_properties:
-                payload, brings_identity = _behind_properties(buffer, payload, end)
+                payload, brings_identity = _behind_properties(buffer, payload, end, origins)
             if payload > end or (brings_identity is not bring_identities and identifiers):
                 break
             bring_identities = brings_identity
@@ -78,10 +80,10 @@ def cut(buffer: bytes, start: int, level: int, topics: Mapping[bytes, str]) -> C
     return Cut(start, identifiers, names, payload_size, bring_identities)
 
 
-def _behind_properties(buffer: bytes, at: int, end: int) -> tuple[int, bool]:
+def _behind_properties(buffer: bytes, at: int, end: int, origins: Container[bytes]) -> tuple[int, bool]:
     """Where ordinary properties end, and whether they bring an identity; behind the end where they are not ordinary."""
     if not buffer[at]:
         return at + 1, False
     block, behind = find(buffer, at)
-    brings_identity = check(buffer[block:behind]) if behind <= end else None
+    brings_identity = check(buffer[block:behind], origins) if behind <= end else None
     return (end + 1, False) if brings_identity is None else (behind, brings_identity)

@@ -119,7 +119,7 @@ class Cursor:
         """Everything up to here is acknowledged, or not for this consumer."""
         if self._unacknowledged:
             return max(self._evicted, next(iter(self._unacknowledged.values()))[0] - 1)
-        return self._read if self._behind else self._log.head
+        return self.unread_from
 
     @property
     def count(self) -> int:
@@ -133,6 +133,16 @@ class Cursor:
     def on_the_way(self) -> Container[int]:
         """The packet identifiers of what is handed out and not acknowledged."""
         return self._unacknowledged
+
+    @property
+    def handed_out(self) -> list[int]:
+        """The positions of these."""
+        return [position for position, _, _ in self._unacknowledged.values()]
+
+    @property
+    def unread_from(self) -> int:
+        """The position behind which it has not looked yet."""
+        return self._read if self._behind else self._log.head
 
     def subscribe(self, subscription: Subscription) -> None:
         """Adds or replaces the subscription of one topic filter."""

@@ -199,6 +199,10 @@ class Database:
             raise damage.find_hole(self._reading, after + 1, up_to) from its_own
         return groups.decode(row, self.epoch)
 
+    def has_retained(self, topic: str) -> bool:
+        """Whether a topic has a retained message; its row alone is looked for."""
+        return retained.is_there(self._reading, topic)
+
     def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message]]:
         """Returns position and message by topic, for those that have a retained one."""
         return retained.read(self._reading, topics)

@@ -1,4 +1,4 @@
-"""What was dropped, as ranges of identities: expired, evicted, rejected, filtered, oversize.
+"""What was dropped, as ranges of identities: expired, evicted, rejected, filtered, oversize, ended.
 
 A range says who did not get which messages, and why: ``first`` to ``last`` of an origin's epoch. Messages without an
 identity, which are those of QoS 0, are counted in one row with 0 to 0; so is what would make more than RANGES_MOST
@@ -11,10 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.message import Message
+from gateway.store.run import Run
 
 EXPIRED, EVICTED, REJECTED, FILTERED, OVERSIZE = "expired", "evicted", "rejected", "filtered", "oversize"
+ENDED = "ended"
 GATEWAY = "gateway"
 """The consumer of a range where it was nobody's yet, or everybody's."""
+RETAINED = "retained"
+"""That of a message which went to its subscribers, and was not kept for later ones."""
 
 SCHEMA = """
 CREATE TABLE dropped (
@@ -86,6 +90,40 @@ class Drops:
                     _write(connection, key, one)
 
         return write
+
+
+class Spans:
+    """What one consumer will not get of all that waited for it, to be written in one go.
+
+    There is one range for each publisher, origin and epoch, from the first message to the last: what lies between and
+    is not counted was not for this consumer.
+    """
+
+    def __init__(self, reason: str, consumer: str) -> None:
+        self.messages = 0
+        self._reason = reason
+        self._consumer = consumer
+        self._ranges: dict[Key, _Range] = {}
+
+    def add(self, part: Message | Run) -> None:
+        """One more message, or all messages of a run that brings no identities of its own."""
+        origin, first = (part.gateway, part.first_seq) if isinstance(part, Run) else (part.origin, part.seq)
+        last = first + part.count - 1
+        self.messages += part.count
+        key = (self._reason, self._consumer, part.publisher, origin, part.epoch)
+        if key not in self._ranges and len(self._ranges) >= RANGES_MOST:
+            key, first, last = (*key[:2], "", "", 0), 0, 0
+        found = self._ranges.get(key)
+        if found is None:
+            now_ms = int(time.time() * 1000)
+            self._ranges[key] = _Range(first, last, part.count, now_ms, now_ms)
+        else:
+            found.first, found.last = min(found.first, first), max(found.last, last)
+            found.messages += part.count
+
+    def __call__(self, connection: sqlite3.Connection) -> None:
+        for key, one in self._ranges.items():
+            _write(connection, key, one)
 
 
 def _write(connection: sqlite3.Connection, key: Key, one: _Range) -> None:

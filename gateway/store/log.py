@@ -23,6 +23,7 @@ from gateway.store.group_commit import GroupCommit, pass_on
 from gateway.store.groups import CorruptGroup, Group, Part, split
 from gateway.store.housekeeper import Housekeeper
 from gateway.store.retained import CorruptRetained, Keep
+from gateway.store.shares import Shares
 from gateway.store.tail import Tail
 
 RESERVED_BYTES = 64 * 1024 * 1024  # of the disk: what is full to the brim cannot even note what may be deleted
@@ -35,13 +36,15 @@ class MessageLog:
     """The durable log of one gateway. ``open`` makes one; it belongs to the event loop that opened it.
 
     ``problem`` says why the newest commit failed, "" where it did not. ``counts_backlogs`` has cursors count what waits
-    for them; ``committed`` is called when messages have become durable.
+    for them, ``shares`` counts the messages by publisher where there is a limit for that; ``committed`` is called when
+    messages have become durable.
     """
 
     def __init__(self, folder: Path, lock: IO[str], database: Database, commit_interval_s: float) -> None:
         self.counters = Counters()
         self.counts_backlogs = False
         self.committed: Callable[[], None] | None = None
+        self.shares: Shares | None = None
         self.problem = ""
         self.head = database.position
         self.store_epoch = database.epoch
@@ -155,7 +158,7 @@ class MessageLog:
         """
         found = self._tail.read(after, limit) or []
         while not found and after < self.head:
-            groups = await self._read_groups(after)
+            groups = await self.read_groups(after)
             if not groups:
                 break  # they were trimmed meanwhile
             for group in groups:
@@ -164,8 +167,11 @@ class MessageLog:
                 after = group.last
         return found
 
-    async def _read_groups(self, after: int) -> list[Group]:
-        """Reads the file; messages that are damaged there are set aside, and those behind them come."""
+    async def read_groups(self, after: int) -> list[Group]:
+        """Reads the file behind a position; messages that are damaged there are set aside, and those behind them come.
+
+        Raises sqlite3.Error.
+        """
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -183,6 +189,10 @@ class MessageLog:
     def passed(self, consumer: str) -> set[int]:
         """Returns the positions that a consumer has given away while what is before them still waits."""
         return {flow.position for flow in self.flows if flow.source == consumer}
+
+    def has_retained(self, topic: str) -> bool:
+        """Whether a topic has a retained message, as of the last commit; looks into the file. Raises sqlite3.Error."""
+        return self._database.has_retained(topic)
 
     async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message]]:
         """Returns position and message by topic, for those that have a retained one. Raises sqlite3.Error."""
@@ -292,6 +302,9 @@ class MessageLog:
             self._tail.add(group)
         self.head = news[-1].last
         self.counters.messages_stored += self.head - first + 1
+        if self.shares is not None:
+            self.shares.note(self.head, (part for _, part in stored))
+            self.shares.forget(self._housekeeper.trimmed)
         topics = {topic for _, part in stored for topic in part.topics}
         for cursor in {cursor for topic in topics for cursor in self.audience.takers(topic)}:
             cursor.notice(news)

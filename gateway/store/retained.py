@@ -41,6 +41,7 @@ CREATE TABLE owed (
 KEEP = "INSERT INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 CLEAR = "DELETE FROM retained WHERE topic = ?"
 FIND = "SELECT topic, position FROM retained WHERE topic >= ? AND topic < ? AND (expires_ms = 0 OR expires_ms > ?)"
+IS_THERE = "SELECT 1 FROM retained WHERE topic = ?"
 READ = "SELECT * FROM retained WHERE topic = ?"
 EXPIRE = "DELETE FROM retained WHERE expires_ms > 0 AND expires_ms <= ?"
 OWE = "INSERT INTO owed VALUES (?, ?, ?, ?, ?, ?)"
@@ -148,6 +149,11 @@ def load_owed(connection: sqlite3.Connection) -> dict[str, list[Owed]]:
 def count(connection: sqlite3.Connection) -> int:
     """Returns how many topics have a retained message."""
     return int(connection.execute("SELECT count(*) FROM retained").fetchone()[0])
+
+
+def is_there(connection: sqlite3.Connection, topic: str) -> bool:
+    """Whether a topic has one."""
+    return connection.execute(IS_THERE, (topic,)).fetchone() is not None
 
 
 def read(connection: sqlite3.Connection, topics: Iterable[str]) -> dict[str, tuple[int, Message]]:

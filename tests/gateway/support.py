@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from gateway.broker import Broker
 from gateway.config import GatewayConfig, ListenerConfig, StoreConfig, TcpConfig
 from gateway.listeners.tcp import TcpListener
@@ -252,3 +254,9 @@ class GatewayProcess:
 
 def _now_ms() -> int:
     return int(time.monotonic() * 1000)
+
+
+def reasons_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Why connections ended and logins were refused, by the log."""
+    abouts = [getattr(record, "about", {}) for record in caplog.records]
+    return [about["reason"] for about in abouts if "reason" in about]

@@ -152,6 +152,37 @@ def test_a_client_identifier_is_bound_to_its_user_where_a_rule_says_so(file: Pat
     assert not allowed(file, rules, "*").may_connect("bob")
 
 
+def test_a_client_publishes_in_its_own_name_and_in_no_other(file: Path) -> None:
+    for access in (Access(), Access(file) if file.write_text("allow * publish #\n") else Access()):
+        permissions = access.permissions("alice", "c1")
+        assert permissions.may_identify("alice")
+        assert permissions.may_identify("c1")
+        for origin in ("bob", "c2", "Alice", "alice-phone", "*", "-", "%u"):
+            assert not permissions.may_identify(origin), origin
+        assert not access.permissions(None, "c1").may_identify("None")
+
+
+def test_a_rule_says_in_whose_name_else_a_client_may_publish(file: Path) -> None:
+    rules = "deny * identify locks-*\nallow site-2 identify *\nallow * identify %u-*\ndeny * identify c1\n"
+    assert allowed(file, rules, "site-2").may_identify("garage")
+    assert not allowed(file, rules, "site-2").may_identify("locks-1")
+    alice = allowed(file, rules)
+    assert alice.may_identify("alice")
+    assert alice.may_identify("alice-phone")
+    assert not alice.may_identify("bob")
+    assert not alice.may_identify("c1")
+    assert not allowed(file, rules, None, "x").may_identify("-phone")
+    file.write_text("allow * identify *\n")
+    alice._access.reload()
+    assert alice.may_identify("bob")
+
+
+def test_only_a_rule_lets_anybody_publish_in_the_gateways_name(file: Path) -> None:
+    assert not Access(gateway="gateway-1").permissions("gateway-1", "gateway-1").may_identify("gateway-1")
+    file.write_text("allow site-2 identify gateway-1\n")
+    assert Access(file, "gateway-1").permissions("site-2", "c1").may_identify("gateway-1")
+
+
 def test_a_reload_counts_at_once_and_a_broken_file_changes_nothing(file: Path) -> None:
     file.write_text("allow * publish a\n")
     access = Access(file)
@@ -180,7 +211,7 @@ def test_a_client_that_asks_for_a_million_topics_does_not_take_the_memory(file: 
         ("permit * publish a", "expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'"),
         ("allow * publish", "expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'"),
         ("allow * publish a b", "expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'"),
-        ("allow * write a", "unknown action 'write', expected some of connect, publish, subscribe with commas between"),
+        ("allow * write a", "unknown action 'write', expected some of connect, identify, publish, subscribe"),
         ("allow * publish a/#/b", "'a/#/b': # must be the last level [MQTT-4.7.1-1]"),
         ("allow * publish a+", "'a+': + must be a whole level [MQTT-4.7.1-2]"),
         ('allow * publish ""', "a topic filter is empty [MQTT-4.7.3-1]"),
@@ -188,9 +219,10 @@ def test_a_client_that_asks_for_a_million_topics_does_not_take_the_memory(file: 
             "allow * subscribe $share/g/a",
             "'$share/g/a': a rule counts for shared subscriptions too, expected the filter",
         ),
-        ("allow * connect,publish a", "connect has a client identifier where the others have a topic filter"),
-        ("allow * connect a*b", "'a*b': a client identifier may have %u in it and * at its end, and no %c"),
-        ("allow * connect %c", "'%c': a client identifier may have %u in it and * at its end, and no %c"),
+        ("allow * connect,publish a", "connect has a name where others have a topic filter"),
+        ("allow * identify,connect a", "identify has a name where others have a topic filter"),
+        ("allow * connect a*b", "'a*b': a client identifier or origin may have %u in it and * at its end, and no %c"),
+        ("allow * identify %c", "'%c': a client identifier or origin may have %u in it and * at its end, and no %c"),
         ('allow "alice publish a', "No closing quotation"),
     ],
 )

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from gateway.config import LimitsConfig, QueueConfig, StoreConfig
+from gateway import limits
+from gateway.config import ClientConfig, LimitsConfig, QueueConfig, StoreConfig
 from tests.gateway.store.support import stored
 from tests.gateway.support import LONG_S, Client, running, tcp_port, until
-from wire.packets import Puback, Publish, Pubrec
+from wire.packets import Puback, Publish, Pubrec, Will
 from wire.reasons import NOT_AUTHORIZED
 
 
@@ -207,6 +208,20 @@ async def test_a_client_that_publishes_too_fast_waits(tmp_path: Path) -> None:
         assert asyncio.get_running_loop().time() - started_s > 1
 
 
+async def test_a_client_that_was_too_fast_gains_nothing_by_connecting_again(tmp_path: Path) -> None:
+    async with running(tmp_path, limits=LimitsConfig(messages_per_s=1)) as broker:
+        fast = await connected(broker, "fast")
+        for _ in range(300):  # five minutes' worth
+            fast.protocol.publish("a", b"", qos=0)
+        fast.flush()
+        await until(lambda: broker.counters.messages_received[0] == 300, "they have come")
+        fast.cut()
+        fast, other = await connected(broker, "fast"), await connected(broker, "other")
+        fast.send("a", b"")
+        await other.publish("a")
+        assert await fast.silent()
+
+
 async def test_who_publishes_too_fast_does_not_keep_the_gateway_from_closing(tmp_path: Path) -> None:
     async with asyncio.timeout(LONG_S), running(tmp_path, limits=LimitsConfig(messages_per_s=1)) as broker:
         fast = await connected(broker, "fast")
@@ -260,3 +275,86 @@ async def test_the_last_of_a_disk_is_kept_for_trimming(
 
 def limited(folder: Path, **limits: Any) -> Any:
     return running(folder, store=StoreConfig(str(folder), **limits))
+
+
+@pytest.mark.parametrize(("qos", "answer"), [(1, Puback), (2, Pubrec)])
+async def test_only_so_many_topics_have_a_retained_message(tmp_path: Path, qos: int, answer: Any) -> None:
+    async with running(tmp_path, limits=LimitsConfig(retained_messages=2)) as broker:
+        publisher = await connected(broker, "publisher")
+        for topic in ("a", "b"):
+            await publisher.publish(topic, b"1", retain=True)
+        publisher.send("c", b"1", qos=qos, retain=True)
+        assert (await publisher.expect(answer)).reason_code == 0x97
+        await publisher.publish("c", b"1")
+        await publisher.publish("c", b"", retain=True)
+        await publisher.publish("a", b"2", retain=True)
+        await publisher.publish("b", b"", retain=True)
+        await publisher.publish("c", b"2", retain=True)
+        reader = await connected(broker, "reader")
+        await reader.subscribe("#")
+        assert {(packet.topic, packet.payload) for packet in [await reader.receive(), await reader.receive()]} == {
+            ("a", b"2"),
+            ("c", b"2"),
+        }
+        assert await reader.silent()
+        assert broker.log.retained_count == 2
+    assert dropped(tmp_path) == [("rejected", "gateway", 0, 0, 1)]
+
+
+async def test_beyond_that_what_cannot_be_refused_is_delivered_and_not_kept(tmp_path: Path) -> None:
+    async with running(tmp_path, limits=LimitsConfig(retained_messages=1)) as broker:
+        reader, publisher = await connected(broker, "reader"), await connected(broker, "publisher")
+        await publisher.publish("a", b"1", retain=True)
+        await reader.subscribe("b")
+        publisher.send("b", b"1", qos=0, retain=True)
+        assert (await reader.receive()).payload == b"1"
+        dying = await connected(broker, "dying", will=Will("b", b"2", 1, True))
+        dying.cut()
+        assert (await reader.receive()).payload == b"2"
+        assert broker.log.retained_count == 1
+    assert [row[:2] + row[4:] for row in dropped(tmp_path)] == [("rejected", "retained", 1)] * 2
+
+
+async def test_an_older_client_is_left_without_an_answer_to_a_retained_message_too_many(tmp_path: Path) -> None:
+    async with running(tmp_path, limits=LimitsConfig(retained_messages=1)) as broker:
+        publisher = await connected(broker, "publisher", protocol_level=4, session_expiry_s=0)
+        await publisher.publish("a", b"1", retain=True)
+        publisher.send("b", b"1", retain=True)
+        assert await publisher.silent()
+        await publisher.publish("a", b"2", retain=True)
+
+
+@pytest.mark.parametrize("limit", [{"max_messages": 5}, {"max_bytes": 5 * 101}])
+async def test_a_client_that_has_its_share_of_the_store_is_refused_and_others_are_not(
+    tmp_path: Path, limit: dict[str, Any]
+) -> None:
+    async with running(tmp_path, client=ClientConfig(**limit, when_full="reject_incoming")) as broker:
+        await away(broker, "#")
+        greedy, modest = await connected(broker, "greedy"), await connected(broker, "modest")
+        for number in range(5):
+            await greedy.publish("a", b"%d" % number + b" " * 99)
+        greedy.send("b", b"x")
+        assert (await greedy.expect(Puback)).reason_code == 0x97
+        await modest.publish("b", b"5")
+        greedy.cut()
+        greedy = await connected(broker, "greedy")
+        greedy.send("a", b"x", qos=2)
+        assert (await greedy.expect(Pubrec)).reason_code == 0x97
+        assert await received(broker, 6) == list(range(6))
+        await asyncio.sleep(limits.RETRY_S)  # so often it looks whether there is room
+        await greedy.publish("a", b"7")
+    assert [row for row in dropped(tmp_path) if row[0] == "rejected"] == [("rejected", "gateway", 0, 0, 2)]
+
+
+async def test_a_client_that_has_its_share_waits_for_room(tmp_path: Path) -> None:
+    async with running(tmp_path, client=ClientConfig(max_messages=5)) as broker:
+        await away(broker, "#")
+        greedy, modest = await connected(broker, "greedy"), await connected(broker, "modest")
+        for number in range(5):
+            await greedy.publish("a", b"%d" % number)
+        sent = [greedy.send("a", b"%d" % number) for number in range(5, 10)]
+        assert await greedy.silent()
+        await modest.publish("a", b"5")
+        subscriber = await connected(broker, "subscriber")
+        assert len([await subscriber.receive() for _ in range(11)]) == 11
+        assert [(await greedy.expect(Puback)).packet_identifier for _ in sent] == sent

@@ -107,6 +107,23 @@ async def test_a_changed_password_counts_at_once(tmp_path: Path) -> None:
         assert await logins.check_password(HERE, "alice", b"brush") == SUCCESS
 
 
+@pytest.mark.parametrize("turns", [0, 1, 5])
+async def test_a_password_that_is_changed_while_it_is_looked_at_lets_nobody_in(tmp_path: Path, turns: int) -> None:
+    async with logins_of(tmp_path) as logins:
+        login = asyncio.create_task(logins.check_password(HERE, "alice", b"pencil"))
+        await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        save_account(tmp_path / "accounts", make_account("alice", b"brush", with_scram=False))
+        logins._accounts.reload()
+        assert await login == BAD_USER_NAME_OR_PASSWORD
+        save_account(tmp_path / "accounts", make_account("bob", b"brush", with_scram=False))
+        login = asyncio.create_task(logins.check_password(HERE, "alice", b"brush"))
+        await asyncio.sleep(0)
+        logins._accounts.reload()
+        assert await login == SUCCESS  # somebody else's
+
+
 async def test_guesses_by_scram_count_like_any_others(tmp_path: Path) -> None:
     async with logins_of(tmp_path) as logins:
         for _ in range(10):

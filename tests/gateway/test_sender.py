@@ -41,7 +41,9 @@ async def test_a_message_arrives_with_all_that_travels_with_it(tmp_path: Path) -
 
 
 async def test_the_first_gateway_gives_identity_and_provenance_and_the_second_keeps_them(tmp_path: Path) -> None:
-    async with running(tmp_path / "one") as one, running(tmp_path / "two") as two:
+    rules = tmp_path / "rules"
+    rules.write_text("allow * publish,subscribe #\nallow - identify test-gateway\n")
+    async with running(tmp_path / "one") as one, running(tmp_path / "two", acl=str(rules)) as two:
         first = await Client("subscriber").connect(tcp_port(one))
         await first.subscribe("a")
         publisher = await Client("publisher").connect(tcp_port(one))

@@ -1,5 +1,7 @@
 """Wills: published when their clients are gone without a word, once, also over crashes."""
 
+import contextlib
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,7 @@ import pytest
 
 from tests.gateway.store.support import messages_in, stored
 from tests.gateway.support import Client, GatewayProcess, running, tcp_port, until, user_property
-from wire.packets import Publish, Will
+from wire.packets import Connack, Publish, Will
 from wire.properties import CONTENT_TYPE, WILL_DELAY_INTERVAL
 
 
@@ -75,6 +77,23 @@ async def test_a_client_that_is_back_before_the_delay_has_none(tmp_path: Path) -
         await until(lambda: broker.sessions.get("client").connection is None, "noticed")  # type: ignore[union-attr]
         client = await Client("client").connect(tcp_port(broker))
         assert await watcher.silent(1.2)
+
+
+async def test_a_client_that_is_not_let_in_is_not_back(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        watcher = await watching(tcp_port(broker))
+        client = await Client("client", will=will(1)).connect(tcp_port(broker))
+        client.cut()
+        await until(lambda: broker.sessions.get("client").connection is None, "noticed")  # type: ignore[union-attr]
+        with contextlib.closing(sqlite3.connect(tmp_path / "messages.sqlite")) as other:
+            other.execute("CREATE TRIGGER broken BEFORE INSERT ON will BEGIN SELECT RAISE(ABORT, 'broken'); END")
+            again = Client("client", will=Will("will/a", b"of another life"))
+            await again.open(tcp_port(broker))
+            assert (await again.expect(Connack)).reason_code == 0x83
+            other.execute("DROP TRIGGER broken")
+        assert (await watcher.receive()).payload == b"gone"
+        assert await watcher.silent()
+    assert stored(tmp_path, "SELECT * FROM will") == []
 
 
 async def test_a_delay_passes(tmp_path: Path) -> None:

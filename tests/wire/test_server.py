@@ -298,6 +298,30 @@ def test_silence_of_one_and_a_half_keep_alive_closes(properties: dict, keep_aliv
     assert answer.reason_code == reasons.KEEP_ALIVE_TIMEOUT
 
 
+def trickle(server: ServerConnection, bytes_a_second: int, seconds: int) -> None:
+    """A large message, on its way."""
+    server.receive_data(b"\x30\xff\xff\x03", NOW_MS)
+    for second in range(1, seconds + 1):
+        now_ms = NOW_MS + 1000 * second
+        server.receive_data(b"\0" * bytes_a_second, now_ms)
+        assert server.next_event() is None
+        server.handle_timer(now_ms)
+
+
+def test_a_packet_that_never_ends_keeps_no_client_alive() -> None:
+    server = connected_server(Connect("dev", keep_alive_s=10))
+    trickle(server, bytes_a_second=1, seconds=14)
+    assert server.connected
+    trickle(server, bytes_a_second=1, seconds=15)
+    assert not server.connected
+
+
+def test_a_large_packet_on_a_slow_line_does() -> None:
+    server = connected_server(Connect("dev", keep_alive_s=10))
+    trickle(server, bytes_a_second=100, seconds=500)
+    assert server.connected
+
+
 def test_keep_alive_zero_needs_no_timer() -> None:
     server = connected_server(Connect("dev", keep_alive_s=0))
     assert server.next_timer_ms() is None

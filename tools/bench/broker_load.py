@@ -55,17 +55,7 @@ def run(task: Task) -> dict[str, Any]:
         away = Client(task.port, AWAY, task.level, AWAY_S)
         away.subscribe("bench/#")
         away.close()
-    publishers = [
-        Publisher(
-            task.port,
-            f"bench-{os.getpid()}-{number}",
-            Publishes(f"bench/plant-{number}/reading", task.qos, task.size, task.level, task.from_device),
-            task.qos,
-            task.window,
-            task.level,
-        )
-        for number in range(task.publishers)
-    ]
+    publishers = [_publisher(task, number) for number in range(task.publishers)]
     subscribers = [Subscriber(task.port, f"bench-to-{number}", task.level) for number in range(task.subscribers)]
     for subscriber in subscribers:
         subscriber.subscribe("bench/#")
@@ -74,6 +64,13 @@ def run(task: Task) -> dict[str, Any]:
     if task.rate:
         return _paced(task, poller, publishers[0])
     return _at_full_speed(task, poller, publishers, subscribers)
+
+
+def _publisher(task: Task, number: int) -> Publisher:
+    client_id = f"bench-{os.getpid()}-{number}"
+    device = client_id if task.from_device else ""
+    publishes = Publishes(f"bench/plant-{number}/reading", task.qos, task.size, task.level, device)
+    return Publisher(task.port, client_id, publishes, task.qos, task.window, task.level)
 
 
 def forget_kept(port: int) -> None:

@@ -20,9 +20,9 @@ def payload(number: int, size: int) -> bytes:
     return (text + digits).encode()[: size - 2] + b'"}'
 
 
-def device_properties(number: int) -> dict[int, Any]:
+def device_properties(client_id: str, number: int) -> dict[int, Any]:
     """Of equal length for all numbers."""
-    identity = encode_identity("bench-device", 0xA3F1, FIRST_SEQ + number)
+    identity = encode_identity(client_id, 0xA3F1, FIRST_SEQ + number)
     return {CONTENT_TYPE: "application/senml+cbor", USER_PROPERTY: [(IDENTITY_PROPERTY, identity)]}
 
 
@@ -44,17 +44,17 @@ class Publishes:
         qos: 1 or 2.
         size: bytes of each payload.
         level: the protocol level.
-        from_device: whether they have the properties that a device of ours gives them.
+        device: the client identifier of a device of ours, which gives them its properties; without one they have none.
     """
 
-    def __init__(self, topic: str, qos: int, size: int, level: int = MQTT_5, from_device: bool = False) -> None:
+    def __init__(self, topic: str, qos: int, size: int, level: int = MQTT_5, device: str = "") -> None:
         packets = [
             Publish(
                 topic,
                 payload(number, size),
                 qos,
                 packet_identifier=number,
-                properties=device_properties(number) if from_device else None,
+                properties=device_properties(device, number) if device else None,
             ).encode(level)
             for number in range(1, IDENTIFIERS + 1)
         ]

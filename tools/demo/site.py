@@ -110,8 +110,11 @@ class Site:
         )  # fmt: skip
 
     def _central_config(self) -> str:
+        """The gateway's route brings what devices say: who they are as well."""
+        rules = "allow * publish,subscribe #\nallow - identify *\n"
         return self._write("central.toml", f"""\
 name = "central"
+acl = "{self._write("central.rules", rules)}"
 [store]
 path = "{self.folder}/central"
 [[listener]]

@@ -40,7 +40,8 @@ def properties(dice: random.Random) -> dict[int, Any]:
     pairs = [("site", "north")] if dice.random() < 0.2 else []
     if dice.random() < 0.6:
         number = dice.randrange(1, 10**6)
-        pairs.append((IDENTITY_PROPERTY, dice.choice([f"0000a3f1/{number}/device"] * 9 + ["ill-formed"])))
+        own = f"0000a3f1/{number}/publisher-5"
+        pairs.append((IDENTITY_PROPERTY, dice.choice([own] * 18 + ["ill-formed", f"0000a3f1/{number}/other"])))
     if pairs:
         found[USER_PROPERTY] = pairs
     return found
@@ -80,6 +81,8 @@ async def play(broker: Broker, steps: list[Step]) -> Seen:
             answers = [await publisher.expect(kind) for _ in sent]
             seen["answers"] += [(sent.index(answer.packet_identifier), answer.reason_code) for answer in answers]
             if kind is Pubrec:
+                answers = [answer for answer in answers if not answer.reason_code]
+                sent = [answer.packet_identifier for answer in answers]
                 for answer in answers:
                     publisher.protocol.pubrel(answer.packet_identifier)
                 publisher.flush()

@@ -80,8 +80,8 @@ class Application:
                     protocol.publish("to/client", b"", qos=1, packet_identifier=identifier)
                 protocol.data_to_send()
             case Publish():
-                self.topics.learn(event.topic)
                 message = message_from(event, "c", "gw", 7)
+                self.topics.learn(message)
                 if event.qos and not message.origin:
                     self._numbered += 1
                     message.origin, message.seq = "gw", self._numbered
@@ -251,6 +251,19 @@ def test_a_packet_that_claims_to_be_large_waits_in_one_place_only(seed: int) -> 
     events, sent, _ = hot(pieces, True)
     assert (events, sent) == plain(pieces, True)
     assert "too large" in str(events).lower()
+
+
+@pytest.mark.parametrize(("step", "is_alive"), [(1, False), (100, True)])
+def test_the_beginning_of_a_packet_keeps_a_client_alive_only_where_it_is_much(step: int, is_alive: bool) -> None:
+    protocol = BulkServerConnection(**LIMITS)
+    application = Application(protocol, answers_at_once=True)
+    inflow = Inflow(protocol, application.topics, lambda _: True)
+    data = Connect("c", keep_alive_s=10).encode() + Publish("a", bytes(12_000), 1, packet_identifier=1).encode(MQTT_5)
+    for second in range(60):
+        for _ in inflow.feed(data[:60] if not second else data[60 + second * step :][:step], 1000 * second):
+            application.handle_events()
+        protocol.handle_timer(1000 * second)
+    assert protocol.connected == is_alive
 
 
 def test_answers_are_cut_up_to_the_first_that_is_anything_else() -> None:

@@ -29,7 +29,7 @@ def table() -> Iterator[sqlite3.Connection]:
 def run_of(names: list[str], payloads: list[bytes], level: int = MQTT_5, first_seq: int = 1) -> Run:
     topics = Topics()
     for name in names:
-        topics.learn(name)
+        topics.learn(Message(name, b""))
     pairs = zip(names, payloads, strict=True)
     packets = [Publish(name, payload, 1, packet_identifier=5).encode(level) for name, payload in pairs]
     data = b"".join(packets)

@@ -1,0 +1,35 @@
+"""Shares of the log: counted right, whatever is stored and forgotten, in little memory."""
+
+import random
+
+from gateway.message import Message
+from gateway.store.shares import BLOCK, BLOCKS_MAX, Shares
+
+
+def test_a_share_is_what_is_needed_and_a_part_of_a_block_more(seed: int) -> None:
+    dice = random.Random(seed)
+    shares, stored, needed_from = Shares(), list[str](), 0
+    for _ in range(2000):
+        some = [dice.choice("abc") for _ in range(dice.choice([1, 1, 5, 300]))]
+        stored += some
+        shares.note(len(stored), [Message("t", b"12", publisher=name) for name in some])
+        if dice.random() < 0.5:
+            needed_from = dice.randrange(needed_from, len(stored) + 1)
+        shares.forget(needed_from)
+        block = max((block.messages for block in shares._blocks), default=0)
+        for name in "abc":
+            share, needed = shares.of(name), stored[needed_from:].count(name)
+            assert needed <= share.messages <= needed + block
+            assert share.bytes == 3 * share.messages
+    shares.forget(len(stored))
+    assert not shares._of and not shares._blocks
+
+
+def test_memory_stays_flat() -> None:
+    shares = Shares()
+    for position in range(1, 500_000, 100):
+        shares.note(position, [Message("t", b"", publisher="a")] * 100)
+    assert len(shares._blocks) <= BLOCKS_MAX
+    assert shares.of("a").messages == 500_000
+    shares.forget(500_000)
+    assert shares._block == BLOCK

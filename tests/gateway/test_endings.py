@@ -1,0 +1,201 @@
+"""What waited for a session or a group that has ended: it is gone, and the store says so."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import endings
+from gateway.broker import Broker
+from gateway.store.log import MessageLog
+from tests.gateway.store.support import stored
+from tests.gateway.support import Client, running, tcp_port, until
+from tests.gateway.test_identities import EPOCH, as_from
+from wire.packets import MQTT_3_1_1, NO_LOCAL, Puback, Publish, Pubrel
+
+GROUP = "$share/group/a/#"
+
+
+def ended(folder: Path) -> list[tuple[Any, ...]]:
+    columns = "consumer, publisher, origin, epoch, first, last, messages"
+    return stored(folder, f"SELECT {columns} FROM dropped WHERE reason = 'ended' ORDER BY consumer, publisher")
+
+
+def of_device(consumer: str, first: int, last: int, messages: int) -> tuple[Any, ...]:
+    return (consumer, "device", "device", EPOCH, first, last, messages)
+
+
+async def connected(broker: Broker, name: str, **options: Any) -> Client:
+    return await Client(name, **options).connect(tcp_port(broker))
+
+
+async def away(broker: Broker, *filters: str, **options: Any) -> None:
+    subscriber = await connected(broker, "subscriber", **options)
+    await subscriber.subscribe(*filters)
+    await subscriber.disconnect()
+
+
+async def publish(broker: Broker, count: int, topic: str = "a/b") -> None:
+    """Messages of a device that tells their identities, and of somebody who does not."""
+    device, other = await connected(broker, "device"), await connected(broker, "other")
+    for seq in range(1, count + 1):
+        await device.publish(topic, **as_from("device", seq))
+        await device.publish("elsewhere")
+        await other.publish(topic)
+
+
+async def nothing_waits(log: MessageLog) -> None:
+    await until(lambda: log.needed_count == 0, "nothing is kept for anybody")
+
+
+async def test_a_session_that_expires_leaves_a_range_for_each_publisher(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await away(broker, "a/#", session_expiry_s=1)
+        await publish(broker, 5)
+        await until(lambda: broker.sessions.get("subscriber") is None, "expired")
+        await nothing_waits(broker.log)
+        assert broker.counters.messages_dropped["ended"] == 10
+        epoch = broker.log.store_epoch
+    # The device's other messages have numbers between those of the other client.
+    ours = ("session/subscriber", "other", "test-gateway", epoch, 2, 10, 5)
+    assert ended(tmp_path) == [of_device("session/subscriber", 1, 5, 5), ours]
+
+
+async def test_a_clean_start_leaves_one_and_the_new_session_is_not_concerned(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await away(broker, "a/#")
+        await publish(broker, 3)
+        subscriber = await connected(broker, "subscriber", clean_start=True)
+        await subscriber.subscribe("a/#")
+        device = await connected(broker, "device")
+        await device.publish("a/b", **as_from("device", 4))
+        await subscriber.receive()
+        await nothing_waits(broker.log)
+    assert ended(tmp_path)[0] == of_device("session/subscriber", 1, 3, 3)
+
+
+@pytest.mark.parametrize("leaves", ["unsubscribes", "ends"])
+async def test_the_last_member_of_a_group_leaves_one_for_the_group(tmp_path: Path, leaves: str) -> None:
+    async with running(tmp_path) as broker:
+        await away(broker, GROUP)
+        first = await connected(broker, "first", session_expiry_s=0, receive_maximum=1)
+        await first.subscribe(GROUP)
+        await first.disconnect()  # and somebody is left
+        await publish(broker, 3)
+        assert broker.counters.messages_dropped["ended"] == 0
+        subscriber = await connected(broker, "subscriber", receive_maximum=1, clean_start=leaves == "ends")
+        if leaves == "unsubscribes":
+            await subscriber.expect(Publish)
+            await subscriber.unsubscribe(GROUP)
+        await nothing_waits(broker.log)
+    assert ended(tmp_path)[0] == of_device("share/group/a/#", 1, 3, 3)
+
+
+async def test_what_was_acknowledged_is_not_in_it_and_what_was_not_is(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        subscriber = await connected(broker, "subscriber", session_expiry_s=0, receive_maximum=3)
+        await subscriber.subscribe("a/b", options=2)
+        device = await connected(broker, "device")
+        for seq in range(1, 7):
+            await device.publish("a/b", **as_from("device", seq))
+        await subscriber.receive()
+        sent = [await subscriber.expect(Publish) for _ in range(3)]
+        subscriber.acknowledge(sent[1])
+        await subscriber.expect(Publish)  # so the gateway has read that
+        subscriber.cut()
+        await nothing_waits(broker.log)
+    assert ended(tmp_path) == [of_device("session/subscriber", 2, 6, 4)]
+
+
+async def test_qos_2_messages_that_were_received_are_not_in_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        subscriber = await connected(broker, "subscriber", session_expiry_s=0)
+        await subscriber.subscribe("a/b", options=2)
+        device = await connected(broker, "device")
+        for seq in range(1, 4):
+            await device.publish_once("a/b", **as_from("device", seq))
+        sent = [await subscriber.expect(Publish) for _ in range(3)]
+        subscriber.acknowledge(sent[0])
+        await subscriber.expect(Pubrel)
+        subscriber.cut()
+        await nothing_waits(broker.log)
+    assert ended(tmp_path) == [of_device("session/subscriber", 2, 3, 2)]
+
+
+async def test_what_a_group_has_begun_to_give_to_a_member_ends_with_that(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        member = await connected(broker, "member", session_expiry_s=0)
+        await member.subscribe(GROUP, options=2)
+        device = await connected(broker, "device")
+        await device.publish_once("a/b", **as_from("device", 1))
+        await member.expect(Publish)
+        another = await connected(broker, "another")
+        await another.subscribe(GROUP, options=2)
+        member.cut()
+        await until(lambda: broker.sessions.get("member") is None, "ended")
+        await device.publish_once("a/b", **as_from("device", 2))
+        await another.receive()
+        await nothing_waits(broker.log)
+    assert ended(tmp_path) == [of_device("session/member", 1, 1, 1)]
+
+
+async def test_a_session_for_which_nothing_waits_leaves_none(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await away(broker, "a/#")
+        here = await connected(broker, "here", session_expiry_s=0)
+        await here.subscribe("b")
+        await publish(broker, 3, topic="b")
+        for _ in range(6):
+            await here.receive()
+        await here.disconnect()
+        await connected(broker, "subscriber", clean_start=True)
+        await nothing_waits(broker.log)
+    assert ended(tmp_path) == []
+
+
+@pytest.mark.parametrize("topics", [["a/b"], ["a/b", "elsewhere"]])
+async def test_messages_that_came_many_at_once_are_in_it_one_by_one(tmp_path: Path, topics: list[str]) -> None:
+    async with running(tmp_path) as broker:
+        await away(broker, "a/#")
+        other = await connected(broker, "other", protocol_level=MQTT_3_1_1, session_expiry_s=0)
+        for topic in topics:
+            await other.publish(topic)
+        for number in range(100):
+            other.protocol.publish(topics[number % len(topics)], b"")
+        other.flush()
+        for _ in range(100):
+            await other.expect(Puback)
+        await connected(broker, "subscriber", clean_start=True)
+        await nothing_waits(broker.log)
+        epoch = broker.log.store_epoch
+    messages, last = (101, 101) if len(topics) == 1 else (51, 101)
+    assert ended(tmp_path) == [("session/subscriber", "other", "test-gateway", epoch, 1, last, messages)]
+
+
+async def test_what_the_client_did_not_want_is_not_in_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        both = await connected(broker, "device", session_expiry_s=0, receive_maximum=1)
+        await both.subscribe("a/b", options=1 | NO_LOCAL)
+        for _ in range(3):
+            await both.publish("a/b")
+        other = await connected(broker, "other")
+        for _ in range(2):
+            await other.publish("a/b")
+        both.cut()
+        await nothing_waits(broker.log)
+    ((consumer, publisher, *_, messages),) = ended(tmp_path)
+    assert (consumer, publisher, messages) == ("session/device", "other", 2)
+
+
+async def test_it_is_looked_through_in_pieces_while_others_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "PIECE", 2)
+    monkeypatch.setattr(endings, "PAUSE_S", 3600.0)  # for ever, for this test
+    async with running(tmp_path) as broker:
+        await away(broker, "a/#")
+        await publish(broker, 20)
+        await connected(broker, "subscriber", clean_start=True, session_expiry_s=0)
+        await publish(broker, 2, topic="b")
+        assert broker.log.needed_count >= 40
+    assert ended(tmp_path)[0] == of_device("session/subscriber", 1, 20, 20)  # at the latest when the gateway ends
