@@ -7,7 +7,8 @@ import typer
 
 from gateway.access import Access
 from gateway.accounts import load_accounts
-from gateway.config import DEFAULT_PATH, GatewayConfig, TcpConfig, WebSocketConfig, check_files, load
+from gateway.config import GatewayConfig, TcpConfig, WebSocketConfig
+from gateway.config_file import DEFAULT_PATH, check_files, load
 from gateway.errors import GatewayError
 from gateway.listeners.tls import make_context
 from gateway.places import check_places

@@ -13,7 +13,8 @@ import typer
 import uvloop
 
 from gateway.broker import Broker
-from gateway.config import DEFAULT_PATH, GatewayConfig, check_files, load
+from gateway.config import GatewayConfig
+from gateway.config_file import DEFAULT_PATH, check_files, load
 from gateway.errors import ConfigError, GatewayError
 from gateway.logs import about, start_logging
 from gateway.overview import Overview

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from gateway.config import DEFAULT_PATH, load
+from gateway.config_file import DEFAULT_PATH, load
 from gateway.errors import GatewayError
 from gateway.repair import Report, repair
 from tools.failure import failing_on

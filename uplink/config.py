@@ -6,8 +6,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.config import NonEmpty, Table, beside
+from gateway.config import NonEmpty
 from gateway.config_errors import from_validation, located
+from gateway.config_file import Table, beside
 from wire.errors import WireError
 from wire.topics import check_topic_filter
 

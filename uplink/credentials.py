@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.config import check_readable
+from gateway.config_file import check_readable
 from gateway.errors import ConfigError
 from gateway.pem import load_authorities, load_own
 from uplink.config import TLS_FILES, RouteConfig, RouteTlsConfig, parse_broker

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import GatewayConfig, SerialConfig, StoreConfig, TcpConfig, UnixConfig, allows_anonymous, load
+from gateway.config import GatewayConfig, SerialConfig, StoreConfig, TcpConfig, UnixConfig, allows_anonymous
+from gateway.config_file import load
 from gateway.errors import ConfigError
 from uplink.config import decode_routes
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.config import GatewayConfig, TlsConfig, load
+from gateway.config import GatewayConfig, TlsConfig
+from gateway.config_file import load
 from tests.gateway.support import ROOT
 from uplink.config import RouteConfig
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from gateway import config
+from gateway.config_file import load
 from tools.gateway_reference import PAGE, TABLES, renew
 from uplink.config import RouteConfig, RouteTlsConfig
 
@@ -24,6 +25,6 @@ def test_the_example_on_the_page_can_be_loaded(tmp_path: Path) -> None:
     example = PAGE.read_text("utf-8").split("```toml\n", 1)[1].split("```", 1)[0]
     path = tmp_path / "gateway.toml"
     path.write_text(example)
-    loaded, routes = config.load(path)
+    loaded, routes = load(path)
     assert len(loaded.listener) == 3
     assert [msgspec.convert(route, RouteConfig).name for route in routes] == ["central"]

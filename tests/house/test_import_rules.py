@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "gateway.message",
         "gateway.config",
         "gateway.config_errors",
+        "gateway.config_file",
         "gateway.errors",
         "gateway.numbers",
         "gateway.outgoing",

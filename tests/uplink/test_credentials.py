@@ -13,7 +13,7 @@ import pytest
 from cryptography import x509
 from paho.mqtt.client import MQTTMessage
 
-from gateway.config import load
+from gateway.config_file import load
 from gateway.errors import ConfigError
 from tests.support.mosquitto import subscriber
 from tests.uplink.support import append, get, opened, route_config, running, until
