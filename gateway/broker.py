@@ -12,6 +12,7 @@ from typing import Any
 from gateway.announcer import Announcer
 from gateway.config import GatewayConfig
 from gateway.connection import Connection
+from gateway.devices import Devices
 from gateway.doorkeeper import Doorkeeper
 from gateway.errors import ConfigError, ListenError
 from gateway.limits import Limits
@@ -54,6 +55,7 @@ class Broker:
         self.publishing = Publishing(self.subscribers)
         self.wills = Wills(log, self._publish_will)
         self.sessions = Sessions(log, self.subscribers, Path(config.store.path), self._session_ended)
+        self.devices = Devices(Path(config.store.path))
         self.doorkeeper = Doorkeeper(
             Path(config.accounts) if config.accounts else None, Path(config.acl) if config.acl else None
         )
@@ -68,9 +70,10 @@ class Broker:
 
         Raises:
             ListenError: a listener cannot be opened.
-            StoreError: the sessions' file cannot be read.
+            StoreError: the file of the sessions or that of the devices cannot be used.
         """
         await self.sessions.open()
+        await self.devices.open()
         await self.limits.open()
         self.wills.open(lambda client_id: self.sessions.get(client_id) is not None)
         try:
@@ -97,6 +100,7 @@ class Broker:
         self.wills.close()
         await self.limits.close()
         await self.sessions.close()
+        await self.devices.close()
         await self.doorkeeper.close()
 
     def reload(self) -> None:
@@ -145,7 +149,9 @@ class Broker:
 
     def leave(self, session: Session, was_accepted: bool) -> None:
         """A session's connection has ended; where nobody was let in, there is no will to publish either."""
-        if not was_accepted:
+        if was_accepted:
+            self.devices.note_disconnected(session.client_id)
+        else:
             self.wills.discard(session.client_id)
         self.sessions.rest(session)
         if not self._closing:

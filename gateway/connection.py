@@ -175,6 +175,8 @@ class Connection:
         broker.counters.connections_accepted += 1
         self._flush()
         visitor = self._port.visitor
+        if admitted.packet.client_id:
+            broker.devices.note_connected(client_id, session.user, visitor.host, self._protocol.protocol_level)
         where = about(peer=self._port.peer, user=session.user or "", tls=visitor.tls or "none")
         logger.info("%s connected", self.name, extra=where)
         self._client = Client(

@@ -1,6 +1,7 @@
 """SQLite's write-ahead log, which each commit is synced in, copied into the database.
 
 That is done on a thread of its own while commits go on, so that little is left for the commit that finds the log full.
+Only that one begins the log anew: while others write, what is copied is never all.
 """
 
 import logging
@@ -9,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 FULL_PAGES = 2000  # what is rewritten or trimmed before it is copied is written once less
+FRAME_BYTES = 4096 + 24  # of a page in the log
 AHEAD_FROM_PAGES = 1500
-AHEAD_STEP_PAGES = 100
+AHEAD_STEP_PAGES = 250
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 logger = logging.getLogger(__name__)
@@ -26,7 +28,12 @@ class Checkpoints:
 
     def __init__(self, path: Path, writing: sqlite3.Connection) -> None:
         self._writing = writing
+        self._log = Path(f"{path}-wal")
         self._copying = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._copying.execute("PRAGMA synchronous = FULL")
+        # A log that grew longer is cut to that where it begins anew: so its size says how far it has grown.
+        self._full_bytes = FULL_PAGES * FRAME_BYTES
+        writing.execute(f"PRAGMA journal_size_limit = {self._full_bytes}")
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pages = 0  # in the log, roughly: nothing tells but a checkpoint
         self._next_at = AHEAD_FROM_PAGES
@@ -36,6 +43,8 @@ class Checkpoints:
     def note_written(self, pages: int) -> None:
         """A commit wrote about so many pages; called by the thread that commits."""
         self._pages += pages
+        if self._log.stat().st_size > 2 * self._full_bytes:
+            self._pages = max(self._pages, FULL_PAGES)  # it was more
         if self._is_copying or self._pages < self._next_at:
             return
         if self._pages < FULL_PAGES:
@@ -56,7 +65,6 @@ class Checkpoints:
             self._is_copying = False
 
     def _copy(self, connection: sqlite3.Connection) -> None:
-        before = self._pages
         try:
             _, pages, copied = connection.execute(CHECKPOINT).fetchone()
         except sqlite3.Error as error:
@@ -66,8 +74,8 @@ class Checkpoints:
             self._next_at = self._pages + AHEAD_STEP_PAGES
             return
         self._said = ""
-        if copied == pages and self._pages == before:  # nobody writes now: the next commit begins the log anew
+        if copied == pages and connection is self._writing:  # the next commit begins the log anew
             self._pages, self._next_at = 0, AHEAD_FROM_PAGES
         else:
             self._pages = pages
-            self._next_at = pages + AHEAD_STEP_PAGES
+            self._next_at = max(pages + AHEAD_STEP_PAGES, AHEAD_FROM_PAGES)

@@ -9,15 +9,22 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from gateway.store import checkpoints
+from gateway.store import checkpoints, wills
 from gateway.store.database import Database
+from gateway.store.wills import StoredWill
 from tests.gateway.store.support import disk_full, messages_in
 from tests.gateway.support import LONG_S
+from wire.packets import Publish
 
 
 def times_begun_anew(folder: Path) -> int:
     """From the log's header [www.sqlite.org/fileformat2.html, section 4.1]."""
     return int(struct.unpack_from(">I", (folder / "messages.sqlite-wal").read_bytes(), 12)[0])
+
+
+def length_of(folder: Path) -> int:
+    """Pages that the log's file has room for."""
+    return (folder / "messages.sqlite-wal").stat().st_size // checkpoints.FRAME_BYTES
 
 
 @pytest.fixture
@@ -39,10 +46,25 @@ def test_the_log_begins_anew_while_somebody_writes_all_the_time(tmp_path: Path, 
     ]
 
 
+def test_the_log_stays_short_though_commits_never_pause(tmp_path: Path, database: Database) -> None:
+    for number in range(2000):
+        database.commit([[Message("a", b"%d" % number)]])
+    assert length_of(tmp_path) < 2 * checkpoints.FULL_PAGES
+    database.close()
+
+
+def test_the_log_stays_short_whatever_is_written_besides_messages(tmp_path: Path, database: Database) -> None:
+    for number in range(200):
+        publish = Publish("a", b"w" * 20_000)
+        database.commit([[wills.save(StoredWill(str(number), None, publish, 0))]])
+    assert length_of(tmp_path) < 3 * checkpoints.FULL_PAGES
+    database.close()
+
+
 def test_what_cannot_be_copied_on_a_full_disk_is_copied_later(
     tmp_path: Path, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with disk_full(80 * 4096):
+    with disk_full(200 * 4096):  # the database gets there first: its log is kept shorter
         count = commit_until_full(database)
     assert "cannot be copied into its file yet" in caplog.text
     for _ in range(100):
