@@ -12,6 +12,7 @@ from typing import Any
 from gateway.announcer import Announcer
 from gateway.config import GatewayConfig
 from gateway.connection import Connection
+from gateway.devices import Devices
 from gateway.doorkeeper import Doorkeeper
 from gateway.endings import Endings
 from gateway.errors import ConfigError, ListenError
@@ -60,6 +61,7 @@ class Broker:
         self.sessions = Sessions(
             log, self.subscribers, Path(config.store.path), config.limits.sessions, self._session_ended
         )
+        self.devices = Devices(Path(config.store.path))
         self.doorkeeper = Doorkeeper(
             Path(config.accounts) if config.accounts else None, Path(config.acl) if config.acl else None, config.name
         )
@@ -74,9 +76,10 @@ class Broker:
 
         Raises:
             ListenError: a listener cannot be opened.
-            StoreError: the sessions' file cannot be read.
+            StoreError: the file of the sessions or that of the devices cannot be used.
         """
         await self.sessions.open()
+        await self.devices.open()
         await self.limits.open()
         self.wills.open(lambda client_id: self.sessions.get(client_id) is not None)
         try:
@@ -104,6 +107,7 @@ class Broker:
         await self.limits.close()
         await self._endings.close()
         await self.sessions.close()
+        await self.devices.close()
         await self.doorkeeper.close()
 
     def reload(self) -> None:
@@ -152,7 +156,9 @@ class Broker:
 
     def leave(self, session: Session, was_accepted: bool) -> None:
         """A session's connection has ended; where nobody was let in, there is no new will to publish either."""
-        if not was_accepted:
+        if was_accepted:
+            self.devices.note_disconnected(session.client_id)
+        else:
             self.wills.turn_back(session.client_id)
         self.sessions.rest(session)
         if not self._closing:

@@ -175,6 +175,9 @@ class Connection:
         self._port.note_admitted()
         broker.counters.connections_accepted += 1
         self._flush()
+        if admitted.packet.client_id:
+            visitor = self._port.visitor
+            broker.devices.note_connected(client_id, session.user, visitor.host, self._protocol.protocol_level)
         logger.info("connected", extra=about(**self._who(), tls=self._port.visitor.tls or "none"))
         self._client = Client(
             broker,

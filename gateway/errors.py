@@ -29,8 +29,11 @@ class StoreError(GatewayError):
     """The message store cannot be opened; the text names its folder."""
 
 
+def is_damage(error: BaseException) -> bool:
+    """Whether an error of SQLite says that it is the file that is at fault."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
 def advice_on(error: Exception) -> str:
     """Says what helps against an error of SQLite, where something does."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    is_damage = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "no such table" in str(error)
-    return ADVICE if is_damage else ""
+    return ADVICE if is_damage(error) or "no such table" in str(error) else ""

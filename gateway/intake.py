@@ -74,6 +74,8 @@ class Intake:
         gateway_name = self._broker.config.name
         message = message_from(packet, self._session.client_id, gateway_name, int(time.time() * 1000))
         reason_code = self._check(message)
+        if reason_code == SUCCESS and message.origin:  # the first one to each topic comes this way
+            self._broker.devices.note_identity(self._session.client_id, message.origin, message.epoch)
         if reason_code != SUCCESS:
             self._refuse(packet, message, reason_code)
         elif packet.packet_identifier is None:

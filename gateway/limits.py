@@ -17,6 +17,7 @@ from gateway.store.backlog import Backlog
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
 from gateway.store.shares import Shares
+from gateway.store.survey import count_backlogs
 
 RETRY_S = 0.05
 EVICT_MOST = 1000  # messages dropped at once from a store that is full
@@ -69,8 +70,7 @@ class Limits:
     async def open(self) -> None:
         """Counts what waits already, and watches from now on."""
         if self._counts_queues:
-            for cursor in self._cursors():
-                await cursor.count_backlog()
+            await count_backlogs(self._log, self._cursors())
         queue_discards = self._counts_queues and self._queue.when_full == "discard_old"
         if queue_discards or self._store.when_full == "discard_old":
             self._log.committed = self._discard
@@ -100,7 +100,7 @@ class Limits:
         while self._uncounted:
             cursor, _ = self._uncounted.popitem()
             try:
-                await cursor.count_backlog()
+                await count_backlogs(self._log, [cursor])
             except sqlite3.Error as error:
                 logger.error("what waits for %s has no limit: it cannot be counted: %s", cursor.consumer, error)
         if self._log.committed is not None:

@@ -5,31 +5,41 @@ Nothing is read by way of SQLite's trees of pages, so that a page that is lost c
 
 import contextlib
 import sqlite3
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
-import msgspec
-
+from gateway import session_store
 from gateway.errors import StoreError
-from gateway.session_store import SessionDescription
+from gateway.session_store import StoredSession
 from gateway.sessions import SESSION_PREFIX
-from gateway.store import exchange, groups, retained, schema
+from gateway.store import checksum, exchange, groups, quarantine, schema, shelf
 from gateway.store.folder import take_folder
 from gateway.store.pages import Pages
+from gateway.store.quarantine import Note
 from gateway.store.rebuild import Lost, Rebuild
 from gateway.store.salvage import Salvage, tables_of
+from gateway.store.shelf import Entry, Shelf
 from gateway.subscribers import GROUP_PREFIX
 from wire.topics import parse_shared
 
-MESSAGES, SESSIONS = "messages.sqlite", "sessions.sqlite"
-MAKE_SESSIONS = 'CREATE TABLE "session" (key TEXT PRIMARY KEY, value BLOB)'
+MESSAGES, SESSIONS = "messages.sqlite", session_store.FILE
+MAKE_SESSIONS = f"CREATE TABLE {session_store.TABLE} (key TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL)"
 SPOILT_ROW = """
 SELECT 1 FROM message_group WHERE crc != crc_of(last, count, seq, deflated, body)
 UNION ALL SELECT 1 FROM retained WHERE crc != crc_of_all(
     topic, position, payload, qos, properties, origin, epoch, seq, received_ms, received_by, publisher, expires_ms
-) LIMIT 1
+)
 """
+SPOILT_SINCE_5 = """
+UNION ALL SELECT 1 FROM cursor WHERE crc != crc_of_all(consumer, position, count)
+UNION ALL SELECT 1 FROM will WHERE crc != crc_of_all(
+    session, user, topic, payload, qos, retain, properties, delay_s, due_ms
+)
+"""
+VERSIONS = (4, schema.SCHEMA_VERSION)
 FOUND_MOST = 10  # of what SQLite says of a file
 
 
@@ -88,35 +98,43 @@ def _rebuild(folder: Path, origin: str, routes: Iterable[str], report: Report) -
     report.damaged_rows += rebuild.damaged_rows
     if any(what.startswith(SESSIONS) for what in report.damage):
         report.sessions_lost = _sessions_lost(making / MESSAGES, sessions)
+    _note(folder, making, report)
     report.old = str(exchange.offer(folder))
 
 
-def _rebuild_sessions(pages: Pages, path: Path, report: Report) -> dict[str, SessionDescription]:
+def _note(folder: Path, making: Path, report: Report) -> None:
+    """Among the new files are the quarantine notes of before, and one of this repair."""
+    quarantine.begin_anew_if_damaged(folder / quarantine.FILE, quarantine.TABLE)
+    lost = sum(one.messages for one in report.lost)
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    place = f"{report.damaged_pages} pages and {report.damaged_rows} rows, at {when}"
+    kept = "the damaged files, in the folder `damaged-` and the time"
+    repaired = Note("the store", place, "; ".join(report.damage), kept, lost)
+    quarantine.set_aside(making, [*quarantine.notes_in(folder), repaired])
+
+
+def _rebuild_sessions(pages: Pages, path: Path, report: Report) -> dict[str, StoredSession]:
     salvage = Salvage(pages, lambda connection: connection.execute(MAKE_SESSIONS))
-    sessions: dict[str, SessionDescription] = {}
-    for _, (client_id, value) in salvage.rows():
-        try:
-            sessions[str(client_id)] = msgspec.msgpack.decode(value, type=SessionDescription)  # type: ignore[arg-type]
-        except (msgspec.MsgspecError, TypeError):
-            salvage.damaged_rows += 1
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute(MAKE_SESSIONS)
-        rows = ((client_id, msgspec.msgpack.encode(session)) for client_id, session in sessions.items())
-        connection.executemany("INSERT INTO session VALUES (?, ?)", rows)
-        connection.commit()
-    report.damaged_pages, report.damaged_rows = salvage.damaged_pages, salvage.damaged_rows
+    rows = [(cast(str, key), cast(bytes, value)) for _, (key, value) in salvage.rows()]
+    sessions, spoilt = session_store.sessions_from([Entry(0, *row, shelf.unseal(*row)) for row in rows])
+    with contextlib.closing(Shelf(path, session_store.TABLE)) as opened:
+        opened.put(session_store.entries_of(sessions))
+    report.damaged_pages = salvage.damaged_pages
+    report.damaged_rows = salvage.damaged_rows + len(spoilt)
     report.kept["session"] = len(sessions)
+    report.kept["subscription"] = sum(len(session.subscriptions) for session in sessions.values())
     return sessions
 
 
-def _consumers_of(sessions: dict[str, SessionDescription]) -> list[str]:
+def _consumers_of(sessions: dict[str, StoredSession]) -> list[str]:
     """The names that the log has for sessions and the groups that they are in."""
-    shared = {topic_filter for session in sessions.values() for topic_filter in session.shared}
-    names = (parse_shared(topic_filter) for topic_filter in sorted(shared))
-    return [SESSION_PREFIX + client_id for client_id in sessions] + [f"{GROUP_PREFIX}{s}/{f}" for s, f in names]
+    filters = {topic_filter for session in sessions.values() for topic_filter in session.subscriptions}
+    names = (parse_shared(topic_filter) for topic_filter in sorted(filters))
+    groups_of = [f"{GROUP_PREFIX}{share_name}/{bare}" for share_name, bare in names if share_name is not None]
+    return [SESSION_PREFIX + client_id for client_id in sessions] + groups_of
 
 
-def _sessions_lost(messages: Path, sessions: dict[str, SessionDescription]) -> list[str]:
+def _sessions_lost(messages: Path, sessions: dict[str, StoredSession]) -> list[str]:
     """The clients that have a place in the log and no description."""
     with contextlib.closing(sqlite3.connect(messages)) as connection:
         places = (consumer for (consumer,) in connection.execute("SELECT consumer FROM cursor ORDER BY consumer"))
@@ -129,11 +147,13 @@ def _check_ours(path: Path) -> None:
     pages = Pages(path)
     if pages.header_damaged or pages.wal_damaged:
         return  # it may be there that it says whose it is
-    if pages.kind != (schema.APPLICATION_ID, schema.SCHEMA_VERSION):
-        application_id, version = pages.kind
-        if application_id == schema.APPLICATION_ID:
-            raise StoreError(f"message store {path}: of version {version}, and this repairs {schema.SCHEMA_VERSION}")
+    application_id, version = pages.kind
+    if application_id != schema.APPLICATION_ID:
         raise StoreError(f"message store {path}: not a message store")
+    if version not in VERSIONS:
+        raise StoreError(
+            f"message store {path}: of version {version}, and this repairs {VERSIONS[0]} and {VERSIONS[1]}"
+        )
 
 
 def _damage_of(path: Path) -> list[str]:
@@ -159,9 +179,16 @@ def _damage_that_sqlite_sees(path: Path) -> list[str]:
             found = [what for (what,) in connection.execute(f"PRAGMA integrity_check({FOUND_MOST})") if what != "ok"]
             if path.name == MESSAGES and not found:
                 found += _damage_of_messages(connection)
+        if path.name == SESSIONS and not found:
+            found += _damage_of_sessions(path)
         return found
     except sqlite3.DatabaseError as error:
         return [str(error)]
+
+
+def _damage_of_sessions(path: Path) -> list[str]:
+    _, spoilt = session_store.sessions_from(shelf.read(path, session_store.TABLE))
+    return ["sessions are not as they were stored"] if spoilt else []
 
 
 def _damage_of_messages(connection: sqlite3.Connection) -> list[str]:
@@ -169,5 +196,7 @@ def _damage_of_messages(connection: sqlite3.Connection) -> list[str]:
     if missing := sorted(table.name for table in tables_of(schema.make) if table.name not in present):
         return [f"table {name} is missing" for name in missing]
     connection.create_function("crc_of", 5, groups.crc_of)
-    connection.create_function("crc_of_all", -1, retained.crc_of)
-    return ["messages are not as they were stored"] if connection.execute(SPOILT_ROW).fetchone() else []
+    checksum.add_to_sql(connection)
+    spoilt = SPOILT_ROW if schema.version_of(connection) == VERSIONS[0] else SPOILT_ROW + SPOILT_SINCE_5
+    is_spoilt = connection.execute(f"{spoilt} LIMIT 1").fetchone() is not None
+    return ["messages, places or wills are not as they were stored"] if is_spoilt else []

@@ -24,7 +24,8 @@ class Session:
     their whole topic filter. ``incoming`` are the packet identifiers of the QoS 2 messages that came in and are not
     released, ``outgoing`` those on their way out, ``owed`` the retained messages that its subscriptions matched.
     ``user`` is who made it, None for somebody without an account. ``connection`` and ``sender`` are there while the
-    client is.
+    client is. ``unsaved`` are the entries of its file that have changed, by topic filter, "" for the session itself,
+    each with the number of its last change.
     """
 
     def __init__(self, client_id: str, user: str | None, expiry_s: int, cursor: Cursor, outgoing: Outgoing) -> None:
@@ -40,22 +41,46 @@ class Session:
         self.sender: Sender | None = None
         self.disconnected_ms: int | None = None
         self.expiry: asyncio.TimerHandle | None = None
+        self.unsaved: dict[str, int] = {}
+        self._changes = 0
+        self._noted: SessionDescription | None = None
 
     @property
     def durable(self) -> bool:
         """Whether it outlives this process."""
         return self.cursor.durable
 
-    def has_subscribed(self, topic_filter: str) -> bool:
-        """Whether it has a subscription, of its own or a shared one."""
-        return topic_filter in self.cursor.filters or topic_filter in self.shared
-
     def offer(self, message: Message) -> None:
         """Sends a QoS 0 message, if the client is there and wants it."""
         if self.sender is not None and (grant := self.cursor.grant(sys.maxsize, message)):
             self.sender.send_now(message, grant)
 
-    def describe(self) -> SessionDescription:
-        """Returns what is kept of it across restarts."""
-        subscriptions = list(self.cursor.filters.values())
-        return SessionDescription(self.expiry_s, self.disconnected_ms, subscriptions, dict(self.shared), self.user)
+    def note_change(self, name: str) -> None:
+        """A subscription, or with the name "" the session itself, is not as its file says."""
+        if self.durable:
+            self._changes += 1
+            self.unsaved[name] = self._changes
+
+    def note_saved(self, changes: dict[str, int]) -> None:
+        """Its file says now what it was with these changes."""
+        for name, change in changes.items():
+            if self.unsaved.get(name) == change:
+                del self.unsaved[name]
+
+    def note_description(self) -> None:
+        """Its description counts as changed where it is not what it was the last time."""
+        description = self._describe()
+        if description != self._noted:
+            self._noted = description
+            self.note_change("")
+
+    def entry(self, name: str) -> SessionDescription | Subscription | None:
+        """Returns what its file should say, None for a subscription that is there no more."""
+        return self.subscription(name) if name else self._describe()
+
+    def subscription(self, topic_filter: str) -> Subscription | None:
+        """Returns its subscription of a topic filter, its own or a shared one, None where there is none."""
+        return self.shared.get(topic_filter) or self.cursor.filters.get(topic_filter)
+
+    def _describe(self) -> SessionDescription:
+        return SessionDescription(self.expiry_s, self.disconnected_ms, self.user)

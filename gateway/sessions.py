@@ -12,12 +12,14 @@ from gateway.arrival import Admitted
 from gateway.doorkeeper import Refused
 from gateway.outgoing import Outgoing
 from gateway.session import Session
-from gateway.session_store import SessionStore
+from gateway.session_store import SessionStore, StoredSession
+from gateway.store.consumers import LOST
 from gateway.store.cursor import Cursor
 from gateway.store.flows import DONE, ROUTE_END, Flow
 from gateway.store.incoming import remove_all
 from gateway.store.log import MessageLog
 from gateway.store.retained import settle_all
+from gateway.store.survey import settle
 from gateway.subscribers import GROUP_PREFIX, Subscribers
 from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, QUOTA_EXCEEDED, SESSION_TAKEN_OVER
 
@@ -50,7 +52,7 @@ class Sessions:
         self._most = most
         self._ended = ended
         self._subscribers = subscribers
-        self._store = SessionStore(folder / "sessions.sqlite")
+        self._store = SessionStore(folder)
         self._sessions: dict[str, Session] = {}
         self._durable = 0  # of these
         self._tasks: set[asyncio.Task[None]] = set()
@@ -58,21 +60,28 @@ class Sessions:
 
     async def open(self) -> None:
         """Loads the durable sessions; what the log keeps for sessions that are no more, it keeps no longer."""
-        descriptions = await self._store.open()
-        flows = self._flows_of(descriptions)
-        for client_id, description in descriptions.items():
-            expiry_s = description.expiry_s
-            session = self.create(client_id, description.user, expiry_s, flows.get(client_id, ()))
-            session.incoming = self._log.incoming.pop(client_id, set())
-            session.owed += self._log.owed.pop(client_id, [])
-            session.disconnected_ms = description.disconnected_ms
-            self._subscribers.restore(session, description.subscriptions, description.shared)
-            self.rest(session)
+        sessions = await self._store.open()
+        flows = self._flows_of(sessions)
+        for client_id, stored in sessions.items():
+            if not self._keep_or_end(self._restore(client_id, stored, flows.get(client_id, ()))):
+                self._store.note_ended(client_id)
         cursors = [session.cursor for session in self._sessions.values()] + self._subscribers.cursors()
         here = {cursor.consumer for cursor in cursors}
         for consumer in self._log.consumers():
-            if consumer.startswith((SESSION_PREFIX, GROUP_PREFIX)) and consumer not in here:
+            if consumer == LOST or (consumer.startswith((SESSION_PREFIX, GROUP_PREFIX)) and consumer not in here):
                 self._log.forget(consumer)
+        self._settle(cursors)
+
+    def _restore(self, client_id: str, stored: StoredSession, flows: Iterable[Flow]) -> Session:
+        description = stored.description
+        session = self.create(client_id, description.user, description.expiry_s, flows)
+        session.incoming = self._log.incoming.pop(client_id, set())
+        session.owed += self._log.owed.pop(client_id, [])
+        session.disconnected_ms = description.disconnected_ms
+        session.note_description()
+        session.note_saved(dict(session.unsaved))
+        self._subscribers.restore(session, stored.subscriptions)
+        return session
 
     def _flows_of(self, sessions: Container[str]) -> dict[str, list[Flow]]:
         """The QoS 2 messages of before by session; those of sessions that are no more end."""
@@ -159,16 +168,23 @@ class Sessions:
     def rest(self, session: Session) -> None:
         """There is no connection any more: the session ends as well, or waits for its expiry."""
         session.connection = session.sender = None
+        if self._keep_or_end(session):
+            self._settle(self._subscribers.unfed_cursors(session))
+
+    def _keep_or_end(self, session: Session) -> bool:
+        """A session without a connection waits for its expiry, unless that is now; returns whether it does."""
         if session.expiry_s == 0:
             self.end(session)
-            return
+            return False
         if session.expiry_s != NEVER_EXPIRES_S:
             self._let_expire(session)
-        for cursor in self._subscribers.unfed_cursors(session):
-            settling = self._in_background(cursor.settle())
-            self._settling.add(settling)
-            settling.add_done_callback(self._settling.discard)
         self._in_background(self.save(session.client_id))
+        return True
+
+    def _settle(self, cursors: list[Cursor]) -> None:
+        settling = self._in_background(settle(self._log, cursors))
+        self._settling.add(settling)
+        settling.add_done_callback(self._settling.discard)
 
     def end(self, session: Session) -> None:
         """Ends a session: its subscriptions and what waits for it are gone."""
@@ -177,20 +193,28 @@ class Sessions:
         self._subscribers.end(session)
         session.outgoing.end()
         if session.durable:
+            self._store.note_ended(session.client_id)
             self._log.later(remove_all(session.client_id))
         if session.owed:
             self._log.later(settle_all(session.client_id))
         del self._sessions[session.client_id]
         self._durable -= session.durable
         self._ended(session.client_id)
-        self._in_background(self.save(session.client_id))
+        self._in_background(self._remove(session.client_id))
 
     async def save(self, client_id: str) -> None:
         """Makes it durable that a client's session is as it is now, or is no more. Raises sqlite3.Error."""
         session = self.get(client_id)
-        if session is not None and session.cursor.durable:
-            await self._store.save(client_id, session.describe())
-        else:
+        if session is None or not session.durable:
+            await self._store.remove(client_id)
+            return
+        session.note_description()
+        if changes := session.unsaved.copy():
+            await self._store.save(client_id, {name: session.entry(name) for name in changes})
+            session.note_saved(changes)
+
+    async def _remove(self, client_id: str) -> None:
+        if self.get(client_id) is None:  # else whoever has the name now saves it
             await self._store.remove(client_id)
 
     def _let_expire(self, session: Session) -> None:

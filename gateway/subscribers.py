@@ -71,21 +71,27 @@ class Subscribers:
         if share_name is not None:
             is_new = topic_filter not in session.shared
             subscription = Subscription(bare_filter, qos, retain_as_published=as_published, identifier=identifier)
+            if subscription != session.shared.get(topic_filter):
+                session.note_change(topic_filter)
             self._join(session, topic_filter, subscription)
             return is_new
         before = session.cursor.filters.get(topic_filter)
         since = before.since if before else self._log.head
         not_from = session.client_id if options & NO_LOCAL else None
         subscription = Subscription(topic_filter, qos, since, not_from, as_published, identifier)
+        if subscription != before:
+            session.note_change(topic_filter)
         self._add(session, subscription)
         return before is None
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
         """Removes a subscription; returns whether there was one."""
         if session.shared.pop(topic_filter, None) is not None:
+            session.note_change(topic_filter)
             self._leave(session, topic_filter)
             return True
         if topic_filter in session.cursor.filters:
+            session.note_change(topic_filter)
             session.cursor.unsubscribe(topic_filter)
             self._tree.discard(topic_filter, session)
             return True
@@ -98,14 +104,16 @@ class Subscribers:
             self.unsubscribe(session, topic_filter)
         session.cursor.drop()
 
-    def restore(self, session: Session, own: list[Subscription], shared: dict[str, Subscription]) -> None:
-        """Adds the subscriptions of a session of before."""
-        for subscription in own:
-            # In a log that was made anew positions begin anew.
-            since = min(subscription.since, self._log.head)
-            self._add(session, dataclasses.replace(subscription, since=since))
-        for topic_filter, subscription in shared.items():
-            self._join(session, topic_filter, subscription)
+    def restore(self, session: Session, subscriptions: dict[str, Subscription]) -> None:
+        """Adds the subscriptions of a session of before, by topic filter, that of a shared one with its share name."""
+        for topic_filter, subscription in subscriptions.items():
+            if parse_shared(topic_filter)[0] is not None:
+                self._join(session, topic_filter, subscription)
+                continue
+            if subscription.since > self._log.head:  # in a log that was made anew positions begin anew
+                subscription = dataclasses.replace(subscription, since=self._log.head)
+                session.note_change(topic_filter)
+            self._add(session, subscription)
 
     def feed(self, session: Session, sender: Sender) -> None:
         """Opens all that feeds a session on its connection's sender."""

@@ -52,19 +52,22 @@ class Subscribing:
             if len(self._session.owed) > OWED_MAX and _wants_retained(topic_filter, options, is_new=True):
                 codes.append(QUOTA_EXCEEDED)
                 continue
-            if not self._session.has_subscribed(topic_filter):
+            before = self._session.subscription(topic_filter)
+            if before is None:
                 if (weight := _weight(topic_filter)) > self._room:
                     codes.append(QUOTA_EXCEEDED)
                     continue
                 self._room -= weight
             is_new = self._broker.subscribers.subscribe(self._session, topic_filter, options, identifier)
             codes.append(options & 3)
-            if not is_new:
+            if not is_new and self._session.subscription(topic_filter) != before:
                 self._broker.limits.count_again([self._session.cursor])
             if _wants_retained(topic_filter, options, is_new):
                 searches[topic_filter] = self._search(topic_filter, options & 3, identifier)
         owed = await self._find_all(list(searches.values()))
         await self._broker.sessions.save(self._session.client_id)
+        if owed and self._broker.sessions.get(self._session.client_id) is not self._session:  # it ended meanwhile
+            self._broker.log.later(retained.settle([one.number for one in owed]))
         return codes, owed
 
     async def _find_all(self, searches: list[Work]) -> list[Owed]:

@@ -61,6 +61,10 @@ COMMANDS = {
     "gateway repair": Command(
         "tools.gateway_repair:repair_store", "Make a damaged store whole again, with all that can be read.", "gateway"
     ),
+    "gateway devices": Command("tools.gateway_devices:list_devices", "List the devices a gateway knows.", "gateway"),
+    "gateway quarantine": Command(
+        "tools.gateway_quarantine:list_notes", "List what a gateway could not read and has set aside.", "gateway"
+    ),
     "gateway passwd": Command("tools.gateway_passwd:passwd", "Make, change or delete an account.", "gateway"),
     "lander run": Command("tools.lander:app", "Run a lander until it is told to stop.", "cloud"),
     "cloud ingest": Command("tools.cloud_ingest:app", "Take new landing files into the tables.", "cloud"),

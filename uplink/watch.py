@@ -9,6 +9,7 @@ from gateway.numbers import RouteState
 from gateway.store.backlog import Backlog
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
+from gateway.store.survey import count_backlogs, settle
 
 INTERVAL_S = 10.0  # between two looks, as long as they take little
 SHARE = 0.02  # of the time, at most, goes into looking: a backlog of millions is looked at less often
@@ -44,8 +45,8 @@ class Watch:
     async def look(self) -> None:
         """Counts what waits. Raises sqlite3.Error."""
         cursor, state = self._cursor, self._state
-        await cursor.settle()  # past messages for others, up to the oldest that waits
-        await cursor.count_backlog()
+        await settle(self._log, [cursor])  # past messages for others, up to the oldest that waits
+        await count_backlogs(self._log, [cursor])
         backlog = cursor.backlog or Backlog()
         if not self._log.counts_backlogs:
             cursor.backlog = None

@@ -43,7 +43,7 @@ class Checkpoints:
     def note_written(self, pages: int) -> None:
         """A commit wrote about so many pages; called by the thread that commits."""
         self._pages += pages
-        if self._log.stat().st_size > 2 * self._full_bytes:
+        if self._size() > 2 * self._full_bytes:
             self._pages = max(self._pages, FULL_PAGES)  # it was more
         if self._is_copying or self._pages < self._next_at:
             return
@@ -52,6 +52,13 @@ class Checkpoints:
             self._thread.submit(self._copy_ahead)
         else:
             self._copy(self._writing)
+
+    def _size(self) -> int:
+        """Bytes of the log's file; what is durable is not to fail because somebody has taken that away."""
+        try:
+            return self._log.stat().st_size
+        except OSError:
+            return 0
 
     def close(self) -> None:
         """Waits until what is being copied is."""

@@ -6,6 +6,20 @@ from collections.abc import Iterable
 from gateway.store.cursor import Cursor
 from gateway.store.flows import BEGUN, Flow
 
+SCHEMA = """
+CREATE TABLE cursor (
+    consumer TEXT PRIMARY KEY,
+    position INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    crc INTEGER NOT NULL
+) STRICT;
+"""
+SAVE = "INSERT OR REPLACE INTO cursor VALUES (?, ?, ?, ?)"
+LOST = ""
+"""The consumer at whose place those go on who have lost theirs, until all who were there before are here again."""
+
+PASSED_MOST = 100_000  # messages for others that a consumer goes past again after a crash
+
 Place = tuple[int, int]
 """A cursor's durable state: (position, count)."""
 
@@ -38,7 +52,7 @@ class Consumers:
         if cursor.consumer in self._cursors:
             raise ValueError(f"consumer {cursor.consumer!r} has a cursor already")
         self._cursors[cursor.consumer] = cursor
-        return self._away.pop(cursor.consumer, (head, 0)) if cursor.durable else (head, 0)
+        return self._away.pop(cursor.consumer, self._away.get(LOST, (head, 0))) if cursor.durable else (head, 0)
 
     def detach(self, cursor: Cursor) -> None:
         """The consumer goes away; the place of a durable one is kept."""
@@ -71,14 +85,19 @@ class Consumers:
     def unsaved(self) -> list[tuple[str, int, int]]:
         """Returns (name, position, count) where the file does not say what it should.
 
-        A cursor here that only went past others' messages may do so again after a crash: that is worth no sync.
+        A cursor here that only went past others' messages may do so again after a crash: that is worth no sync, unless
+        they are many.
         """
         places = [
-            (name, cursor.position, cursor.count)
+            (name, position, cursor.count)
             for name, cursor in self._cursors.items()
-            if cursor.durable and (name not in self._saved or self._saved[name][1] != cursor.count)
+            if cursor.durable and self._is_far(name, position := cursor.position, cursor.count)
         ]
         return places + [(name, *place) for name, place in self._away.items() if self._saved.get(name) != place]
+
+    def _is_far(self, name: str, position: int, count: int) -> bool:
+        saved_position, saved_count = self._saved.get(name, (0, -1))
+        return count != saved_count or position - saved_position >= PASSED_MOST
 
     def removed(self) -> list[str]:
         """Returns the consumers that are in the file and should not be."""

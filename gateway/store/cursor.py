@@ -74,8 +74,8 @@ class Cursor:
             identifiers, those of the deliveries go on beyond them, and others have to go on a line.
 
     ``may_receive`` says whether the consumer may have a topic name's messages now, where there are rules for it;
-    ``backlog`` counts what waits for it, where there is a limit for that and it has been counted.
-
+    ``backlog`` counts what waits for it, where there is a limit for that and it has been counted. While somebody holds
+    ``reading``, nothing is handed out. ``passed`` are positions that were given away while what is before them waits.
     A new consumer begins at the log's head. Raises ValueError if the consumer has a cursor already.
     """
 
@@ -96,23 +96,22 @@ class Cursor:
         self._log = log
         self._window = window
         self._identifiers = max(window, PACKET_IDENTIFIERS)
-        self._usual_from = 0
+        self._usual_from = 0  # behind it a grant depends neither on the position nor on the publisher
         for wanted in filters:
             self.subscribe(wanted if isinstance(wanted, Subscription) else Subscription(wanted))
         self._read, self._taken = log.attach(self)
-        self._passed = dict.fromkeys(log.passed(consumer) if durable else ())  # a set takes more memory
+        self.passed = dict.fromkeys(log.passed(consumer) if durable else ())  # a set takes more memory
         # A process before this one may have delivered these, to its last moment.
         self._dup_up_to = (log.head, self._taken + min(window, PACKET_IDENTIFIERS))
         self._behind = self._read < log.head
         if self._behind:
             self.backlog = None  # until it is counted
         self._evicted = 0
-        # position, grant and size of each
-        self._unacknowledged: OrderedDict[int, tuple[int, Grant, int]] = OrderedDict()
+        self._unacknowledged: OrderedDict[int, tuple[int, Grant, int]] = OrderedDict()  # position, grant, size
         self._returned: list[tuple[int, int]] = []
         self._news = Signal()
         self._turn = asyncio.Lock()
-        self._reading = asyncio.Lock()
+        self.reading = asyncio.Lock()
 
     @property
     def position(self) -> int:
@@ -147,38 +146,34 @@ class Cursor:
     def subscribe(self, subscription: Subscription) -> None:
         """Adds or replaces the subscription of one topic filter."""
         self.filters[subscription.topic_filter] = subscription
-        self._find_usual_from()
+        since = subscription.since if subscription.not_from is None else sys.maxsize
+        self._usual_from = max(self._usual_from, since)
         self._log.audience.join(self, subscription.topic_filter)
 
     def unsubscribe(self, topic_filter: str) -> None:
         """Removes a topic filter; what was delivered by it stays to be acknowledged."""
         if self.filters.pop(topic_filter, None):
-            self._find_usual_from()
             self._log.audience.leave(self, topic_filter)
 
     def grant(self, position: int, message: Message) -> Grant | None:
         """Returns how this consumer takes a message, or None when it is not for it."""
+        granting = self._granting(position, message)
+        return grant_by(granting, message) if granting else None
+
+    def takes(self, position: int, message: Message) -> bool:
+        """Whether a message is for this consumer."""
+        return bool(self._granting(position, message))
+
+    def _granting(self, position: int, message: Message) -> list[Subscription]:
         subscriptions = self._log.audience.takers(message.topic).get(self, ())
         granting = [s for s in subscriptions if s.since < position and s.not_from != message.publisher]
-        if not granting or (self.may_receive is not None and not self.may_receive(message.topic)):
-            return None
-        return grant_by(granting, message)
-
-    def _find_usual_from(self) -> None:
-        """Behind which position a grant depends on neither that nor the publisher."""
-        subscriptions = self.filters.values()
-        is_usual = all(subscription.not_from is None for subscription in subscriptions)
-        self._usual_from = max((s.since for s in subscriptions), default=0) if is_usual else sys.maxsize
+        return granting if self.may_receive is None or not granting or self.may_receive(message.topic) else []
 
     async def fetch(self, limit: int) -> list[Delivery]:
-        """Waits until something is there, then returns up to ``limit`` deliveries in order, at least one.
-
-        Raises:
-            sqlite3.Error: the log cannot be read.
-        """
+        """Waits, then returns up to ``limit`` deliveries in order, at least one. Raises sqlite3.Error."""
         async with self._turn:  # who share it have their turns
             while True:
-                async with self._reading:
+                async with self.reading:
                     self._news.clear()
                     deliveries = await self._take_returned(limit) or await self._take_new(limit)
                 if deliveries:
@@ -220,38 +215,42 @@ class Cursor:
         if self.backlog is not None:
             for group in stored:
                 for position, message in group.read(0, PACKET_IDENTIFIERS):
-                    if self.grant(position, message) is not None:
+                    if self.takes(position, message):
                         self.backlog.add(queued_size(message))
         if not self._behind:
             self._behind = True
             self._read = stored[0].first - 1
         self._news.set()
 
-    async def settle(self) -> None:
-        """Goes past messages for others, so that a consumer that is away holds on to none of them."""
-        async with self._reading:
-            await self._upcoming(1)
+    @property
+    def read_up_to(self) -> int:
+        """Everything up to here was handed out, or is not for this consumer."""
+        return self._read if self._behind else self._log.head
 
-    async def count_backlog(self) -> None:
-        """Counts what waits, by reading once through it; from now on ``backlog`` says it."""
-        async with self._reading:
-            counted, position = Backlog(), self._read if self._behind else self._log.head
-            while position < self._log.head and (found := await self._log.read(position, READ_MOST)):
-                for position, message in found:
-                    if position not in self._passed and self.grant(position, message) is not None:
-                        counted.add(queued_size(message))
-            for _, _, size in self._unacknowledged.values():
-                counted.add(size)
-            self.backlog = counted
+    def is_next(self, position: int, message: Message) -> bool:
+        """Whether a message behind ``read_up_to`` is for this consumer."""
+        return position > self.read_up_to and self.takes(position, message)
+
+    def go_past(self, position: int) -> None:
+        """Everything up to a position is not for this consumer."""
+        if self._behind:
+            self._read = max(self._read, position)
+            self._behind = self._read < self._log.head
+
+    def begin_to_count(self, backlog: Backlog) -> None:
+        """So much waits to be handed out: together with what is not acknowledged, ``backlog`` says it from now on."""
+        for _, _, size in self._unacknowledged.values():
+            backlog.add(size)
+        self.backlog = backlog
 
     async def discard_oldest(self, is_enough: Callable[["Backlog"], bool]) -> None:
         """Drops what is not handed out yet, from the oldest on, and notes it."""
-        async with self._reading:
+        async with self.reading:
             while self.backlog is not None and not is_enough(self.backlog) and (upcoming := await self._upcoming(1)):
                 for position, message in upcoming:
                     if self.backlog is None or is_enough(self.backlog):
                         return
-                    if self.grant(position, message) is not None:
+                    if self.takes(position, message):
                         self._log.drop(EVICTED, self.consumer, message)
                         self.backlog.subtract(queued_size(message))
                         self._taken += 1
@@ -259,27 +258,24 @@ class Cursor:
 
     async def evict(self, messages: list[tuple[int, Message]]) -> None:
         """The log drops its oldest messages: what was not handed out of them never will be."""
-        async with self._reading:
+        async with self.reading:
             self._evicted = messages[-1][0]
             if self._behind:
                 for position, message in messages:
-                    if position > self._read and self.backlog and self.grant(position, message) is not None:
+                    if position > self._read and self.backlog and self.takes(position, message):
                         self.backlog.subtract(queued_size(message))
                 self._read = max(self._read, self._evicted)
 
     def close(self) -> None:
         """Leaves the log; the place of a durable consumer stays, and with it what it still has to get."""
-        self._leave()
-
-    def drop(self) -> None:
-        """Leaves the log for good: the consumer gets nothing any more and holds nothing back."""
-        self._leave()
-        self._log.forget(self.consumer)
-
-    def _leave(self) -> None:
         for topic_filter in self.filters:
             self._log.audience.leave(self, topic_filter)
         self._log.detach(self)
+
+    def drop(self) -> None:
+        """Leaves the log for good: the consumer gets nothing any more and holds nothing back."""
+        self.close()
+        self._log.forget(self.consumer)
 
     async def _take_returned(self, limit: int) -> list[Delivery]:
         while self._returned:
@@ -314,9 +310,8 @@ class Cursor:
     def _hand_out(self, upcoming: list[tuple[int, Message]], limit: int) -> list[Delivery]:
         deliveries: list[Delivery] = []
         grants: dict[tuple[str, int, bool], Grant | None] = {}  # what all of a kind have in common
-        head, dup_up_to = self._dup_up_to
-        usual_from, passed, unacknowledged = self._usual_from, self._passed, self._unacknowledged
-        taken = self._taken
+        (head, dup_up_to), taken = self._dup_up_to, self._taken
+        usual_from, passed, unacknowledged = self._usual_from, self.passed, self._unacknowledged
         for position, message in upcoming:
             if len(deliveries) == limit:
                 break
@@ -348,7 +343,7 @@ class Cursor:
             head = self._log.head
             found = await self._log.read(self._read, reading)
             for index, (position, message) in enumerate(found):
-                if self.grant(position, message) is not None:
+                if self.takes(position, message):
                     return found[index:]
                 self._read = position
             if not found:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from gateway.errors import is_damage
 from gateway.store import groups
 from gateway.store.drops import GATEWAY
 from gateway.store.drops import INSERT as INSERT_RANGE
@@ -35,11 +36,6 @@ SEQ_UP_TO = "SELECT seq FROM message_group WHERE last <= ? ORDER BY last DESC LI
 # Not "last > ?": for that SQLite goes where a row with that number would be, which may be in the damaged page.
 ROW_FROM = "SELECT * FROM message_group WHERE last >= ? AND last <= ? ORDER BY last LIMIT 1"
 PLACE_FROM = "SELECT last, count FROM message_group WHERE last >= ? AND last <= ? ORDER BY last LIMIT 1"
-
-
-def is_damage(error: BaseException) -> bool:
-    """Whether it is the file that is at fault."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
 
 
 def known_hole(connection: sqlite3.Connection, position: int) -> Group | None:

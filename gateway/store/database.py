@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.errors import ADVICE, StoreError, advice_on
+from gateway.errors import ADVICE, StoreError, advice_on, is_damage
 from gateway.message import Message
-from gateway.store import damage, flows, groups, incoming, retained, schema, wills
+from gateway.store import consumers, damage, flows, groups, incoming, retained, schema, wills
 from gateway.store.checkpoints import Checkpoints
+from gateway.store.checksum import sealed
 from gateway.store.groups import Group, Part
 from gateway.store.run import Run
+from gateway.store.spoilt import set_spoilt_rows_aside
 from gateway.store.upgrade import upgrade
 from gateway.store.wal import hides_transactions
 
 BUSY_TIMEOUT_S = 10.0  # for somebody else's sqlite3 shell; a second gateway is kept out by the folder's lock
 COMMIT_PAGES = 1  # of a commit besides its messages, roughly
 READ_BYTES_MAX = 1024 * 1024  # of payload in one read, so that a backlog of large messages stays on disk
-
-SAVE_CURSOR = "INSERT OR REPLACE INTO cursor VALUES (?, ?, ?)"
 
 Work = Part | Callable[[sqlite3.Connection], Any]
 """What a transaction is made of: messages to store, or something else to write with them."""
@@ -40,7 +40,7 @@ class Housekeeping:
     trim_to: int
 
     def __call__(self, connection: sqlite3.Connection) -> int:
-        connection.executemany(SAVE_CURSOR, self.saved)
+        connection.executemany(consumers.SAVE, map(sealed, self.saved))
         connection.executemany("DELETE FROM cursor WHERE consumer = ?", ((consumer,) for consumer in self.removed))
         connection.execute(groups.TRIM, (self.trim_to,))
         connection.execute(flows.FORGET_DONE)
@@ -72,6 +72,7 @@ class Database:
                 )
                 opened.callback(self._writing.close)
                 self._prepare()
+                set_spoilt_rows_aside(self._writing, path)
                 self._reading = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
                 opened.callback(self._reading.close)
                 self._load()
@@ -187,14 +188,14 @@ class Database:
 
         Python reads on before it hands out a row: it may be the one behind it that cannot be read.
         """
-        if not damage.is_damage(error):
+        if not is_damage(error):
             raise error
         if hole := damage.known_hole(self._reading, after + 1):
             return hole
         try:
             row = self._reading.execute(damage.ROW_FROM, (after + 1, up_to)).fetchone()
         except sqlite3.DatabaseError as its_own:
-            if not damage.is_damage(its_own):
+            if not is_damage(its_own):
                 raise
             raise damage.find_hole(self._reading, after + 1, up_to) from its_own
         return groups.decode(row, self.epoch)

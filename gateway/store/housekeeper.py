@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gateway.errors import is_damage
 from gateway.message import Message
 from gateway.store.consumers import Consumers
-from gateway.store.damage import is_damage
 from gateway.store.database import Database, Housekeeping, Work
 from gateway.store.drops import Drops
 from gateway.store.group_commit import GroupCommit
@@ -28,7 +28,8 @@ class Housekeeper:
     """Saves where the consumers are, trims what none of them needs, and sweeps out retained messages that have expired.
 
     ``trimmed`` is the last position that is gone, ``retained_count`` how many topics have a retained message;
-    ``may_trim`` is False once a damaged page was in the way.
+    ``may_trim`` is False once a damaged page was in the way; ``problem`` says why the newest attempt to write failed,
+    "" where it did not.
 
     Args:
         database: the store as it was opened.
@@ -59,7 +60,7 @@ class Housekeeper:
         self._sweep_owed = False
         self._next: asyncio.TimerHandle | None = None
         self._next_sweep: asyncio.TimerHandle | None = None
-        self._said = ""
+        self.problem = ""
         self.may_trim = True
         if self.retained_count:
             self._sweep_in(0.0)
@@ -148,27 +149,34 @@ class Housekeeper:
 
     def _later_written(self, put_off: list[Work], size: int, done: asyncio.Future[list[Any]]) -> None:
         self._note_waiting(-size)
-        if done.exception():
+        if error := done.exception():
+            self._note_problem(error)
             self._later[:0] = _without_superseded(put_off)
             self._is_owed = True
+            self.changed()
+        else:
+            self.problem = ""
 
     def _written(self, work: Housekeeping, done: asyncio.Future[list[Any]]) -> None:
         if error := done.exception():
-            if str(error) != self._said:
-                logger.error("message store: cursors could not be saved, attempts go on: %s", error)
+            self._note_problem(error)
             if is_damage(error) and work.trim_to:
                 # What is gone from a page next to a damaged one, SQLite would spread over both.
                 self.may_trim = False
                 logger.error("message store: nothing is deleted any more until `holdfast gateway repair` was run")
-            self._said = str(error)
             self._is_owed = True
         else:
-            self._said = ""
+            self.problem = ""
             self._consumers.note_saved(work.saved, work.removed)
             self.trimmed = max(self.trimmed, work.trim_to)
             if self._trimmable() - self.trimmed >= TRIM_MOST:
                 self._next_after(TRIM_PAUSE_S)
         self.changed()
+
+    def _note_problem(self, error: BaseException) -> None:
+        if str(error) != self.problem:
+            logger.error("message store: cursors could not be saved, attempts go on: %s", error)
+        self.problem = str(error)
 
     def _trimmable(self) -> int:
         """The last position that nobody needs. The newest message stays: the next position is counted on from it."""

@@ -9,9 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+
 from gateway.errors import StoreError
 from gateway.message import Message
 from gateway.numbers import Counters
+from gateway.store import quarantine
 from gateway.store.audience import Audience
 from gateway.store.consumers import Consumers, Place
 from gateway.store.cursor import Cursor
@@ -22,10 +25,12 @@ from gateway.store.folder import take_folder
 from gateway.store.group_commit import GroupCommit, pass_on
 from gateway.store.groups import CorruptGroup, Group, Part, split
 from gateway.store.housekeeper import Housekeeper
+from gateway.store.quarantine import Note
 from gateway.store.retained import CorruptRetained, Keep
 from gateway.store.shares import Shares
 from gateway.store.tail import Tail
 
+FILE = "messages.sqlite"
 RESERVED_BYTES = 64 * 1024 * 1024  # of the disk: what is full to the brim cannot even note what may be deleted
 UNCOMMITTED_BYTES_MAX = 16 * 1024 * 1024  # in memory, taken from publishers and not durable yet
 
@@ -35,9 +40,8 @@ logger = logging.getLogger(__name__)
 class MessageLog:
     """The durable log of one gateway. ``open`` makes one; it belongs to the event loop that opened it.
 
-    ``problem`` says why the newest commit failed, "" where it did not. ``counts_backlogs`` has cursors count what waits
-    for them, ``shares`` counts the messages by publisher where there is a limit for that; ``committed`` is called when
-    messages have become durable.
+    ``counts_backlogs`` has cursors count what waits for them, ``shares`` counts the messages by publisher where there
+    is a limit for that; ``committed`` is called when messages have become durable.
     """
 
     def __init__(self, folder: Path, lock: IO[str], database: Database, commit_interval_s: float) -> None:
@@ -45,7 +49,7 @@ class MessageLog:
         self.counts_backlogs = False
         self.committed: Callable[[], None] | None = None
         self.shares: Shares | None = None
-        self.problem = ""
+        self._problem = ""
         self.head = database.position
         self.store_epoch = database.epoch
         self._folder = folder
@@ -89,13 +93,16 @@ class MessageLog:
         loop = asyncio.get_running_loop()
         lock = await loop.run_in_executor(None, take_folder, folder)
         try:
-            database = await loop.run_in_executor(
-                None, Database, folder / "messages.sqlite", origin, commit_interval_ms > 0
-            )
+            database = await loop.run_in_executor(None, Database, folder / FILE, origin, commit_interval_ms > 0)
         except StoreError:
             lock.close()
             raise
         return cls(folder, lock, database, commit_interval_ms / 1000)
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be stored now, or nobody's place be saved, as the newest attempt said; "" where it can."""
+        return self._problem or self._housekeeper.problem
 
     @property
     def stored_count(self) -> int:
@@ -178,8 +185,16 @@ class MessageLog:
                 return await loop.run_in_executor(self._reader, self._database.read, after, self.head)
             except CorruptGroup as damage:
                 logger.error("message store: %s; they are set aside, everything else goes on", damage)
-                self.counters.messages_dropped[DAMAGED] += damage.last - damage.first + 1
+                count = damage.last - damage.first + 1
+                self.counters.messages_dropped[DAMAGED] += count
+                kept = "nowhere: SQLite gets at none of it" if damage.is_hole else "in the table `damaged`"
+                place = f"the messages at positions {damage.first} to {damage.last}"
+                await self._note(Note(FILE, place, "they cannot be read", kept, count))
                 await self.submit([set_aside(damage, self._origin, self.store_epoch)])
+
+    async def _note(self, note: Note) -> None:
+        """Something will be taken out of its place."""
+        await asyncio.get_running_loop().run_in_executor(None, quarantine.set_aside, self._folder, [note])
 
     async def read_one(self, position: int) -> Message | None:
         """Returns the message at a position, None where it is gone. Raises sqlite3.Error."""
@@ -202,6 +217,9 @@ class MessageLog:
                 return await loop.run_in_executor(self._reader, self._database.read_retained, topics)
             except CorruptRetained as damage:
                 logger.error("message store: %s; its topic has none any more", damage)
+                place = f"the retained message of topic {damage.topic!r}"
+                body = msgspec.msgpack.encode(damage.row)
+                await self._note(Note(FILE, place, "it is not as it was stored", "in the note", 1, body))
                 nothing = Message(damage.topic, b"")
                 self.drop(DAMAGED, GATEWAY, nothing)
                 await self.submit([Keep(nothing)])
@@ -313,7 +331,7 @@ class MessageLog:
             self.committed()
 
     def _submitted(self, done: asyncio.Future[list[Any]], size: int) -> None:
-        self.problem = "" if done.cancelled() or not done.exception() else str(done.exception())
+        self._problem = "" if done.cancelled() or not done.exception() else str(done.exception())
         self._note_uncommitted(-size)
 
     def _note_uncommitted(self, size: int) -> None:

@@ -1,7 +1,8 @@
 """What is whole in a damaged message store goes into a new file, and what is lost is noted there as ranges.
 
-The messages of the log have checksums; any other row counts as whole where it can be read. New identities come from a
-new epoch, since nobody can tell which ones of the old epoch were given to messages that are lost.
+The messages of the log have checksums, and so have the rows of some tables; any other one counts as whole where it can
+be read. New identities come from a new epoch, since nobody can tell which ones of the old epoch were given to messages
+that are lost.
 """
 
 import contextlib
@@ -15,18 +16,21 @@ from pathlib import Path
 from typing import Any, cast
 
 from gateway.message import Message
-from gateway.store import groups, incoming, retained, schema
+from gateway.store import checksum, groups, incoming, schema
 from gateway.store.damage import DAMAGED
 from gateway.store.drops import GATEWAY
 from gateway.store.drops import INSERT as INSERT_RANGE
 from gateway.store.flows import BEGUN, RELEASED
-from gateway.store.groups import CorruptGroup, Group, Part
+from gateway.store.groups import CorruptGroup, Group
 from gateway.store.pages import Pages
 from gateway.store.salvage import Salvage
+from gateway.store.upgrade import TABLES_4
 from wire.identity import SEQ_MAX
 
+SEALED = ("cursor", "retained", "will")
+OF_VERSION_4 = {"cursor_4": "cursor", "will_4": "will"}
 UNSYNCED = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"  # the file counts only once all of it is synced
-ADD_CONSUMER = "INSERT OR IGNORE INTO cursor VALUES (?, ?, 0)"
+ADD_CONSUMER = "INSERT OR IGNORE INTO cursor VALUES (?, ?, ?, ?)"
 NEEDED_FROM = f"""
 SELECT min(position) FROM (
     SELECT position FROM cursor UNION ALL SELECT position - 1 FROM flow WHERE state = {BEGUN} AND topic = ''
@@ -34,9 +38,13 @@ SELECT min(position) FROM (
 """
 # What was behind the newest message that is left is lost, and its position will be another's.
 TAKE_BACK = (
-    "UPDATE cursor SET position = :head WHERE position > :head",
+    "UPDATE cursor SET position = :head, crc = crc_of_all(consumer, :head, count) WHERE position > :head",
     f"UPDATE flow SET position = 0, state = max(state, {RELEASED}) WHERE position > :head",
-    "UPDATE retained SET position = :head WHERE position > :head",
+    """
+    UPDATE retained SET position = :head, crc = crc_of_all(
+        topic, :head, payload, qos, properties, origin, epoch, seq, received_ms, received_by, publisher, expires_ms
+    ) WHERE position > :head
+    """,
     "UPDATE owed SET position = :head WHERE position > :head",
 )
 
@@ -54,12 +62,14 @@ class Lost:
     last_seq: int
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """A group of messages in the new file, and the first and last number of own identities in it."""
+@dataclass
+class _Stretch:
+    """Consecutive messages in the new file; ``before`` and ``after`` are the last own numbers given up to then."""
 
-    group: Group
-    own: tuple[int, int] | None
+    first: int
+    last: int
+    before: int
+    after: int
 
 
 class Rebuild:
@@ -75,11 +85,11 @@ class Rebuild:
     def __init__(self, pages: Pages, origin: str) -> None:
         self.kept: Counter[str] = Counter()
         self.messages = 0
-        self.salvage = Salvage(pages, schema.make)
+        self.salvage = Salvage(pages, _make_tables)
         self._pages = pages
         self._origin = origin
         self._spoilt: list[CorruptGroup] = []
-        self._groups: list[_Kept] = []
+        self._stretches: list[_Stretch] = []
         self._epoch = self._find_epoch()
         self._furthest = 0
 
@@ -100,12 +110,13 @@ class Rebuild:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.executescript(UNSYNCED)
             schema.make(connection)
+            checksum.add_to_sql(connection)
             connection.execute("BEGIN")
             for table, row in self.salvage.rows():
                 self._take(connection, table, row)
             if self._pages.header_damaged:
                 connection.executemany(incoming.REMOVE, self.salvage.entries)
-            self._groups.sort(key=lambda kept: kept.group.last)
+            self._stretches.sort(key=lambda stretch: stretch.first)
             self._put_in_order(connection, consumers)
             lost = list(self._lost(connection))
             now_ms = int(time.time() * 1000)
@@ -132,9 +143,11 @@ class Rebuild:
                     yield part.epoch
 
     def _take(self, connection: sqlite3.Connection, table: str, row: tuple[Any, ...]) -> None:
+        if table in OF_VERSION_4:
+            table, row = OF_VERSION_4[table], checksum.sealed(row)
         if table == "message_group":
             self._take_group(connection, cast(groups.Row, row))
-        elif table == "retained" and not retained.is_whole(row):
+        elif table in SEALED and not checksum.is_whole(row):
             self.salvage.damaged_rows += 1
         elif table != "identity":
             marks = ", ".join("?" * len(row))
@@ -147,65 +160,58 @@ class Rebuild:
             self._spoilt.append(damage)
             return
         # A run has its identities from the store's epoch, which becomes another one; a message has its own.
-        messages: list[Part] = [message for part in group.parts for message in part.messages()]
-        whole = Group(group.first, messages, group.last)
+        messages = [message for part in group.parts for message in part.messages()]
+        whole = Group(group.first, [*messages], group.last)
         if connection.execute(
             f"{groups.INSERT} ON CONFLICT DO NOTHING", groups.row_of(whole, 0, bool(row[3]))
         ).rowcount:
             self.messages += len(messages)
-            self._groups.append(_Kept(Group(group.first, [], group.last), self._own(messages)))
+            own = [m.seq for m in messages if (m.origin, m.epoch) == (self._origin, self._epoch)]
+            self._note_kept(_Stretch(group.first, group.last, min(own) - 1 if own else row[2], row[2]))
 
-    def _own(self, messages: list[Any]) -> tuple[int, int] | None:
-        own = [m.seq for m in messages if m.origin == self._origin and m.epoch == self._epoch]
-        return (min(own), max(own)) if own else None
+    def _note_kept(self, new: _Stretch) -> None:
+        """Most rows stand in order, so that there are few stretches, however many messages there are."""
+        before = self._stretches[-1] if self._stretches else None
+        if before is not None and before.last + 1 == new.first:
+            before.last, before.after = new.last, new.after
+        else:
+            self._stretches.append(new)
 
     def _put_in_order(self, connection: sqlite3.Connection, consumers: Iterable[str]) -> None:
         """Nobody's place is behind the newest message that is left, and everybody has one."""
-        head = self._groups[-1].group.last if self._groups else 0
+        head = self._stretches[-1].last if self._stretches else 0
         (self._furthest,) = connection.execute("SELECT coalesce(max(position), 0) FROM cursor").fetchone()
         for statement in TAKE_BACK:
             connection.execute(statement, {"head": head})
-        oldest = self._groups[0].group.first if self._groups else 1
-        connection.executemany(ADD_CONSUMER, ((consumer, oldest - 1) for consumer in consumers))
+        oldest = self._stretches[0].first if self._stretches else 1
+        connection.executemany(ADD_CONSUMER, (checksum.sealed((name, oldest - 1, 0)) for name in consumers))
 
     def _lost(self, connection: sqlite3.Connection) -> Iterator[Lost]:
         """Yields what is missing of all that somebody needs."""
         (needed_from,) = connection.execute(NEEDED_FROM).fetchone()
-        head = self._groups[-1].group.last if self._groups else 0
+        head = self._stretches[-1].last if self._stretches else 0
         expected = (head if needed_from is None else needed_from) + 1
         seq = 0
-        for kept, following in zip(self._groups, self._own_behind(), strict=True):
-            if (missing := kept.group.first - expected) > 0:
-                yield Lost(expected, missing, *_numbers_between(seq, following, expected))
-            expected = max(expected, kept.group.last + 1)
-            seq = max(seq, kept.own[1]) if kept.own else seq
+        for stretch in self._stretches:
+            if (missing := stretch.first - expected) > 0:
+                first = max(seq + 1, stretch.before + 1 - missing)
+                numbers = (first, stretch.before) if first <= stretch.before else (0, 0)
+                yield Lost(expected, missing, *numbers)
+            expected = max(expected, stretch.last + 1)
+            seq = stretch.after
         missing = self._end() - head
         if missing or self.salvage.damaged_pages or self.salvage.damaged_rows or self._pages.wal_damaged:
             yield Lost(head + 1, missing, seq + 1, SEQ_MAX)
 
-    def _own_behind(self) -> list[_Kept | None]:
-        """For each group the first one with own numbers, itself or behind it."""
-        found: list[_Kept | None] = []
-        first: _Kept | None = None
-        for kept in reversed(self._groups):
-            first = kept if kept.own else first
-            found.append(first)
-        return found[::-1]
-
     def _end(self) -> int:
         """The newest position that is known of: some cursor was there, or a damaged row follows on directly."""
-        end = head = self._groups[-1].group.last if self._groups else 0
+        end = self._stretches[-1].last if self._stretches else 0
         for damage in sorted(self._spoilt, key=lambda damage: damage.last):
             if damage.first <= end + 1:
                 end = max(end, damage.last)
-        most = head + self._pages.count * self._pages.size  # a place has no checksum, and more cannot have been there
-        return max(end, self._furthest) if self._furthest <= most else end
+        return max(end, self._furthest)
 
 
-def _numbers_between(seq: int, following: _Kept | None, position: int) -> tuple[int, int]:
-    """The own numbers that were given behind ``seq``, from a position on, before those of the group that follows."""
-    if following is None or following.own is None:
-        return seq + 1, SEQ_MAX
-    last = following.own[0] - 1
-    first = max(seq + 1, last + 1 - (following.group.first - position))
-    return (first, last) if first <= last else (0, 0)
+def _make_tables(connection: sqlite3.Connection) -> None:
+    schema.make(connection)
+    connection.executescript(TABLES_4)

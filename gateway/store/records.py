@@ -137,6 +137,8 @@ def _values(payload: bytes) -> Iterator[Value]:
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     """A number of up to 64 bits and where it ends."""
+    if data[at] < 0x80:  # nearly all of them
+        return data[at], at + 1
     value = 0
     for index in range(8):
         byte = data[at + index]

@@ -1,7 +1,6 @@
 """Retained messages, the last one of each topic, and which of them are still owed to a session [section 3.3.1.3]."""
 
 import sqlite3
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.message import Message
+from gateway.store.checksum import is_whole, sealed
 from wire.topics import matches
 
 SCHEMA = """
@@ -56,9 +56,10 @@ Write = Callable[[sqlite3.Connection], Any]
 class CorruptRetained(sqlite3.DatabaseError):
     """The row of a topic's retained message is not as it was stored."""
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"the retained message of topic {topic!r} is damaged in the file")
-        self.topic = topic
+    def __init__(self, row: tuple[Any, ...]) -> None:
+        self.topic: str = row[0]
+        self.row = row
+        super().__init__(f"the retained message of topic {self.topic!r} is damaged in the file")
 
 
 @dataclass(slots=True)
@@ -162,16 +163,6 @@ def read(connection: sqlite3.Connection, topics: Iterable[str]) -> dict[str, tup
     return {row[0]: (row[1], _message_from(row)) for row in rows}
 
 
-def crc_of(*values: Any) -> int:
-    """Returns the CRC-32 of the other columns of a row, as a MessagePack array."""
-    return zlib.crc32(msgspec.msgpack.encode(values))
-
-
-def is_whole(row: tuple[Any, ...]) -> bool:
-    """Whether a row is as it was stored."""
-    return crc_of(*row[:-1]) == row[-1]
-
-
 def _range_of(topic_filter: str) -> tuple[str, str]:
     """The first topic that a filter may match, and one behind the last."""
     levels = topic_filter.split("/")
@@ -183,26 +174,27 @@ def _range_of(topic_filter: str) -> tuple[str, str]:
 
 
 def _row_from(message: Message) -> tuple[Any, ...]:
-    row = (
-        message.topic,
-        message.position,
-        message.payload,
-        message.qos,
-        msgspec.msgpack.encode(message.properties),
-        message.origin,
-        message.epoch,
-        message.seq,
-        message.received_ms,
-        message.received_by,
-        message.publisher,
-        message.expires_ms,
+    return sealed(
+        (
+            message.topic,
+            message.position,
+            message.payload,
+            message.qos,
+            msgspec.msgpack.encode(message.properties),
+            message.origin,
+            message.epoch,
+            message.seq,
+            message.received_ms,
+            message.received_by,
+            message.publisher,
+            message.expires_ms,
+        )
     )
-    return (*row, crc_of(*row))
 
 
 def _message_from(row: tuple[Any, ...]) -> Message:
     if not is_whole(row):
-        raise CorruptRetained(row[0])
+        raise CorruptRetained(row)
     topic, position, payload, qos, properties, *rest = row[:-1]
     message = Message(topic, payload, qos, True, msgspec.msgpack.decode(properties, type=dict[int, Any]), *rest)
     message.position = position

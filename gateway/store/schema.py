@@ -3,14 +3,14 @@
 import random
 import sqlite3
 
-from gateway.store import damage, drops, flows, groups, incoming, retained, wills
+from gateway.store import consumers, damage, drops, flows, groups, incoming, retained, wills
 
 APPLICATION_ID = 0x486F4664  # "HoFd", so that file(1) and we know whose database this is
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 TABLES = f"""
 CREATE TABLE identity (epoch INTEGER NOT NULL) STRICT;
 {groups.SCHEMA}
-CREATE TABLE cursor (consumer TEXT PRIMARY KEY, position INTEGER NOT NULL, count INTEGER NOT NULL) STRICT;
+{consumers.SCHEMA}
 {incoming.SCHEMA}
 {flows.SCHEMA}
 {retained.SCHEMA}

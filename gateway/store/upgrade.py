@@ -1,7 +1,8 @@
 """A store that an earlier version has written becomes one of this version, in one transaction.
 
 Version 1 had a row for each message and the last number of the store's own identities in ``identity``. Version 2 was
-never released. In version 3 a row of the log had a checksum of its body alone, and a retained message had none.
+never released. In version 3 a row of the log had a checksum of its body alone, and a retained message had none; in
+version 4 consumers' places and wills had none.
 """
 
 import logging
@@ -13,7 +14,7 @@ from typing import Any
 import msgspec
 
 from gateway.message import Message
-from gateway.store import groups, retained
+from gateway.store import checksum, groups
 from gateway.store.schema import SCHEMA_VERSION, TABLES
 from wire.properties import MESSAGE_EXPIRY_INTERVAL
 
@@ -24,17 +25,38 @@ ALTER TABLE message RENAME TO message_1;
 ALTER TABLE cursor RENAME TO cursor_1;
 {TABLES}
 INSERT INTO identity SELECT epoch FROM identity_1;
-INSERT INTO cursor SELECT consumer, position, count FROM cursor_1;
+INSERT INTO cursor SELECT consumer, position, count, crc_of_all(consumer, position, count) FROM cursor_1;
 """
 DROP_1 = ("DROP TABLE message_1", "DROP TABLE cursor_1", "DROP TABLE identity_1")
-FROM_3 = f"""
-BEGIN IMMEDIATE;
+TABLES_4 = """
+CREATE TABLE cursor_4 (consumer TEXT PRIMARY KEY, position INTEGER NOT NULL, count INTEGER NOT NULL) STRICT;
+CREATE TABLE will_4 (
+    session TEXT PRIMARY KEY,
+    user TEXT,
+    topic TEXT NOT NULL,
+    payload BLOB NOT NULL,
+    qos INTEGER NOT NULL,
+    retain INTEGER NOT NULL,
+    properties BLOB NOT NULL,
+    delay_s INTEGER NOT NULL,
+    due_ms INTEGER NOT NULL
+) STRICT;
+"""
+"""The tables that were others in version 4, as they were: by that a repair knows their rows."""
+
+FROM_4 = f"""
+ALTER TABLE cursor ADD COLUMN crc INTEGER NOT NULL DEFAULT 0;
+UPDATE cursor SET crc = crc_of_all(consumer, position, count);
+ALTER TABLE will ADD COLUMN crc INTEGER NOT NULL DEFAULT 0;
+UPDATE will SET crc = crc_of_all(session, user, topic, payload, qos, retain, properties, delay_s, due_ms);
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+FROM_3 = """
 UPDATE message_group SET crc = crc_of(last, count, seq, deflated, body) WHERE crc = crc32(body);
 ALTER TABLE retained ADD COLUMN crc INTEGER NOT NULL DEFAULT 0;
 UPDATE retained SET crc = crc_of_all(
     topic, position, payload, qos, properties, origin, epoch, seq, received_ms, received_by, publisher, expires_ms
 );
-PRAGMA user_version = {SCHEMA_VERSION};
 """
 MESSAGES = """
 SELECT position, topic, payload, qos, retain, properties, origin, epoch, seq, received_ms, received_by, publisher
@@ -53,6 +75,7 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
     """
     if version not in UPGRADES:
         raise sqlite3.DatabaseError(f"of version {version}, from which there is no way to {SCHEMA_VERSION}")
+    checksum.add_to_sql(connection)
     try:
         UPGRADES[version](connection)
         connection.execute("COMMIT")
@@ -74,11 +97,14 @@ def _upgrade_from_1(connection: sqlite3.Connection) -> None:
 def _upgrade_from_3(connection: sqlite3.Connection) -> None:
     connection.create_function("crc_of", 5, groups.crc_of)
     connection.create_function("crc32", 1, zlib.crc32)
-    connection.create_function("crc_of_all", -1, retained.crc_of)
-    connection.executescript(FROM_3)
+    connection.executescript(f"BEGIN IMMEDIATE; {FROM_3} {FROM_4}")
 
 
-UPGRADES = {1: _upgrade_from_1, 3: _upgrade_from_3}
+def _upgrade_from_4(connection: sqlite3.Connection) -> None:
+    connection.executescript(f"BEGIN IMMEDIATE; {FROM_4}")
+
+
+UPGRADES = {1: _upgrade_from_1, 3: _upgrade_from_3, 4: _upgrade_from_4}
 
 
 def _copy_messages(connection: sqlite3.Connection, epoch: int, last_seq: int) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from gateway.store.checksum import sealed
 from wire.packets import Publish
 
 SCHEMA = """
@@ -18,12 +19,13 @@ CREATE TABLE will (
     retain INTEGER NOT NULL,
     properties BLOB NOT NULL,
     delay_s INTEGER NOT NULL,
-    due_ms INTEGER NOT NULL
+    due_ms INTEGER NOT NULL,
+    crc INTEGER NOT NULL
 ) STRICT;
 """
 
-SAVE = "INSERT OR REPLACE INTO will VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-SET_DUE = "UPDATE will SET due_ms = ? WHERE session = ?"
+SAVE = "INSERT OR REPLACE INTO will VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+FIND = "SELECT * FROM will WHERE session = ?"
 REMOVE = "DELETE FROM will WHERE session = ?"
 
 Write = Callable[[sqlite3.Connection], object]
@@ -49,7 +51,7 @@ def load(connection: sqlite3.Connection) -> list[StoredWill]:
         StoredWill(
             session, user, Publish(topic, payload, qos, bool(retain), properties=_decode(properties)), delay, due
         )
-        for session, user, topic, payload, qos, retain, properties, delay, due in connection.execute(
+        for session, user, topic, payload, qos, retain, properties, delay, due, _ in connection.execute(
             "SELECT * FROM will"
         )
     ]
@@ -63,16 +65,20 @@ def save(will: StoredWill) -> Write:
         publish.topic,
         publish.payload,
         publish.qos,
-        publish.retain,
+        int(publish.retain),
         msgspec.msgpack.encode(publish.properties),
         will.delay_s,
         will.due_ms,
     )
-    return lambda connection: connection.execute(SAVE, row) and None
+    return lambda connection: connection.execute(SAVE, sealed(row)) and None
 
 
 def set_due(session: str, due_ms: int) -> Write:
-    return lambda connection: connection.execute(SET_DUE, (due_ms, session)) and None
+    def write(connection: sqlite3.Connection) -> None:
+        if row := connection.execute(FIND, (session,)).fetchone():
+            connection.execute(SAVE, sealed((*row[:-2], due_ms)))
+
+    return write
 
 
 def remove(session: str) -> Write:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.store.support import disk_full, messages_in
+from gateway.store import housekeeper
+from tests.gateway.store.support import disk_full, messages_in, stored
 from tests.gateway.support import Client, GatewayProcess, reasons_of, running, tcp_port, until, user_property
 from wire.packets import Connack, Disconnect, Puback, Publish
 from wire.properties import REASON_STRING
@@ -61,6 +62,20 @@ async def test_no_puback_leaves_when_the_disk_is_full_and_the_gateway_goes_on(
         await again.publish("a", b"after")
     assert len([reason for reason in reasons_of(caplog) if "the message store failed" in reason]) == 1
     assert messages_in(tmp_path)[-1][1].seq == 2
+
+
+async def test_a_disk_that_is_full_is_a_problem_also_where_only_qos_0_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 0.01)
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        with disk_full():
+            client.send("a", b"x" * 100_000, qos=0, retain=True)
+            await until(broker.overview.problems, "it is said")
+            assert broker.overview.problems()[0].startswith("message store: ")
+        await until(lambda: not broker.overview.problems(), "it works again")
+    assert stored(tmp_path, "SELECT topic FROM retained") == [("a",)]
 
 
 async def test_what_has_come_is_acknowledged_before_a_gateway_that_ends_says_good_bye(tmp_path: Path) -> None:

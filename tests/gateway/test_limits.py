@@ -53,6 +53,19 @@ async def test_a_queue_that_discards_keeps_the_newest(tmp_path: Path, qos: int) 
     assert {row[:2] for row in dropped(tmp_path)} == {("evicted", "session/subscriber")}
 
 
+async def test_a_queue_is_not_counted_again_for_a_subscription_that_is_the_same(tmp_path: Path) -> None:
+    async with running(tmp_path, queue=QueueConfig(max_messages=3)) as broker:
+        client = await Client("subscriber").connect(tcp_port(broker))
+        await client.subscribe("a")
+        session = broker.sessions.get("subscriber")
+        assert session is not None
+        counted = session.cursor.backlog
+        await client.subscribe("a")
+        assert session.cursor.backlog is counted
+        await client.subscribe("a", options=2)
+        await until(lambda: session.cursor.backlog and session.cursor.backlog is not counted, "it was counted anew")
+
+
 async def test_a_queue_counts_bytes(tmp_path: Path) -> None:
     async with running(tmp_path, queue=QueueConfig(max_bytes=1000)) as broker:
         await away(broker, "a")

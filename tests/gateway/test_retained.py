@@ -8,7 +8,7 @@ import pytest
 from tests.gateway.store.support import disk_full, stored
 from tests.gateway.support import Client, GatewayProcess, running, tcp_port, until
 from tests.gateway.test_custody import commits_held_up
-from wire.packets import RETAIN_AS_PUBLISHED, RETAIN_IF_NEW, RETAIN_NEVER, Publish, Suback
+from wire.packets import RETAIN_AS_PUBLISHED, RETAIN_IF_NEW, RETAIN_NEVER, Connack, Disconnect, Publish, Suback
 from wire.properties import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, SUBSCRIPTION_IDENTIFIER
 
 
@@ -200,6 +200,31 @@ async def test_a_session_that_ends_is_owed_nothing(tmp_path: Path) -> None:
         await subscriber.expect(Publish)
         await connected(broker, "subscriber", clean_start=True)
     assert stored(tmp_path, "SELECT * FROM owed") == []
+
+
+@pytest.mark.parametrize("held_up", ["messages.sqlite", "sessions.sqlite"])
+async def test_what_a_session_that_ended_meanwhile_was_owed_is_not_its_successor_s(
+    tmp_path: Path, held_up: str
+) -> None:
+    gateway = GatewayProcess(tmp_path)
+    await gateway.start()
+    publisher = await Client("publisher").connect(gateway.port)
+    await publisher.publish("a", b"1", retain=True)
+    first, second = await Client().connect(gateway.port), Client(clean_start=True)
+    with commits_held_up(tmp_path, held_up):
+        first.protocol.subscribe([("a", 1)])
+        first.flush()
+        assert await first.silent()  # the SUBSCRIBE came
+        await second.open(gateway.port)
+        assert isinstance(await first.event(), Disconnect)
+    await second.expect(Connack)
+    await second.publish("b")
+    await until(lambda: stored(tmp_path, "SELECT * FROM owed") == [], "nothing is owed")
+    await gateway.kill()
+    await gateway.start()
+    second = await Client().connect(gateway.port)
+    assert second.connack.session_present
+    assert await second.silent()
 
 
 async def test_a_value_that_comes_while_a_subscription_is_made_is_the_last_one(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import pytest
 from gateway.broker import Broker
 from gateway.config import LimitsConfig
 from gateway.errors import StoreError
-from gateway.session_store import SessionDescription
-from gateway.store import housekeeper
+from gateway.store import checksum, housekeeper
 from gateway.store.log import MessageLog
+from gateway.store.quarantine import notes_in
+from gateway.subscriptions import Subscription
 from tests.gateway.store.support import stored
-from tests.gateway.support import LONG_S, Client, configure, reasons_of, running, tcp_port, until
+from tests.gateway.support import LONG_S, Client, GatewayProcess, configure, reasons_of, running, tcp_port, until
 from tests.gateway.test_custody import commits_held_up
 from wire.closed import Closed
 from wire.packets import Connack, Disconnect, Publish
@@ -225,9 +226,75 @@ async def test_a_session_is_durable_before_its_suback(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await Client("client").connect(tcp_port(broker))
         await client.subscribe("a/#", options=0)
-        ((_, value),) = stored(tmp_path, "SELECT * FROM session", "sessions.sqlite")
+        (_, (_, value)) = stored(tmp_path, "SELECT * FROM session", "sessions.sqlite")
         assert b"a/#" in value
-        assert SessionDescription.__name__ not in str(value)  # plain MessagePack, no pickle
+        assert Subscription.__name__ not in str(value)  # plain MessagePack, no pickle
+
+
+async def test_a_subscription_more_is_written_alone_and_one_that_is_the_same_is_not(tmp_path: Path) -> None:
+    def entries() -> set[tuple[int, str, bytes]]:
+        return set(stored(tmp_path, "SELECT rowid, key, value FROM session", "sessions.sqlite"))
+
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        await client.subscribe(*[f"site/{number}/#" for number in range(500)])
+        before = entries()
+        await client.subscribe("site/7/#")
+        assert entries() == before
+        await client.subscribe("one/more", "$share/group/one/more")
+        more = entries() - before
+        assert {key for _, key, _ in more} == {"client\0one/more", "client\0$share/group/one/more"}
+        await client.unsubscribe("one/more", "$share/group/one/more", "never/there")
+        assert entries() == before
+
+
+async def test_a_new_session_of_the_same_name_has_nothing_of_the_one_before(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        await client.subscribe("a", "b", "$share/group/c")
+        client = await Client(clean_start=True).connect(tcp_port(broker))
+        await client.subscribe("b")
+        await client.disconnect()
+    async with running(tmp_path) as broker:
+        session = broker.sessions.get("client")
+        assert session is not None
+        assert (list(session.cursor.filters), session.shared) == (["b"], {})
+
+
+async def test_a_session_that_the_medium_has_spoilt_is_set_aside_and_the_others_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as broker:
+        for name in ("gone", "whole"):
+            await (await Client(name).connect(tcp_port(broker))).subscribe("a", "b")
+    with contextlib.closing(sqlite3.connect(tmp_path / "sessions.sqlite")) as file:
+        for key in ("gone", "whole\0b"):
+            file.execute("UPDATE session SET value = CAST(value || 'x' AS BLOB) WHERE key = ?", (key,))
+        file.commit()
+    for _ in range(2):
+        async with running(tmp_path) as broker:
+            (session,) = broker.sessions.all()
+            assert (session.client_id, list(session.cursor.filters)) == ("whole", ["a"])
+    places = [note.place for note in notes_in(tmp_path)]
+    assert places == [
+        "the session of client 'gone'",
+        "the subscription 'b' of client 'whole'",
+        "the subscription 'a' of client 'gone'",
+        "the subscription 'b' of client 'gone'",
+    ]
+    assert caplog.text.count("was set aside") == len(places)
+
+
+async def test_a_session_that_was_resumed_without_expiry_is_gone_after_a_kill(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path)
+    await gateway.start()
+    await (await Client().connect(gateway.port)).subscribe("a")
+    client = await Client(session_expiry_s=0).connect(gateway.port)
+    assert client.connack.session_present
+    await gateway.kill()
+    async with running(tmp_path) as broker:
+        assert broker.sessions.all() == []
+    assert stored(tmp_path, "SELECT key FROM session", "sessions.sqlite") == []
 
 
 async def test_the_place_of_a_new_subscriber_is_durable_before_a_message_for_it_is_acknowledged(
@@ -254,7 +321,8 @@ async def test_a_gateway_closes_while_sessions_look_through_a_backlog_for_what_i
         for _ in range(5):
             await publisher.publish("a")
     with contextlib.closing(sqlite3.connect(tmp_path / "messages.sqlite")) as file:
-        file.execute("UPDATE cursor SET position = 0")  # as a kill leaves it
+        checksum.add_to_sql(file)
+        file.execute("UPDATE cursor SET position = 0, crc = crc_of_all(consumer, 0, count)")  # as a kill leaves it
         file.commit()
     config = configure(tmp_path)
     log = await MessageLog.open(tmp_path, origin=config.name)

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
+from gateway.store import consumers, housekeeper
 from gateway.store.cursor import Cursor, Delivery
 from gateway.store.log import MessageLog
+from gateway.store.survey import count_backlogs, settle
 from gateway.subscriptions import Subscription
 from tests.gateway.store.support import append_all, opened, stored
+from tests.gateway.support import until
 
 
 def numbered(count: int, topic: str = "a") -> list[Message]:
@@ -113,8 +116,43 @@ async def test_settling_passes_what_is_not_wanted_after_a_restart(tmp_path: Path
         await append_all(log, [*numbered(2000, "others"), *numbered(1, "mine"), *numbered(5, "others")])
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "c", ["mine"])
-        await cursor.settle()
+        await settle(log, [cursor])
         assert cursor.position == 2000
+
+
+async def test_many_settle_together_each_before_what_is_its_own(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    names = [str(number) for number in range(20)]
+    async with opened(tmp_path) as log:
+        cursors = [Cursor(log, name, [f"{name}/#", "all"]) for name in names]
+        Cursor(log, "keeper", ["#"])
+        topics = [f"{chance.choice(names[:10])}/a" for _ in range(3000)] + ["others"] * 2000
+        await append_all(log, [Message(topic, b"") for topic in topics])
+    expected = {name: topics.index(f"{name}/a") if f"{name}/a" in topics else len(topics) for name in names}
+    async with opened(tmp_path) as log:
+        cursors = [Cursor(log, name, [f"{name}/#", "all"]) for name in names]
+        await settle(log, cursors)
+        assert {cursor.consumer: cursor.position for cursor in cursors} == expected
+        await count_backlogs(log, cursors)
+        counts = {cursor.consumer: cursor.backlog.messages for cursor in cursors if cursor.backlog is not None}
+        assert counts == {name: topics.count(f"{name}/a") for name in names}
+
+
+async def test_a_place_is_saved_now_and_then_also_where_all_was_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 0.01)
+    monkeypatch.setattr(consumers, "PASSED_MOST", 100)
+    async with opened(tmp_path) as log:
+        Cursor(log, "away", ["mine"])
+        Cursor(log, "keeper", ["#"])
+        for _ in range(3):
+            await append_all(log, numbered(90, "others"))
+            await until(lambda: log.head - place_in(tmp_path, "away") < 100, "its place is saved")
+
+
+def place_in(folder: Path, consumer: str) -> int:
+    return int(stored(folder, f"SELECT position FROM cursor WHERE consumer = '{consumer}'")[0][0])
 
 
 async def test_acknowledgements_out_of_order_move_the_position_by_the_prefix(tmp_path: Path) -> None:
@@ -220,7 +258,7 @@ async def test_a_dropped_consumer_begins_anew(tmp_path: Path) -> None:
         cursor.drop()
         again = Cursor(log, "c", ["#"])
         assert (again.position, again.count) == (3, 0)
-    assert stored(tmp_path, "SELECT * FROM cursor") == [("c", 3, 0)]
+    assert stored(tmp_path, "SELECT consumer, position, count FROM cursor") == [("c", 3, 0)]
 
 
 async def test_random_walks_agree_with_a_list(tmp_path: Path, seed: int) -> None:

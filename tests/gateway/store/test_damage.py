@@ -7,13 +7,16 @@ import pytest
 
 from gateway.message import Message
 from gateway.repair import MESSAGES, repair
-from gateway.store import housekeeper
+from gateway.store import housekeeper, wills
 from gateway.store.cursor import Cursor, Delivery
 from gateway.store.log import MessageLog
+from gateway.store.quarantine import notes_in
 from gateway.store.retained import Keep
+from gateway.store.wills import StoredWill
 from tests.gateway.store.support import messages_in, opened, stored
-from tests.gateway.store.test_repair import PAGE, fill_with_noise, pages_of_messages, spoil, zero
-from tests.gateway.support import until
+from tests.gateway.store.test_repair import PAGE, change, fill_with_noise, pages_of_messages, spoil, zero
+from tests.gateway.support import Client, running, tcp_port, until
+from wire.packets import Publish
 
 COUNT = 200
 
@@ -59,12 +62,52 @@ async def test_a_page_that_is_damaged_costs_its_messages_alone_and_the_log_goes_
     ranges = stored(tmp_path, "SELECT first, last, messages FROM dropped WHERE reason = 'damaged'")
     assert sum(messages for _, _, messages in ranges) == len(lost)
     assert {seq for first, last, _ in ranges for seq in range(first, last + 1)} == {model[one].seq for one in lost}
+    assert sum(note.messages for note in notes_in(tmp_path)) == len(lost)
     async with opened(tmp_path) as log:  # it is known once and for all
         cursor = Cursor(log, "keeper", ["#"])
         assert [int((await cursor.fetch(1))[0].message.payload)] == [COUNT + 1]
     assert repair(tmp_path, "gw", []).damage
     async with opened(tmp_path) as log:
         assert not log.is_damaged
+
+
+@pytest.mark.parametrize(
+    "spoil_it",
+    ["SET position = 9", "SET count = 700", "SET consumer = 'session/clienT'", "SET consumer = CAST(x'ff' AS TEXT)"],
+)
+async def test_a_place_that_is_damaged_makes_nobody_miss_a_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil_it: str
+) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        await client.subscribe("a")
+        await client.disconnect()
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        for number in range(10):
+            await publisher.publish("a", b"%d" % number)
+    change(tmp_path, f"UPDATE cursor {spoil_it} WHERE consumer = 'session/client'")
+    async with opened(tmp_path):
+        pass  # as where it is killed before everybody is there again
+    assert "the place of consumer" in caplog.text and "was set aside" in caplog.text
+    assert len(notes_in(tmp_path)) == 1
+    async with running(tmp_path) as broker:
+        client = await Client().connect(tcp_port(broker))
+        assert client.connack.session_present
+        assert [int((await client.receive()).payload) for _ in range(10)] == list(range(10))
+        assert sorted(broker.log.consumers()) == ["session/client", "session/publisher"]
+    assert repair(tmp_path, "gw", []).damage == []
+
+
+async def test_a_will_that_is_damaged_is_set_aside(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        will = StoredWill("client", None, Publish("a", b"spoilt", 1), 0)
+        await log.submit([wills.save(will)])
+    change(tmp_path, "UPDATE will SET topic = 'b'")
+    async with opened(tmp_path) as log:
+        assert log.wills == []
+    (note,) = notes_in(tmp_path)
+    assert note.place == "the will of client 'client'"
+    assert b"spoilt" in note.body
 
 
 async def test_a_retained_message_that_is_damaged_is_told_and_its_topic_has_none(
@@ -83,4 +126,7 @@ async def test_a_retained_message_that_is_damaged_is_told_and_its_topic_has_none
         assert log.counters.messages_dropped["damaged"] == 1
     assert "the retained message of topic 'spoilt' is damaged" in caplog.text
     assert stored(tmp_path, "SELECT reason, messages FROM dropped") == [("damaged", 1)]
+    (note,) = notes_in(tmp_path)
+    assert note.place == "the retained message of topic 'spoilt'"
+    assert b"spoilT" in note.body
     assert len(path.read_bytes()) % PAGE == 0

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.errors import StoreError
 from gateway.message import Message
 from gateway.repair import MESSAGES, SESSIONS, repair
-from gateway.session_store import SessionDescription, SessionStore
-from gateway.store import flows, incoming, wills
+from gateway.session_store import SessionDescription, SessionStore, StoredSession
+from gateway.store import flows, incoming, quarantine, schema, wills
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
 from gateway.store.pages import Pages
@@ -52,10 +53,10 @@ async def fill(folder: Path, rng: random.Random) -> None:
             await log.submit([wills.save(will), incoming.add(f"p {number}", [7, 9]), flows.begin([flow])])
         log.drop("evicted", "gateway", message)
         route.close()
-    sessions = SessionStore(folder / SESSIONS)
+    sessions = SessionStore(folder)
     await sessions.open()
     for number in range(40):
-        await sessions.save(f"s {number}", SessionDescription(60, None, [Subscription("#")], {}))
+        await sessions.save(f"s {number}", {"": SessionDescription(60, None), "#": Subscription("#")})
     await sessions.close()
 
 
@@ -178,6 +179,55 @@ async def test_a_store_that_lost_its_end_goes_on_and_gives_no_identity_twice(tmp
     assert (new.message.origin, new.message.epoch) not in given
 
 
+async def test_retained_messages_are_there_after_the_log_lost_its_end(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        Cursor(log, "keeper", ["#"])
+        for _ in range(30):
+            await log.append(Message("a", bytes(3000)))
+        await log.submit([message := Message("kept", b"value", retain=True), Keep(message)])
+    lying_in = pages_of_messages(tmp_path / MESSAGES)
+    spoil(tmp_path / MESSAGES, [max(page for pages in lying_in.values() for page in pages)], random.Random(0), zero)
+    assert repair(tmp_path, "gw", []).damage
+    async with opened(tmp_path) as log:
+        assert log.head < 31
+        assert (await log.read_retained(["kept"]))["kept"][1].payload == b"value"
+
+
+async def test_a_store_of_version_4_is_repaired_and_of_this_version_then(tmp_path: Path, seed: int) -> None:
+    await fill(tmp_path, random.Random(seed))
+    rows = rows_in(tmp_path)
+    for table in ("cursor", "will"):
+        change(tmp_path, f"ALTER TABLE {table} DROP COLUMN crc")
+    change(tmp_path, "PRAGMA user_version = 4")
+    old = {"expiry_s": 60, "disconnected_ms": 5, "subscriptions": [Subscription("a")], "shared": {}, "user": None}
+    with sqlite3.connect(tmp_path / SESSIONS) as sessions:
+        sessions.execute("DELETE FROM session")
+        sessions.execute("INSERT INTO session VALUES ('old', ?)", (msgspec.msgpack.encode(old),))
+        sessions.execute("PRAGMA user_version = 0")
+    sessions.close()
+    assert repair(tmp_path, "gw", []).damage == []
+    spoil(tmp_path / MESSAGES, [1], random.Random(seed), zero)
+    assert repair(tmp_path, "gw", []).damage
+    after = rows_in(tmp_path)
+    assert after["will"] == rows["will"] and after["cursor"] >= rows["cursor"]
+    assert stored(tmp_path, "PRAGMA user_version") == [(schema.SCHEMA_VERSION,)]
+    store = SessionStore(tmp_path)
+    assert await store.open() == {"old": StoredSession(SessionDescription(60, 5), {"a": Subscription("a")})}
+    await store.close()
+
+
+@pytest.mark.parametrize("change_it", ["UPDATE cursor SET position = position + 1", "UPDATE will SET delay_s = 1"])
+async def test_a_place_or_will_that_is_another_is_not_believed(tmp_path: Path, seed: int, change_it: str) -> None:
+    await fill(tmp_path, random.Random(seed))
+    change(tmp_path, change_it)
+    report = repair(tmp_path, "gw", ["route/central"])
+    assert report.damage == [f"{MESSAGES}: messages, places or wills are not as they were stored"]
+    async with opened(tmp_path) as log:
+        route = Cursor(log, "route/central", ["#"])
+        assert (await route.fetch(1))[0].position == 1
+    assert repair(tmp_path, "gw", []).damage == []
+
+
 async def test_a_wal_that_is_damaged_costs_only_what_was_in_its_damaged_pages(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     killed = tmp_path / "killed"
@@ -255,6 +305,30 @@ async def test_a_session_whose_description_is_lost_is_named(tmp_path: Path, seed
     assert report.kept["session"] == 0
 
 
+async def test_a_session_of_which_a_byte_is_another_is_not_taken_over(tmp_path: Path, seed: int) -> None:
+    await fill(tmp_path, random.Random(seed))
+    path = tmp_path / SESSIONS
+    data = bytearray(path.read_bytes())
+    data[data.index(b"expiry_s", data.index(b"s 7")) + len("expiry_s")] ^= 1  # 60 seconds become 61
+    path.write_bytes(data)
+    report = repair(tmp_path, "gw", [])
+    assert report.damage == [f"{SESSIONS}: sessions are not as they were stored"]
+    assert report.kept["session"] == 39
+    (note,) = quarantine.notes_in(tmp_path)
+    assert note.reason == report.damage[0]
+
+
+async def test_a_repair_keeps_the_notes_of_what_was_set_aside_before(tmp_path: Path, seed: int) -> None:
+    await fill(tmp_path, random.Random(seed))
+    before = quarantine.Note("messages.sqlite", "somewhere", "for the test", "nowhere")
+    quarantine.set_aside(tmp_path, [before])
+    spoil(tmp_path / MESSAGES, [1], random.Random(seed), zero)
+    report = repair(tmp_path, "gw", [])
+    kept, new = quarantine.notes_in(tmp_path)
+    assert kept == before
+    assert new.reason == "; ".join(report.damage)
+
+
 async def test_a_store_that_is_whole_is_left_as_it_is(tmp_path: Path, seed: int) -> None:
     await fill(tmp_path, random.Random(seed))
     before = (tmp_path / MESSAGES).read_bytes()
@@ -294,7 +368,8 @@ async def test_a_kill_in_the_middle_of_a_repair_leaves_either(tmp_path: Path, se
         assert messages_in(folder) == whole
         (kept,) = [path for path in folder.iterdir() if path.name.startswith("damaged-")]
         assert (kept / MESSAGES).read_bytes() == (damaged / MESSAGES).read_bytes()
-        assert {path.name for path in folder.iterdir()} == {kept.name, MESSAGES, SESSIONS, "lock"}
+        left = {path.name for path in folder.iterdir() if not path.name.endswith(("-wal", "-shm"))}
+        assert left == {kept.name, MESSAGES, SESSIONS, quarantine.FILE, "lock"}
 
 
 def repair_in_a_process(folder: Path, step: int) -> subprocess.CompletedProcess[str]:

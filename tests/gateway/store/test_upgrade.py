@@ -13,15 +13,19 @@ import pytest
 
 from gateway.errors import StoreError
 from gateway.message import Message
-from gateway.session_store import SessionDescription, SessionStore
+from gateway.session_store import SessionDescription, SessionStore, StoredSession
+from gateway.store import shelf, wills
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
+from gateway.store.quarantine import notes_in
 from gateway.store.retained import Keep
 from gateway.store.schema import SCHEMA_VERSION
+from gateway.store.wills import StoredWill
 from gateway.subscriptions import Subscription
 from tests.gateway.store.support import messages_in, opened, stored
 from tests.gateway.store.version_1 import write_store
 from tests.gateway.support import ROOT
+from wire.packets import Publish
 from wire.properties import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL
 
 EPOCH = 77
@@ -40,6 +44,7 @@ MESSAGES = [
     )
     for number in range(FIRST, FIRST + 900)
 ]
+PLACES = "SELECT consumer, position, count FROM cursor ORDER BY consumer"
 HEAD = FIRST + len(MESSAGES) - 1
 CURSORS = [("route/central", 500, 470), ("session/s", FIRST - 1, 0), ("share/g/a/#", HEAD, 900)]
 
@@ -88,9 +93,34 @@ async def test_sessions_of_that_time_are_read_as_they_were(tmp_path: Path) -> No
     connection.execute("INSERT INTO session VALUES (?, ?)", ("client", msgspec.msgpack.encode(described)))
     connection.commit()
     connection.close()
-    store = SessionStore(tmp_path / "sessions.sqlite")
     expected = Subscription("a/#", 1, 7)
-    assert await store.open() == {"client": SessionDescription(60, 5, [expected], {"$share/g/b": expected})}
+    sessions = {"client": StoredSession(SessionDescription(60, 5), {"a/#": expected, "$share/g/b": expected})}
+    for _ in range(2):  # as they were, and as they are now
+        store = SessionStore(tmp_path)
+        assert await store.open() == sessions
+        await store.close()
+    keys = [("client",), ("client\0$share/g/b",), ("client\0a/#",)]
+    assert stored(tmp_path, "SELECT key FROM session ORDER BY key", "sessions.sqlite") == keys
+    assert stored(tmp_path, "PRAGMA user_version", "sessions.sqlite") == [(2,)]
+
+
+async def test_an_upgrade_of_sessions_that_ends_in_its_middle_goes_on_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "AT_ONCE", 1)
+    own = [Subscription("a"), Subscription("b")]
+    described = {"expiry_s": 60, "disconnected_ms": 5, "subscriptions": own, "shared": {}}
+    connection = sqlite3.connect(tmp_path / "sessions.sqlite", isolation_level=None)
+    connection.execute('CREATE TABLE "session" (key TEXT PRIMARY KEY, value BLOB)')
+    connection.execute("INSERT INTO session VALUES (?, ?)", ("client", msgspec.msgpack.encode(described)))
+    is_in_its_middle = "WHEN (SELECT count(*) FROM session) > 1 BEGIN SELECT RAISE(ABORT, 'for the test'); END"
+    connection.execute(f"CREATE TRIGGER broken BEFORE INSERT ON session {is_in_its_middle}")
+    with pytest.raises(StoreError, match="for the test"):
+        await SessionStore(tmp_path).open()
+    connection.execute("DROP TRIGGER broken")
+    connection.close()
+    store = SessionStore(tmp_path)
+    assert await store.open() == {"client": StoredSession(SessionDescription(60, 5), {"a": own[0], "b": own[1]})}
     await store.close()
 
 
@@ -111,7 +141,8 @@ async def test_a_store_of_version_3_gets_the_checksums_of_its_whole_rows(tmp_pat
     connection.create_function("crc32", 1, zlib.crc32)
     connection.execute("UPDATE message_group SET crc = crc32(body)")
     connection.execute("UPDATE message_group SET crc = crc + 1 WHERE last = 2")  # damaged, and stays so
-    connection.execute("ALTER TABLE retained DROP COLUMN crc")
+    for table in ("retained", "cursor", "will"):
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN crc")
     connection.execute("PRAGMA user_version = 3")
     connection.commit()
     connection.close()
@@ -120,6 +151,23 @@ async def test_a_store_of_version_3_gets_the_checksums_of_its_whole_rows(tmp_pat
         deliveries = [(await cursor.fetch(1))[0] for _ in range(2)]
         assert (await log.read_retained(["kept"]))["kept"][1].payload == b"value"
     assert [delivery.message for delivery in deliveries] == [before[0][1], before[2][1]]
+
+
+async def test_a_store_of_version_4_gets_checksums_of_places_and_wills(tmp_path: Path) -> None:
+    will = StoredWill("client", "user", Publish("a", b"gone", 1, True), 5)
+    async with opened(tmp_path) as log:
+        Cursor(log, "keeper", ["#"])
+        await log.append(Message("a", b""))
+        await log.submit([wills.save(will)])
+    connection = sqlite3.connect(tmp_path / "messages.sqlite")
+    for table in ("cursor", "will"):
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN crc")
+    connection.execute("PRAGMA user_version = 4")
+    connection.close()
+    for _ in range(2):
+        async with opened(tmp_path) as log:
+            assert (log.consumers(), log.wills) == (["keeper"], [will])
+    assert notes_in(tmp_path) == []
 
 
 async def test_a_kill_in_the_middle_of_an_upgrade_leaves_either(tmp_path: Path, seed: int) -> None:
@@ -136,7 +184,7 @@ async def test_a_kill_in_the_middle_of_an_upgrade_leaves_either(tmp_path: Path, 
         async with opened(folder) as log:
             assert log.head == HEAD
         assert messages_in(folder) == list(enumerate(MESSAGES, FIRST))
-        assert stored(folder, "SELECT * FROM cursor ORDER BY consumer") == sorted(CURSORS)
+        assert stored(folder, PLACES) == sorted(CURSORS)
 
 
 def upgrade_in_a_process(folder: Path, count: int) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,162 @@
+"""The device registry: every client that was ever let in under a name of its own, for whoever runs the gateway.
+
+Nothing depends on it: it is written seldom, and without a sync, so that it costs a memory card next to nothing.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from gateway.errors import StoreError
+from gateway.store import shelf
+from gateway.store.quarantine import Note, begin_anew_if_damaged, set_aside
+from gateway.store.shelf import Shelf
+
+FILE, TABLE = "devices.sqlite", "device"
+DEVICES_MAX = 10_000  # those that were not seen for the longest time are forgotten first
+WRITE_DELAY_S = 30.0  # what changes meanwhile is written together
+
+Answer = TypeVar("Answer")
+
+logger = logging.getLogger(__name__)
+
+
+class Device(msgspec.Struct):
+    """One client.
+
+    ``user`` is its account, None without one; ``address`` where it came from, an IP address or a line's name;
+    ``level`` its protocol level. ``first_seen_ms`` and ``last_seen_ms`` are unix times: of its first connection, and of
+    the moment at which its last one began or, unless it is ``connected``, ended. ``origin`` and ``epoch`` are those of
+    a message with an identity that it has published lately.
+    """
+
+    user: str | None
+    address: str
+    level: int
+    first_seen_ms: int
+    last_seen_ms: int
+    connected: bool
+    origin: str = ""
+    epoch: int = 0
+
+
+class Devices:
+    """The devices by client identifier, those seen last at the end.
+
+    Args:
+        folder: where the file is.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._devices: dict[str, Device] = {}
+        self._changed: set[str] = set()
+        self._shelf: Shelf
+        self._next: asyncio.TimerHandle | None = None
+        self._writing = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._said = ""
+
+    async def open(self) -> None:
+        """Loads those of before, none of whom is connected; a file that is damaged is put aside. Raises StoreError."""
+        try:
+            self._devices = await _in_thread(self._load)
+        except sqlite3.Error as error:
+            raise StoreError(f"device registry {self._folder / FILE}: {error}") from error
+        for client_id, device in self._devices.items():
+            if device.connected:  # the process ended without a word
+                device.connected = False
+                self._change(client_id)
+
+    async def close(self) -> None:
+        """Writes what is not written yet."""
+        await self._write()
+        if self._next is not None:
+            self._next.cancel()
+        await _in_thread(self._shelf.close)
+
+    def note_connected(self, client_id: str, user: str | None, address: str, level: int) -> None:
+        """A client was let in."""
+        now_ms = int(time.time() * 1000)
+        device = self._devices.pop(client_id, None)
+        if device is None:
+            device = Device(user, address, level, now_ms, now_ms, True)
+        device.user, device.address, device.level = user, address, level
+        device.last_seen_ms, device.connected = now_ms, True
+        self._devices[client_id] = device
+        if len(self._devices) > DEVICES_MAX:
+            self._forget_one()
+        self._change(client_id)
+
+    def note_identity(self, client_id: str, origin: str, epoch: int) -> None:
+        """A client has sent a message with an identity."""
+        device = self._devices.get(client_id)
+        if device is not None and (device.origin, device.epoch) != (origin, epoch):
+            device.origin, device.epoch = origin, epoch
+            self._change(client_id)
+
+    def note_disconnected(self, client_id: str) -> None:
+        """A client's connection has ended."""
+        device = self._devices.pop(client_id, None)
+        if device is not None:
+            self._devices[client_id] = device
+            device.last_seen_ms, device.connected = int(time.time() * 1000), False
+            self._change(client_id)
+
+    def _forget_one(self) -> None:
+        away = (client_id for client_id, device in self._devices.items() if not device.connected)
+        client_id = next(away, next(iter(self._devices)))
+        del self._devices[client_id]
+        self._change(client_id)
+
+    def _change(self, client_id: str) -> None:
+        self._changed.add(client_id)
+        if self._next is None:
+            self._next = asyncio.get_running_loop().call_later(WRITE_DELAY_S, self._begin_to_write)
+
+    def _begin_to_write(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._write())
+
+    async def _write(self) -> None:
+        async with self._writing:
+            self._next = None
+            changed, self._changed = self._changed, set()
+            bodies = {name: msgspec.msgpack.encode(self._devices[name]) for name in changed if name in self._devices}
+            try:
+                await _in_thread(lambda: self._save(bodies, [name for name in changed if name not in bodies]))
+                self._said = ""
+            except sqlite3.Error as error:
+                if str(error) != self._said:
+                    logger.error("device registry: it could not be written, attempts go on: %s", error)
+                self._said = str(error)
+                for name in changed:
+                    self._change(name)
+
+    def _load(self) -> dict[str, Device]:
+        path = self._folder / FILE
+        if away := begin_anew_if_damaged(path, TABLE):
+            set_aside(self._folder, [Note(FILE, "the whole file", "it cannot be read", away)])
+            logger.error("device registry: it cannot be read and begins anew; what was there is in %s", away)
+        devices = devices_in(self._folder)
+        self._shelf = Shelf(path, TABLE, is_synced=False)
+        return dict(sorted(devices.items(), key=lambda item: item[1].last_seen_ms))
+
+    def _save(self, bodies: dict[str, bytes], forgotten: list[str]) -> None:
+        self._shelf.put(bodies)
+        self._shelf.remove(forgotten)
+
+
+def devices_in(folder: Path) -> dict[str, Device]:
+    """Returns what the file says, but for what the medium has spoilt of it; writes nothing. Raises sqlite3.Error."""
+    entries = shelf.read(folder / FILE, TABLE)
+    return {entry.key: msgspec.msgpack.decode(entry.body, type=Device) for entry in entries if entry.body is not None}
+
+
+async def _in_thread(function: Callable[[], Answer]) -> Answer:
+    return await asyncio.get_running_loop().run_in_executor(None, function)

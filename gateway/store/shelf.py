@@ -1,0 +1,117 @@
+"""A dictionary on disk: text keys, and values with a checksum each; what changes together is one transaction.
+
+The file is sqlitedict's. A value is the CRC-32 of its key and body, 4 bytes with the highest first, and the body.
+"""
+
+import contextlib
+import logging
+import sqlite3
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlitedict import SqliteDict
+
+VERSION = 2  # the first one, which only sessions had, had no checksums
+CRC_SIZE = 4
+AT_ONCE = 10_000  # entries in one statement, which may have 32,766 parameters
+
+
+class Entry(NamedTuple):
+    """One entry as it stands in the file. ``body`` is None where it is not as it was stored."""
+
+    rowid: int
+    key: str
+    value: bytes
+    body: bytes | None
+
+
+class Shelf:
+    """An open dictionary; everything here blocks.
+
+    A change is durable when its call returns, or sqlite3.Error says why it is not.
+
+    Args:
+        path: the file, which is made where there is none.
+        table: the name of its table.
+        is_synced: whether each change is synced; without it the power may take the last ones with it.
+    """
+
+    def __init__(self, path: Path, table: str, *, is_synced: bool = True) -> None:
+        # What goes wrong is raised here; sqlitedict would also log it, a dozen lines each time.
+        logging.getLogger("sqlitedict").setLevel(logging.CRITICAL)
+        self._table = table
+        # With autocommit each change is a transaction that reports its own errors; sqlitedict's own commit would
+        # wait for ever when the disk refuses it. And it turns syncing off, which is turned on again here.
+        self._dict = SqliteDict(str(path), tablename=table, autocommit=True, journal_mode="WAL", outer_stack=False)
+        self._dict.conn.select_one(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
+        if self._dict.conn.select_one("PRAGMA user_version") != (VERSION,):
+            self._dict.conn.select_one(f"PRAGMA user_version = {VERSION}")
+
+    def put(self, bodies: Mapping[str, bytes]) -> None:
+        """Adds or replaces entries."""
+        rows = [(key, seal(key, body)) for key, body in bodies.items()]
+        for start in range(0, len(rows), AT_ONCE):
+            part = rows[start : start + AT_ONCE]
+            marks = ", ".join(["(?, ?)"] * len(part))
+            self._execute(f"REPLACE INTO {self._table} (key, value) VALUES {marks}", chain.from_iterable(part))
+
+    def remove(self, keys: Sequence[str]) -> None:
+        """Removes entries, where they are there."""
+        for start in range(0, len(keys), AT_ONCE):
+            part = keys[start : start + AT_ONCE]
+            self._execute(f"DELETE FROM {self._table} WHERE key IN ({', '.join('?' * len(part))})", part)
+
+    def remove_with(self, key: str, first: str, behind: str) -> None:
+        """Removes an entry and those whose keys go on from there with ``first`` or more, and less than ``behind``."""
+        statement = f"DELETE FROM {self._table} WHERE key = ? OR (key >= ? AND key < ?)"
+        self._execute(statement, (key, key + first, key + behind))
+
+    def remove_rows(self, entries: Iterable[Entry]) -> None:
+        """Removes entries whose keys cannot be trusted."""
+        for entry in entries:
+            self._execute(f"DELETE FROM {self._table} WHERE rowid = ?", (entry.rowid,))
+
+    def close(self) -> None:
+        self._dict.close()
+
+    def _execute(self, statement: str, values: Iterable[object]) -> None:
+        self._dict.conn.execute(statement, tuple(values))
+        self._dict.commit()  # waits for it, and raises what went wrong
+
+
+def read(path: Path, table: str) -> list[Entry]:
+    """Returns what is in a file, in the order in which it came there, without writing; nothing where there is no file.
+
+    Raises sqlite3.Error.
+    """
+    if not path.exists():
+        return []
+    with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > VERSION:
+            raise sqlite3.DatabaseError(f"of version {version}, and this gateway reads versions up to {VERSION}")
+        if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (table,)).fetchone():
+            return []
+        connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+        rows = connection.execute(f"SELECT rowid, key, value FROM {table} ORDER BY rowid")
+        return [Entry(rowid, key, value, unseal(key, value)) for rowid, key, value in rows]
+
+
+def seal(key: str, body: bytes) -> bytes:
+    """Returns the value of a body."""
+    return _crc_of(key, body).to_bytes(CRC_SIZE, "big") + body
+
+
+def unseal(key: object, value: object) -> bytes | None:
+    """Returns the body of a value, None where key or value are not as they were stored."""
+    if not isinstance(key, str) or not isinstance(value, bytes):
+        return None
+    body = value[CRC_SIZE:]
+    return body if seal(key, body) == value else None
+
+
+def _crc_of(key: str, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(key.encode(errors="surrogateescape")))

@@ -1,0 +1,54 @@
+"""Looks through the log once for many consumers, whose subscriptions are looked up topic by topic for all of them."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from gateway.store.backlog import Backlog, queued_size
+
+if TYPE_CHECKING:
+    from gateway.store.cursor import Cursor
+    from gateway.store.log import MessageLog
+
+READ_MOST = 1024  # messages at once
+
+
+async def settle(log: "MessageLog", cursors: Iterable["Cursor"]) -> None:
+    """Takes consumers past messages for others, so that one that is away holds on to none of them.
+
+    Raises sqlite3.Error.
+    """
+    waiting = set(cursors)
+    position = min((cursor.read_up_to for cursor in waiting), default=log.head)
+    while waiting and position < log.head:
+        found = await log.read(position, READ_MOST)
+        for position, message in found:
+            for cursor in log.audience.takers(message.topic).keys() & waiting:
+                if cursor.is_next(position, message):
+                    cursor.go_past(position - 1)
+                    waiting.discard(cursor)
+        position = position if found else log.head
+        for cursor in waiting:
+            cursor.go_past(position)
+        await asyncio.sleep(0)  # what is in memory is read without waiting for anybody
+
+
+async def count_backlogs(log: "MessageLog", cursors: Iterable["Cursor"]) -> None:
+    """Counts what waits for consumers, none of whom gets anything meanwhile; from now on their ``backlog`` says it.
+
+    Raises sqlite3.Error.
+    """
+    counted = {cursor: Backlog() for cursor in cursors}
+    async with contextlib.AsyncExitStack() as held:
+        for cursor in counted:
+            await held.enter_async_context(cursor.reading)
+        position = min((cursor.read_up_to for cursor in counted), default=log.head)
+        while position < log.head and (found := await log.read(position, READ_MOST)):
+            for position, message in found:
+                for cursor in log.audience.takers(message.topic).keys() & counted.keys():
+                    if cursor.is_next(position, message) and position not in cursor.passed:
+                        counted[cursor].add(queued_size(message))
+            await asyncio.sleep(0)
+        for cursor, backlog in counted.items():
+            cursor.begin_to_count(backlog)

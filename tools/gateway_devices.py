@@ -1,0 +1,68 @@
+"""``holdfast gateway devices``: every client that a gateway has ever let in."""
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from gateway.config_file import DEFAULT_PATH, load
+from gateway.devices import Device, devices_in
+from gateway.errors import GatewayError, StoreError
+from tools.failure import failing_on
+from wire.packets import MQTT_5
+
+HEADINGS = ("client", "user", "from", "MQTT", "connected", "last seen", "first seen", "origin", "epoch")
+
+
+def list_devices(
+    config: Annotated[Path, typer.Argument(metavar="FILE", help="The gateway's TOML file.")] = DEFAULT_PATH,
+    as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
+) -> None:
+    """List the devices that a gateway, running or not, knows; those seen last come last."""
+    with failing_on(GatewayError, command="gateway devices"):
+        gateway_config, _ = load(config)
+        devices = _devices_of(Path(gateway_config.store.path))
+    if as_json:
+        objects = [{"client_id": client_id, **msgspec.structs.asdict(device)} for client_id, device in devices.items()]
+        typer.echo(msgspec.json.encode(objects).decode())
+    else:
+        typer.echo(_table([HEADINGS, *(_row(client_id, device) for client_id, device in devices.items())]))
+
+
+def _devices_of(folder: Path) -> dict[str, Device]:
+    try:
+        devices = devices_in(folder)
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(f"device registry in {folder}: {error}") from error
+    return dict(sorted(devices.items(), key=lambda item: item[1].last_seen_ms))
+
+
+def _row(client_id: str, device: Device) -> tuple[str, ...]:
+    return (
+        _printable(client_id),
+        _printable(device.user or "-"),
+        device.address,
+        "5.0" if device.level == MQTT_5 else "3.1.1",
+        "yes" if device.connected else "no",
+        _utc(device.last_seen_ms),
+        _utc(device.first_seen_ms),
+        _printable(device.origin or "-"),
+        f"{device.epoch:08x}" if device.origin else "-",
+    )
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _utc(unix_ms: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_ms / 1000))
