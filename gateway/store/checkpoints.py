@@ -8,9 +8,9 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-FULL_PAGES = 2000  # what is rewritten or trimmed before it is copied is written once less
-AHEAD_FROM_PAGES = 1500
-AHEAD_STEP_PAGES = 100
+FULL_PAGES = 4000  # what is rewritten or trimmed before it is copied is written once less
+AHEAD_FROM_PAGES = 3000
+AHEAD_STEP_PAGES = 200
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gateway.message import Message
-from gateway.store import groups, incoming, retained, schema
+from gateway.store import groups, retained, schema
 from gateway.store.damage import DAMAGED
 from gateway.store.drops import GATEWAY
 from gateway.store.drops import INSERT as INSERT_RANGE
@@ -103,8 +103,6 @@ class Rebuild:
             connection.execute("BEGIN")
             for table, row in self.salvage.rows():
                 self._take(connection, table, row)
-            if self._pages.header_damaged:
-                connection.executemany(incoming.REMOVE, self.salvage.entries)
             self._groups.sort(key=lambda kept: kept.group.last)
             self._put_in_order(connection, consumers)
             lost = list(self._lost(connection))

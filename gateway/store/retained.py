@@ -60,7 +60,7 @@ class CorruptRetained(sqlite3.DatabaseError):
         self.topic = topic
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Owed:
     """A retained message that a new subscription of a session matches and that its client does not have yet.
 

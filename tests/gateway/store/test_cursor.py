@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from gateway.store.cursor import Cursor, Delivery
+from gateway.store.cursor import Cursor
+from gateway.store.delivery import Delivery
 from gateway.store.log import MessageLog
 from gateway.subscriptions import Subscription
 from tests.gateway.store.support import append_all, opened, stored
