@@ -31,6 +31,7 @@ from gateway.store.drops import GATEWAY, REJECTED
 from gateway.store.log import MessageLog
 from gateway.store.wills import StoredWill
 from gateway.subscribers import Subscribers
+from gateway.timers import Timers
 from gateway.wills import Wills
 from wire import reasons
 
@@ -57,6 +58,7 @@ class Broker:
         self.subscribers = Subscribers(log, self._endings)
         self.publishing = Publishing(self.subscribers, log, self.limits)
         self.paces = Paces(config.limits.messages_per_s)
+        self.timers = Timers()
         self.wills = Wills(log, self._publish_will)
         self.sessions = Sessions(
             log, self.subscribers, Path(config.store.path), config.limits.sessions, self._session_ended
@@ -103,6 +105,7 @@ class Broker:
         self._announcer.close()
         if self._connections:
             await asyncio.wait(self._connections.values())
+        self.timers.close()
         self.wills.close()
         await self.limits.close()
         await self._endings.close()
@@ -138,15 +141,16 @@ class Broker:
             return port.close()
         self.counters.connections_opened += 1
         connection = Connection(self, port)
-        task = asyncio.get_running_loop().create_task(connection.serve())
-        self._connections[connection] = task
-        task.add_done_callback(lambda task: self._forget(connection, task))
+        self._connections[connection] = asyncio.get_running_loop().create_task(self._serve(connection))
         return None
 
-    def _forget(self, connection: Connection, task: asyncio.Task[None]) -> None:
-        del self._connections[connection]
-        if not task.cancelled() and (error := task.exception()):
-            logger.error("%s: unexpected failure, others go on", connection.name, exc_info=error)
+    async def _serve(self, connection: Connection) -> None:
+        try:
+            await connection.serve()
+        except Exception:
+            logger.exception("%s: unexpected failure, others go on", connection.name)
+        finally:
+            del self._connections[connection]
 
     def _queues(self) -> list[Cursor]:
         return [session.cursor for session in self.sessions.all()] + self.subscribers.cursors()

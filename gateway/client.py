@@ -17,7 +17,7 @@ from gateway.turn import Turn
 from gateway.window import Window
 from wire import reasons
 from wire.bulk import BulkServerConnection
-from wire.packet_types import PUBREL
+from wire.packet_types import PUBCOMP, PUBREC, PUBREL
 from wire.packets import Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Client:
             broker.counters,
             flush=answered,
         )
-        self._sender = Sender(self._window, broker.log, session.owed, name, failed)
+        self._sender = Sender(self._window, broker.log, session.cursor, session.owed, name, failed)
         broker.subscribers.feed(session, self._sender)
 
     async def handle(self, packet: Packet) -> None:
@@ -89,7 +89,7 @@ class Client:
             case Pubrec():
                 self._handle_pubrec(packet)
             case Pubcomp():
-                self._window.handle_pubcomp(packet.packet_identifier)
+                self._window.handle_pubcomps([packet.packet_identifier])
             case Subscribe():
                 await self._handle_subscribe(packet)
             case Unsubscribe():
@@ -107,6 +107,10 @@ class Client:
             self._intake.take_publishes(step)
         elif step.packet_type == PUBREL:
             self._intake.take_pubrels(step.identifiers)
+        elif step.packet_type == PUBREC:
+            self._take_pubrecs(step.identifiers)
+        elif step.packet_type == PUBCOMP:
+            self._window.handle_pubcomps(step.identifiers)
         else:
             self._window.handle_pubacks(step.identifiers)
 
@@ -136,19 +140,21 @@ class Client:
             for message, grant in self._subscribing.announced(packet):
                 self._sender.send_now(message, grant)
         else:
-            self._session.owed += owed
+            self._session.owed.update(dict.fromkeys(owed))
 
     def _has_ended(self) -> bool:
         """Whether the connection has ended while we waited."""
         return not self._protocol.connected
 
     def _handle_pubrec(self, packet: Pubrec) -> None:
-        packet_identifier = packet.packet_identifier
         if self._note_refusal(packet):
-            self._window.handle_pubcomp(packet_identifier)
-            return
-        note = self._session.outgoing.note_received(packet_identifier)
-        self._turn.add(lambda: self._window.release(packet_identifier), note)
+            self._window.handle_pubcomps([packet.packet_identifier])
+        else:
+            self._take_pubrecs([packet.packet_identifier])
+
+    def _take_pubrecs(self, packet_identifiers: list[int]) -> None:
+        notes = self._session.outgoing.note_received(packet_identifiers)
+        self._turn.add(lambda: self._window.release(packet_identifiers), *notes)
 
     def _note_refusal(self, packet: Puback | Pubrec) -> bool:
         refused = packet.reason_code >= reasons.UNSPECIFIED_ERROR

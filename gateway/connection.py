@@ -52,11 +52,13 @@ class Connection:
             authentication_methods=broker.doorkeeper.authentication_methods,
         )
         self._topics = Topics()
-        self._inflow = Inflow(self._protocol, self._topics, self._may_take)
+        self._inflow = Inflow(self._protocol, self._topics)
         self._arrival = Arrival(broker.doorkeeper, self._protocol, port)
         self._session: Session | None = None
         self._client: Client | None = None
+        self._awaits_client = True  # else it is we who keep it waiting
         self._ended = False
+        self.tick = 0
 
     @property
     def name(self) -> str:
@@ -71,15 +73,18 @@ class Connection:
     async def serve(self) -> None:
         """Serves until the connection ends; a client's faults end its connection and nothing else."""
         try:
+            self._set_timer(self.handle_timer(_now_ms()))
             while not self._ended:
-                data = await self._receive()
-                if data == b"":
-                    self._end("the line ended")
-                elif data is not None:
+                self._awaits_client = True
+                if self._port.backlog > BACKLOG_MAX:
+                    await self._port.drain()
+                data = await self._port.receive()
+                self._awaits_client = False
+                if data:
                     self._broker.counters.bytes_received += len(data)
                     await self._take(data)
                 else:
-                    await self._handle_events()
+                    self._end("the line ended")
                 self._end_turn()
                 await self._wait_for_room()
         except OSError as error:
@@ -100,24 +105,25 @@ class Connection:
             self._protocol.disconnect(reason_code)
         self._end(reasons.describe(reason_code))
 
-    async def _receive(self) -> bytes | None:
-        """Returns what comes next, b"" at the end of the line, or None after a timer."""
-        timer_ms = self._protocol.next_timer_ms()
-        try:
-            async with asyncio.timeout_at(None if timer_ms is None else timer_ms / 1000):
-                if self._port.backlog > BACKLOG_MAX:
-                    await self._port.drain()
-                return await self._port.receive()
-        except TimeoutError:
-            self._protocol.handle_timer(_now_ms())
-            return None
+    def handle_timer(self, now_ms: int) -> int | None:
+        """Ends the connection of a client that has been silent for too long; see ``Timed``."""
+        if not self._awaits_client:
+            return now_ms
+        self._protocol.handle_timer(now_ms)
+        event = self._protocol.next_event()
+        if event is not None:
+            self._handle_closed(event)
+        return self._protocol.next_timer_ms()
+
+    def _set_timer(self, due_ms: int | None) -> None:
+        self._broker.timers.set(self, due_ms)
 
     def _may_take(self, topics: Iterable[str]) -> bool:
         return self._client is not None and self._client.may_take(topics)
 
     async def _take(self, data: bytes) -> None:
         self._topics.keep_to(self._broker.doorkeeper.access.rules)
-        for step in self._inflow.feed(data, _now_ms()):
+        for step in self._inflow.feed(data, _now_ms(), self._may_take):
             if step is None:
                 await self._handle_events()
             elif self._client is not None:
@@ -172,6 +178,7 @@ class Connection:
             return
         broker.wills.stay(client_id, will)
         self._protocol.resume(list(session.incoming))
+        self._set_timer(self._protocol.next_timer_ms())
         self._port.note_admitted()
         broker.counters.connections_accepted += 1
         self._flush()
@@ -247,12 +254,14 @@ class Connection:
             return
         self._ended = True
         logger.log(level, event, extra=about(**self._who(), **claimed, reason=reason))
-        if self._client is not None:
-            self._client.stop()
+        client, self._client = self._client, None  # each knows the other: apart they are freed at once
+        if client is not None:
+            client.stop()
         if self._session is not None and self._session.connection is self:
-            self._broker.leave(self._session, was_accepted=self._client is not None)
+            self._broker.leave(self._session, was_accepted=client is not None)
         self._flush()
         self._port.close()
+        self._set_timer(None)
 
     def _who(self) -> dict[str, str]:
         """Whom a line of the log is about."""

@@ -31,8 +31,8 @@ class Message:
     ``origin`` is empty until the message has an identity. ``received_ms`` (unix time) and ``received_by`` tell
     when and where the first gateway accepted it; ``publisher`` is the client identifier it came from here.
     ``expires_ms`` (unix time, 0: never) is when it is too late to begin to deliver it [MQTT-3.3.2-5].
-    ``position`` is its place in the log, once it is there. ``halves`` are those of its PUBLISH by protocol level, as
-    far as ``gateway.hot.outflow`` has needed them.
+    ``position`` is its place in the log, once it is there. ``halves`` are those of its PUBLISH by ``form``, as far
+    as ``gateway.hot.outflow`` has needed them.
     """
 
     topic: str
@@ -69,6 +69,11 @@ class Message:
         """Bytes it takes up in memory, roughly."""
         properties = sum(map(_size_of, self.properties.values())) if self.properties else 0
         return len(self.payload) + len(self.topic) + properties + MESSAGE_OVERHEAD
+
+
+def form(level: int, qos: int) -> int:
+    """Returns a number for what the PUBLISHes of one protocol level and QoS have in common."""
+    return level << 2 | qos
 
 
 def message_from(packet: Publish, publisher: str, gateway_name: str, unix_ms: int) -> Message:

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
-from gateway.store.cursor import PACKET_IDENTIFIERS, Cursor, Delivery
+from gateway.store.cursor import PACKET_IDENTIFIERS, Cursor
 from gateway.store.database import Work
+from gateway.store.delivery import Delivery
 from gateway.store.flows import BEGUN, DONE, RELEASED, Flow, begin, end_all, move
 from gateway.store.log import MessageLog
 
@@ -56,30 +57,39 @@ class Outgoing:
             durable: whether they come from what outlives this process, so that the notes have to as well.
         """
         for flow in flows:
+            flow.is_noted = durable
             self.flows[flow.packet_identifier] = flow
             self._hold(flow)
         future = self._log.submit([begin(flows), *work] if durable else work)
         future.add_done_callback(lambda done: self._begun(flows, begun, failed=done.exception() is not None))
         return future
 
-    def note_received(self, packet_identifier: int) -> Work:
-        """Returns the note that has to be durable before PUBREL goes out."""
-        return move(self._session, packet_identifier, RELEASED)
+    def note_received(self, packet_identifiers: Iterable[int]) -> list[Work]:
+        """Returns what has to be durable before their PUBRELs go out."""
+        flows = (self.flows.get(packet_identifier) for packet_identifier in packet_identifiers)
+        noted = [flow.packet_identifier for flow in flows if flow is not None and flow.is_noted]
+        return [move(self._session, noted, RELEASED)] if noted else []
 
-    def release(self, packet_identifier: int) -> None:
-        """That note is durable: the message is the client's now."""
-        flow = self.flows.get(packet_identifier)
-        if flow is not None and flow.state == BEGUN:
-            flow.state = RELEASED
-            self._let_go(flow)
-
-    def complete(self, packet_identifier: int) -> None:
-        """A flow is at its end."""
-        flow = self.flows.pop(packet_identifier, None)
-        if flow is not None:
-            if flow.state == BEGUN:
+    def release(self, packet_identifiers: Iterable[int]) -> None:
+        """That is durable: the messages are the client's now."""
+        for packet_identifier in packet_identifiers:
+            flow = self.flows.get(packet_identifier)
+            if flow is not None and flow.state == BEGUN:
+                flow.state = RELEASED
                 self._let_go(flow)
-            self._log.later(move(self._session, packet_identifier, DONE))
+
+    def complete(self, packet_identifiers: Iterable[int]) -> None:
+        """Flows are at their end."""
+        noted: list[int] = []
+        for packet_identifier in packet_identifiers:
+            flow = self.flows.pop(packet_identifier, None)
+            if flow is not None:
+                if flow.state == BEGUN:
+                    self._let_go(flow)
+                if flow.is_noted:
+                    noted.append(packet_identifier)
+        if noted:
+            self._log.later(move(self._session, noted, DONE))
 
     @property
     def unreceived(self) -> list[int]:

@@ -1,11 +1,10 @@
 """Retained messages on their way to a client that has just subscribed [section 3.3.1.3]."""
 
 import asyncio
-from collections import deque
 
 from gateway.message import Message
 from gateway.store import retained as stored
-from gateway.store.cursor import Grant
+from gateway.store.delivery import Grant
 from gateway.store.flows import Flow
 from gateway.store.log import MessageLog
 from gateway.store.retained import Owed
@@ -23,11 +22,11 @@ class RetainedFeed:
         owed: the session's; what is acknowledged is taken out of it.
     """
 
-    def __init__(self, window: Window, log: MessageLog, owed: deque[Owed]) -> None:
+    def __init__(self, window: Window, log: MessageLog, owed: dict[Owed, None]) -> None:
         self._window = window
         self._log = log
         self._owed = owed
-        self._queue = deque(owed)
+        self._queue = list(owed)
         self._superseded: dict[str, None] = {}  # a set takes more memory
         self._is_expecting = False
         self._is_sending = bool(owed)
@@ -38,7 +37,7 @@ class RetainedFeed:
 
     def add(self, owed: list[Owed]) -> None:
         """More is owed."""
-        self._owed += owed
+        self._owed.update(dict.fromkeys(owed))
         self._queue += owed
         self._is_expecting = False
         self._is_sending = self._is_sending or bool(owed)
@@ -52,7 +51,8 @@ class RetainedFeed:
     async def run(self) -> None:
         """Sends what is owed now. Raises OSError, sqlite3.Error, WireError."""
         while self._queue:
-            await self._send([self._queue.popleft() for _ in range(min(READ_MOST, len(self._queue)))])
+            batch, self._queue = self._queue[:READ_MOST], self._queue[READ_MOST:]
+            await self._send(batch)
         self._is_sending = False
         self._forget_superseded()
 
@@ -95,7 +95,7 @@ class RetainedFeed:
         def begun(failed: bool) -> None:
             if not failed:
                 for owed, _ in chosen:
-                    self._owed.remove(owed)
+                    del self._owed[owed]
 
         settle = stored.settle(numbers)
         await asyncio.shield(outgoing.begin(list(flows.values()), begun, settle, durable=chosen[0][0].number > 0))
@@ -115,7 +115,7 @@ class RetainedFeed:
             self._settle(owed)
 
     def _settle(self, owed: Owed) -> None:
-        self._owed.remove(owed)
+        del self._owed[owed]
         if owed.number:
             self._log.later(stored.settle([owed.number]))
 

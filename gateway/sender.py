@@ -14,7 +14,6 @@ what it has not fetched stays on disk.
 import asyncio
 import logging
 import sqlite3
-from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +23,8 @@ from gateway.hot.outflow import is_plain
 from gateway.message import Message
 from gateway.retained import RetainedFeed
 from gateway.signals import Signal
-from gateway.store.cursor import Cursor, Delivery, Grant, grant_by
+from gateway.store.cursor import Cursor
+from gateway.store.delivery import Delivery, Grant, grant_by
 from gateway.store.drops import EVICTED, FILTERED
 from gateway.store.flows import RELEASED, Flow
 from gateway.store.log import MessageLog
@@ -45,11 +45,12 @@ class _Source:
     """A cursor that this client is fed from: its session's, or a group's by the subscription it has ``shared``.
 
     ``held`` are its deliveries that are not acknowledged, of which ``sent`` are on their way. ``is_sending`` while what
-    was fetched together is being sent; ``is_closed`` says that nothing more is to be fetched.
+    was fetched together is being sent; ``is_closed`` says that nothing more is to be fetched. ``task`` fetches:
+    from a group's cursor all the time, from the session's while there is something.
     """
 
     cursor: Cursor
-    shared: Subscription | None
+    shared: Subscription | None = None
     held: set[int] = field(default_factory=set)
     sent: set[int] = field(default_factory=set)
     is_sending: bool = False
@@ -63,6 +64,7 @@ class Sender:
     Args:
         window: the way to the client.
         log: where messages are read again that go on over this connection.
+        cursor: the session's.
         owed: the retained messages that the session's subscriptions match and that it does not have yet.
         client: who it is, for the log.
         failed: called with a text when messages cannot be read any more; ends the connection.
@@ -72,12 +74,14 @@ class Sender:
         self,
         window: Window,
         log: MessageLog,
-        owed: deque[Owed],
+        cursor: Cursor,
+        owed: dict[Owed, None],
         client: str,
         failed: Callable[[str], None],
     ) -> None:
         self._window = window
         self._log = log
+        self._cursor = cursor
         self._client = client
         self._failed = failed
         self._sources: dict[str, _Source] = {}
@@ -93,17 +97,27 @@ class Sender:
         self._sending_retained: asyncio.Task[None] | None = None
         if owed:
             self._send_retained()
+        cursor.wake_with(self._wake)
 
-    def open_source(self, cursor: Cursor, shared: Subscription | None = None) -> None:
-        """Begins to feed the client from a cursor, or from now on by another subscription."""
+    def open_source(self, cursor: Cursor, shared: Subscription) -> None:
+        """Begins to feed the client from a group's cursor, or from now on by another subscription."""
         if source := self._sources.get(cursor.consumer):
             source.shared = shared
-            return
-        source = self._sources[cursor.consumer] = _Source(cursor, shared)
+        else:
+            self._start(_Source(cursor, shared))
+
+    def _wake(self) -> None:
+        """The session's cursor has something."""
+        source = self._sources.get(self._cursor.consumer) or _Source(self._cursor)
+        if source.task is None:
+            self._start(source)
+
+    def _start(self, source: _Source) -> None:
+        self._sources[source.cursor.consumer] = source
         source.task = asyncio.get_running_loop().create_task(self._watch(partial(self._feed, source)))
 
     def close_source(self, cursor: Cursor) -> None:
-        """Stops feeding from a cursor; what is on its way to the client stays there to be acknowledged.
+        """Stops feeding from a group's cursor; what is on its way to the client stays there to be acknowledged.
 
         What was fetched and waits for room is still sent: the flows of it have begun.
         """
@@ -119,6 +133,7 @@ class Sender:
             self._resuming.cancel()
         if self._sending_retained is not None:
             self._sending_retained.cancel()
+        self._cursor.wake_with(None)
         for source in [*self._sources.values(), *self._closed]:
             self._stop(source, keep=set())
         self._sources.clear()
@@ -205,14 +220,15 @@ class Sender:
         await self._resumed.wait()
         while not source.is_closed:
             await window.wait_for_room()
-            limit = SHARED_FETCH_MOST if source.shared else FETCH_MOST
-            deliveries = await source.cursor.fetch(min(limit, window.protocol.send_quota or 1))
+            deliveries = await self._fetch(source)
+            if not deliveries:
+                break
             source.is_sending = True
             source.held.update(delivery.packet_identifier for delivery in deliveries)
             if shared := source.shared:
                 deliveries = [_by(shared, delivery) for delivery in deliveries]
             flows = await self._begin_flows(source, deliveries)
-            sent = 0 if source.shared else self._send_together(source, deliveries)
+            sent = 0 if source.shared else self._send_together(source, deliveries, flows)
             for delivery in deliveries[sent:]:
                 self._retained.supersede(delivery.message)
                 if flow := flows.get(delivery.position):
@@ -225,15 +241,28 @@ class Sender:
             source.is_sending = False
             if source.shared:
                 await asyncio.sleep(0)  # whoever waited meanwhile gets the next ones
+        source.task = None
 
-    def _send_together(self, source: _Source, deliveries: list[Delivery]) -> int:
-        """Sends the plain ones at the beginning by the hot path; returns how many these are."""
-        plain = list(takewhile(is_plain, deliveries))
-        identifiers = [delivery.packet_identifier for delivery in plain]
-        if not plain or not self._window.publish_together([delivery.message for delivery in plain], identifiers):
+    async def _fetch(self, source: _Source) -> list[Delivery]:
+        room = self._window.protocol.send_quota or 1
+        if source.shared:
+            return await source.cursor.fetch(min(SHARED_FETCH_MOST, room))
+        return await source.cursor.fetch_now(min(FETCH_MOST, room))
+
+    def _send_together(self, source: _Source, deliveries: list[Delivery], flows: dict[int, Flow]) -> int:
+        """Sends the plain ones of one QoS at the beginning by the hot path; returns how many these are."""
+        qos = deliveries[0].qos
+        plain = list(takewhile(partial(is_plain, qos), deliveries))
+        if qos == 2:
+            plain = list(takewhile(lambda delivery: delivery.position in flows, plain))
+            identifiers = [flows[delivery.position].packet_identifier for delivery in plain]
+        else:
+            identifiers = [delivery.packet_identifier for delivery in plain]
+        if not plain or not self._window.publish_together([one.message for one in plain], identifiers, qos):
             return 0
-        source.sent.update(identifiers)
-        self._window.await_pubacks(identifiers, partial(self._finish, source))
+        if qos == 1:
+            source.sent.update(identifiers)
+            self._window.await_pubacks(identifiers, partial(self._finish, source))
         return len(plain)
 
     async def _begin_flows(self, source: _Source, deliveries: list[Delivery]) -> dict[int, Flow]:
@@ -256,8 +285,7 @@ class Sender:
             if failed:
                 source.cursor.release(handed_over)
             else:
-                for held in handed_over:
-                    source.cursor.acknowledge(held)
+                source.cursor.acknowledge_all(handed_over)
 
         await asyncio.shield(outgoing.begin(flows, begun, durable=source.cursor.durable))
         return {flow.position: flow for flow in flows}

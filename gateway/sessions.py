@@ -76,7 +76,7 @@ class Sessions:
         description = stored.description
         session = self.create(client_id, description.user, description.expiry_s, flows)
         session.incoming = self._log.incoming.pop(client_id, set())
-        session.owed += self._log.owed.pop(client_id, [])
+        session.owed.update(dict.fromkeys(self._log.owed.pop(client_id, [])))
         session.disconnected_ms = description.disconnected_ms
         session.note_description()
         session.note_saved(dict(session.unsaved))

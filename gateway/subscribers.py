@@ -9,7 +9,8 @@ from gateway.endings import Endings
 from gateway.message import Message
 from gateway.sender import Sender
 from gateway.session import Session
-from gateway.store.cursor import Cursor, grant_by
+from gateway.store.cursor import Cursor
+from gateway.store.delivery import grant_by
 from gateway.store.drops import FILTERED
 from gateway.store.log import MessageLog
 from gateway.subscriptions import Subscription, SubscriptionTree
@@ -116,9 +117,8 @@ class Subscribers:
             self._add(session, subscription)
 
     def feed(self, session: Session, sender: Sender) -> None:
-        """Opens all that feeds a session on its connection's sender."""
+        """Opens what feeds a session besides its own cursor on its connection's sender."""
         session.sender = sender
-        sender.open_source(session.cursor)
         for topic_filter, subscription in session.shared.items():
             sender.open_source(self._groups[topic_filter].cursor, shared=subscription)
 

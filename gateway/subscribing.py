@@ -8,8 +8,8 @@ from gateway.access import Permissions
 from gateway.message import Message
 from gateway.session import Session
 from gateway.store import retained
-from gateway.store.cursor import Grant
 from gateway.store.database import Work
+from gateway.store.delivery import Grant
 from gateway.store.retained import Owed
 from wire.packets import RETAIN_IF_NEW, RETAIN_NEVER, Subscribe, Unsubscribe
 from wire.properties import SUBSCRIPTION_IDENTIFIER

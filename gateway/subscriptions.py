@@ -1,7 +1,7 @@
 """Who wants which topics: one subscription, and the tree that finds the subscribers of a topic."""
 
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Subscriber = TypeVar("Subscriber")
 
@@ -23,10 +23,13 @@ class Subscription:
     identifier: int = 0
 
 
+_NOTHING: dict[Any, Any] = {}  # of all nodes that have none: most have either subscribers or children
+
+
 @dataclass(slots=True)
 class _Node(Generic[Subscriber]):
-    children: dict[str, "_Node[Subscriber]"] = field(default_factory=dict)
-    subscribers: dict[Subscriber, None] = field(default_factory=dict)  # an empty set takes more memory
+    children: dict[str, "_Node[Subscriber]"] = field(default_factory=lambda: _NOTHING)
+    subscribers: dict[Subscriber, None] = field(default_factory=lambda: _NOTHING)  # an empty set takes more memory
 
 
 class SubscriptionTree(Generic[Subscriber]):
@@ -39,7 +42,11 @@ class SubscriptionTree(Generic[Subscriber]):
         """Adds a subscriber; adding it again changes nothing."""
         node = self._root
         for level in topic_filter.split("/"):
+            if node.children is _NOTHING:
+                node.children = {}
             node = node.children.setdefault(level, _Node())
+        if node.subscribers is _NOTHING:
+            node.subscribers = {}
         node.subscribers[subscriber] = None
 
     def discard(self, topic_filter: str, subscriber: Subscriber) -> None:

@@ -6,17 +6,19 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
+from gateway.hot.answers import encode_answers
 from gateway.hot.outflow import encode_publishes
 from gateway.message import Message, plain_properties, publish_properties
 from gateway.numbers import Counters
 from gateway.outgoing import Outgoing
 from gateway.port import Port
 from gateway.signals import Signal
-from gateway.store.cursor import Grant
+from gateway.store.delivery import Grant
 from gateway.store.drops import EXPIRED, OVERSIZE
 from gateway.store.log import MessageLog
 from wire.bulk import BulkServerConnection
 from wire.errors import PacketTooLargeError
+from wire.packet_types import PUBREL
 
 Finish = Callable[[list[int]], None]
 
@@ -90,14 +92,17 @@ class Window:
                 return False
         return True
 
-    def publish_together(self, messages: Sequence[Message], identifiers: list[int]) -> bool:
-        """Sends plain messages in one piece; False, and none is sent, where each has to be looked at."""
-        if not self.outgoing.flows.keys().isdisjoint(identifiers):
+    def publish_together(self, messages: Sequence[Message], identifiers: list[int], qos: int) -> bool:
+        """Sends plain messages of one QoS in one piece; False, and none is sent, where each has to be looked at.
+
+        At QoS 2 their flows have begun.
+        """
+        if qos == 1 and not self.outgoing.flows.keys().isdisjoint(identifiers):
             return False
-        encoded, longest = encode_publishes(messages, identifiers, self.protocol.protocol_level)
-        if not self.protocol.publish_all(identifiers, encoded, longest):
+        encoded, longest = encode_publishes(messages, identifiers, self.protocol.protocol_level, qos)
+        if not self.protocol.publish_all(identifiers, encoded, longest, qos):
             return False
-        self._counters.note_sent(1, sum(len(message.payload) for message in messages), len(messages))
+        self._counters.note_sent(qos, sum(len(message.payload) for message in messages), len(messages))
         return True
 
     def _publish(
@@ -126,7 +131,7 @@ class Window:
     def publish_once(self, message: Message, grant: Grant, packet_identifier: int, *, dup: bool = False) -> None:
         """The same for one whose flow has begun."""
         if not self.publish(message, grant, packet_identifier, dup=dup):
-            self.outgoing.complete(packet_identifier)
+            self.outgoing.complete([packet_identifier])
 
     def is_wanted(self, message: Message) -> bool:
         """Whether a message is not too late; one that is, is noted."""
@@ -145,16 +150,16 @@ class Window:
             finish(list(acknowledged))
         self._acknowledged.set()
 
-    def handle_pubcomp(self, packet_identifier: int) -> None:
-        """A QoS 2 message is at its end: completed, or refused by its PUBREC."""
-        self.outgoing.complete(packet_identifier)
+    def handle_pubcomps(self, packet_identifiers: list[int]) -> None:
+        """QoS 2 messages are at their end: completed, or refused by their PUBRECs."""
+        self.outgoing.complete(packet_identifiers)
         self._acknowledged.set()
 
-    def release(self, packet_identifier: int) -> None:
-        """A PUBREC is noted durably: its PUBREL goes out, now or when the client is back."""
-        self.outgoing.release(packet_identifier)
+    def release(self, packet_identifiers: list[int]) -> None:
+        """PUBRECs are noted durably: their PUBRELs go out, now or when the client is back."""
+        self.outgoing.release(packet_identifiers)
         if self.protocol.connected:
-            self.protocol.pubrel(packet_identifier)
+            self.protocol.pubrel_all(packet_identifiers, encode_answers(PUBREL, packet_identifiers))
 
     def _is_taken(self, packet_identifier: int | None) -> bool:
         return packet_identifier in self._inflight or packet_identifier in self.outgoing.flows

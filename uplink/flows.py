@@ -10,7 +10,8 @@ from typing import Any
 
 from gateway.message import Message
 from gateway.outgoing import Outgoing
-from gateway.store.cursor import Cursor, Delivery
+from gateway.store.cursor import Cursor
+from gateway.store.delivery import Delivery
 from gateway.store.flows import BEGUN, DONE, RELEASED, ROUTE_END
 from gateway.store.log import MessageLog
 from uplink.remote import Remote
@@ -77,7 +78,7 @@ class Flows:
             if flow.state == RELEASED and session_present:
                 client.pubrel(flow.packet_identifier)
             elif flow.state == RELEASED:  # the broker has the message, and forgot how it got it
-                self._outgoing.complete(flow.packet_identifier)
+                self._outgoing.complete([flow.packet_identifier])
         for flow in flows:
             if flow.state == BEGUN:
                 message = await self._log.read_one(flow.position)
@@ -86,17 +87,17 @@ class Flows:
                 elif session_present:  # what the medium has spoilt: for the broker the identifier stands for nothing
                     client.pubrel(flow.packet_identifier)
                 else:
-                    self._outgoing.complete(flow.packet_identifier)
+                    self._outgoing.complete([flow.packet_identifier])
 
     def receive(self, packet_identifier: int, client: ClientConnection, remote: Remote) -> None:
         """PUBREC: the broker has the message; PUBREL follows once that is noted."""
-        note = self._log.submit([self._outgoing.note_received(packet_identifier)])
+        note = self._log.submit(self._outgoing.note_received([packet_identifier]))
 
         def noted(done: asyncio.Future[list[Any]]) -> None:
             if error := done.exception():
                 remote.close(str(error))
                 return
-            self._outgoing.release(packet_identifier)
+            self._outgoing.release([packet_identifier])
             if not remote.ended.done():
                 client.pubrel(packet_identifier)
                 remote.flush()
@@ -105,4 +106,4 @@ class Flows:
 
     def complete(self, packet_identifier: int) -> None:
         """PUBCOMP: it is over."""
-        self._outgoing.complete(packet_identifier)
+        self._outgoing.complete([packet_identifier])

@@ -4,10 +4,20 @@ It means the same as `ServerConnection`: a step that takes many packets takes al
 none they go through `receive_data` one by one, which also says what is wrong with them.
 """
 
-from wire.packet_types import PUBACK, PUBCOMP, PUBREC
+from wire.packet_types import PUBACK, PUBCOMP, PUBREC, PUBREL
 from wire.properties import MAXIMUM_QOS, TOPIC_ALIAS_MAXIMUM
 from wire.server import ServerConnection
-from wire.states import AWAIT_PUBACK, AWAIT_PUBREL, CONNECTED, RELEASE, STORE_QOS_1, STORE_QOS_2
+from wire.states import (
+    AWAIT_PUBACK,
+    AWAIT_PUBCOMP,
+    AWAIT_PUBREC,
+    AWAIT_PUBREL,
+    AWAIT_STORE,
+    CONNECTED,
+    RELEASE,
+    STORE_QOS_1,
+    STORE_QOS_2,
+)
 from wire.windows import _NO_PLACE, ReceiveWindow, SendWindow
 
 ANSWER_SIZE = 4  # of an acknowledgement without properties and reason code
@@ -60,20 +70,33 @@ class BulkServerConnection(ServerConnection):
 
     def take_pubacks(self, identifiers: list) -> bool:
         """PUBACKs came, all of success, for messages of ours."""
-        return self._send_window.acknowledge_all(identifiers)
+        return self._send_window.end_all(identifiers, AWAIT_PUBACK)
 
-    def publish_all(self, identifiers: list, encoded: bytes, longest: int) -> bool:
-        """Sends QoS 1 PUBLISHes that the application has encoded, the longest of `longest` bytes.
+    def take_pubrecs(self, identifiers: list) -> bool:
+        """PUBRECs came, all of success, for messages of ours; go on with `pubrel_all`."""
+        return self._send_window.receive_all(identifiers)
+
+    def take_pubcomps(self, identifiers: list) -> bool:
+        """PUBCOMPs came, all of success, for messages of ours."""
+        return self._send_window.end_all(identifiers, AWAIT_PUBCOMP)
+
+    def pubrel_all(self, identifiers: list, encoded: bytes) -> None:
+        """Sends PUBRELs, which the application has encoded, once the PUBRECs are noted durably; see `pubrel`."""
+        self._check_may_send(PUBREL)
+        for identifier in identifiers:
+            self._send_window.free(identifier)
+        self._append(encoded, len(identifiers))
+
+    def publish_all(self, identifiers: list, encoded: bytes, longest: int, qos: int = 1) -> bool:
+        """Sends PUBLISHes of one QoS that the application has encoded, the longest of `longest` bytes.
 
         False, and nothing is sent, where `publish` has to look at each.
         """
         if longest > self.maximum_packet_size_peer or not self.connected or self._gives_aliases():
             return False
-        if not self._send_window.acquire_all(identifiers):
+        if not self._send_window.acquire_all(identifiers, AWAIT_PUBACK if qos == 1 else AWAIT_PUBREC):
             return False
-        self._out.append(encoded)
-        self._last_sent_ms = self._now_ms
-        self.packets_sent += len(identifiers)
+        self._append(encoded, len(identifiers))
         return True
 
     def _gives_aliases(self) -> bool:
@@ -83,9 +106,12 @@ class BulkServerConnection(ServerConnection):
         """Sends PUBACKs, PUBRECs or PUBCOMPs of success, which the application has encoded."""
         self._check_may_send(packet_type)
         self._receive_window.acknowledge_all(identifiers, packet_type)
+        self._append(encoded, len(identifiers))
+
+    def _append(self, encoded: bytes, packets: int) -> None:
         self._out.append(encoded)
         self._last_sent_ms = self._now_ms
-        self.packets_sent += len(identifiers)
+        self.packets_sent += packets
 
     def _send(self, packet) -> None:
         super()._send(packet)
@@ -136,25 +162,37 @@ class BulkReceiveWindow(ReceiveWindow):
 class BulkSendWindow(SendWindow):
     """The same, many identifiers at once."""
 
-    def acquire_all(self, identifiers: list) -> bool:
-        """Takes a place for each of these QoS 1 messages; False, and none is taken, unless there is room for all."""
+    def acquire_all(self, identifiers: list, state: int) -> bool:
+        """Takes a place for each of these messages, in this state; False, and none is taken, unless all have room."""
         states = self._states
-        acquired = dict.fromkeys(identifiers, AWAIT_PUBACK)
+        acquired = dict.fromkeys(identifiers, state)
         if len(acquired) != len(identifiers) or len(acquired) > self.quota or not states.keys().isdisjoint(acquired):
             return False
         states.update(acquired)
         self._places_taken += len(acquired)
         return True
 
-    def acknowledge_all(self, identifiers: list) -> bool:
-        """Takes PUBACKs; False, and nothing is taken, unless all messages wait for theirs."""
-        states = self._states
-        for identifier in identifiers:
-            if states.get(identifier) != AWAIT_PUBACK:
-                return False
-        if len(set(identifiers)) != len(identifiers):
+    def receive_all(self, identifiers: list) -> bool:
+        """Takes PUBRECs; False, and nothing is taken, unless all messages wait for theirs."""
+        if not self._are_all(identifiers, AWAIT_PUBREC):
             return False
+        self._states.update(dict.fromkeys(identifiers, AWAIT_STORE))
+        return True
+
+    def end_all(self, identifiers: list, state: int) -> bool:
+        """Takes the last acknowledgements of messages; False, and nothing is taken, unless all wait for it."""
+        if not self._are_all(identifiers, state):
+            return False
+        states = self._states
         for identifier in identifiers:
             del states[identifier]
         self._places_taken -= len(identifiers)
         return True
+
+    def _are_all(self, identifiers: list, state: int) -> bool:
+        """Whether all are in a state, with a place, and each is there once."""
+        states = self._states
+        for identifier in identifiers:
+            if states.get(identifier) != state:
+                return False
+        return len(set(identifiers)) == len(identifiers)

@@ -59,6 +59,9 @@ class ClientConnection(Connection):
             messages says here from where on none of a session that may go on is in use [MQTT-2.2.1-3].
     """
 
+    _may_send = FROM_CLIENT
+    _may_receive = FROM_SERVER
+
     def __init__(
         self,
         client_id: str,
@@ -77,7 +80,7 @@ class ClientConnection(Connection):
         authentication=None,
         first_identifier: int = 1,
     ) -> None:
-        super().__init__(FROM_CLIENT, FROM_SERVER, READERS, receive_maximum, maximum_packet_size, topic_alias_maximum)
+        super().__init__(READERS, receive_maximum, maximum_packet_size, topic_alias_maximum)
         self._speak(protocol_level)
         self._send_window = SendWindow(0, first_identifier)
         self.client_id = client_id

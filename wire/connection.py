@@ -44,18 +44,20 @@ REASON_STRING_MAX = 256  # characters: enough to say what and where, whatever th
 class Connection:
     """Base of ClientConnection and ServerConnection, which say what each packet means to them.
 
+    `_may_send` and `_may_receive` are the tables of what we and what the peer may send.
+
     Args:
-        sent, received: the tables of what we and what the peer may send.
         readers: how to read what the peer may send.
         receive_maximum: QoS 1 and 2 messages we let the peer have unacknowledged; MQTT 3.1.1 knows no such limit.
         maximum_packet_size: bytes of the largest packet we take.
         topic_alias_maximum: topic aliases we let the peer give.
     """
 
+    _may_send: dict
+    _may_receive: dict
+
     def __init__(
         self,
-        sent: dict,
-        received: dict,
         readers: dict,
         receive_maximum: int,
         maximum_packet_size: int,
@@ -67,8 +69,6 @@ class Connection:
         self.receive_maximum = receive_maximum
         self.maximum_packet_size = maximum_packet_size
         self.topic_alias_maximum = topic_alias_maximum
-        self._may_send = sent
-        self._may_receive = received
         self._decoder = PacketDecoder(readers, maximum_packet_size)
         self._out: list = []
         self._closed: Closed | None = None
@@ -80,7 +80,7 @@ class Connection:
         self.maximum_qos_peer = QOS_MAX
         self._peer_takes_retain = True
         self._peer_takes_reasons = True
-        self._aliases: list = []  # [incoming, outgoing] where either is in use
+        self._aliases: tuple = ()  # incoming, outgoing, where either is in use
 
     @property
     def connected(self) -> bool:
@@ -238,10 +238,13 @@ class Connection:
         self.maximum_packet_size_peer = properties.get(MAXIMUM_PACKET_SIZE, PACKET_SIZE_MAX)
         self._send_window.limit = properties.get(RECEIVE_MAXIMUM, RECEIVE_MAXIMUM_DEFAULT)
         aliases_peer = properties.get(TOPIC_ALIAS_MAXIMUM, 0)
-        if self.topic_alias_maximum or aliases_peer:
-            from wire.topic_aliases import IncomingAliases, OutgoingAliases  # most devices need neither
+        if aliases_peer:
+            self._use_aliases(aliases_peer)
 
-            self._aliases = [IncomingAliases(self.topic_alias_maximum), OutgoingAliases(aliases_peer)]
+    def _use_aliases(self, maximum_peer: int) -> None:
+        from wire.topic_aliases import IncomingAliases, OutgoingAliases  # most devices need neither
+
+        self._aliases = (IncomingAliases(self.topic_alias_maximum), OutgoingAliases(maximum_peer))
 
     def _handle_message(self, packet) -> Packet | None:
         kind = packet.TYPE
@@ -265,9 +268,7 @@ class Connection:
 
     def _handle_publish(self, packet: Publish) -> Publish | None:
         if TOPIC_ALIAS in packet.properties:
-            if not self._aliases:
-                raise RemoteProtocolError(TOPIC_ALIAS_INVALID, "a topic alias, but none was offered [MQTT-3.3.2-9]")
-            self._aliases[0].resolve(packet)
+            self._resolve_alias(packet)
         identifier = packet.packet_identifier
         if identifier is None:
             return packet
@@ -277,6 +278,13 @@ class Connection:
         if self._receive_window.state(identifier) == AWAIT_PUBREL:
             self._send_if_it_fits(Pubrec(identifier))
         return None
+
+    def _resolve_alias(self, packet: Publish) -> None:
+        if not self.topic_alias_maximum:
+            raise RemoteProtocolError(TOPIC_ALIAS_INVALID, "a topic alias, but none was offered [MQTT-3.3.2-9]")
+        if not self._aliases:
+            self._use_aliases(0)
+        self._aliases[0].resolve(packet)
 
     def _handle_pubrel(self, packet: Pubrel) -> Pubrel | None:
         state = self._receive_window.release(packet.packet_identifier)

@@ -70,6 +70,9 @@ class ServerConnection(Connection):
             is refused. One of these is answered with `authenticate` until it may be accepted or is refused.
     """
 
+    _may_send = FROM_SERVER
+    _may_receive = FROM_CLIENT
+
     def __init__(
         self,
         *,
@@ -79,7 +82,7 @@ class ServerConnection(Connection):
         connect_timeout_ms: int = 10_000,
         authentication_methods: tuple = (),
     ) -> None:
-        super().__init__(FROM_SERVER, FROM_CLIENT, READERS, receive_maximum, maximum_packet_size, topic_alias_maximum)
+        super().__init__(READERS, receive_maximum, maximum_packet_size, topic_alias_maximum)
         self.connect_packet: Connect | None = None
         self.keep_alive_s = 0
         self._progress = 0

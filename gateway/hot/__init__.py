@@ -3,7 +3,7 @@
 ::
 
     bytes ─► inflow ─┬─ publishes ─► Run ─► message log ─► answers: all acknowledgements of it in one write
-                     ├─ answers: PUBRELs and PUBACKs
+                     ├─ answers: the client's acknowledgements and PUBRELs
                      └─ everything else, packet by packet ─► wire's ServerConnection
     message log ─► cursors ─► outflow ─► bytes
 

@@ -5,11 +5,12 @@ from array import array
 from struct import pack
 from typing import NamedTuple
 
-from wire.packet_types import PUBACK, PUBREL
+from wire.packet_types import PUBACK, PUBCOMP, PUBREC, PUBREL
 
 SIZE = 4
-FIRST_BYTES = {PUBACK << 4: PUBACK, PUBREL << 4 | 2: PUBREL}
-"""Of those that are cut, with their packet types."""
+FIRST_BYTES = {PUBACK << 4: PUBACK, PUBREC << 4: PUBREC, PUBREL << 4 | 2: PUBREL, PUBCOMP << 4: PUBCOMP}
+"""Of acknowledgements, with their packet types."""
+FIRST_BYTE_OF = {packet_type: first_byte for first_byte, packet_type in FIRST_BYTES.items()}
 
 
 class Answers(NamedTuple):
@@ -21,7 +22,7 @@ class Answers(NamedTuple):
 
 
 def cut_answers(buffer: bytes, start: int) -> Answers:
-    """Cuts all PUBACKs, or all PUBRELs, of success that begin at a place, up to the first packet that is anything else.
+    """Cuts all acknowledgements of one type and of success that begin at a place, up to the first other packet.
 
     None comes back where the first one is longer, cut off or has packet identifier 0.
     """
@@ -42,8 +43,8 @@ def cut_answers(buffer: bytes, start: int) -> Answers:
 
 
 def encode_answers(packet_type: int, identifiers: list[int]) -> bytes:
-    """Returns PUBACKs, PUBRECs or PUBCOMPs of success."""
-    encoded = bytearray((packet_type << 4, 2, 0, 0)) * len(identifiers)
+    """Returns acknowledgements of success."""
+    encoded = bytearray((FIRST_BYTE_OF[packet_type], 2, 0, 0)) * len(identifiers)
     numbers = pack(f">{len(identifiers)}H", *identifiers)
     encoded[2::SIZE] = numbers[0::2]
     encoded[3::SIZE] = numbers[1::2]

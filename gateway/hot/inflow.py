@@ -7,7 +7,7 @@ from gateway.hot.answers import FIRST_BYTES, SIZE, Answers, cut_answers
 from gateway.hot.publishes import PACKET_SIZE_MAX, QOS_1, QOS_2, cut
 from gateway.hot.topics import Topics
 from wire.bulk import BulkServerConnection
-from wire.packet_types import PUBACK
+from wire.packet_types import PUBACK, PUBREC, PUBREL
 
 
 class Publishes(NamedTuple):
@@ -28,22 +28,21 @@ class Inflow:
     Args:
         protocol: the connection's protocol core.
         topics: what the client may publish to, as far as it is known.
-        may_take: whether messages of some topics may be taken without a look at each.
     """
 
-    def __init__(
-        self, protocol: BulkServerConnection, topics: Topics, may_take: Callable[[Iterable[str]], bool]
-    ) -> None:
+    def __init__(self, protocol: BulkServerConnection, topics: Topics) -> None:
         self._protocol = protocol
         self._topics = topics
-        self._may_take = may_take
         self._left = b""
         self._owed = 0  # bytes to come of a packet that the protocol core has the beginning of
         self._cuts_publishes = protocol.maximum_packet_size >= PACKET_SIZE_MAX
 
-    def feed(self, data: bytes, now_ms: int) -> Iterator[Publishes | Answers | None]:
+    def feed(
+        self, data: bytes, now_ms: int, may_take: Callable[[Iterable[str]], bool]
+    ) -> Iterator[Publishes | Answers | None]:
         """Yields what has come, step by step; None where the protocol core has to be asked for its events.
 
+        ``may_take`` says whether messages of some topics may be taken without a look at each.
         What comes behind a step means what it means only when the step is done, so it is not looked at before. Whoever
         ends the connection goes on no further.
         """
@@ -55,7 +54,7 @@ class Inflow:
             self._protocol.receive_data(buffer[:at], now_ms)
             yield None
         while at < len(buffer):
-            end, step = self._cut(buffer, at) if self._protocol.takes_bulk else (at, None)
+            end, step = self._cut(buffer, at, may_take) if self._protocol.takes_bulk else (at, None)
             if end == at:
                 end = _end_of_packet(buffer, at)
                 if end > len(buffer) and self._may_wait(buffer, at, end):
@@ -70,20 +69,31 @@ class Inflow:
             at = end
             yield step
 
-    def _cut(self, buffer: bytes, at: int) -> tuple[int, Publishes | Answers | None]:
+    def _cut(
+        self, buffer: bytes, at: int, may_take: Callable[[Iterable[str]], bool]
+    ) -> tuple[int, Publishes | Answers | None]:
         """Returns where the packets that may go the hot path end, and their step if the protocol core takes it."""
         first_byte = buffer[at]
         if first_byte in FIRST_BYTES:
             answers = cut_answers(buffer, at)
-            take = self._protocol.take_pubacks if answers.packet_type == PUBACK else self._protocol.take_pubrels
-            return answers.end, answers if answers.identifiers and take(answers.identifiers) else None
+            return answers.end, answers if answers.identifiers and self._take(answers) else None
         if first_byte in (QOS_1, QOS_2) and self._cuts_publishes:
             qos = first_byte >> 1 & 3
             end, identifiers, topics, size, own = cut(buffer, at, self._protocol.protocol_level, self._topics)
-            if identifiers and self._may_take(topics) and self._protocol.take_publishes(identifiers, qos):
+            if identifiers and may_take(topics) and self._protocol.take_publishes(identifiers, qos):
                 return end, Publishes(buffer[at:end], qos, identifiers, topics, size, own)
             return end, None
         return at, None
+
+    def _take(self, answers: Answers) -> bool:
+        protocol, identifiers = self._protocol, answers.identifiers
+        if answers.packet_type == PUBACK:
+            return protocol.take_pubacks(identifiers)
+        if answers.packet_type == PUBREC:
+            return protocol.take_pubrecs(identifiers)
+        if answers.packet_type == PUBREL:
+            return protocol.take_pubrels(identifiers)
+        return protocol.take_pubcomps(identifiers)
 
     def _may_wait(self, buffer: bytes, at: int, end: int) -> bool:
         """Whether the beginning of a packet is kept here until the rest comes, as it may then go the hot path."""

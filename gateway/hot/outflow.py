@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from struct import pack
 
-from gateway.message import Message
-from gateway.store.cursor import Delivery
+from gateway.message import Message, form
+from gateway.store.delivery import Delivery
 from gateway.topic_memory import NAME_SIZE_MAX
 from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY, encode_identity, encode_received
 from wire.packet_types import PUBLISH
@@ -13,7 +13,7 @@ from wire.packets import MQTT_5
 from wire.primitives import decode_varint, encode_string, encode_varint
 from wire.properties import USER_PROPERTY, encode_properties
 
-FIRST_BYTE = b"\x32"  # a PUBLISH of QoS 1
+FIRST_BYTES = {1: b"\x32", 2: b"\x34"}  # of a PUBLISH, by its QoS
 IDENTIFIER_SIZE = 2
 IDENTITY_HEAD = bytes((USER_PROPERTY,)) + encode_string(IDENTITY_PROPERTY)
 RECEIVED_HEAD = bytes((USER_PROPERTY,)) + encode_string(RECEIVED_PROPERTY)
@@ -21,15 +21,18 @@ RECEIVED_HEAD = bytes((USER_PROPERTY,)) + encode_string(RECEIVED_PROPERTY)
 _encode_topic = lru_cache(maxsize=4096)(encode_string)
 
 
-def is_plain(delivery: Delivery) -> bool:
-    """Whether it looks the same to everybody who gets it: at QoS 1, for the first time, as an ordinary message."""
+def is_plain(wanted_qos: int, delivery: Delivery) -> bool:
+    """Whether it looks the same to all who get it at this QoS, 1 or 2: for the first time, as an ordinary message."""
     _, _, message, dup, qos, retain, identifiers = delivery
-    return qos == 1 and not (dup or retain or identifiers or message.retain or message.expires_ms)
+    return qos == wanted_qos > 0 and not (dup or retain or identifiers or message.retain or message.expires_ms)
 
 
-def encode_publishes(messages: Sequence[Message], identifiers: Sequence[int], level: int) -> tuple[bytes, int]:
-    """Returns the QoS 1 PUBLISHes of plain messages, and a length that none is longer than."""
-    halves = [(message.halves or {}).get(level) or split(message, level) for message in messages]
+def encode_publishes(
+    messages: Sequence[Message], identifiers: Sequence[int], level: int, qos: int
+) -> tuple[bytes, int]:
+    """Returns the PUBLISHes of plain messages at QoS 1 or 2, and a length that none is longer than."""
+    form_here = form(level, qos)
+    halves = [(message.halves or {}).get(form_here) or split(message, level, qos) for message in messages]
     heads, tails = zip(*halves, strict=True)
     numbers = pack(f">{len(identifiers)}H", *identifiers)
     parts: list[bytes] = [b""] * (3 * len(halves))
@@ -39,14 +42,14 @@ def encode_publishes(messages: Sequence[Message], identifiers: Sequence[int], le
     return b"".join(parts), max(map(len, heads)) + IDENTIFIER_SIZE + max(map(len, tails))
 
 
-def split(message: Message, level: int) -> tuple[bytes, bytes]:
+def split(message: Message, level: int, qos: int) -> tuple[bytes, bytes]:
     """Returns what is before and behind the packet identifier in a message's PUBLISH; the message remembers it."""
     encode_topic = _encode_topic if len(message.topic) <= NAME_SIZE_MAX else encode_string
     topic = encode_topic(message.topic)
     properties = _encode_properties(message) if level == MQTT_5 else b""
     length = encode_varint(len(topic) + IDENTIFIER_SIZE + len(properties) + len(message.payload))
-    halves = FIRST_BYTE + length + topic, properties + message.payload
-    message.halves = {**message.halves, level: halves} if message.halves else {level: halves}
+    halves = FIRST_BYTES[qos] + length + topic, properties + message.payload
+    message.halves = {**(message.halves or {}), form(level, qos): halves}
     return halves
 
 

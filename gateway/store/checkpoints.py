@@ -9,10 +9,12 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-FULL_PAGES = 2000  # what is rewritten or trimmed before it is copied is written once less
-FRAME_BYTES = 4096 + 24  # of a page in the log
-AHEAD_FROM_PAGES = 1500
-AHEAD_STEP_PAGES = 250
+from gateway.store import wal
+
+FULL_PAGES = 4000  # what is rewritten or trimmed before it is copied is written once less
+AHEAD_FROM_PAGES = 3000
+AHEAD_STEP_PAGES = 500
+FRAME_BYTES = wal.OURS + wal.FRAME_HEADER_SIZE  # of a page in the log
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 logger = logging.getLogger(__name__)

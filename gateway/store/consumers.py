@@ -101,7 +101,7 @@ class Consumers:
 
     def removed(self) -> list[str]:
         """Returns the consumers that are in the file and should not be."""
-        return [name for name in self._saved if name not in self._durable()]
+        return list(self._saved.keys() - self._durable())
 
     def note_saved(self, saved: list[tuple[str, int, int]], removed: list[str]) -> None:
         """The file says so now."""

@@ -5,11 +5,12 @@ import heapq
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gateway.message import Message
 from gateway.signals import Signal
 from gateway.store.backlog import Backlog, queued_size
+from gateway.store.delivery import Delivery, Grant, grant_by
 from gateway.store.drops import EVICTED
 from gateway.store.groups import Group
 from gateway.subscriptions import Subscription
@@ -22,39 +23,6 @@ READ_LEAST = 32  # messages read at once, when others' messages may lie between 
 READ_MOST = 1024
 
 _new = tuple.__new__  # a NamedTuple's own takes three times as long
-
-
-class Grant(NamedTuple):
-    """How a consumer takes a message, by all of its subscriptions that match.
-
-    ``qos`` is the lower one of the message's and the highest subscription's; ``retain`` is the message's where one of
-    them takes it as published; ``identifiers`` are theirs [MQTT-3.3.4-3].
-    """
-
-    qos: int
-    retain: bool = False
-    identifiers: tuple[int, ...] = ()
-
-
-class Delivery(NamedTuple):
-    """A message for the consumer, as it is granted."""
-
-    position: int
-    packet_identifier: int
-    message: Message
-    dup: bool
-    qos: int
-    retain: bool = False
-    identifiers: tuple[int, ...] = ()
-
-
-def grant_by(subscriptions: Sequence[Subscription], message: Message) -> Grant:
-    """Returns how a message is taken by subscriptions that match it, at least one."""
-    return Grant(
-        min(message.qos, max(subscription.qos for subscription in subscriptions)),
-        message.retain and any(subscription.retain_as_published for subscription in subscriptions),
-        tuple(subscription.identifier for subscription in subscriptions if subscription.identifier),
-    )
 
 
 class Cursor:
@@ -110,6 +78,7 @@ class Cursor:
         self._unacknowledged: OrderedDict[int, tuple[int, Grant, int]] = OrderedDict()  # position, grant, size
         self._returned: list[tuple[int, int]] = []
         self._news = Signal()
+        self._wake: Callable[[], None] | None = None
         self._turn = asyncio.Lock()
         self.reading = asyncio.Lock()
 
@@ -172,13 +141,25 @@ class Cursor:
     async def fetch(self, limit: int) -> list[Delivery]:
         """Waits, then returns up to ``limit`` deliveries in order, at least one. Raises sqlite3.Error."""
         async with self._turn:  # who share it have their turns
-            while True:
-                async with self.reading:
-                    self._news.clear()
-                    deliveries = await self._take_returned(limit) or await self._take_new(limit)
-                if deliveries:
-                    return deliveries
+            while not (deliveries := await self.fetch_now(limit)):
                 await self._news.wait()
+            return deliveries
+
+    async def fetch_now(self, limit: int) -> list[Delivery]:
+        """The same for whoever has ``wake_with`` tell when there is something: there may be none."""
+        async with self.reading:
+            self._news.clear()
+            return await self._take_returned(limit) or await self._take_new(limit)
+
+    def wake_with(self, wake: Callable[[], None] | None) -> None:
+        """From now on this is called whenever there may be something for ``fetch_now``, which is now, perhaps."""
+        self._wake = wake
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        if self._wake is not None and (self._behind or self._returned):
+            self._wake()
 
     def acknowledge(self, packet_identifier: int) -> bool:
         """Takes note that a delivery arrived; returns whether it was on the way."""
@@ -193,7 +174,7 @@ class Cursor:
                 if self.backlog is not None:
                     self.backlog.subtract(unacknowledged[2])
         if arrived:
-            self._news.set()
+            self._tell()
             self._log.changed()
         return arrived
 
@@ -208,7 +189,7 @@ class Cursor:
             if packet_identifier in self._unacknowledged and packet_identifier not in waiting:
                 position = self._unacknowledged[packet_identifier][0]
                 heapq.heappush(self._returned, (position, packet_identifier))
-        self._news.set()
+        self._tell()
 
     def notice(self, stored: Sequence[Group]) -> None:
         """The log's news: among these messages some may be for this consumer."""
@@ -220,7 +201,7 @@ class Cursor:
         if not self._behind:
             self._behind = True
             self._read = stored[0].first - 1
-        self._news.set()
+        self._tell()
 
     @property
     def read_up_to(self) -> int:

@@ -99,15 +99,15 @@ class Database:
     def _prepare(self) -> None:
         # The version is read before anything is written, so that a foreign database stays as it was.
         version = schema.version_of(self._writing)
+        if not version:
+            schema.make(self._writing)  # before there is a WAL, with which the size of pages is settled
         self._writing.execute("PRAGMA journal_mode = WAL")
         # What a crash left behind the last transaction is not to be taken for another one.
         self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._writing.execute("PRAGMA synchronous = FULL")
         self._writing.execute("PRAGMA secure_delete = OFF")  # with it, as Debian has it, trimming writes all once more
         self._writing.execute("PRAGMA wal_autocheckpoint = 0")  # that is the checkpoints' work
-        if not version:
-            schema.make(self._writing)
-        elif version < schema.SCHEMA_VERSION:
+        if 0 < version < schema.SCHEMA_VERSION:
             upgrade(self._writing, version)
 
     def commit(self, work: Sequence[Sequence[Work]]) -> list[list[Any]]:

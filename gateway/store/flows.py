@@ -45,6 +45,7 @@ class Flow:
     """One message to one session: ``position`` in the log, or the retained message of ``topic`` from there.
 
     ``source`` is the consumer that it came from; ``identifiers`` are those of the subscriptions that it matches.
+    ``is_noted`` where it is in the file, and not in memory alone.
     """
 
     session: str
@@ -55,6 +56,7 @@ class Flow:
     retain: bool = False
     identifiers: tuple[int, ...] = ()
     state: int = BEGUN
+    is_noted: bool = True
 
 
 def load(connection: sqlite3.Connection) -> list[Flow]:
@@ -80,9 +82,10 @@ def begin(flows: Iterable[Flow]) -> Write:
     return lambda connection: _write_all(connection, BEGIN, rows)
 
 
-def move(session: str, packet_identifier: int, state: int) -> Write:
-    """A flow is released or done."""
-    return lambda connection: _write_all(connection, MOVE, [(state, session, packet_identifier, state)])
+def move(session: str, packet_identifiers: Iterable[int], state: int) -> Write:
+    """Flows are released or done."""
+    rows = [(state, session, packet_identifier, state) for packet_identifier in packet_identifiers]
+    return lambda connection: _write_all(connection, MOVE, rows)
 
 
 def end_all(session: str) -> Write:

@@ -169,7 +169,8 @@ class Housekeeper:
             self.problem = ""
             self._consumers.note_saved(work.saved, work.removed)
             self.trimmed = max(self.trimmed, work.trim_to)
-            if self._trimmable() - self.trimmed >= TRIM_MOST:
+            # Who needs which messages is looked at only where there are enough.
+            if self._head() - self.trimmed >= TRIM_MOST and self._trimmable() - self.trimmed >= TRIM_MOST:
                 self._next_after(TRIM_PAUSE_S)
         self.changed()
 

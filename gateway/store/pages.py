@@ -7,10 +7,8 @@ transactions, or else the one in the file.
 import struct
 from pathlib import Path
 
-from gateway.store.wal import PAGE_SIZE, Wal, map_file
+from gateway.store.wal import FILE_MAGIC, Wal, map_file, page_size_of
 
-MAGIC = b"SQLite format 3\0"
-PAGE_SIZES = [2**power for power in range(9, 16)]
 TRUNK_HEADER_SIZE = 8
 
 
@@ -26,8 +24,8 @@ class Pages:
 
     def __init__(self, path: Path) -> None:
         self._file = map_file(path)
-        self.header_damaged = self._file[: len(MAGIC)] != MAGIC
-        self.size = self._page_size()
+        self.header_damaged = self._file[: len(FILE_MAGIC)] != FILE_MAGIC
+        self.size = page_size_of(self._file)
         self._wal = Wal(path, self.size)
         self._wal.read()
         self.wal_damaged = self._wal.is_damaged
@@ -50,13 +48,13 @@ class Pages:
     @property
     def expected_count(self) -> int:
         """How many pages there should be, as far as the file says so."""
-        if self[1].startswith(MAGIC):
+        if self[1].startswith(FILE_MAGIC):
             return max(self.count, struct.unpack_from(">I", self[1], 28)[0])
         return self.count
 
     def free(self) -> set[int]:
         """Returns the pages that are not in use; what still stands in them was deleted."""
-        if self[1].startswith(MAGIC):
+        if self[1].startswith(FILE_MAGIC):
             (first, total) = struct.unpack_from(">II", self[1], 32)
             free = self._free_from(first)
             if len(free) == total:
@@ -81,9 +79,3 @@ class Pages:
         listed = struct.unpack_from(f">{count}I", page, TRUNK_HEADER_SIZE)
         is_list = all(1 < one <= self.count for one in listed) and len({*listed, number}) == count + 1
         return {number, *listed} if is_list else set()
-
-    def _page_size(self) -> int:
-        if self.header_damaged:
-            return PAGE_SIZE
-        (size,) = struct.unpack(">H", self._file[16:18])
-        return size if size in PAGE_SIZES else PAGE_SIZE

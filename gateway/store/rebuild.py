@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gateway.message import Message
-from gateway.store import checksum, groups, incoming, schema
+from gateway.store import checksum, groups, schema
 from gateway.store.damage import DAMAGED
 from gateway.store.drops import GATEWAY
 from gateway.store.drops import INSERT as INSERT_RANGE
@@ -114,8 +114,6 @@ class Rebuild:
             connection.execute("BEGIN")
             for table, row in self.salvage.rows():
                 self._take(connection, table, row)
-            if self._pages.header_damaged:
-                connection.executemany(incoming.REMOVE, self.salvage.entries)
             self._stretches.sort(key=lambda stretch: stretch.first)
             self._put_in_order(connection, consumers)
             lost = list(self._lost(connection))

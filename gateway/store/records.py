@@ -59,11 +59,20 @@ def records(pages: Pages, number: int, used: set[int]) -> Iterator[Record | None
 def below(pages: Pages, number: int) -> list[int]:
     """Returns the pages below one of a tree, of which it is an inner page."""
     page = pages[number]
-    if page[0] not in (INTERIOR_INDEX, INTERIOR_TABLE):
+    start = FILE_HEADER_SIZE if number == 1 else 0
+    if not page or page[start] not in (INTERIOR_INDEX, INTERIOR_TABLE):
         return []
-    (count,) = struct.unpack_from(">H", page, 3)
-    cells = struct.unpack_from(f">{count}H", page, 12) if 12 + 2 * count <= pages.size else ()
-    return [struct.unpack_from(">I", page, place)[0] for place in (8, *cells) if place + 4 <= pages.size]
+    (count,) = struct.unpack_from(">H", page, start + 3)
+    first = start + 12
+    cells = struct.unpack_from(f">{count}H", page, first) if first + 2 * count <= pages.size else ()
+    return [struct.unpack_from(">I", page, place)[0] for place in (start + 8, *cells) if place + 4 <= pages.size]
+
+
+def is_of_table(pages: Pages, number: int) -> bool:
+    """Whether a page is one of a table's tree, and all that is in it is whole."""
+    page = pages[number]
+    kind = page[FILE_HEADER_SIZE if number == 1 else 0] if page else None
+    return kind in (INTERIOR_TABLE, LEAF_TABLE) and None not in records(pages, number, set())
 
 
 def _record(pages: Pages, page: bytes, kind: int, cell: int, used: set[int]) -> Record:

@@ -62,7 +62,7 @@ class CorruptRetained(sqlite3.DatabaseError):
         super().__init__(f"the retained message of topic {self.topic!r} is damaged in the file")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Owed:
     """A retained message that a new subscription of a session matches and that its client does not have yet.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gateway.message import Message
+from gateway.message import Message, form
 from gateway.property_block import find, read
 from wire.packets import MQTT_5
 
@@ -83,6 +83,7 @@ class Run:
         packets = self.packets
         names: dict[bytes, str] = {}
         qos = packets[0] >> 1 & 3
+        form_here = form(self.level, qos)
         start = 0
         for seq in range(self.first_seq, self.first_seq + self.count):
             length = packets[start + 1]
@@ -114,8 +115,7 @@ class Run:
                 message.payload = packets[self._read_properties(message, behind + IDENTIFIER_SIZE) : end]
             else:
                 message.payload = packets[behind + IDENTIFIER_SIZE : end]
-                if qos == 1:  # it goes out as it came
-                    message.halves = {self.level: (packets[start:behind], message.payload)}
+                message.halves = {form_here: (packets[start:behind], message.payload)}  # it goes out as it came
             yield message
             start = end
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from gateway.store.pages import Pages
-from gateway.store.records import Record, Value, below, records
+from gateway.store.records import Record, Value, below, is_of_table, records
 
+ENTRY_VALUES = 2  # of a primary key's index: the key, and the number of its row
 TYPES: dict[str, type] = {"INTEGER": int, "TEXT": str, "BLOB": bytes}
 
 
@@ -40,8 +41,7 @@ class Salvage:
     """Reads what is whole in a file.
 
     Once ``rows`` has come to its end, ``damaged_rows`` counts those that are not whole, ``damaged_pages`` the pages
-    that belong to nothing any more; ``entries`` are those of primary keys' indexes, which look like rows where the file
-    does not say any more what is an index.
+    that belong to nothing any more.
 
     Args:
         pages: the file.
@@ -51,8 +51,9 @@ class Salvage:
     def __init__(self, pages: Pages, make: Callable[[sqlite3.Connection], object]) -> None:
         self.damaged_rows = 0
         self.damaged_pages = 0
-        self.entries: set[tuple[Value, int]] = set()
         self._pages = pages
+        self._entries: set[tuple[Value, ...]] = set()  # of the primary keys' indexes
+        self._knows_indexes = False
         self._tables = tables_of(make)
         self._free = pages.free()
 
@@ -60,6 +61,7 @@ class Salvage:
         """Yields table and row, of every row that is whole."""
         used: set[int] = set()
         copies = self._copies()
+        doubtful: list[tuple[str, tuple[Value, ...]]] = []
         for number in range(1, self._pages.count + 1):
             if number in self._free or number in copies:
                 continue
@@ -67,27 +69,42 @@ class Salvage:
                 if record is None:
                     self.damaged_rows += 1
                 elif found := self._row_of(record):
-                    yield found
+                    if self._knows_indexes or record.rowid is not None or len(record.values) != ENTRY_VALUES:
+                        yield found
+                    else:
+                        doubtful.append(found)
         in_use = self._pages.expected_count - len(self._free | copies)
         self.damaged_pages = max(0, in_use - len(used - self._free - copies))
+        if self.damaged_pages <= 1:  # all rows are here by which to tell an index from a table
+            yield from (found for found in doubtful if found[1] not in self._entries)
 
     def _row_of(self, record: Record) -> tuple[str, tuple[Value, ...]] | None:
         for table in self._tables:
             if (row := table.row_of(record)) is not None:
                 if table.has_index and record.rowid is not None:
-                    self.entries.add((row[0], record.rowid))
+                    self._entries.add((row[0], record.rowid))
                 return table.name, row
         return None
 
     def _copies(self) -> set[int]:
         """The pages of indexes: what is in them stands in the tables as well."""
         found: set[int] = set()
-        roots = [record.values[3] for record in records(self._pages, 1, set()) if record and _is_index(record)]
+        schema = self._schema()
+        self._knows_indexes = all(is_of_table(self._pages, number) for number in schema)
+        said = [record for number in schema for record in records(self._pages, number, set())]
+        roots = [record.values[3] for record in said if record and _is_index(record)]
         while roots:
             number = roots.pop()
             if isinstance(number, int) and number not in found and self._pages[number]:
                 found.add(number)
                 roots += below(self._pages, number)
+        return found
+
+    def _schema(self) -> list[int]:
+        """The pages that say what the others are."""
+        found = [1]
+        for number in found:
+            found += [one for one in below(self._pages, number) if one not in found]
         return found
 
 

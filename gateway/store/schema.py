@@ -3,7 +3,7 @@
 import random
 import sqlite3
 
-from gateway.store import consumers, damage, drops, flows, groups, incoming, retained, wills
+from gateway.store import consumers, damage, drops, flows, groups, incoming, retained, wal, wills
 
 APPLICATION_ID = 0x486F4664  # "HoFd", so that file(1) and we know whose database this is
 SCHEMA_VERSION = 5
@@ -43,4 +43,5 @@ def version_of(connection: sqlite3.Connection) -> int:
 def make(connection: sqlite3.Connection) -> None:
     """Makes the tables of a new store, which gets an epoch of its own."""
     epoch = random.SystemRandom().getrandbits(32)
+    connection.execute(f"PRAGMA page_size = {wal.OURS}")
     connection.executescript(f"BEGIN; {TABLES} INSERT INTO identity VALUES ({epoch}); COMMIT;")

@@ -13,10 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-PAGE_SIZE = 4096  # of our databases, as SQLite makes them
 HEADER_SIZE = 32
 FRAME_HEADER_SIZE = 24
 MAGIC = 0x377F0682  # the checksums' byte order is little endian; one more: big endian
+FILE_MAGIC = b"SQLite format 3\0"
+PAGE_SIZES = [2**power for power in range(9, 16)]
+OURS, OURS_BEFORE = 2048, 4096  # bytes of a page, as the store makes them, and as SQLite does by itself
+RECORDS_FROM = {2: 12, 5: 12, 10: 8, 13: 8}  # in a page, by its kind: where the places of its records are
+LOOKED_AT_MAX = 64 * 1024 * 1024  # bytes of a file that does not say what its pages are
 END_IN_SHARED_MEMORY = 16  # where SQLite notes, in its own byte order, how many frames it has found
 
 
@@ -113,7 +117,7 @@ def hides_transactions(path: Path) -> bool:
 
     It is asked how many frames it finds; only where there are more, each of them is looked at.
     """
-    wal = Wal(path, PAGE_SIZE)
+    wal = Wal(path, page_size_of(map_file(path)))
     count = sum(1 for _ in wal.frames())
     if not count:
         return False
@@ -128,6 +132,30 @@ def hides_transactions(path: Path) -> bool:
         return False
     wal.read()
     return wal.is_damaged
+
+
+def page_size_of(file: "bytes | mmap.mmap") -> int:
+    """Returns the size of a database's pages; where its file does not say, as it looks."""
+    if file[: len(FILE_MAGIC)] == FILE_MAGIC:
+        (size,) = struct.unpack_from(">H", file, len(FILE_MAGIC))
+        if size in PAGE_SIZES:
+            return int(size)
+    return OURS if _count_pages(file, OURS) > 1.5 * _count_pages(file, OURS_BEFORE) else OURS_BEFORE
+
+
+def _count_pages(file: "bytes | mmap.mmap", size: int) -> int:
+    """How many pages of records there are in a file, or its beginning, if pages are of a size."""
+    return sum(_has_records(file[at : at + size]) for at in range(size, min(len(file), LOOKED_AT_MAX) - size + 1, size))
+
+
+def _has_records(page: bytes) -> bool:
+    if page[0] not in RECORDS_FROM:
+        return False
+    start = RECORDS_FROM[page[0]]
+    count, content = struct.unpack_from(">HH", page, 3)
+    if not 0 < start + 2 * count <= content <= len(page):
+        return False
+    return all(content <= cell < len(page) for cell in struct.unpack_from(f">{count}H", page, start))
 
 
 def map_file(path: Path) -> "bytes | mmap.mmap":

@@ -167,7 +167,7 @@ async def test_a_store_limit_in_bytes(tmp_path: Path) -> None:
     async with limited(tmp_path, max_bytes=1_000_000, when_full="discard_old") as broker:
         await away(broker, "a")
         publisher = await connected(broker, "publisher")
-        for _ in range(300):
+        for _ in range(340):
             await publisher.publish("a", b"x" * 10_000)
         await until(lambda: broker.log.used_bytes <= 1_000_000, "dropped")
         assert broker.log.needed_count > 20

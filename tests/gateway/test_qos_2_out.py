@@ -168,3 +168,40 @@ async def test_what_cannot_be_noted_is_not_sent_and_comes_when_it_can(tmp_path: 
         while b"3" not in received:
             received.add((await subscriber.receive()).payload)
     assert stored(tmp_path, "SELECT * FROM flow") == []
+
+
+async def test_many_messages_are_noted_and_released_together_and_each_arrives_once(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        await subscriber.subscribe("a", options=2)
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        for number in range(100):
+            publisher.protocol.publish("a", b"%d" % number, qos=2)
+        publisher.flush()
+        packets = [await subscriber.expect(Publish) for _ in range(100)]
+        assert [packet.payload for packet in packets] == [b"%d" % number for number in range(100)]
+        identifiers = [packet.packet_identifier for packet in packets]
+        assert len(stored(tmp_path, "SELECT * FROM flow WHERE session = 'subscriber' AND state = 0")) == 100
+        for identifier in identifiers:
+            subscriber.protocol.pubrec(identifier or 0)
+        subscriber.flush()
+        assert [(await subscriber.expect(Pubrel)).packet_identifier for _ in identifiers] == identifiers
+        assert len(stored(tmp_path, "SELECT * FROM flow WHERE session = 'subscriber' AND state = 1")) == 100
+        for identifier in identifiers:
+            subscriber.protocol.pubcomp(identifier or 0)
+        subscriber.flush()
+        await until(lambda: not stored(tmp_path, "SELECT * FROM flow WHERE state < 2"), "the flows end")
+
+
+async def test_what_ends_with_the_connection_is_not_noted(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        subscriber = await Client("subscriber", session_expiry_s=0).connect(tcp_port(broker))
+        await subscriber.subscribe("a", options=2)
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        publisher.send("a", b"1", qos=2)
+        packet = await subscriber.expect(Publish)
+        with commits_held_up(tmp_path):  # nothing has to be written before it is released
+            subscriber.acknowledge(packet)
+            await subscriber.expect(Pubrel)
+            subscriber.complete(packet)
+        assert stored(tmp_path, "SELECT * FROM flow") == []

@@ -88,7 +88,7 @@ def test_what_the_broker_has_noted_is_not_sent_again_even_where_it_has_forgotten
             await log.append(Message("a", b"1", 2))
             await route._flows.begin(await route._cursor.fetch(1))
             (packet_identifier,) = route._flows._outgoing.flows
-            await log.submit([route._flows._outgoing.note_received(packet_identifier)])
+            await log.submit(route._flows._outgoing.note_received([packet_identifier]))
         async with (
             scripted_broker(puback=lambda _: 0) as broker,
             opened(tmp_path) as log,

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from tools.bench.broker_client import Client, Poller, Publisher, Subscriber
+from tools.bench.broker_client import Client, Poller, Publisher, Subscriber, SubscriberOnce
 from tools.bench.broker_packets import Publishes
 from wire.packets import MQTT_3_1_1
 
@@ -56,9 +56,10 @@ def run(task: Task) -> dict[str, Any]:
         away.subscribe("bench/#")
         away.close()
     publishers = [_publisher(task, number) for number in range(task.publishers)]
-    subscribers = [Subscriber(task.port, f"bench-to-{number}", task.level) for number in range(task.subscribers)]
+    kind = Subscriber if task.qos == 1 else SubscriberOnce
+    subscribers = [kind(task.port, f"bench-to-{number}", task.level) for number in range(task.subscribers)]
     for subscriber in subscribers:
-        subscriber.subscribe("bench/#")
+        subscriber.subscribe("bench/#", qos=task.qos)
     _subscribe_to_nothing(task)
     poller = Poller([*publishers, *subscribers])
     if task.rate:

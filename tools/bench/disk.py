@@ -8,7 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-FRAME_SIZE = 24 + 4096  # what SQLite writes for a page, with its header
+from gateway.store.wal import FRAME_HEADER_SIZE, OURS
+
+FRAME_SIZE = FRAME_HEADER_SIZE + OURS  # what SQLite writes for a page of a store
 SYNCS = 100
 SECTOR_SIZE = 512  # of /sys/dev/block, whatever the disk's own is
 

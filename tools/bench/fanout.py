@@ -16,6 +16,8 @@ from tools.failure import failing_on
 SUBSCRIBERS = (1, 10, 100)
 WINDOW = 200
 LEAST_TIMES_MEMORY = 1.5
+ONCE_SUBSCRIBERS = (1, 10)
+ONCE_LEAST_TIMES_MEMORY = 1.0
 LEAST_OF_SYNC = 0.9
 MATCHING = 10
 FEW, MANY = 100, 100_000
@@ -48,6 +50,11 @@ def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]
         bar, allowed = LEAST_TIMES_MEMORY * theirs, LEAST_OF_SYNC * WINDOW / sync_s(folder)
         name = f"to {count} subscriber{'s' if count > 1 else ''}" + (", as the disk allows" if allowed < bar else "")
         yield Figure(name, "messages/s", rate, theirs, min(bar, allowed))
+    for count in ONCE_SUBSCRIBERS:
+        theirs = generator.load(memory, qos=2, subscribers=count, window=WINDOW, seconds=seconds)["rate"]
+        rate = generator.load(ours, qos=2, subscribers=count, window=WINDOW, seconds=seconds)["rate"]
+        name = f"the same at QoS 2 from end to end, to {count}"
+        yield Figure(name, "messages/s", rate, theirs, ONCE_LEAST_TIMES_MEMORY * theirs)
     yield generator.figure()
     costs = {
         (broker, others): _cost_us(generator.load(broker, subscribers=MATCHING, others=others, seconds=seconds))

@@ -16,7 +16,7 @@ from gateway.store.run import Run
 from wire.bulk import BulkServerConnection
 from wire.closed import Closed
 from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY
-from wire.packet_types import PUBACK, PUBCOMP, PUBREC
+from wire.packet_types import PUBACK, PUBCOMP, PUBREC, PUBREL
 from wire.packets import MQTT_3_1_1, MQTT_5, Connect, Packet, Pingreq, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from wire.properties import (
     CONTENT_TYPE,
@@ -32,7 +32,8 @@ from wire.server import ServerConnection
 
 Event = tuple[Any, ...]
 LIMITS: dict[str, Any] = {"receive_maximum": 20, "maximum_packet_size": 50_000, "topic_alias_maximum": 2}
-OUTGOING = range(1, 8)  # packet identifiers of messages that the client has from us
+OUTGOING = range(1, 8)  # packet identifiers of messages that the client has from us at QoS 1
+OUTGOING_ONCE = range(8, 20)  # and at QoS 2
 
 
 class Application:
@@ -62,8 +63,10 @@ class Application:
             self._answer_all(PUBACK if step.qos == 1 else PUBREC, step.identifiers)
         else:
             self.events += [(step.packet_type, identifier, 0) for identifier in step.identifiers]
-            if step.packet_type != PUBACK:
+            if step.packet_type == PUBREL:
                 self._answer_all(PUBCOMP, step.identifiers)
+            elif step.packet_type == PUBREC:
+                self._release_all(step.identifiers)
 
     def end_turn(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -76,8 +79,9 @@ class Application:
         match event:
             case Connect():
                 protocol.accept(False)
-                for identifier in OUTGOING:
-                    protocol.publish("to/client", b"", qos=1, packet_identifier=identifier)
+                for identifier in [*OUTGOING, *OUTGOING_ONCE]:
+                    qos = 1 if identifier in OUTGOING else 2
+                    protocol.publish("to/client", b"", qos=qos, packet_identifier=identifier)
                 protocol.data_to_send()
             case Publish():
                 message = message_from(event, "c", "gw", 7)
@@ -92,6 +96,9 @@ class Application:
             case Pubrel():
                 self.events.append((event.TYPE, event.packet_identifier, event.reason_code))
                 self._answer(lambda: protocol.pubcomp(event.packet_identifier))
+            case Pubrec() if event.reason_code < 0x80:
+                self.events.append((event.TYPE, event.packet_identifier, event.reason_code))
+                self._answer(lambda: protocol.pubrel(event.packet_identifier))
             case Puback() | Pubrec() | Pubcomp():
                 self.events.append((event.TYPE, event.packet_identifier, event.reason_code))
             case _:
@@ -102,6 +109,11 @@ class Application:
         protocol = self.protocol
         encoded = encode_answers(packet_type, identifiers)
         self._answer(lambda: protocol.answer_all(packet_type, identifiers, encoded))
+
+    def _release_all(self, identifiers: list[int]) -> None:
+        assert isinstance(self.protocol, BulkServerConnection)
+        protocol = self.protocol
+        self._answer(lambda: protocol.pubrel_all(identifiers, encode_answers(PUBREL, identifiers)))
 
     def _answer(self, answer: Callable[[], None]) -> None:
         if self._answers_at_once:
@@ -126,10 +138,10 @@ def hot(pieces: list[bytes], at_once: bool) -> tuple[list[Event], bytes, int]:
     """The hot path; also tells how many packets went it."""
     protocol = BulkServerConnection(**LIMITS)
     application = Application(protocol, at_once)
-    inflow = Inflow(protocol, application.topics, lambda _: True)
+    inflow = Inflow(protocol, application.topics)
     sent, taken = b"", 0
     for now_ms, piece in enumerate(pieces):
-        for step in inflow.feed(piece, now_ms):
+        for step in inflow.feed(piece, now_ms, lambda _: True):
             if step is None:
                 application.handle_events()
             else:
@@ -182,8 +194,13 @@ def packets(dice: random.Random, level: int) -> Iterator[bytes]:
             yield Publish(topic, payload, qos, packet_identifier=identifier, properties=some).encode(level)
         elif kind < 80:
             yield Pubrel(identifier).encode(level)
-        elif kind < 88:
+        elif kind < 83:
             yield Puback(dice.choice(OUTGOING)).encode(level)
+        elif kind < 88:
+            first = dice.choice(OUTGOING_ONCE)
+            together = range(first, min(first + dice.randrange(1, 6), OUTGOING_ONCE[-1]))
+            yield from (dice.choice([Pubrec, Pubrec, Pubcomp])(one).encode(level) for one in together)
+            yield from (Pubcomp(one).encode(level) for one in together if dice.random() < 0.3)
         elif kind < 90:
             yield Publish(topic, payload, qos, True, packet_identifier=identifier).encode(level)
         elif kind < 92:
@@ -193,7 +210,7 @@ def packets(dice: random.Random, level: int) -> Iterator[bytes]:
         elif kind < 96:
             yield Publish(topic, payload, qos, packet_identifier=identifier, properties={TOPIC_ALIAS: 1}).encode(level)
         elif kind < 98:
-            yield dice.choice([Pingreq().encode(level), Pubcomp(3).encode(level), Puback(200).encode(level)])
+            yield dice.choice([Pingreq(), Pubcomp(3), Puback(200), Pubrec(200), Pubrec(9, 0x80)]).encode(level)
         else:
             yield dice.choice(
                 [b"\x32\x05\0\x03a/#\0\x01", b"\x34\x05\0\x01a\0\0", b"\x62\x02\0\0", b"\x32\x82\0", b"\x40\x04\0\x01"]
@@ -257,17 +274,18 @@ def test_a_packet_that_claims_to_be_large_waits_in_one_place_only(seed: int) -> 
 def test_the_beginning_of_a_packet_keeps_a_client_alive_only_where_it_is_much(step: int, is_alive: bool) -> None:
     protocol = BulkServerConnection(**LIMITS)
     application = Application(protocol, answers_at_once=True)
-    inflow = Inflow(protocol, application.topics, lambda _: True)
+    inflow = Inflow(protocol, application.topics)
     data = Connect("c", keep_alive_s=10).encode() + Publish("a", bytes(12_000), 1, packet_identifier=1).encode(MQTT_5)
     for second in range(60):
-        for _ in inflow.feed(data[:60] if not second else data[60 + second * step :][:step], 1000 * second):
+        piece = data[:60] if not second else data[60 + second * step :][:step]
+        for _ in inflow.feed(piece, 1000 * second, lambda _: True):
             application.handle_events()
         protocol.handle_timer(1000 * second)
     assert protocol.connected == is_alive
 
 
 def test_answers_are_cut_up_to_the_first_that_is_anything_else() -> None:
-    for packet, packet_type in ((Puback, PUBACK), (Pubrel, 6)):
+    for packet, packet_type in ((Puback, PUBACK), (Pubrec, PUBREC), (Pubrel, PUBREL), (Pubcomp, PUBCOMP)):
         some = b"".join(packet(i).encode(MQTT_5) for i in (7, 65_535, 256))
         for rest in (b"", b"\x40", b"\x40\x02\0", b"\x62\x02\0", b"\xc0\0", b"\x40\x03\0\x01\x10", b"\x62\x03\0\1\x92"):
             assert cut_answers(b"??" + some + rest, 2) == Answers(2 + len(some), packet_type, [7, 65_535, 256])

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.hot.outflow import encode_publishes, is_plain
 from gateway.message import Message, publish_properties
-from gateway.store.cursor import Delivery
+from gateway.store.delivery import Delivery
 from wire.packets import MQTT_3_1_1, MQTT_5, Publish
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
 
@@ -27,24 +27,26 @@ def test_it_is_the_same_as_each_publish_by_itself(seed: int, level: int) -> None
         )
         for _ in range(60)
     ]
-    for first in (1, 40_000):
+    for first, qos in ((1, 1), (40_000, 1), (1, 2), (40_000, 2), (2, 1)):
         identifiers = list(range(first, first + len(messages)))
         each = [
-            Publish(message.topic, message.payload, 1, False, False, identifier, publish_properties(message))
+            Publish(message.topic, message.payload, qos, False, False, identifier, publish_properties(message))
             for message, identifier in zip(messages, identifiers, strict=True)
         ]
         if level == MQTT_3_1_1:
             for publish in each:
                 publish.properties = {}
         packets = [publish.encode(level) for publish in each]
-        encoded, longest = encode_publishes(messages, identifiers, level)
+        encoded, longest = encode_publishes(messages, identifiers, level, qos)
         assert encoded == b"".join(packets)
         assert longest >= max(map(len, packets))
 
 
 def test_what_looks_different_to_somebody_is_not_plain() -> None:
     plain = Delivery(1, 1, Message("a", b""), False, 1)
-    assert is_plain(plain)
+    assert is_plain(1, plain)
+    assert is_plain(2, plain._replace(qos=2))
+    assert not is_plain(0, plain._replace(qos=0))
     for other in (
         plain._replace(qos=0),
         plain._replace(qos=2),
@@ -54,4 +56,4 @@ def test_what_looks_different_to_somebody_is_not_plain() -> None:
         plain._replace(message=Message("a", b"", retain=True)),
         plain._replace(message=Message("a", b"", expires_ms=5)),
     ):
-        assert not is_plain(other)
+        assert not is_plain(1, other)

@@ -9,7 +9,8 @@ import pytest
 
 from gateway.message import Message
 from gateway.store import consumers, housekeeper
-from gateway.store.cursor import Cursor, Delivery
+from gateway.store.cursor import Cursor
+from gateway.store.delivery import Delivery
 from gateway.store.log import MessageLog
 from gateway.store.survey import count_backlogs, settle
 from gateway.subscriptions import Subscription

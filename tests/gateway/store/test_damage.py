@@ -8,7 +8,8 @@ import pytest
 from gateway.message import Message
 from gateway.repair import MESSAGES, repair
 from gateway.store import housekeeper, wills
-from gateway.store.cursor import Cursor, Delivery
+from gateway.store.cursor import Cursor
+from gateway.store.delivery import Delivery
 from gateway.store.log import MessageLog
 from gateway.store.quarantine import notes_in
 from gateway.store.retained import Keep

@@ -12,7 +12,8 @@ from gateway.message import Message
 from gateway.store import housekeeper
 from gateway.store import log as log_module
 from gateway.store import tail as tail_module
-from gateway.store.cursor import Cursor, Delivery
+from gateway.store.cursor import Cursor
+from gateway.store.delivery import Delivery
 from gateway.store.log import MessageLog
 from tests.gateway.store.support import append_all, disk_full, messages_in, opened, stored
 from tests.gateway.support import until
