@@ -139,6 +139,7 @@ def _replace(path: Path, text: str) -> None:
             if path.exists():
                 before = path.stat()
                 os.fchown(descriptor, before.st_uid, before.st_gid)
+                os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
             file.write(text)
             file.flush()
             os.fsync(descriptor)

@@ -136,7 +136,7 @@ class Client:
             for message, grant in self._subscribing.announced(packet):
                 self._sender.send_now(message, grant)
         else:
-            self._session.owed += owed
+            self._session.owed.update(dict.fromkeys(owed))
 
     def _has_ended(self) -> bool:
         """Whether the connection has ended while we waited."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 RECEIVE_MAXIMUM = 2000  # QoS 1 and 2 messages of one client that may wait for their sync
 TOPIC_ALIAS_MAXIMUM = 32  # topics; what a client may have us keep in memory for it
 OFFER_FROM = 256  # bytes; a client that takes smaller packets only is offered no time [MQTT-3.2.2-19]
+LATE_MS = 1000  # a timer as late as that says that we stood still, and what a client has sent meanwhile lies unread
 BACKLOG_MAX = 1024 * 1024  # bytes a client has not taken; beyond it nothing is read from it either
 
 logger = logging.getLogger(__name__)
@@ -104,12 +105,17 @@ class Connection:
         """Returns what comes next, b"" at the end of the line, or None after a timer."""
         timer_ms = self._protocol.next_timer_ms()
         try:
-            async with asyncio.timeout_at(None if timer_ms is None else timer_ms / 1000):
+            async with asyncio.timeout_at(None if timer_ms is None else timer_ms / 1000) as timer:
                 if self._port.backlog > BACKLOG_MAX:
                     await self._port.drain()
                 return await self._port.receive()
         except TimeoutError:
-            self._protocol.handle_timer(_now_ms())
+            if not timer.expired() or timer_ms is None:
+                raise  # the line's own: nobody answers at its other end
+            now_ms = _now_ms()
+            if now_ms - timer_ms > LATE_MS:
+                self._protocol.note_received(now_ms)
+            self._protocol.handle_timer(now_ms)
             return None
 
     def _may_take(self, topics: Iterable[str]) -> bool:

@@ -1,7 +1,6 @@
 """Retained messages on their way to a client that has just subscribed [section 3.3.1.3]."""
 
 import asyncio
-from collections import deque
 
 from gateway.message import Message
 from gateway.store import retained as stored
@@ -23,14 +22,14 @@ class RetainedFeed:
         owed: the session's; what is acknowledged is taken out of it.
     """
 
-    def __init__(self, window: Window, log: MessageLog, owed: deque[Owed]) -> None:
+    def __init__(self, window: Window, log: MessageLog, owed: dict[Owed, None]) -> None:
         self._window = window
         self._log = log
         self._owed = owed
-        self._queue = deque(owed)
-        self._superseded: dict[str, None] = {}  # a set takes more memory
+        self._queue = list(owed)
+        self._topics = dict.fromkeys(one.topic for one in owed)  # of what is being sent; a set takes more memory
+        self._superseded: dict[str, None] = {}
         self._is_expecting = False
-        self._is_sending = bool(owed)
 
     def expect(self) -> None:
         """What a SUBSCRIBE matches is being looked for; ``add`` takes it."""
@@ -38,33 +37,33 @@ class RetainedFeed:
 
     def add(self, owed: list[Owed]) -> None:
         """More is owed."""
-        self._owed += owed
+        self._owed.update(dict.fromkeys(owed))
         self._queue += owed
         self._is_expecting = False
-        self._is_sending = self._is_sending or bool(owed)
-        self._forget_superseded()
+        self._topics.update(dict.fromkeys(one.topic for one in owed))
+        self._superseded = {topic: None for topic in self._superseded if topic in self._topics}
 
     def supersede(self, message: Message) -> None:
         """A message goes to the client as it was published: an older one of its topic would come too late."""
-        if message.retain and (self._is_expecting or self._is_sending):
+        if message.retain and (self._is_expecting or message.topic in self._topics):
             self._superseded[message.topic] = None
 
     async def run(self) -> None:
         """Sends what is owed now. Raises OSError, sqlite3.Error, WireError."""
         while self._queue:
-            await self._send([self._queue.popleft() for _ in range(min(READ_MOST, len(self._queue)))])
-        self._is_sending = False
-        self._forget_superseded()
-
-    def _forget_superseded(self) -> None:
-        if not (self._is_expecting or self._is_sending):
+            batch, self._queue = self._queue[:READ_MOST], self._queue[READ_MOST:]
+            await self._send(batch)
+        self._topics.clear()
+        if not self._is_expecting:
             self._superseded.clear()
 
     async def _send(self, batch: list[Owed]) -> None:
         found = await self._log.read_retained([owed.topic for owed in batch])
+        self._queue[:0] = [owed for owed in batch if owed.topic not in found]
+        batch = [owed for owed in batch if owed.topic in found]
         messages = {}
         for number, owed in enumerate(batch):
-            position, message = found.get(owed.topic, (0, None))
+            position, message = found[owed.topic] or (0, None)
             if message is not None and position == owed.position and self._is_wanted(message):
                 messages[number] = message
             else:
@@ -72,10 +71,7 @@ class RetainedFeed:
         flows = await self._begin_flows([(batch[number], message) for number, message in messages.items()])
         for number, message in messages.items():
             if flow := flows.get(id(batch[number])):
-                await self._window.wait_for_room()
-                self._window.publish_once(message, Grant(2, True, flow.identifiers), flow.packet_identifier)
-            elif message.topic in self._superseded:
-                self._settle(batch[number])
+                await self._send_flow(flow, message)
             else:
                 await self._send_one(batch[number], message)
         self._window.flush()
@@ -95,11 +91,18 @@ class RetainedFeed:
         def begun(failed: bool) -> None:
             if not failed:
                 for owed, _ in chosen:
-                    self._owed.remove(owed)
+                    del self._owed[owed]
 
         settle = stored.settle(numbers)
         await asyncio.shield(outgoing.begin(list(flows.values()), begun, settle, durable=chosen[0][0].number > 0))
         return flows
+
+    async def _send_flow(self, flow: Flow, message: Message) -> None:
+        await self._window.wait_for_room()
+        if message.topic in self._superseded:
+            self._window.outgoing.complete(flow.packet_identifier)
+        else:
+            self._window.publish_once(message, Grant(2, True, flow.identifiers), flow.packet_identifier)
 
     async def _send_one(self, owed: Owed, message: Message) -> None:
         grant = Grant(min(owed.qos, message.qos), True, (owed.identifier,) if owed.identifier else ())
@@ -109,13 +112,15 @@ class RetainedFeed:
             packet_identifier = self._window.next_identifier()
         else:
             await self._window.port.drain()
-        if self._window.publish(message, grant, packet_identifier) and packet_identifier is not None:
+        if message.topic in self._superseded:  # while it waited
+            self._settle(owed)
+        elif self._window.publish(message, grant, packet_identifier) and packet_identifier is not None:
             self._window.await_pubacks([packet_identifier], lambda _: self._settle(owed))
         else:
             self._settle(owed)
 
     def _settle(self, owed: Owed) -> None:
-        self._owed.remove(owed)
+        del self._owed[owed]
         if owed.number:
             self._log.later(stored.settle([owed.number]))
 

@@ -14,7 +14,6 @@ what it has not fetched stays on disk.
 import asyncio
 import logging
 import sqlite3
-from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,7 +71,7 @@ class Sender:
         self,
         window: Window,
         log: MessageLog,
-        owed: deque[Owed],
+        owed: dict[Owed, None],
         client: str,
         failed: Callable[[str], None],
     ) -> None:
@@ -193,7 +192,7 @@ class Sender:
     async def _message_of(self, flow: Flow) -> Message | None:
         if not flow.topic:
             return await self._log.read_one(flow.position)
-        position, message = (await self._log.read_retained([flow.topic])).get(flow.topic, (0, None))
+        position, message = (await self._log.read_retained([flow.topic]))[flow.topic] or (0, None)
         return message if position == flow.position else None
 
     async def _feed_retained(self) -> None:

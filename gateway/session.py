@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from collections import deque
 from typing import TYPE_CHECKING
 
 from gateway.message import Message
@@ -34,7 +33,7 @@ class Session:
         self.cursor = cursor
         self.outgoing = outgoing
         self.incoming: set[int] = set()
-        self.owed: deque[Owed] = deque()  # the oldest leave first
+        self.owed: dict[Owed, None] = {}
         self.shared: dict[str, Subscription] = {}
         self.connection: Connection | None = None
         self.sender: Sender | None = None

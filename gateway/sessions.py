@@ -59,7 +59,7 @@ class Sessions:
             expiry_s = description.expiry_s
             session = self.create(client_id, description.user, expiry_s, flows.get(client_id, ()))
             session.incoming = self._log.incoming.pop(client_id, set())
-            session.owed += self._log.owed.pop(client_id, [])
+            session.owed.update(dict.fromkeys(self._log.owed.pop(client_id, [])))
             session.disconnected_ms = description.disconnected_ms
             self._subscribers.restore(session, description.subscriptions, description.shared)
             self.rest(session)

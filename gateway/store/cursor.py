@@ -96,7 +96,7 @@ class Cursor:
         self._log = log
         self._window = window
         self._identifiers = max(window, PACKET_IDENTIFIERS)
-        self._usual_from = 0
+        self._newest_since = self._no_locals = 0  # of the subscriptions
         for wanted in filters:
             self.subscribe(wanted if isinstance(wanted, Subscription) else Subscription(wanted))
         self._read, self._taken = log.attach(self)
@@ -136,14 +136,17 @@ class Cursor:
 
     def subscribe(self, subscription: Subscription) -> None:
         """Adds or replaces the subscription of one topic filter."""
+        if before := self.filters.get(subscription.topic_filter):
+            self._no_locals -= before.not_from is not None
         self.filters[subscription.topic_filter] = subscription
-        self._find_usual_from()
+        self._no_locals += subscription.not_from is not None
+        self._newest_since = max(self._newest_since, subscription.since)
         self._log.audience.join(self, subscription.topic_filter)
 
     def unsubscribe(self, topic_filter: str) -> None:
         """Removes a topic filter; what was delivered by it stays to be acknowledged."""
-        if self.filters.pop(topic_filter, None):
-            self._find_usual_from()
+        if subscription := self.filters.pop(topic_filter, None):
+            self._no_locals -= subscription.not_from is not None
             self._log.audience.leave(self, topic_filter)
 
     def grant(self, position: int, message: Message) -> Grant | None:
@@ -154,11 +157,10 @@ class Cursor:
             return None
         return grant_by(granting, message)
 
-    def _find_usual_from(self) -> None:
+    @property
+    def _usual_from(self) -> int:
         """Behind which position a grant depends on neither that nor the publisher."""
-        subscriptions = self.filters.values()
-        is_usual = all(subscription.not_from is None for subscription in subscriptions)
-        self._usual_from = max((s.since for s in subscriptions), default=0) if is_usual else sys.maxsize
+        return sys.maxsize if self._no_locals else self._newest_since
 
     async def fetch(self, limit: int) -> list[Delivery]:
         """Waits until something is there, then returns up to ``limit`` deliveries in order, at least one.

@@ -184,8 +184,11 @@ class MessageLog:
         """Returns the positions that a consumer has given away while what is before them still waits."""
         return {flow.position for flow in self.flows if flow.source == consumer}
 
-    async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message]]:
-        """Returns position and message by topic, for those that have a retained one. Raises sqlite3.Error."""
+    async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
+        """Returns position and message by topic, None where it has no retained one.
+
+        Of one topic at least; where messages are large the last ones are left out. Raises sqlite3.Error.
+        """
         loop = asyncio.get_running_loop()
         while True:
             try:

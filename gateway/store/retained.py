@@ -47,7 +47,8 @@ OWE = "INSERT INTO owed VALUES (?, ?, ?, ?, ?, ?)"
 SETTLE = "DELETE FROM owed WHERE number = ?"
 SETTLE_ALL = "DELETE FROM owed WHERE session = ?"
 LAST_OWED = "SELECT coalesce(max(number), 0) FROM owed"
-TOPIC_END = "\U0010ffff\U0010ffff"  # no topic that begins like another one comes behind it with this
+BEHIND_ALL = b""  # SQLite has bytes behind any text
+BEHIND_SLASH = "0"
 
 Write = Callable[[sqlite3.Connection], Any]
 
@@ -60,7 +61,7 @@ class CorruptRetained(sqlite3.DatabaseError):
         self.topic = topic
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Owed:
     """A retained message that a new subscription of a session matches and that its client does not have yet.
 
@@ -150,10 +151,20 @@ def count(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT count(*) FROM retained").fetchone()[0])
 
 
-def read(connection: sqlite3.Connection, topics: Iterable[str]) -> dict[str, tuple[int, Message]]:
-    """Returns position and message by topic, for those that have one. Raises CorruptRetained."""
-    rows = [row for topic in topics for row in connection.execute(READ, (topic,))]
-    return {row[0]: (row[1], _message_from(row)) for row in rows}
+def read(connection: sqlite3.Connection, topics: Iterable[str], most: int) -> dict[str, tuple[int, Message] | None]:
+    """Returns position and message by topic, None where it has none: those of the first topics that fit so many bytes,
+    and of one at least. Raises CorruptRetained."""
+    found: dict[str, tuple[int, Message] | None] = {}
+    size = 0
+    for topic in topics:
+        if size > most:
+            break
+        found[topic] = None
+        for row in connection.execute(READ, (topic,)):
+            message = _message_from(row)
+            found[topic] = row[1], message
+            size += message.size
+    return found
 
 
 def crc_of(*values: Any) -> int:
@@ -166,14 +177,14 @@ def is_whole(row: tuple[Any, ...]) -> bool:
     return crc_of(*row[:-1]) == row[-1]
 
 
-def _range_of(topic_filter: str) -> tuple[str, str]:
+def _range_of(topic_filter: str) -> tuple[str, str | bytes]:
     """The first topic that a filter may match, and one behind the last."""
     levels = topic_filter.split("/")
     wild = next((index for index, level in enumerate(levels) if level in ("+", "#")), None)
     if wild is None:
         return topic_filter, topic_filter + "\0"
     prefix = "/".join(levels[:wild])
-    return prefix, prefix + TOPIC_END
+    return prefix, prefix + BEHIND_SLASH if wild else BEHIND_ALL
 
 
 def _row_from(message: Message) -> tuple[Any, ...]:

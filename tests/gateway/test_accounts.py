@@ -87,6 +87,7 @@ def test_a_changed_password_leaves_comments_and_neighbours_where_they_are(file: 
     assert lines[1].startswith("alice:$argon2id$") and HASH not in lines[1]
     assert lines[2:] == ["", "# the machines", f"lander:{HASH}"]
     assert list(file.parent.iterdir()) == [file]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640  # the gateway's group may go on reading it
 
 
 def test_a_deleted_account_is_gone_and_one_that_is_not_there_is_told(file: Path) -> None:
