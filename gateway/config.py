@@ -67,8 +67,9 @@ class WebSocketConfig(msgspec.Struct, tag_field="kind", tag="websocket", forbid_
 
     origins: list[str] = []
     """The web pages that may connect, say `"https://dashboard.example.org"`, besides those that come from the same host
-    name as they connect to; `"*"` is all. A browser lets any page of any site try, with the network of its user.
-    Clients that are no browsers are not asked."""
+    as they connect to; `"*"` is all. Without TLS such a host is an address, `localhost` or the machine's own name (with
+    `.local` or without), as any other name may be somebody else's that leads here. A browser lets any page of any site
+    try, with the network of its user. Clients that are no browsers are not asked."""
 
 
 class UnixConfig(msgspec.Struct, tag_field="kind", tag="unix", forbid_unknown_fields=True, frozen=True):
@@ -203,8 +204,8 @@ class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     told; whoever sends a larger one is disconnected (0x95). Each client may take up so much memory, and more."""
 
     subscriptions: Count = 10_000
-    """The most subscriptions of one session; more are refused (0x97). One counts once for every ten levels that its
-    topic filter has or has begun."""
+    """The most subscriptions of one session; more are refused (0x97). One counts once more for every ten slashes and
+    for every 500 characters of its topic filter."""
 
     sessions: Count = 10_000
     """The most sessions that stay when their clients go (Session Expiry Interval above 0, or Clean Session 0). A client

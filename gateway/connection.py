@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 RECEIVE_MAXIMUM = 2000  # QoS 1 and 2 messages of one client that may wait for their sync
 TOPIC_ALIAS_MAXIMUM = 32  # topics; what a client may have us keep in memory for it
 OFFER_FROM = 256  # bytes; a client that takes smaller packets only is offered no time [MQTT-3.2.2-19]
+LATE_MS = 1000  # a timer as late as that says that we stood still, and what a client has sent meanwhile lies unread
 BACKLOG_MAX = 1024 * 1024  # bytes a client has not taken; beyond it nothing is read from it either
 
 logger = logging.getLogger(__name__)
@@ -109,6 +110,9 @@ class Connection:
         """Ends the connection of a client that has been silent for too long; see ``Timed``."""
         if not self._awaits_client:
             return now_ms
+        due_ms = self._protocol.next_timer_ms()
+        if due_ms is not None and now_ms - due_ms > LATE_MS:
+            self._protocol.note_received(now_ms)
         self._protocol.handle_timer(now_ms)
         event = self._protocol.next_event()
         if event is not None:

@@ -1,19 +1,25 @@
 """``/metrics`` and ``/healthz`` over HTTP, for whoever watches the gateway from the same machine."""
 
+import asyncio
 from collections.abc import Callable
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from gateway.errors import ListenError
+from gateway.config import LimitsConfig
+from gateway.listeners.addresses import listen_tcp
+from gateway.listeners.door import Door
+from gateway.listeners.entrance import Entrance, Guest
+from gateway.listeners.http_connection import HttpConnection
 from gateway.metrics import Metrics
 
 HOST = "127.0.0.1"  # nobody logs in here, so nobody from outside may come
+LIMITS = LimitsConfig(connections=32, connect_timeout_s=10)  # who is let in nowhere stays no longer than that
 CLOSE_GRACE_S = 1.0
 
 
 class HealthServer:
-    """Answers on a loopback port.
+    """Answers on a loopback port, a request a connection.
 
     Args:
         port: the TCP port, 0 for one that is free.
@@ -25,31 +31,38 @@ class HealthServer:
         self.port = port
         self._metrics = metrics
         self._problems = problems
-        self._runner: web.AppRunner | None = None
+        self._server: web.Server | None = None
+        self._door = Door(Entrance(LIMITS), None, self._receive)
 
     async def open(self) -> None:
         """Answers from now on; ``port`` is then the port's number. Raises ListenError."""
-        app = web.Application()
-        app.router.add_get("/metrics", self._answer_metrics)
-        app.router.add_get("/healthz", self._answer_healthz)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_GRACE_S)
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, HOST, self.port).start()
-        except OSError as error:
-            await self.close()
-            raise ListenError(f"metrics {HOST}:{self.port}: {error.strerror}") from error
-        self.port = self._runner.addresses[0][1]
+        sockets = listen_tcp("metrics", HOST, self.port)
+        self.port = sockets[0].getsockname()[1]
+        self._server = web.Server(self._answer)
+        self._door.open(sockets)
 
     async def close(self) -> None:
         """Answers nobody any more."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self._door.close()
+        if self._server is not None:
+            await self._server.shutdown(CLOSE_GRACE_S)
+            self._server = None
 
-    async def _answer_metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    def _receive(self, guest: Guest) -> asyncio.BaseProtocol:
+        assert self._server is not None
+        return HttpConnection(self._server, guest)
 
-    async def _answer_healthz(self, _: web.Request) -> web.Response:
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = self._response(request)
+        response.force_close()
+        return response
+
+    def _response(self, request: web.BaseRequest) -> web.Response:
+        if request.path not in ("/metrics", "/healthz"):
+            return web.Response(status=404, text="/metrics and /healthz are here\n")
+        if request.method not in ("GET", "HEAD"):
+            return web.Response(status=405, headers={"Allow": "GET, HEAD"})
+        if request.path == "/metrics":
+            return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
         problems = self._problems()
         return web.Response(text="\n".join(problems or ["ok"]) + "\n", status=503 if problems else 200)

@@ -20,8 +20,9 @@ from gateway.turn import Turn
 from wire.bulk import BulkServerConnection
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC
 from wire.packets import MQTT_5, Publish, Pubrel
-from wire.properties import PAYLOAD_FORMAT_INDICATOR
+from wire.properties import PAYLOAD_FORMAT_INDICATOR, USER_PROPERTY
 from wire.reasons import NOT_AUTHORIZED, PAYLOAD_FORMAT_INVALID, QUOTA_EXCEEDED, SUCCESS, describe
+from wire.server import USER_PROPERTIES_MAX
 
 if TYPE_CHECKING:
     from gateway.broker import Broker
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HELD_MOST = 2000  # messages; an MQTT 5 client stops by itself, at our Receive Maximum
+HELD_BYTES_MAX = 1024 * 1024  # of these; nothing is read from the client beyond either
 
 
 class Intake:
@@ -63,6 +65,7 @@ class Intake:
         self._topics = topics
         self._disconnect = disconnect
         self._held: list[tuple[Publish, Message]] = []
+        self._held_bytes = 0
         self._room = Signal()
         self._room.set()
         self._said = SUCCESS  # why a message was refused, as the log has it last
@@ -118,19 +121,23 @@ class Intake:
         if not self._held:
             self._broker.limits.wait(self._retry)
         self._held.append((packet, message))
-        if len(self._held) >= HELD_MOST:
+        self._held_bytes += message.size
+        if self._holds_much():
             self._room.clear()
+
+    def _holds_much(self) -> bool:
+        return len(self._held) >= HELD_MOST or self._held_bytes > HELD_BYTES_MAX
 
     def _retry(self) -> None:
         """Takes what was held back, in order, as far as there is room now."""
         while self._held and self._protocol.connected and self._take_or_refuse(*self._held[0]):
-            self._held.pop(0)
+            self._held_bytes -= self._held.pop(0)[1].size
         if not self._protocol.connected:
             self._held.clear()  # nobody was told that we have it
         self._turn.end()
         if self._held:
             self._broker.limits.wait(self._retry)
-        if len(self._held) < HELD_MOST:
+        if not self._holds_much():
             self._room.set()
 
     def _take_or_refuse(self, packet: Publish, message: Message) -> bool:
@@ -195,6 +202,8 @@ class Intake:
             return NOT_AUTHORIZED
         if message.properties.get(PAYLOAD_FORMAT_INDICATOR) and not _is_text(message.payload):
             return PAYLOAD_FORMAT_INVALID
+        if len(message.properties.get(USER_PROPERTY, ())) > USER_PROPERTIES_MAX:
+            return QUOTA_EXCEEDED
         return SUCCESS
 
     def _refuse(self, packet: Publish, message: Message, reason_code: int) -> None:

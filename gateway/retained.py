@@ -27,9 +27,9 @@ class RetainedFeed:
         self._log = log
         self._owed = owed
         self._queue = list(owed)
-        self._superseded: dict[str, None] = {}  # a set takes more memory
+        self._topics = dict.fromkeys(one.topic for one in owed)  # of what is being sent; a set takes more memory
+        self._superseded: dict[str, None] = {}
         self._is_expecting = False
-        self._is_sending = bool(owed)
 
     def expect(self) -> None:
         """What a SUBSCRIBE matches is being looked for; ``add`` takes it."""
@@ -40,12 +40,12 @@ class RetainedFeed:
         self._owed.update(dict.fromkeys(owed))
         self._queue += owed
         self._is_expecting = False
-        self._is_sending = self._is_sending or bool(owed)
-        self._forget_superseded()
+        self._topics.update(dict.fromkeys(one.topic for one in owed))
+        self._superseded = {topic: None for topic in self._superseded if topic in self._topics}
 
     def supersede(self, message: Message) -> None:
         """A message goes to the client as it was published: an older one of its topic would come too late."""
-        if message.retain and (self._is_expecting or self._is_sending):
+        if message.retain and (self._is_expecting or message.topic in self._topics):
             self._superseded[message.topic] = None
 
     async def run(self) -> None:
@@ -53,18 +53,17 @@ class RetainedFeed:
         while self._queue:
             batch, self._queue = self._queue[:READ_MOST], self._queue[READ_MOST:]
             await self._send(batch)
-        self._is_sending = False
-        self._forget_superseded()
-
-    def _forget_superseded(self) -> None:
-        if not (self._is_expecting or self._is_sending):
+        self._topics.clear()
+        if not self._is_expecting:
             self._superseded.clear()
 
     async def _send(self, batch: list[Owed]) -> None:
         found = await self._log.read_retained([owed.topic for owed in batch])
+        self._queue[:0] = [owed for owed in batch if owed.topic not in found]
+        batch = [owed for owed in batch if owed.topic in found]
         messages = {}
         for number, owed in enumerate(batch):
-            position, message = found.get(owed.topic, (0, None))
+            position, message = found[owed.topic] or (0, None)
             if message is not None and position == owed.position and self._is_wanted(message):
                 messages[number] = message
             else:
@@ -72,10 +71,7 @@ class RetainedFeed:
         flows = await self._begin_flows([(batch[number], message) for number, message in messages.items()])
         for number, message in messages.items():
             if flow := flows.get(id(batch[number])):
-                await self._window.wait_for_room()
-                self._window.publish_once(message, Grant(2, True, flow.identifiers), flow.packet_identifier)
-            elif message.topic in self._superseded:
-                self._settle(batch[number])
+                await self._send_flow(flow, message)
             else:
                 await self._send_one(batch[number], message)
         self._window.flush()
@@ -101,6 +97,13 @@ class RetainedFeed:
         await asyncio.shield(outgoing.begin(list(flows.values()), begun, settle, durable=chosen[0][0].number > 0))
         return flows
 
+    async def _send_flow(self, flow: Flow, message: Message) -> None:
+        await self._window.wait_for_room()
+        if message.topic in self._superseded:
+            self._window.outgoing.complete([flow.packet_identifier])
+        else:
+            self._window.publish_once(message, Grant(2, True, flow.identifiers), flow.packet_identifier)
+
     async def _send_one(self, owed: Owed, message: Message) -> None:
         grant = Grant(min(owed.qos, message.qos), True, (owed.identifier,) if owed.identifier else ())
         packet_identifier = None
@@ -109,7 +112,9 @@ class RetainedFeed:
             packet_identifier = self._window.next_identifier()
         else:
             await self._window.port.drain()
-        if self._window.publish(message, grant, packet_identifier) and packet_identifier is not None:
+        if message.topic in self._superseded:  # while it waited
+            self._settle(owed)
+        elif self._window.publish(message, grant, packet_identifier) and packet_identifier is not None:
             self._window.await_pubacks([packet_identifier], lambda _: self._settle(owed))
         else:
             self._settle(owed)

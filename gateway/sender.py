@@ -208,7 +208,7 @@ class Sender:
     async def _message_of(self, flow: Flow) -> Message | None:
         if not flow.topic:
             return await self._log.read_one(flow.position)
-        position, message = (await self._log.read_retained([flow.topic])).get(flow.topic, (0, None))
+        position, message = (await self._log.read_retained([flow.topic]))[flow.topic] or (0, None)
         return message if position == flow.position else None
 
     async def _feed_retained(self) -> None:

@@ -1,5 +1,6 @@
 """SUBSCRIBE and UNSUBSCRIBE: saved, then answered; then the retained messages that a subscription matches."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from gateway.broker import Broker
 
 
-LEVELS_OF_ONE = 10
+LEVELS_OF_ONE, CHARACTERS_OF_ONE = 10, 500
+FILTERS_AT_ONCE = 100  # each is held against all access rules, and others have their turns in between
 SEARCHES_MOST = 8  # in one transaction, each perhaps through all retained messages
 OWED_MAX = 100_000  # retained messages on their way to one client; beyond it it may ask for no more
 
@@ -38,6 +40,7 @@ class Subscribing:
         self._broker = broker
         self._session = session
         self._permissions = permissions
+        self._connection = session.connection
         self._room = broker.config.limits.subscriptions - sum(map(_weight, [*session.cursor.filters, *session.shared]))
 
     async def subscribe(self, packet: Subscribe) -> tuple[list[int], list[Owed]]:
@@ -45,7 +48,11 @@ class Subscribing:
         identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER, [0])[0]
         codes = []
         searches: dict[str, Work] = {}
-        for topic_filter, options in packet.filters:
+        for number, (topic_filter, options) in enumerate(packet.filters, 1):
+            if number % FILTERS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+                if self._session.connection is not self._connection:
+                    break  # nobody waits for the answer, and the session may have ended
             if not self._permissions.may_subscribe(topic_filter):
                 codes.append(NOT_AUTHORIZED)
                 continue
@@ -106,8 +113,8 @@ class Subscribing:
 
 
 def _weight(topic_filter: str) -> int:
-    """As how many subscriptions one counts: the tree has a branch for each level."""
-    return 1 + topic_filter.count("/") // LEVELS_OF_ONE
+    """As how many subscriptions one counts: the tree has a branch for each level, and memory for each character."""
+    return 1 + topic_filter.count("/") // LEVELS_OF_ONE + len(topic_filter) // CHARACTERS_OF_ONE
 
 
 def _wants_retained(topic_filter: str, options: int, is_new: bool) -> bool:

@@ -29,6 +29,7 @@ from wire.properties import (
     SUBSCRIPTION_IDENTIFIER,
     SUBSCRIPTION_IDENTIFIERS_AVAILABLE,
     TOPIC_ALIAS_MAXIMUM,
+    USER_PROPERTY,
     WILDCARD_SUBSCRIPTION_AVAILABLE,
 )
 from wire.reasons import (
@@ -38,6 +39,7 @@ from wire.reasons import (
     PACKET_TOO_LARGE,
     PROTOCOL_ERROR,
     QOS_NOT_SUPPORTED,
+    QUOTA_EXCEEDED,
     RE_AUTHENTICATE,
     RETAIN_NOT_SUPPORTED,
     SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
@@ -52,6 +54,7 @@ from wire.states import AWAIT_CONNACK, AWAIT_CONNECT, CONNECTED, FROM_CLIENT, FR
 from wire.topics import check_topic_filter
 
 PROGRESS = 1024  # bytes of a packet on its way that show a client to be alive, however slow its line
+USER_PROPERTIES_MAX = 1_000  # of a message, or of a CONNECT with its will: five bytes of a packet are 160 in memory
 CLIENT_REASONS = b"\x00\x04\x80\x81\x82\x83\x90\x93\x94\x95\x96\x97\x98\x99"  # of a DISCONNECT, section 3.14.2.1
 
 
@@ -255,6 +258,8 @@ class ServerConnection(Connection):
 
     def _handle_connect(self, packet: Connect) -> None:
         self._speak(packet.protocol_level)
+        if (count := _user_properties(packet)) > USER_PROPERTIES_MAX:
+            raise RemoteProtocolError(QUOTA_EXCEEDED, f"{count} user properties; {USER_PROPERTIES_MAX} are the most")
         self._learn_limits(packet.properties)
         method = packet.properties.get(AUTHENTICATION_METHOD)
         if method is not None and method not in self._authentication_methods:
@@ -351,6 +356,12 @@ class ServerConnection(Connection):
         if not self._send_if_it_fits(packet):
             packet.properties.pop(REASON_STRING)
             self._send_if_it_fits(packet)  # [MQTT-3.14.2-3]
+
+
+def _user_properties(packet: Connect) -> int:
+    """How many a CONNECT has, those of its will included."""
+    will = packet.will.properties if packet.will else {}
+    return len(packet.properties.get(USER_PROPERTY, ())) + len(will.get(USER_PROPERTY, ()))
 
 
 def _is_well_formed(topic_filter: str) -> bool:

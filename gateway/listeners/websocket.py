@@ -1,7 +1,9 @@
 """Clients over WebSocket, with TLS or without."""
 
 import asyncio
+import ipaddress
 import logging
+import socket
 from collections.abc import Callable
 from typing import cast
 from urllib.parse import urlsplit
@@ -12,6 +14,7 @@ from gateway.config import WebSocketConfig
 from gateway.listeners.addresses import listen_tcp
 from gateway.listeners.door import Door
 from gateway.listeners.entrance import Entrance, Guest
+from gateway.listeners.http_connection import HttpConnection
 from gateway.listeners.stream_port import CLOSE_GRACE_S
 from gateway.listeners.tls import Tls
 from gateway.listeners.visitors import Visitors
@@ -78,10 +81,10 @@ class WebSocketListener:
 
     def _receive(self, guest: Guest) -> asyncio.BaseProtocol:
         assert self._server is not None
-        return _HttpConnection(self._server, guest)
+        return HttpConnection(self._server, guest)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        connection = cast(_HttpConnection, request.protocol)
+        connection = cast(HttpConnection, request.protocol)
         guest, transport = connection.guest, connection.transport
         refusal = _refusal(request, self._config.origins)
         if refusal is not None or transport is None:
@@ -99,24 +102,6 @@ class WebSocketListener:
         return websocket
 
 
-class _HttpConnection(web.RequestHandler):
-    """A connection's bytes, counted for the limits while its client has not been let in."""
-
-    __slots__ = ("guest",)
-
-    def __init__(self, server: web.Server, guest: Guest) -> None:
-        super().__init__(server, loop=asyncio.get_running_loop(), access_log=None)  # type: ignore[arg-type]
-        self.guest = guest
-
-    def data_received(self, data: bytes) -> None:
-        self.guest.note_received(len(data))
-        super().data_received(data)
-
-    def connection_lost(self, exception: BaseException | None) -> None:
-        self.guest.leave()
-        super().connection_lost(exception)
-
-
 def _refusal(request: web.BaseRequest, origins: list[str]) -> web.Response | None:
     """The answer to what is no WebSocket of ours; None if it is one."""
     if request.path != PATH:
@@ -127,19 +112,32 @@ def _refusal(request: web.BaseRequest, origins: list[str]) -> web.Response | Non
     if SUBPROTOCOL not in map(str.strip, offered):
         return web.Response(status=400, text=f"the subprotocol has to be {SUBPROTOCOL}\n")
     origin = request.headers.get("Origin")
-    if origin is not None and not _is_ours(origin, request.host, origins):
+    if origin is not None and not _is_ours(origin, request, origins):
         logger.warning("connection refused", extra=about(peer=request.remote, origin=origin, reason="a foreign page"))
         return web.Response(status=403, text="pages of this origin may not connect\n")
     return None
 
 
-def _is_ours(origin: str, host: str, origins: list[str]) -> bool:
-    """Whether a browser's page may connect: one from the same host name, whatever its port, or one of the list."""
+def _is_ours(origin: str, request: web.BaseRequest, origins: list[str]) -> bool:
+    """Whether a browser's page may connect: one from the same host, whatever its port, or one of the list."""
     try:
-        same = urlsplit(origin).hostname == urlsplit(f"//{host}").hostname
+        host = urlsplit(f"//{request.host}").hostname
+        same = urlsplit(origin).hostname == host
     except ValueError:
         return False
-    return same or origin in origins or "*" in origins
+    return (same and (request.secure or _is_own_name(host or ""))) or origin in origins or "*" in origins
+
+
+def _is_own_name(host: str) -> bool:
+    """Whether a name is one that only this machine can have: anybody may let a name of theirs lead here.
+
+    Over TLS that needs no question: our certificate would not be that name's.
+    """
+    own = socket.gethostname().lower()
+    try:
+        return host in ("localhost", own, f"{own}.local") or bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
 
 
 def _close_after(response: web.Response) -> web.Response:

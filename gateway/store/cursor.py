@@ -64,7 +64,7 @@ class Cursor:
         self._log = log
         self._window = window
         self._identifiers = max(window, PACKET_IDENTIFIERS)
-        self._usual_from = 0  # behind it a grant depends neither on the position nor on the publisher
+        self._newest_since = self._no_locals = 0  # of the subscriptions
         for wanted in filters:
             self.subscribe(wanted if isinstance(wanted, Subscription) else Subscription(wanted))
         self._read, self._taken = log.attach(self)
@@ -114,14 +114,17 @@ class Cursor:
 
     def subscribe(self, subscription: Subscription) -> None:
         """Adds or replaces the subscription of one topic filter."""
+        if before := self.filters.get(subscription.topic_filter):
+            self._no_locals -= before.not_from is not None
         self.filters[subscription.topic_filter] = subscription
-        since = subscription.since if subscription.not_from is None else sys.maxsize
-        self._usual_from = max(self._usual_from, since)
+        self._no_locals += subscription.not_from is not None
+        self._newest_since = max(self._newest_since, subscription.since)
         self._log.audience.join(self, subscription.topic_filter)
 
     def unsubscribe(self, topic_filter: str) -> None:
         """Removes a topic filter; what was delivered by it stays to be acknowledged."""
-        if self.filters.pop(topic_filter, None):
+        if subscription := self.filters.pop(topic_filter, None):
+            self._no_locals -= subscription.not_from is not None
             self._log.audience.leave(self, topic_filter)
 
     def grant(self, position: int, message: Message) -> Grant | None:
@@ -137,6 +140,11 @@ class Cursor:
         subscriptions = self._log.audience.takers(message.topic).get(self, ())
         granting = [s for s in subscriptions if s.since < position and s.not_from != message.publisher]
         return granting if self.may_receive is None or not granting or self.may_receive(message.topic) else []
+
+    @property
+    def _usual_from(self) -> int:
+        """Behind which position a grant depends on neither that nor the publisher."""
+        return sys.maxsize if self._no_locals else self._newest_since
 
     async def fetch(self, limit: int) -> list[Delivery]:
         """Waits, then returns up to ``limit`` deliveries in order, at least one. Raises sqlite3.Error."""

@@ -204,9 +204,9 @@ class Database:
         """Whether a topic has a retained message; its row alone is looked for."""
         return retained.is_there(self._reading, topic)
 
-    def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message]]:
-        """Returns position and message by topic, for those that have a retained one."""
-        return retained.read(self._reading, topics)
+    def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
+        """Returns position and message by topic, None where it has no retained one: as many as fit READ_BYTES_MAX."""
+        return retained.read(self._reading, topics, READ_BYTES_MAX)
 
     def close(self) -> None:
         self._checkpoints.close()

@@ -209,8 +209,11 @@ class MessageLog:
         """Whether a topic has a retained message, as of the last commit; looks into the file. Raises sqlite3.Error."""
         return self._database.has_retained(topic)
 
-    async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message]]:
-        """Returns position and message by topic, for those that have a retained one. Raises sqlite3.Error."""
+    async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
+        """Returns position and message by topic, None where it has no retained one.
+
+        Of one topic at least; where messages are large the last ones are left out. Raises sqlite3.Error.
+        """
         loop = asyncio.get_running_loop()
         while True:
             try:

@@ -48,7 +48,8 @@ OWE = "INSERT INTO owed VALUES (?, ?, ?, ?, ?, ?)"
 SETTLE = "DELETE FROM owed WHERE number = ?"
 SETTLE_ALL = "DELETE FROM owed WHERE session = ?"
 LAST_OWED = "SELECT coalesce(max(number), 0) FROM owed"
-TOPIC_END = "\U0010ffff\U0010ffff"  # no topic that begins like another one comes behind it with this
+BEHIND_ALL = b""  # SQLite has bytes behind any text
+BEHIND_SLASH = "0"
 
 Write = Callable[[sqlite3.Connection], Any]
 
@@ -157,20 +158,30 @@ def is_there(connection: sqlite3.Connection, topic: str) -> bool:
     return connection.execute(IS_THERE, (topic,)).fetchone() is not None
 
 
-def read(connection: sqlite3.Connection, topics: Iterable[str]) -> dict[str, tuple[int, Message]]:
-    """Returns position and message by topic, for those that have one. Raises CorruptRetained."""
-    rows = [row for topic in topics for row in connection.execute(READ, (topic,))]
-    return {row[0]: (row[1], _message_from(row)) for row in rows}
+def read(connection: sqlite3.Connection, topics: Iterable[str], most: int) -> dict[str, tuple[int, Message] | None]:
+    """Returns position and message by topic, None where it has none: those of the first topics that fit so many bytes,
+    and of one at least. Raises CorruptRetained."""
+    found: dict[str, tuple[int, Message] | None] = {}
+    size = 0
+    for topic in topics:
+        if size > most:
+            break
+        found[topic] = None
+        for row in connection.execute(READ, (topic,)):
+            message = _message_from(row)
+            found[topic] = row[1], message
+            size += message.size
+    return found
 
 
-def _range_of(topic_filter: str) -> tuple[str, str]:
+def _range_of(topic_filter: str) -> tuple[str, str | bytes]:
     """The first topic that a filter may match, and one behind the last."""
     levels = topic_filter.split("/")
     wild = next((index for index, level in enumerate(levels) if level in ("+", "#")), None)
     if wild is None:
         return topic_filter, topic_filter + "\0"
     prefix = "/".join(levels[:wild])
-    return prefix, prefix + TOPIC_END
+    return prefix, prefix + BEHIND_SLASH if wild else BEHIND_ALL
 
 
 def _row_from(message: Message) -> tuple[Any, ...]:

@@ -3,7 +3,8 @@
 What is tried elsewhere, close to what defends it: guessing, floods of logins and their memory in `test_logins`; SCRAM
 in `test_scram`; every rule of access in `test_access`; TLS versions, ciphers and certificates in `listeners/test_tls`;
 slow and half-open connections, ten thousand of them, in `listeners/test_entrance`; web pages in
-`listeners/test_websocket`; forged lines in `test_logs`; listeners that are open to strangers in `test_config`.
+`listeners/test_websocket`; forged lines in `test_logs`; listeners that are open to strangers in `test_config`; what
+takes more memory or time than it should in `test_bombs`.
 """
 
 import itertools

@@ -1,7 +1,9 @@
 """One connection's faults and limits: answered as the standard says, logged once, and nobody else's matter."""
 
 import asyncio
+import errno
 import logging
+import os
 import time
 from pathlib import Path
 
@@ -9,9 +11,11 @@ import pytest
 
 from gateway.accounts import make_account, save_account
 from gateway.config import LimitsConfig
-from tests.gateway.support import Client, running, tcp_port, until
+from gateway.connection import Connection
+from gateway.port import Visitor
+from tests.gateway.support import Client, reasons_of, running, tcp_port, until
 from tests.gateway.test_custody import commits_held_up
-from wire.packets import Connack, Disconnect, Puback, Publish
+from wire.packets import Connack, Disconnect, Puback, Publish, Will
 from wire.properties import (
     MAXIMUM_PACKET_SIZE,
     RECEIVE_MAXIMUM,
@@ -143,6 +147,48 @@ async def test_a_silent_client_is_sent_away_after_its_keep_alive(tmp_path: Path)
     async with running(tmp_path) as broker:
         client = await Client(keep_alive_s=1).connect(tcp_port(broker))
         assert (await client.expect(Disconnect)).reason_code == 0x8D
+
+
+async def test_what_a_client_has_sent_counts_though_the_gateway_stood_still(tmp_path: Path) -> None:
+    """Its machine was paused, or the processor was somebody else's, for longer than the keep alive."""
+    async with running(tmp_path) as broker:
+        client = await Client(keep_alive_s=1, will=Will("will", b"")).connect(tcp_port(broker))
+        watcher = await Client("watcher", keep_alive_s=0).connect(tcp_port(broker))
+        await watcher.subscribe("will")
+        client.write(b"\xc0\x00")
+        time.sleep(4)
+        await client.publish("a")
+        assert await watcher.silent()
+
+
+class VanishedPort:
+    """A line whose other end is gone, which TCP tells after a while."""
+
+    peer = "vanished"
+    visitor = Visitor("vanished", may_be_anonymous=True)
+    backlog = 0
+
+    async def receive(self) -> bytes:
+        raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    async def drain(self) -> None:
+        pass
+
+    def send(self, data: bytes) -> None:
+        pass
+
+    def note_admitted(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+async def test_a_client_that_has_vanished_keeps_nobody_busy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with running(tmp_path, limits=LimitsConfig(connect_timeout_s=1)) as broker:
+        with caplog.at_level("INFO"):
+            await Connection(broker, VanishedPort()).serve()
+    assert reasons_of(caplog) == ["the line failed: [Errno 110] Connection timed out"]
 
 
 async def test_more_than_receive_maximum_is_answered_with_0x93(tmp_path: Path) -> None:

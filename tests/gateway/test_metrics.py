@@ -9,9 +9,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.errors import ListenError
-from gateway.health import HealthServer
+from gateway.health import LIMITS, HealthServer
 from gateway.metrics import Metrics
 from gateway.numbers import Counters, Histogram, RouteState, State
+from tests.gateway.support import LONG_S
 from wire.reasons import BAD_USER_NAME_OR_PASSWORD
 
 
@@ -128,6 +129,16 @@ async def test_a_health_check_tells_what_is_wrong() -> None:
         problems.append("store: the disk is full")
         assert await get(server.port, "/healthz") == (503, "store: the disk is full\n")
         assert (await get(server.port, "/"))[0] == 404
+
+
+async def test_who_says_nothing_makes_room_for_who_asks() -> None:
+    """Every user of the machine may connect, and the gateway needs its descriptors for other things."""
+    async with serving(Metrics(Counters(), State), []) as server:
+        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(LIMITS.connections + 1)]
+        assert await get(server.port, "/healthz") == (200, "ok\n")
+        assert await asyncio.wait_for(silent[0][0].read(), LONG_S) == b""
+        for _, writer in silent:
+            writer.transport.abort()
 
 
 async def test_a_port_that_is_taken_is_named() -> None:

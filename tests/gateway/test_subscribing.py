@@ -15,6 +15,7 @@ from tests.gateway.support import Client, running, tcp_port, until
 from wire.authentication import ClientAuthentication
 from wire.packets import (
     MQTT_3_1_1,
+    NO_LOCAL,
     RETAIN_AS_PUBLISHED,
     Connack,
     Disconnect,
@@ -236,6 +237,36 @@ async def test_what_a_client_has_published_before_it_subscribes_is_not_new_to_it
         await client.expect(Puback)
         await client.expect(Suback)
         assert await client.silent()
+
+
+async def test_a_subscription_begins_when_it_is_made_and_loses_nothing_when_it_is_made_again(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher")
+        subscriber = await connected(broker, "subscriber", receive_maximum=1)
+        await subscriber.subscribe("a")
+        await publisher.publish("a", b"1")
+        first = await subscriber.expect(Publish)  # all else waits for its acknowledgement
+        await publisher.publish("b", b"too early")
+        await publisher.publish("a", b"2")
+        assert await subscriber.subscribe("a", "b") == [1, 1]
+        await publisher.publish("b", b"3")
+        subscriber.acknowledge(first)
+        assert [(await subscriber.receive()).payload for _ in range(2)] == [b"2", b"3"]
+
+
+async def test_no_local_counts_for_as_long_as_it_is_asked_for(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await connected(broker, "client")
+        other = await connected(broker, "other")
+        for options, own in ((NO_LOCAL | 1, []), (1, [Publish]), (NO_LOCAL | 1, []), (1, [Publish])):
+            if options == 1:
+                await client.unsubscribe("a")
+            await client.subscribe("a", options=options)
+            client.send("a", b"own")
+            kinds = [type(await client.event()) for _ in [Puback, *own]]
+            assert set(kinds) == {Puback, *own}
+            await other.publish("a", b"other's")
+            assert (await client.receive()).payload == b"other's"
 
 
 async def test_a_group_gives_a_message_to_a_member_that_may_have_it_and_says_so_where_none_may(tmp_path: Path) -> None:

@@ -52,9 +52,9 @@ class Broker:
         self._count += 1
         return f"hfcheck/{self._name}x{self._count}"
 
-    def retained_topic(self) -> str:
-        """A new topic name; what is retained there at the end is removed."""
-        self._retained.add(topic := self.topic())
+    def retained_topic(self, name: str = "") -> str:
+        """A new topic name, or that one; what is retained there at the end is removed."""
+        self._retained.add(topic := name or self.topic())
         return topic
 
     @property

@@ -77,7 +77,7 @@ class Play:
     async def _stay_half_open(self, line: Line) -> list[str]:
         connect = self._session.packets[0]
         with contextlib.suppress(OSError):
-            await line.write(connect[: self._session.number % len(connect)] or b"\x10")
+            await line.write(connect[: self._session.number % (len(connect) or 1)] or b"\x10")
         await self._until(lambda: False)
         return ["somebody was let in"] if self._heard.connack == 0 else []
 

@@ -72,10 +72,10 @@ async def torture(folder: Path, seed: int, packets: int, generators: int, say: S
         gateway = Gateway(folder, near)
         await gateway.start()
         try:
-            async with _witnessed(gateway, outcome):
+            async with _witnessed(gateway, outcome) as witnesses:
                 site = _Site(gateway, far, seed, outcome)
                 base = await site.round(min(WARM_UP_PACKETS, packets))
-                while outcome.holds and outcome.packets < packets:
+                while outcome.holds and outcome.packets < packets and not any(one.done() for one in witnesses):
                     now = await site.round(min(ROUND_PACKETS, packets - outcome.packets), base)
                     say(f"{outcome.packets:,} packets, {now['memory_kb'] // 1024} MB")
         except OSError as error:
@@ -210,7 +210,8 @@ async def cables(folder: Path, count: int) -> AsyncIterator[tuple[list[str], lis
 
 
 @asynccontextmanager
-async def _witnessed(gateway: Gateway, outcome: Outcome) -> AsyncIterator[None]:
+async def _witnessed(gateway: Gateway, outcome: Outcome) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Good clients beside what happens within; yields what they do, which has no end but a failure."""
     lines = Lines(gateway.ways)
     witnesses = {
         Witness("one", 1): ("tcp", "unix"),
@@ -219,7 +220,7 @@ async def _witnessed(gateway: Gateway, outcome: Outcome) -> AsyncIterator[None]:
     }
     running = [asyncio.create_task(witness.run(lines, kinds)) for witness, kinds in witnesses.items()]
     try:
-        yield
+        yield running
     finally:
         for task in running:
             task.cancel()

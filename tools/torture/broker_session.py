@@ -48,7 +48,7 @@ def draw(pools: Pools, seed: int, number: int) -> StormSession:
     line = "serial" if number % NUMBERS >= SERIAL_FROM else chosen(dice, LINES)
     level = MQTT_5 if dice.roll(3) else MQTT_3_1_1
     manner = chosen(dice, MANNERS if dice.roll(RARE_EVERY) or line == "serial" else RARE_MANNERS)
-    is_shared = dice.roll(SHARED_EVERY) == 0
+    is_shared = dice.roll(SHARED_EVERY) == 0 and line not in OWN_CLIENTS  # whose sessions belong to their users
     client_id = SHARED if is_shared else f"{line if line in OWN_CLIENTS else 'any'}-{number % CLIENTS}"
     if level == MQTT_5 and dice.roll(100) == 0:
         packets = connect_by_scram(dice, client_id)
@@ -79,7 +79,7 @@ def _changed(dice: Dice, packet: bytes, other: bytes, foreign: bytes) -> list[by
     """What becomes of one packet."""
     what = dice.roll(8)
     if what == 0:
-        return [packet[: dice.roll(len(packet))]]  # cut
+        return [packet[: dice.roll(len(packet) + 1)]]  # cut
     if what == 1:
         return [packet, packet]
     if what == 2:

@@ -64,24 +64,30 @@ class Storm:
         self._serial = SerialEnd(self._task.serial, self._task.first & 0xFFFF_FFFF)
         numbers = count(self._task.first)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._play_all(count(self._task.first + SERIAL_FROM)))
+            group.create_task(self._play_all(count(self._task.first + SERIAL_FROM), group))
             for _ in range(SLOTS):
-                group.create_task(self._play_all(numbers))
+                group.create_task(self._play_all(numbers, group))
         self._serial.unplug()
         self.report.seconds = time.monotonic() - started
         return self.report
 
-    async def _play_all(self, numbers: Iterator[int]) -> None:
+    async def _play_all(self, numbers: Iterator[int], group: asyncio.TaskGroup) -> None:
         """Sessions one after the other, until all slots together have sent enough."""
         report = self.report
         while report.packets < self._task.packets and len(report.failures) < FAILURES_MAX:
             session = draw(self._pools, self._task.seed, next(numbers))
-            play = Play(session, self._pools)
-            found = await play.run(self._open)
-            report.sessions += 1
-            report.packets += play.packets_sent
-            report.lines[session.line] = report.lines.get(session.line, 0) + play.packets_sent
-            report.failures += [(session.number, fault) for fault in found]
+            if session.manner == "half-open" and session.line != "serial":
+                group.create_task(self._play(session))  # it waits until it is sent away: no slot is for that
+            else:
+                await self._play(session)
+
+    async def _play(self, session: StormSession) -> None:
+        report, play = self.report, Play(session, self._pools)
+        found = await play.run(self._open)
+        report.sessions += 1
+        report.packets += play.packets_sent
+        report.lines[session.line] = report.lines.get(session.line, 0) + play.packets_sent
+        report.failures += [(session.number, fault) for fault in found]
 
     async def _open(self, session: StormSession) -> Line:
         if session.line == "serial":

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import deque
 
 from tools.torture.broker_lines import Line, Lines
 from wire.client import ClientConnection
@@ -56,7 +55,7 @@ class Client:
                 raise WitnessFailed("its line was closed")
             self._protocol.receive_data(data, _now_ms())
         if isinstance(event, (Closed, Disconnect)):
-            raise WitnessFailed(f"it was sent away: {event!r}")
+            raise WitnessFailed(f"{self._protocol.client_id} was sent away: {event!r}")
         return event
 
     async def flush(self) -> None:
@@ -117,6 +116,8 @@ class Witness:
             while True:
                 await self._send_window()
                 await asyncio.sleep(PAUSE_S)
+        except WitnessFailed as failure:
+            raise WitnessFailed(f"{self._topic}, after {self.messages} messages: {failure}") from failure
         finally:
             self._publisher.close()
             self._subscriber.close()
@@ -125,17 +126,21 @@ class Witness:
         started = time.monotonic()
         payloads = [b"%d" % number for number in range(self.messages, self.messages + WINDOW)]
         publishing = asyncio.create_task(self._publisher.publish_all(self._topic, payloads, self._qos))
+        receiving = asyncio.create_task(self._receive_all(payloads))
         try:
-            expected = deque(payloads)
-            while expected:
-                received = await self._subscriber.receive()
-                if received != expected.popleft():
-                    raise WitnessFailed(f"{self._topic}: {received!r} came after {self.messages} messages")
-                self.messages += 1
-            await publishing
+            for either in asyncio.as_completed((publishing, receiving)):
+                await either  # where one fails the other would wait in vain
         finally:
             publishing.cancel()
+            receiving.cancel()
         self.longest_s = max(self.longest_s, time.monotonic() - started)
+
+    async def _receive_all(self, payloads: list[bytes]) -> None:
+        for expected in payloads:
+            received = await self._subscriber.receive()
+            if received != expected:
+                raise WitnessFailed(f"{received!r} came")
+            self.messages += 1
 
 
 def _now_ms() -> int:

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from tools.failure import failing_on
 from tools.paths import memory_folder, source_root
 from tools.torture.store_disk import Disk
 from tools.torture.store_life import CONSUMER, DURABLE, PASSED, SUBMITTED
-from tools.torture.store_model import State, states
+from tools.torture.store_model import TOPICS, State, states
 from tools.torture.store_trace import Said, TraceUnavailable, read, trace
 
 ONE_IN = 40  # of what is left is started on, and cut again
@@ -101,7 +102,7 @@ class Torture:
         try:
             with closing(Database(left / "messages.sqlite", "gw")) as database:
                 self._look_at(database)
-        except (Broken, StoreError) as error:
+        except (Broken, StoreError, sqlite3.DatabaseError) as error:
             self._note(places, str(error))
 
     def _note(self, places: tuple[int, ...], what: str) -> None:
@@ -123,9 +124,8 @@ class Torture:
 
 
 def _state_of(database: Database) -> State:
-    retained = {
-        (topic, _number(message.payload)) for topic, (_, message) in database.read_retained(("a", "b/c", "b/d")).items()
-    }
+    kept = database.read_retained(TOPICS)
+    retained = {(topic, _number(found[1].payload)) for topic, found in kept.items() if found}
     incoming = {(session, one) for session, identifiers in database.incoming.items() for one in identifiers}
     wills = {(will.session, will.delay_s) for will in database.wills}
     return State(database.position, frozenset(incoming), frozenset(retained), frozenset(wills))

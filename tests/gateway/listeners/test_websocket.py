@@ -4,15 +4,21 @@ import asyncio
 import base64
 import contextlib
 import os
+import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
 
-from gateway.config import LimitsConfig, WebSocketConfig
+from gateway.config import LimitsConfig, TlsConfig, WebSocketConfig
 from gateway.listeners.websocket import MESSAGE_MAX
+from gateway.logs import KeyValueFormatter
 from tests.gateway.listeners.host import LONG_S, EchoHost, Host, hosting, port_number
+from tools.sim.certificates import Authority
+from wire.packets import Connect, encode
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
@@ -151,8 +157,8 @@ async def test_a_browser_brings_its_page_and_foreign_pages_are_refused() -> None
     config = WebSocketConfig(port=0, origins=["https://dashboard.example.org"])
     async with hosting(config) as host:
         for origin, status in [
-            ("http://gateway.local", 101),
-            ("https://gateway.local:8443", 101),
+            ("http://192.0.2.1", 101),
+            ("https://192.0.2.1:8443", 101),
             ("https://dashboard.example.org", 101),
             ("https://dashboard.example.org.evil.example", 403),
             ("http://dashboard.example.org", 403),
@@ -160,9 +166,41 @@ async def test_a_browser_brings_its_page_and_foreign_pages_are_refused() -> None
             ("http://[bad", 403),
         ]:
             async with raw(host) as client:
-                assert await client.handshake(Origin=origin) == status, origin
+                assert await client.handshake(Host="192.0.2.1:8083", Origin=origin) == status, origin
     async with hosting(WebSocketConfig(port=0, origins=["*"])) as host, raw(host) as client:
         assert await client.handshake(Origin="https://anywhere.example") == 101
+
+
+async def test_a_name_that_somebody_lets_lead_here_is_not_our_own(tmp_path: Path) -> None:
+    """A browser takes any site's name for the gateway's, once that site's DNS says so; TLS would have noticed."""
+    own = socket.gethostname().lower()
+    async with hosting(WebSocketConfig(port=0)) as host:
+        for name, status in [("evil.example", 403), ("localhost", 101), (own, 101), (f"{own}.local", 101)]:
+            async with raw(host) as client:
+                assert await client.handshake(Host=f"{name}:8083", Origin=f"http://{name}") == status, name
+    authority = Authority(tmp_path)
+    certificate, key = map(str, authority.server())
+    tls = TlsConfig(certificate, key)
+    async with hosting(WebSocketConfig(port=0, tls=tls)) as host:
+        context = ssl.create_default_context(cafile=authority.path)
+        stream = await asyncio.open_connection("127.0.0.1", port_number(host), ssl=context)
+        assert await RawWebSocket(*stream).handshake(Host="gateway.site:8083", Origin="https://gateway.site") == 101
+        stream[1].transport.abort()
+
+
+async def test_what_a_stranger_sends_instead_of_http_is_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that takes the port for MQTT's sends its password there."""
+    async with hosting(WebSocketConfig(port=0)) as host:
+        for data in (encode(Connect("c", username="alice", password=b"s3cret")) + b"\r\n\r\n", BAD_HEADER, BAD_PATH):
+            async with raw(host) as client:
+                client.writer.write(data)
+                assert (await asyncio.wait_for(client.reader.read(12), LONG_S)).endswith(b" 400")
+    assert {record.message for record in caplog.records} == {"malformed request"}
+    assert "s3cret" not in "".join(map(KeyValueFormatter().format, caplog.records))
+
+
+BAD_HEADER = b"GET /mqtt HTTP/1.1\r\nHost: a\r\nAuthorization: Basic s3cret\x01\r\n\r\n"
+BAD_PATH = b"GET /mqtt?password=s3cret\x01 HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 async def test_a_host_that_closes_says_goodbye() -> None:

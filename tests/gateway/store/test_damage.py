@@ -122,7 +122,8 @@ async def test_a_retained_message_that_is_damaged_is_told_and_its_topic_has_none
     assert data.count(b"spoilt" * 2) == 1, "topic and payload lie side by side"
     path.write_bytes(data.replace(b"spoilt" * 2, b"spoiltspoilT"))
     async with opened(tmp_path) as log:
-        assert list(await log.read_retained(["spoilt", "whole"])) == ["whole"]
+        found = await log.read_retained(["spoilt", "whole"])
+        assert found["spoilt"] is None and found["whole"] is not None
         assert log.retained_count == 1
         assert log.counters.messages_dropped["damaged"] == 1
     assert "the retained message of topic 'spoilt' is damaged" in caplog.text

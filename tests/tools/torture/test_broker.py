@@ -53,6 +53,12 @@ def test_packets_are_drawn_well_formed_and_spoilt_afterwards(seed: int) -> None:
         assert 10 < closed < 50
 
 
+def test_packets_of_which_nothing_is_left_are_spoilt_further(seed: int) -> None:
+    dice = Dice(seed)
+    for _ in range(2_000):
+        mutated(dice, [b"", b"\xc0"], [b""])
+
+
 WRONG = {
     "a second CONNECT": (CONNECT + CONNECT, 0x82),
     "flags": (CONNECT + b"\xc1\x00", 0x81),

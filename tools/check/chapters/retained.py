@@ -93,7 +93,7 @@ async def a_message_without_retain_leaves_the_retained_one(broker: Broker, paylo
 async def a_message_without_retain_is_not_retained(broker: Broker) -> None:
     topic = broker.retained_topic()
     client = await broker.connect()
-    await client.publish(topic, b"", qos=1)
+    await client.publish(topic, b"not retained", qos=1)
     later = await subscribed(broker, topic)
     await later.expect_no_message()
 

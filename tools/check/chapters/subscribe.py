@@ -230,6 +230,19 @@ async def a_lone_hash_takes_no_dollar_topic(broker: Broker) -> None:
             raise Failed("no topic that begins with $", message.topic)
 
 
+@check(v3="4.7.2-1", v5="4.7.2-1", cases={"plus": "+/{}", "plus_then_hash": "+/{}/#"})
+async def a_filter_that_begins_with_a_wildcard_brings_no_retained_dollar_topic(broker: Broker, pattern: str) -> None:
+    broker.needs(p.RETAIN_AVAILABLE)
+    name = broker.client_id()
+    for start in ("$hfcheck", "hfcheck"):
+        client = await broker.connect()
+        await client.publish(broker.retained_topic(f"{start}/{name}"), b"1", retain=True)
+        await client.disconnect()
+    watcher = await broker.connect()
+    await watcher.subscribe(pattern.format(name))
+    await watcher.receive(topic=f"hfcheck/{name}")
+
+
 @check(v3="3.3.5-1", v5="3.3.4-2")
 async def overlapping_filters_give_the_highest_qos(broker: Broker) -> None:
     topic = broker.topic()
@@ -266,6 +279,19 @@ async def a_message_names_the_subscriptions_that_it_answers(broker: Broker) -> N
     found = identifiers([message for message in messages if message.topic == f"{topic}/a"])
     if found != [1, 200, 268_435_455]:
         raise Failed("subscription identifiers 1, 200 and 268435455", repr(messages))
+
+
+@check(v5="3.8.4-4")
+async def what_waits_for_room_comes_though_its_filter_was_replaced(broker: Broker) -> None:
+    topic = broker.topic()
+    watcher, client = await broker.connect(properties={p.RECEIVE_MAXIMUM: 1}), await broker.connect()
+    await watcher.subscribe(topic, options=1)
+    numbers = [bytes((number,)) for number in range(4)]
+    for number in numbers:
+        await client.publish(topic, number, qos=1)
+    await watcher.subscribe(topic, options=1)
+    for number in numbers:
+        await watcher.receive(payload=number)
 
 
 @check(v5="3.8.4-3 3.3.4-3")

@@ -26,8 +26,8 @@ async def an_unsubscribe_is_answered_with_its_packet_identifier(broker: Broker) 
 async def an_unsubscribe_from_nothing_is_answered(broker: Broker) -> None:
     client = await broker.connect()
     unsuback = await client.unsubscribe(broker.topic())
-    if broker.level == MQTT_5 and unsuback.reason_codes[0] >= reasons.UNSPECIFIED_ERROR:
-        raise Failed("0x11 or success", repr(unsuback))
+    if broker.level == MQTT_5 and unsuback.reason_codes != [reasons.NO_SUBSCRIPTION_EXISTED]:
+        raise Failed("0x11", repr(unsuback))
 
 
 @check(v3="3.10.4-6", v5="3.10.4-6 3.11.3-1")
@@ -37,7 +37,7 @@ async def many_filters_are_unsubscribed_by_one_packet(broker: Broker) -> None:
     await client.subscribe(first, second, kept)
     unsuback = await client.unsubscribe(first, never, second)
     expected = [reasons.SUCCESS, reasons.NO_SUBSCRIPTION_EXISTED, reasons.SUCCESS]
-    if broker.level == MQTT_5 and unsuback.reason_codes not in (expected, [0, 0, 0]):
+    if broker.level == MQTT_5 and unsuback.reason_codes != expected:
         raise Failed(f"reason codes {expected}", repr(unsuback))
     for topic in (first, second, kept):
         await client.publish(topic)

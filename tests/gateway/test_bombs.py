@@ -1,0 +1,116 @@
+"""What is small on the line and large in memory, or long in work: others notice nothing of it."""
+
+import asyncio
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.broker import Broker
+from gateway.config import LimitsConfig, StoreConfig
+from gateway.store.audience import SUBSCRIPTIONS_REMEMBERED
+from tests.gateway.support import LONG_S, Client, running, tcp_port, until
+from wire.packets import RETAIN_NEVER, Connect, Puback, Pubrec, Suback, Will, encode
+from wire.properties import USER_PROPERTY
+
+
+async def connected(broker: Broker, name: str, **options: Any) -> Client:
+    return await Client(name, **options).connect(tcp_port(broker))
+
+
+async def test_a_long_filter_counts_as_many(tmp_path: Path) -> None:
+    """It takes as much memory, and is written with each change of its session."""
+    async with running(tmp_path, limits=LimitsConfig(subscriptions=100)) as broker:
+        bomber = await connected(broker, "bomber")
+        assert await bomber.subscribe("x" * 60_000) == [0x97]
+        assert await bomber.subscribe("x" * 30_000, "y" * 30_000) == [1, 0x97]
+        await bomber.unsubscribe("x" * 30_000)
+        assert await bomber.subscribe("y" * 30_000) == [1]
+
+
+async def test_one_long_subscribe_leaves_others_their_turns(tmp_path: Path) -> None:
+    """It is worked on a few filters at a time; somebody who takes the session over meanwhile gets an answer."""
+    filters = [(f"a/{number}", RETAIN_NEVER) for number in range(5_000)]
+    async with running(tmp_path) as broker:
+        bomber = await connected(broker, "bomber", clean_start=True, session_expiry_s=0)
+        session = broker.sessions.get("bomber")
+        assert session is not None
+        seen = set()
+
+        async def look() -> None:
+            while True:
+                seen.add(len(session.cursor.filters))
+                await asyncio.sleep(0)
+
+        looking = asyncio.create_task(look())
+        bomber.protocol.subscribe(filters)
+        bomber.flush()
+        assert (await bomber.expect(Suback)).reason_codes == [0] * len(filters)
+        assert len(seen - {0, len(filters)}) > 10
+        looking.cancel()
+        await bomber.unsubscribe(*(topic_filter for topic_filter, _ in filters))
+        bomber.protocol.subscribe(filters)
+        bomber.flush()
+        await until(lambda: session.cursor.filters, "half of it is done")
+        other = await connected(broker, "bomber", clean_start=True)
+        await other.subscribe("a/1")
+        await (await connected(broker, "publisher")).publish("a/1", b"once")
+        assert (await other.receive()).payload == b"once"
+
+
+async def test_names_that_many_filters_match_are_forgotten_again(tmp_path: Path) -> None:
+    """What is remembered of a topic name is as large as the number of its subscriptions."""
+    filters = ["/".join(levels) + "/#" for levels in itertools.product("a+", repeat=9)]
+    async with running(tmp_path) as broker:
+        bomber = await connected(broker, "bomber")
+        await bomber.subscribe(*filters)
+        takers = [broker.log.audience.takers("a/" * 9 + str(number)) for number in range(1_000)]
+        assert all(len(matching) == len(filters) for one in takers for matching in one.values())
+        known = broker.log.audience._known.values()
+        assert sum(len(matching) for one in known for matching in one.values()) <= SUBSCRIPTIONS_REMEMBERED
+
+
+@pytest.mark.parametrize("of_the_will", [False, True])
+async def test_a_stranger_is_not_kept_with_thousands_of_user_properties(tmp_path: Path, of_the_will: bool) -> None:
+    """Five bytes of each are 160 in memory, for as long as its password waits or its will does."""
+    many = {USER_PROPERTY: [("", "")] * 1_001}
+    few = {USER_PROPERTY: [("", "")] * 1_000}
+    async with running(tmp_path) as broker:
+        for properties, code in ((many, 0x97), (few, 0)):
+            will = Will("will", b"", properties=properties) if of_the_will else None
+            connect = Connect("client", True, 0, None, None, will, {} if of_the_will else properties)
+            reader, writer = await asyncio.open_connection("127.0.0.1", tcp_port(broker))
+            writer.write(encode(connect))
+            assert (await asyncio.wait_for(reader.readexactly(4), LONG_S))[3] == code
+            writer.transport.abort()
+
+
+async def test_a_message_with_thousands_of_user_properties_is_refused_alone(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await connected(broker, "client")
+        for count, code in ((1_001, 0x97), (1_000, 0)):
+            client.send("a", b"", qos=1, retain=True, properties={USER_PROPERTY: [("", "")] * count})
+            assert (await client.expect(Puback)).reason_code == code
+        assert broker.log.retained_count == 0  # an empty one is none
+        client.send("a", b"", qos=2, properties={USER_PROPERTY: [("", "")] * 1_001})
+        assert (await client.expect(Pubrec)).reason_code == 0x97
+
+
+async def test_messages_that_a_full_store_holds_up_stay_with_their_client(tmp_path: Path) -> None:
+    """As many as fit a megabyte are held, and the line holds the others."""
+    store = StoreConfig(str(tmp_path), max_messages=1)
+    async with running(tmp_path, store=store) as broker:
+        away = await connected(broker, "away", session_expiry_s=1000)
+        await away.subscribe("a")
+        away.cut()
+        bomber = await connected(broker, "bomber")
+        for _ in range(20):
+            bomber.protocol.publish("a", bytes(700_000))
+        bomber.flush()
+        await until(lambda: broker.counters.messages_received[1] >= 3, "one is stored, two are held")
+        assert await (await connected(broker, "bystander")).silent()
+        assert broker.counters.messages_received[1] <= 10
+        away = await connected(broker, "away", clean_start=False, session_expiry_s=1000)
+        for _ in range(20):
+            assert len((await away.receive()).payload) == 700_000
