@@ -12,7 +12,8 @@ from gateway.signals import Signal
 from gateway.store.backlog import Backlog, queued_size
 from gateway.store.delivery import Delivery, Grant, grant_by
 from gateway.store.drops import EVICTED
-from gateway.store.groups import Group
+from gateway.store.groups import Part
+from gateway.store.stretches import Stretches
 from gateway.subscriptions import Subscription
 
 if TYPE_CHECKING:
@@ -71,8 +72,10 @@ class Cursor:
         self.passed = dict.fromkeys(log.passed(consumer) if durable else ())  # a set takes more memory
         # A process before this one may have delivered these, to its last moment.
         self._dup_up_to = (log.head, self._taken + min(window, PACKET_IDENTIFIERS))
+        self._stretches = Stretches()
         self._behind = self._read < log.head
         if self._behind:
+            self._stretches.add(self._read + 1, log.head)
             self.backlog = None  # until it is counted
         self._evicted = 0
         self._unacknowledged: OrderedDict[int, tuple[int, Grant, int]] = OrderedDict()  # position, grant, size
@@ -109,8 +112,16 @@ class Cursor:
 
     @property
     def unread_from(self) -> int:
-        """The position behind which it has not looked yet."""
+        """Everything up to here was handed out, or is not for this consumer."""
+        self._skip()
         return self._read if self._behind else self._log.head
+
+    def _skip(self) -> None:
+        """Goes past what cannot be for this consumer."""
+        if self._behind:
+            wanted = self._stretches.behind(self._read)
+            self._behind = wanted is not None
+            self._read = self._log.head if wanted is None else wanted - 1
 
     def subscribe(self, subscription: Subscription) -> None:
         """Adds or replaces the subscription of one topic filter."""
@@ -199,26 +210,22 @@ class Cursor:
                 heapq.heappush(self._returned, (position, packet_identifier))
         self._tell()
 
-    def notice(self, stored: Sequence[Group]) -> None:
-        """The log's news: among these messages some may be for this consumer."""
-        if self.backlog is not None:
-            for group in stored:
-                for position, message in group.read(0, PACKET_IDENTIFIERS):
+    def notice(self, news: Iterable[tuple[int, Part]]) -> None:
+        """The log's news, with their positions: among these messages some may be for this consumer."""
+        for first, part in news:
+            if not self._behind:
+                self._behind = True
+                self._read = first - 1
+            self._stretches.add(first, first + part.count - 1)
+            if self.backlog is not None:
+                for position, message in enumerate(part.messages(), first):
                     if self.takes(position, message):
                         self.backlog.add(queued_size(message))
-        if not self._behind:
-            self._behind = True
-            self._read = stored[0].first - 1
         self._tell()
 
-    @property
-    def read_up_to(self) -> int:
-        """Everything up to here was handed out, or is not for this consumer."""
-        return self._read if self._behind else self._log.head
-
     def is_next(self, position: int, message: Message) -> bool:
-        """Whether a message behind ``read_up_to`` is for this consumer."""
-        return position > self.read_up_to and self.takes(position, message)
+        """Whether a message behind ``unread_from`` is for this consumer."""
+        return position > self.unread_from and self.takes(position, message)
 
     def go_past(self, position: int) -> None:
         """Everything up to a position is not for this consumer."""
@@ -328,7 +335,10 @@ class Cursor:
     async def _upcoming(self, limit: int) -> list[tuple[int, Message]]:
         """Reads on, past messages for others, up to and including the next ones for this consumer."""
         reading = max(limit, READ_LEAST)
-        while self._behind:
+        while True:
+            self._skip()
+            if not self._behind:
+                return []
             head = self._log.head
             found = await self._log.read(self._read, reading)
             for index, (position, message) in enumerate(found):
@@ -337,6 +347,4 @@ class Cursor:
                 self._read = position
             if not found:
                 self._read = head
-            self._behind = self._read < self._log.head
             reading = min(2 * reading, READ_MOST)
-        return []

@@ -326,12 +326,20 @@ class MessageLog:
         if self.shares is not None:
             self.shares.note(self.head, (part for _, part in stored))
             self.shares.forget(self._housekeeper.trimmed)
-        topics = {topic for _, part in stored for topic in part.topics}
-        for cursor in {cursor for topic in topics for cursor in self.audience.takers(topic)}:
-            cursor.notice(news)
+        for cursor, parts in self._news_by_cursor(stored).items():
+            cursor.notice(parts.items())
         self.changed()
         if self.committed is not None:
             self.committed()
+
+    def _news_by_cursor(self, stored: list[tuple[int, Part]]) -> dict[Cursor, dict[int, Part]]:
+        """What may be for each cursor, by position."""
+        found: dict[Cursor, dict[int, Part]] = {}
+        for position, part in stored:
+            for topic in part.topics:
+                for cursor in self.audience.takers(topic):
+                    found.setdefault(cursor, {})[position] = part
+        return found
 
     def _submitted(self, done: asyncio.Future[list[Any]], size: int) -> None:
         self._problem = "" if done.cancelled() or not done.exception() else str(done.exception())

@@ -20,7 +20,7 @@ async def settle(log: "MessageLog", cursors: Iterable["Cursor"]) -> None:
     Raises sqlite3.Error.
     """
     waiting = set(cursors)
-    position = min((cursor.read_up_to for cursor in waiting), default=log.head)
+    position = min((cursor.unread_from for cursor in waiting), default=log.head)
     while waiting and position < log.head:
         found = await log.read(position, READ_MOST)
         for position, message in found:
@@ -43,7 +43,7 @@ async def count_backlogs(log: "MessageLog", cursors: Iterable["Cursor"]) -> None
     async with contextlib.AsyncExitStack() as held:
         for cursor in counted:
             await held.enter_async_context(cursor.reading)
-        position = min((cursor.read_up_to for cursor in counted), default=log.head)
+        position = min((cursor.unread_from for cursor in counted), default=log.head)
         while position < log.head and (found := await log.read(position, READ_MOST)):
             for position, message in found:
                 for cursor in log.audience.takers(message.topic).keys() & counted.keys():

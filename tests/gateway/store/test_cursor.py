@@ -45,6 +45,18 @@ async def test_a_new_consumer_begins_at_the_head(tmp_path: Path) -> None:
         assert (delivery.position, delivery.packet_identifier, delivery.dup, delivery.qos) == (4, 1, False, 1)
 
 
+async def test_what_is_stored_for_others_is_passed_over_without_a_look(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "quiet", ["quiet"])
+        await log.append(Message("quiet", b"0"))
+        await append_all(log, numbered(5000, "noise"))
+        await log.append(Message("quiet", b"1"))
+        (first,) = await cursor.fetch(1)
+        cursor.acknowledge(first.packet_identifier)
+        assert cursor.position == 5001
+        assert payloads(await cursor.fetch(1)) == [1]
+
+
 async def test_one_that_is_never_acknowledged_stops_no_other_where_the_window_has_no_end(tmp_path: Path) -> None:
     count = 66_000
     async with opened(tmp_path) as log:

@@ -1,0 +1,29 @@
+"""Where in the log something may be for one consumer."""
+
+STRETCHES_MAX = 1000  # beyond it the newest two become one: there is only more to look through
+
+
+class Stretches:
+    """Positions of messages, those that follow one another as one stretch. Each comes in behind all others."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: list[tuple[int, int]] | None = None  # most consumers wait for nothing
+
+    def add(self, first: int, last: int) -> None:
+        """Messages at these positions may be for the consumer."""
+        if self._found is None:
+            self._found = []
+        if self._found and (self._found[-1][1] >= first - 1 or len(self._found) >= STRETCHES_MAX):
+            first, _ = self._found.pop()
+        self._found.append((first, last))
+
+    def behind(self, position: int) -> int | None:
+        """Returns the next position behind one where something may be, or None; what is before it is forgotten."""
+        while self._found and self._found[0][1] <= position:
+            self._found.pop(0)
+        if not self._found:
+            self._found = None
+            return None
+        return max(self._found[0][0], position + 1)
