@@ -11,7 +11,7 @@ from gateway.broker import Broker
 from gateway.config import LimitsConfig, StoreConfig
 from gateway.store.audience import SUBSCRIPTIONS_REMEMBERED
 from tests.gateway.support import LONG_S, Client, running, tcp_port, until
-from wire.packets import RETAIN_NEVER, Connect, Puback, Pubrec, Suback, Will, encode
+from wire.packets import RETAIN_NEVER, Connect, Puback, Publish, Pubrec, Suback, Will, encode
 from wire.properties import USER_PROPERTY
 
 
@@ -114,3 +114,33 @@ async def test_messages_that_a_full_store_holds_up_stay_with_their_client(tmp_pa
         away = await connected(broker, "away", clean_start=False, session_expiry_s=1000)
         for _ in range(20):
             assert len((await away.receive()).payload) == 700_000
+
+
+async def test_a_client_that_takes_nothing_cannot_ask_for_more_and_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.subscribing.OWED_MAX", 30)
+    async with running(tmp_path) as broker:
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        for number in range(20):
+            await publisher.publish(f"a/{number}", b"x", retain=True)
+        subscriber = await Client("subscriber", receive_maximum=1).connect(tcp_port(broker))
+        for _ in range(4):
+            subscriber.protocol.subscribe([("a/#", 1)])
+        subscriber.flush()
+        codes: list[int] = []
+        taken: Publish | None = None
+        while len(codes) < 4:
+            match await subscriber.event():
+                case Suback() as suback:
+                    codes += suback.reason_codes
+                case Publish() as packet:
+                    taken = packet
+        assert codes == [1, 1, 0x97, 0x97]
+        if taken is None:
+            taken = await subscriber.expect(Publish)
+        subscriber.acknowledge(taken)
+        for _ in range(39):
+            await subscriber.receive()
+        assert await subscriber.silent()
+        assert await subscriber.subscribe("a/#") == [1]  # it has taken them

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from gateway import limits
+from gateway.broker import Broker
 from gateway.config import ClientConfig, LimitsConfig, QueueConfig, StoreConfig
 from tests.gateway.store.support import stored
-from tests.gateway.support import LONG_S, Client, running, tcp_port, until
-from wire.packets import Puback, Publish, Pubrec, Will
-from wire.reasons import NOT_AUTHORIZED
+from tests.gateway.support import LONG_S, Client, reasons_of, running, tcp_port, until
+from wire.packets import Connack, Puback, Publish, Pubrec, Will
+from wire.reasons import NOT_AUTHORIZED, QUOTA_EXCEEDED, SERVER_UNAVAILABLE
 
 
 def dropped(folder: Path) -> list[tuple[Any, ...]]:
@@ -371,3 +372,27 @@ async def test_a_client_that_has_its_share_waits_for_room(tmp_path: Path) -> Non
         subscriber = await connected(broker, "subscriber")
         assert len([await subscriber.receive() for _ in range(11)]) == 11
         assert [(await greedy.expect(Puback)).packet_identifier for _ in sent] == sent
+
+
+async def test_there_are_only_so_many_sessions_that_wait(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with running(tmp_path, limits=LimitsConfig(sessions=2)) as broker:
+        for name in ("one", "two"):
+            await (await Client(name).connect(tcp_port(broker))).disconnect()
+        assert await code_of(Client("three"), broker) == QUOTA_EXCEEDED
+        assert await code_of(Client("three", protocol_level=4), broker) == SERVER_UNAVAILABLE
+        assert broker.counters.connections_refused == {QUOTA_EXCEEDED: 2}
+        why = "quota exceeded (0x97): 2 sessions wait for their clients (limits.sessions)"
+        assert reasons_of(caplog).count(why) == 2
+        assert await code_of(Client("three", session_expiry_s=0), broker) == 0
+        assert await code_of(Client("one"), broker) == 0
+        assert await code_of(Client("two", clean_start=True, session_expiry_s=0), broker) == 0
+        assert await code_of(Client("three"), broker) == 0
+    async with running(tmp_path, limits=LimitsConfig(sessions=1)) as broker:
+        assert (await Client("three").connect(tcp_port(broker))).connack.session_present
+        assert await code_of(Client("four"), broker) == QUOTA_EXCEEDED
+
+
+async def code_of(client: Client, broker: Broker) -> int:
+    """The reason code with which a client is let in or not."""
+    await client.open(tcp_port(broker))
+    return (await client.expect(Connack)).reason_code

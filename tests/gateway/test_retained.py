@@ -372,33 +372,3 @@ async def test_a_subscribe_that_names_a_filter_thousands_of_times_is_searched_on
         assert await subscriber.subscribe(*["a/#"] * 10_000) == [1] * 10_000
         assert {(await subscriber.receive()).topic for _ in range(20)} == {f"a/{number}" for number in range(20)}
         assert await subscriber.silent()
-
-
-async def test_a_client_that_takes_nothing_cannot_ask_for_more_and_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway.subscribing.OWED_MAX", 30)
-    async with running(tmp_path) as broker:
-        publisher = await Client("publisher").connect(tcp_port(broker))
-        for number in range(20):
-            await publisher.publish(f"a/{number}", b"x", retain=True)
-        subscriber = await Client("subscriber", receive_maximum=1).connect(tcp_port(broker))
-        for _ in range(4):
-            subscriber.protocol.subscribe([("a/#", 1)])
-        subscriber.flush()
-        codes: list[int] = []
-        taken: Publish | None = None
-        while len(codes) < 4:
-            match await subscriber.event():
-                case Suback() as suback:
-                    codes += suback.reason_codes
-                case Publish() as packet:
-                    taken = packet
-        assert codes == [1, 1, 0x97, 0x97]
-        if taken is None:
-            taken = await subscriber.expect(Publish)
-        subscriber.acknowledge(taken)
-        for _ in range(39):
-            await subscriber.receive()
-        assert await subscriber.silent()
-        assert await subscriber.subscribe("a/#") == [1]  # it has taken them

@@ -10,19 +10,17 @@ from pathlib import Path
 import pytest
 
 from gateway.broker import Broker
-from gateway.config import LimitsConfig
 from gateway.errors import StoreError
 from gateway.store import checksum, housekeeper
 from gateway.store.log import MessageLog
 from gateway.store.quarantine import notes_in
 from gateway.subscriptions import Subscription
 from tests.gateway.store.support import stored
-from tests.gateway.support import LONG_S, Client, GatewayProcess, configure, reasons_of, running, tcp_port, until
+from tests.gateway.support import LONG_S, Client, GatewayProcess, configure, running, tcp_port, until
 from tests.gateway.test_custody import commits_held_up
 from wire.closed import Closed
 from wire.packets import Connack, Disconnect, Publish
 from wire.properties import ASSIGNED_CLIENT_IDENTIFIER
-from wire.reasons import QUOTA_EXCEEDED, SERVER_UNAVAILABLE
 
 
 async def test_a_resumed_session_receives_what_it_missed(tmp_path: Path) -> None:
@@ -374,27 +372,3 @@ async def test_subscriptions_work_on_in_a_log_that_was_made_anew(tmp_path: Path)
         client.send("a", b"new")
         events = [await client.event(), await client.event()]
         assert any(isinstance(event, Publish) and event.payload == b"new" for event in events)
-
-
-async def test_there_are_only_so_many_sessions_that_wait(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with running(tmp_path, limits=LimitsConfig(sessions=2)) as broker:
-        for name in ("one", "two"):
-            await (await Client(name).connect(tcp_port(broker))).disconnect()
-        assert await code_of(Client("three"), broker) == QUOTA_EXCEEDED
-        assert await code_of(Client("three", protocol_level=4), broker) == SERVER_UNAVAILABLE
-        assert broker.counters.connections_refused == {QUOTA_EXCEEDED: 2}
-        why = "quota exceeded (0x97): 2 sessions wait for their clients (limits.sessions)"
-        assert reasons_of(caplog).count(why) == 2
-        assert await code_of(Client("three", session_expiry_s=0), broker) == 0
-        assert await code_of(Client("one"), broker) == 0
-        assert await code_of(Client("two", clean_start=True, session_expiry_s=0), broker) == 0
-        assert await code_of(Client("three"), broker) == 0
-    async with running(tmp_path, limits=LimitsConfig(sessions=1)) as broker:
-        assert (await Client("three").connect(tcp_port(broker))).connack.session_present
-        assert await code_of(Client("four"), broker) == QUOTA_EXCEEDED
-
-
-async def code_of(client: Client, broker: Broker) -> int:
-    """The reason code with which a client is let in or not."""
-    await client.open(tcp_port(broker))
-    return (await client.expect(Connack)).reason_code

@@ -1,9 +1,8 @@
 """Subscription options, identifiers, expiry and access, as subscribers see them."""
 
 import asyncio
-import importlib.metadata
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -16,7 +15,6 @@ from wire.authentication import ClientAuthentication
 from wire.packets import (
     MQTT_3_1_1,
     NO_LOCAL,
-    RETAIN_AS_PUBLISHED,
     Connack,
     Disconnect,
     Puback,
@@ -365,30 +363,6 @@ async def test_who_is_in_cannot_prove_to_be_somebody_else(tmp_path: Path) -> Non
         client.protocol.reauthenticate()
         client.flush()
         assert (await client.expect(Disconnect)).reason_code == 0x87
-
-
-async def test_the_gateway_tells_how_it_is_below_sys(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        client = await connected(broker, "client")
-        await client.subscribe("#")
-        assert await client.silent()
-        await client.subscribe("$SYS/broker/#", options=1 | RETAIN_AS_PUBLISHED)
-        packets = [await client.receive() for _ in range(20)]
-        topics = {packet.topic: packet for packet in packets}
-        assert topics["$SYS/broker/version"].payload.startswith(b"holdfast ")
-        assert all(packet.retain and packet.qos == 0 for packet in packets)
-    assert stored(tmp_path, "SELECT * FROM retained") == []  # nobody's medium is worn by it
-
-
-async def test_a_checkout_that_is_not_installed_tells_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def not_installed(name: str) -> NoReturn:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "distribution", not_installed)
-    async with running(tmp_path) as broker:
-        client = await connected(broker, "client")
-        await client.subscribe("$SYS/broker/version")
-        assert (await client.receive()).payload == b"holdfast unknown"
 
 
 async def test_every_packet_is_counted(tmp_path: Path) -> None:

@@ -1,9 +1,16 @@
 """What the gateway says of itself below $SYS."""
 
+import importlib.metadata
+from pathlib import Path
+from typing import NoReturn
+
 import pytest
 
 from gateway.numbers import Counters, RouteState, State
 from gateway.sys_topics import SysTopics
+from tests.gateway.store.support import stored
+from tests.gateway.support import Client, running, tcp_port
+from wire.packets import RETAIN_AS_PUBLISHED
 
 MOSQUITTO = """
 bytes/received bytes/sent clients/active clients/connected clients/disconnected clients/expired clients/inactive
@@ -74,3 +81,27 @@ def test_a_load_is_what_a_minute_brings_on_average() -> None:
         shown |= topics(said, round_number * 10.0)
     assert float(shown["load/messages/received/1min"]) < 6
     assert float(shown["load/messages/received/5min"]) > 50
+
+
+async def test_the_gateway_tells_how_it_is_below_sys(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client("client").connect(tcp_port(broker))
+        await client.subscribe("#")
+        assert await client.silent()
+        await client.subscribe("$SYS/broker/#", options=1 | RETAIN_AS_PUBLISHED)
+        packets = [await client.receive() for _ in range(20)]
+        topics = {packet.topic: packet for packet in packets}
+        assert topics["$SYS/broker/version"].payload.startswith(b"holdfast ")
+        assert all(packet.retain and packet.qos == 0 for packet in packets)
+    assert stored(tmp_path, "SELECT * FROM retained") == []  # nobody's medium is worn by it
+
+
+async def test_a_checkout_that_is_not_installed_tells_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_installed(name: str) -> NoReturn:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", not_installed)
+    async with running(tmp_path) as broker:
+        client = await Client("client").connect(tcp_port(broker))
+        await client.subscribe("$SYS/broker/version")
+        assert (await client.receive()).payload == b"holdfast unknown"

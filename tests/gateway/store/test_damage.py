@@ -7,11 +7,10 @@ import pytest
 
 from gateway.message import Message
 from gateway.repair import MESSAGES, repair
-from gateway.store import housekeeper, wills
+from gateway.store import housekeeper, quarantine, wills
 from gateway.store.cursor import Cursor
 from gateway.store.delivery import Delivery
 from gateway.store.log import MessageLog
-from gateway.store.quarantine import notes_in
 from gateway.store.retained import Keep
 from gateway.store.wills import StoredWill
 from tests.gateway.store.support import messages_in, opened, stored
@@ -63,7 +62,7 @@ async def test_a_page_that_is_damaged_costs_its_messages_alone_and_the_log_goes_
     ranges = stored(tmp_path, "SELECT first, last, messages FROM dropped WHERE reason = 'damaged'")
     assert sum(messages for _, _, messages in ranges) == len(lost)
     assert {seq for first, last, _ in ranges for seq in range(first, last + 1)} == {model[one].seq for one in lost}
-    assert sum(note.messages for note in notes_in(tmp_path)) == len(lost)
+    assert sum(note.messages for note in quarantine.notes_in(tmp_path)) == len(lost)
     async with opened(tmp_path) as log:  # it is known once and for all
         cursor = Cursor(log, "keeper", ["#"])
         assert [int((await cursor.fetch(1))[0].message.payload)] == [COUNT + 1]
@@ -90,7 +89,7 @@ async def test_a_place_that_is_damaged_makes_nobody_miss_a_message(
     async with opened(tmp_path):
         pass  # as where it is killed before everybody is there again
     assert "the place of consumer" in caplog.text and "was set aside" in caplog.text
-    assert len(notes_in(tmp_path)) == 1
+    assert len(quarantine.notes_in(tmp_path)) == 1
     async with running(tmp_path) as broker:
         client = await Client().connect(tcp_port(broker))
         assert client.connack.session_present
@@ -106,7 +105,7 @@ async def test_a_will_that_is_damaged_is_set_aside(tmp_path: Path) -> None:
     change(tmp_path, "UPDATE will SET topic = 'b'")
     async with opened(tmp_path) as log:
         assert log.wills == []
-    (note,) = notes_in(tmp_path)
+    (note,) = quarantine.notes_in(tmp_path)
     assert note.place == "the will of client 'client'"
     assert b"spoilt" in note.body
 
@@ -128,7 +127,18 @@ async def test_a_retained_message_that_is_damaged_is_told_and_its_topic_has_none
         assert log.counters.messages_dropped["damaged"] == 1
     assert "the retained message of topic 'spoilt' is damaged" in caplog.text
     assert stored(tmp_path, "SELECT reason, messages FROM dropped") == [("damaged", 1)]
-    (note,) = notes_in(tmp_path)
+    (note,) = quarantine.notes_in(tmp_path)
     assert note.place == "the retained message of topic 'spoilt'"
     assert b"spoilT" in note.body
     assert len(path.read_bytes()) % PAGE == 0
+
+
+async def test_a_repair_keeps_the_notes_of_what_was_set_aside_before(tmp_path: Path, seed: int) -> None:
+    await fill(tmp_path, random.Random(seed))
+    before = quarantine.Note("messages.sqlite", "somewhere", "for the test", "nowhere")
+    quarantine.set_aside(tmp_path, [before])
+    spoil(tmp_path / MESSAGES, [1], random.Random(seed), zero)
+    report = repair(tmp_path, "gw", [])
+    kept, new = quarantine.notes_in(tmp_path)
+    assert kept == before
+    assert new.reason == "; ".join(report.damage)

@@ -341,17 +341,6 @@ async def test_a_session_of_which_a_byte_is_another_is_not_taken_over(tmp_path: 
     assert note.reason == report.damage[0]
 
 
-async def test_a_repair_keeps_the_notes_of_what_was_set_aside_before(tmp_path: Path, seed: int) -> None:
-    await fill(tmp_path, random.Random(seed))
-    before = quarantine.Note("messages.sqlite", "somewhere", "for the test", "nowhere")
-    quarantine.set_aside(tmp_path, [before])
-    spoil(tmp_path / MESSAGES, [1], random.Random(seed), zero)
-    report = repair(tmp_path, "gw", [])
-    kept, new = quarantine.notes_in(tmp_path)
-    assert kept == before
-    assert new.reason == "; ".join(report.damage)
-
-
 async def test_a_store_that_is_whole_is_left_as_it_is(tmp_path: Path, seed: int) -> None:
     await fill(tmp_path, random.Random(seed))
     before = (tmp_path / MESSAGES).read_bytes()
