@@ -5,7 +5,7 @@ from device.ports import Down, Up
 from flash_store.errors import StoreFull
 from wire.backoff import Backoff
 from wire.client import ClientConnection
-from wire.closed import Closed
+from wire.errors import Closed
 from wire.packet_types import CONNACK, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK, UNSUBACK
 from wire.reasons import SUCCESS
 from wire.time_offer import offered_time

@@ -16,7 +16,7 @@ from gateway.logs import about
 from gateway.port import Port
 from wire import properties, reasons
 from wire.bulk import BulkServerConnection
-from wire.closed import Closed
+from wire.errors import Closed
 from wire.packets import Auth, Connect, Disconnect, Packet
 from wire.states import AWAIT_CONNACK
 from wire.time_offer import TIME_PROPERTY, encode_time

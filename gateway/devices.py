@@ -125,7 +125,9 @@ class Devices:
 
     async def _write(self) -> None:
         async with self._writing:
-            self._next = None
+            if self._next is not None:
+                self._next.cancel()
+                self._next = None
             changed, self._changed = self._changed, set()
             bodies = {name: msgspec.msgpack.encode(self._devices[name]) for name in changed if name in self._devices}
             try:

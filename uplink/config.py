@@ -103,7 +103,9 @@ def parse_broker(url: str) -> tuple[str, int, bool]:
     except ValueError:
         port = 0
     usual = PORTS.get(parts.scheme)
-    if usual is None or not parts.hostname or port == 0 or parts.path or parts.query or parts.username:
+    if "@" in parts.netloc:
+        raise ValueError("broker: expected no user and no password in it: they are `user` and `password_file`")
+    if usual is None or not parts.hostname or port == 0 or parts.path or parts.query or parts.fragment:
         raise ValueError(f"broker: {url!r}, expected mqtt://host or mqtt://host:port, or the same with mqtts")
     return parts.hostname, port or usual, parts.scheme == "mqtts"
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import cast
 
 from wire.client import ClientConnection
-from wire.closed import Closed
+from wire.errors import Closed
 from wire.packets import Packet
 
 

@@ -14,12 +14,11 @@ Only what the application has confirmed already is confirmed again without it: a
 PUBREC after our PUBREL, and a PUBREC or PUBREL for an identifier that stands for nothing.
 """
 
-from wire.closed import Closed
 from wire.codec.acknowledge import Puback, Pubcomp, Pubrec, Pubrel
 from wire.codec.decoder import PACKET_SIZE_MAX, PacketDecoder
 from wire.codec.packet import MQTT_3_1_1, MQTT_5, Packet
 from wire.codec.publish import Publish
-from wire.errors import LocalProtocolError, PacketTooLargeError, RemoteProtocolError
+from wire.errors import Closed, LocalProtocolError, PacketTooLargeError, RemoteProtocolError
 from wire.packet_types import PUBCOMP, PUBLISH, PUBREC, PUBREL
 from wire.properties import MAXIMUM_PACKET_SIZE, REASON_STRING, RECEIVE_MAXIMUM, TOPIC_ALIAS, TOPIC_ALIAS_MAXIMUM
 from wire.reasons import PACKET_IDENTIFIER_NOT_FOUND, PROTOCOL_ERROR, SUCCESS, TOPIC_ALIAS_INVALID, UNSPECIFIED_ERROR

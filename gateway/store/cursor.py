@@ -78,7 +78,8 @@ class Cursor:
             self._stretches.add(self._read + 1, log.head)
             self.backlog = None  # until it is counted
         self._evicted = 0
-        self._unacknowledged: OrderedDict[int, tuple[int, Grant, int]] = OrderedDict()  # position, grant, size
+        # position, grant, size, and how many were taken before it
+        self._unacknowledged: OrderedDict[int, tuple[int, Grant, int, int]] = OrderedDict()
         self._returned: list[tuple[int, int]] = []
         self._news = Signal()
         self._wake: Callable[[], None] | None = None
@@ -96,8 +97,7 @@ class Cursor:
     def count(self) -> int:
         """How many messages up to ``position`` this consumer has acknowledged, ever."""
         if self._unacknowledged:
-            oldest = next(iter(self._unacknowledged))
-            return self._taken - 1 - (self._taken - oldest) % self._identifiers
+            return next(iter(self._unacknowledged.values()))[3]
         return self._taken
 
     @property
@@ -108,7 +108,7 @@ class Cursor:
     @property
     def handed_out(self) -> list[int]:
         """The positions of these."""
-        return [position for position, _, _ in self._unacknowledged.values()]
+        return [position for position, *_ in self._unacknowledged.values()]
 
     @property
     def unread_from(self) -> int:
@@ -210,15 +210,15 @@ class Cursor:
                 heapq.heappush(self._returned, (position, packet_identifier))
         self._tell()
 
-    def notice(self, news: Iterable[tuple[int, Part]]) -> None:
-        """The log's news, with their positions: among these messages some may be for this consumer."""
-        for first, part in news:
-            if not self._behind:
-                self._behind = True
-                self._read = first - 1
-            self._stretches.add(first, first + part.count - 1)
-            if self.backlog is not None:
-                for position, message in enumerate(part.messages(), first):
+    def notice(self, first: int, last: int, stored: Iterable[tuple[int, Part]]) -> None:
+        """The log's news, with their positions: from one to another some may be for this consumer."""
+        if not self._behind:
+            self._behind = True
+            self._read = first - 1
+        self._stretches.add(first, last)
+        if self.backlog is not None:
+            for begin, part in stored:
+                for position, message in enumerate(part.messages(), begin):
                     if self.takes(position, message):
                         self.backlog.add(queued_size(message))
         self._tell()
@@ -235,7 +235,7 @@ class Cursor:
 
     def begin_to_count(self, backlog: Backlog) -> None:
         """So much waits to be handed out: together with what is not acknowledged, ``backlog`` says it from now on."""
-        for _, _, size in self._unacknowledged.values():
+        for _, _, size, _ in self._unacknowledged.values():
             backlog.add(size)
         self.backlog = backlog
 
@@ -246,7 +246,10 @@ class Cursor:
                 for position, message in upcoming:
                     if self.backlog is None or is_enough(self.backlog):
                         return
-                    if self.takes(position, message):
+                    if position in self.passed:  # somebody has it already: it does not wait
+                        del self.passed[position]
+                        self._taken += 1
+                    elif self.takes(position, message):
                         self._log.drop(EVICTED, self.consumer, message)
                         self.backlog.subtract(queued_size(message))
                         self._taken += 1
@@ -258,7 +261,8 @@ class Cursor:
             self._evicted = messages[-1][0]
             if self._behind:
                 for position, message in messages:
-                    if position > self._read and self.backlog and self.takes(position, message):
+                    is_waiting = position > self._read and position not in self.passed
+                    if is_waiting and self.backlog and self.takes(position, message):
                         self.backlog.subtract(queued_size(message))
                 self._read = max(self._read, self._evicted)
 
@@ -325,7 +329,7 @@ class Cursor:
                 del passed[position]
             else:
                 packet_identifier = taken % self._identifiers + 1
-                unacknowledged[packet_identifier] = position, grant, queued_size(message)
+                unacknowledged[packet_identifier] = position, grant, queued_size(message), taken
                 dup = position <= head and taken < dup_up_to
                 deliveries.append(_new(Delivery, (position, packet_identifier, message, dup, *grant)))
             taken += 1  # also for one that is passed: those behind it have the identifiers they had before

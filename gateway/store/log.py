@@ -326,19 +326,23 @@ class MessageLog:
         if self.shares is not None:
             self.shares.note(self.head, (part for _, part in stored))
             self.shares.forget(self._housekeeper.trimmed)
-        for cursor, parts in self._news_by_cursor(stored).items():
-            cursor.notice(parts.items())
+        for cursor, (begin, end) in self._news_by_cursor(stored).items():
+            cursor.notice(begin, end, stored)
         self.changed()
         if self.committed is not None:
             self.committed()
 
-    def _news_by_cursor(self, stored: list[tuple[int, Part]]) -> dict[Cursor, dict[int, Part]]:
-        """What may be for each cursor, by position."""
-        found: dict[Cursor, dict[int, Part]] = {}
+    def _news_by_cursor(self, stored: list[tuple[int, Part]]) -> dict[Cursor, tuple[int, int]]:
+        """Between which positions something may be for each cursor; each topic is looked up once."""
+        topics: dict[str, tuple[int, int]] = {}
         for position, part in stored:
             for topic in part.topics:
-                for cursor in self.audience.takers(topic):
-                    found.setdefault(cursor, {})[position] = part
+                topics[topic] = topics.get(topic, (position, 0))[0], position + part.count - 1
+        found: dict[Cursor, tuple[int, int]] = {}
+        for topic, (first, last) in topics.items():
+            for cursor in self.audience.takers(topic):
+                begin, end = found.get(cursor, (first, last))
+                found[cursor] = min(begin, first), max(end, last)
         return found
 
     def _submitted(self, done: asyncio.Future[list[Any]], size: int) -> None:

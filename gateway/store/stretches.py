@@ -1,6 +1,6 @@
 """Where in the log something may be for one consumer."""
 
-STRETCHES_MAX = 1000  # beyond it the newest two become one: there is only more to look through
+STRETCHES_MAX = 100  # of 64 bytes or more each, for every session that is away; beyond it the newest two become one
 
 
 class Stretches:

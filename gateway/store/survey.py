@@ -19,16 +19,17 @@ async def settle(log: "MessageLog", cursors: Iterable["Cursor"]) -> None:
 
     Raises sqlite3.Error.
     """
-    waiting = set(cursors)
+    waiting = {cursor for cursor in cursors if cursor.unread_from < log.head}
     position = min((cursor.unread_from for cursor in waiting), default=log.head)
     while waiting and position < log.head:
+        head = log.head  # what comes while it is read has not been looked at
         found = await log.read(position, READ_MOST)
         for position, message in found:
             for cursor in log.audience.takers(message.topic).keys() & waiting:
                 if cursor.is_next(position, message):
                     cursor.go_past(position - 1)
                     waiting.discard(cursor)
-        position = position if found else log.head
+        position = position if found else head
         for cursor in waiting:
             cursor.go_past(position)
         await asyncio.sleep(0)  # what is in memory is read without waiting for anybody

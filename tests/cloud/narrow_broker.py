@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from wire.closed import Closed
+from wire.errors import Closed
 from wire.packets import Connect, Puback, Subscribe
 from wire.server import ServerConnection
 

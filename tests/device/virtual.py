@@ -11,7 +11,7 @@ from device.ports import Down, Up
 from tests.support.model_broker import ModelBroker
 from tests.support.scripted_broker import ScriptedBroker
 from tools.sim.flash import NorFlash, Operation
-from wire.closed import Closed
+from wire.errors import Closed
 from wire.packets import Publish
 from wire.server import ServerConnection
 

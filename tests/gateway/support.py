@@ -17,7 +17,7 @@ from gateway.config import GatewayConfig, ListenerConfig, StoreConfig, TcpConfig
 from gateway.listeners.tcp import TcpListener
 from gateway.store.log import MessageLog
 from wire.client import ClientConnection
-from wire.closed import Closed
+from wire.errors import Closed
 from wire.packets import Connack, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Unsuback
 from wire.properties import USER_PROPERTY
 

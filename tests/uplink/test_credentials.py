@@ -145,6 +145,10 @@ def test_a_route_whose_password_file_vanishes_says_so_and_goes_on_when_it_is_bac
             "{path}:7: route[0].tls.key: certificate and key go together",
         ),
         (
+            'broker = "mqtt://:secret@b"\n',
+            "{path}:6: route[0].broker: expected no user and no password in it: they are `user` and `password_file`",
+        ),
+        (
             'broker = "mqtts://b:0"\n',
             "{path}:6: route[0].broker: 'mqtts://b:0', expected mqtt://host or mqtt://host:port",
         ),

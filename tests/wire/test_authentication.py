@@ -7,8 +7,7 @@ from wire import properties as p
 from wire import reasons
 from wire.authentication import ClientAuthentication
 from wire.client import ClientConnection
-from wire.closed import Closed
-from wire.errors import LocalProtocolError, RemoteProtocolError
+from wire.errors import Closed, LocalProtocolError, RemoteProtocolError
 from wire.packets import Auth, Connack, Connect, Packet, Pingreq, Publish
 from wire.server import ServerConnection
 

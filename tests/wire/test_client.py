@@ -6,8 +6,7 @@ from tests.wire.talk import NOW_MS, connected_client, events, sent
 from wire import properties as p
 from wire import reasons
 from wire.client import CONNACK_TIMEOUT_MS, ClientConnection
-from wire.closed import Closed
-from wire.errors import LocalProtocolError, PacketTooLargeError, WireError
+from wire.errors import Closed, LocalProtocolError, PacketTooLargeError, WireError
 from wire.packets import (
     NO_LOCAL,
     RETAIN_AS_PUBLISHED,

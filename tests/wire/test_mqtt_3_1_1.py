@@ -6,8 +6,7 @@ from tests.wire.talk import NOW_MS, connected_client, connected_server, events, 
 from wire import properties as p
 from wire import reasons
 from wire.client import ClientConnection
-from wire.closed import Closed
-from wire.errors import LocalProtocolError
+from wire.errors import Closed, LocalProtocolError
 from wire.packets import (
     MQTT_3_1_1,
     NO_LOCAL,

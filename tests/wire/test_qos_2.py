@@ -8,9 +8,8 @@ from tests.wire.talk import connected_client, connected_server, events, sent
 from wire import properties as p
 from wire import reasons
 from wire.client import ClientConnection
-from wire.closed import Closed
 from wire.connection import Connection
-from wire.errors import LocalProtocolError
+from wire.errors import Closed, LocalProtocolError
 from wire.packets import (
     MQTT_3_1_1,
     Connack,

@@ -5,8 +5,7 @@ import pytest
 from tests.wire.talk import NOW_MS, connected_client, events, sent
 from wire import reasons
 from wire.client import RETRY_INTERVAL_3_1_1_MS
-from wire.closed import Closed
-from wire.errors import LocalProtocolError
+from wire.errors import Closed, LocalProtocolError
 from wire.packets import MQTT_3_1_1, Puback, Pubcomp, Publish, Pubrec
 from wire.retry import LONGEST_FACTOR, RetryDue, RetryTimer
 

@@ -5,8 +5,7 @@ import pytest
 from tests.wire.talk import NOW_MS, connected_server, events, sent
 from wire import properties as p
 from wire import reasons
-from wire.closed import Closed
-from wire.errors import LocalProtocolError, PacketTooLargeError
+from wire.errors import Closed, LocalProtocolError, PacketTooLargeError
 from wire.packets import (
     Auth,
     Connack,

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wire import properties as p
-from wire.closed import Closed
 from wire.codec import to_client
 from wire.codec.decoder import PacketDecoder
-from wire.errors import RemoteProtocolError
+from wire.errors import Closed, RemoteProtocolError
 from wire.identity import IDENTITY_PROPERTY, decode_identity
 from wire.packet_types import PINGRESP, PUBACK, PUBCOMP, PUBLISH, PUBREC, SUBACK, UNSUBACK
 from wire.packets import (

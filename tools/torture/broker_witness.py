@@ -5,7 +5,7 @@ import time
 
 from tools.torture.broker_lines import Line, Lines
 from wire.client import ClientConnection
-from wire.closed import Closed
+from wire.errors import Closed
 from wire.packets import MQTT_5, Connack, Disconnect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback
 
 WITNESS = "witness-"  # their client identifiers begin so

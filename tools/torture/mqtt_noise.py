@@ -8,10 +8,9 @@ from tools.sim.virtual_line import Dice
 from wire import properties as p
 from wire.authentication import ClientAuthentication
 from wire.client import ClientConnection
-from wire.closed import Closed
 from wire.codec import to_client, to_server
 from wire.connection import Connection
-from wire.errors import RemoteProtocolError, WireError
+from wire.errors import Closed, RemoteProtocolError, WireError
 from wire.packet_types import AUTH, CONNACK, CONNECT, SUBACK, UNSUBACK
 from wire.packets import (
     MQTT_3_1_1,

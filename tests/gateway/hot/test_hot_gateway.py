@@ -7,7 +7,7 @@ import pytest
 from gateway.hot import inflow, publishes
 from tests.gateway.store.support import messages_in, stored
 from tests.gateway.support import Client, GatewayProcess, running, tcp_port, user_property
-from wire.closed import Closed
+from wire.errors import Closed
 from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY
 from wire.packets import MQTT_3_1_1, MQTT_5, NO_LOCAL, Puback, Pubcomp, Publish, Pubrec
 

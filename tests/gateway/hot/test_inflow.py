@@ -14,7 +14,7 @@ from gateway.hot.topics import Topics
 from gateway.message import message_from
 from gateway.store.run import Run
 from wire.bulk import BulkServerConnection
-from wire.closed import Closed
+from wire.errors import Closed
 from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC, PUBREL
 from wire.packets import MQTT_3_1_1, MQTT_5, Connect, Packet, Pingreq, Puback, Pubcomp, Publish, Pubrec, Pubrel

@@ -15,7 +15,7 @@ from gateway.config import SerialConfig, TcpConfig
 from tests.gateway.support import LONG_S, Client, running, tcp_port, until
 from tools.sim.serial_line import SerialLine
 from wire.client import ClientConnection
-from wire.closed import Closed
+from wire.errors import Closed
 from wire.link import Link, LinkData, LinkDown, LinkUp
 from wire.packets import Connack, Disconnect, Packet, Puback, Publish, Suback
 

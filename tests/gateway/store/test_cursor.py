@@ -3,16 +3,18 @@
 import asyncio
 import random
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from gateway.message import Message
-from gateway.store import consumers, housekeeper
-from gateway.store.cursor import Cursor
+from gateway.store import consumers, flows, housekeeper
+from gateway.store.cursor import PACKET_IDENTIFIERS, Cursor
 from gateway.store.delivery import Delivery
 from gateway.store.log import MessageLog
 from gateway.store.survey import count_backlogs, settle
+from gateway.store.tail import Tail
 from gateway.subscriptions import Subscription
 from tests.gateway.store.support import append_all, opened, stored
 from tests.gateway.support import until
@@ -55,6 +57,58 @@ async def test_what_is_stored_for_others_is_passed_over_without_a_look(tmp_path:
         cursor.acknowledge(first.packet_identifier)
         assert cursor.position == 5001
         assert payloads(await cursor.fetch(1)) == [1]
+
+
+async def test_news_that_come_while_others_are_looked_through_are_not_passed_over(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        ends, stays = Cursor(log, "ends", ["x"]), Cursor(log, "stays", ["y"])
+        await log.append(Message("x", b"0"))
+        await append_all(log, numbered(3000, "z"))
+        log._tail = Tail()  # as behind a flood: the file has to be read
+        settling = asyncio.create_task(settle(log, [ends, stays]))
+        await asyncio.sleep(0)
+        is_free = threading.Event()
+        log._reader.submit(is_free.wait)  # a slow disk
+        ends.drop()
+        position = await log.append(Message("y", b"7"))
+        await until(lambda: log._housekeeper.trimmed >= position - 1, "what nobody waits for is trimmed")
+        is_free.set()
+        await settling
+        assert payloads(await stays.fetch(1)) == [7]
+
+
+async def test_what_is_discarded_gives_no_packet_identifier_away_that_is_in_use(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        log.counts_backlogs = True
+        cursor = Cursor(log, "session/c", ["a"], window=1000)
+        await append_all(log, numbered(2))
+        await cursor.fetch(2)
+        await append_all(log, numbered(PACKET_IDENTIFIERS - 1))
+        await cursor.discard_oldest(lambda backlog: backlog.messages <= 2)
+        await append_all(log, numbered(1))
+        assert await cursor.fetch_now(1) == []  # until the first one is acknowledged
+        cursor.rewind()
+        assert [delivery.packet_identifier for delivery in await cursor.fetch(10)] == [1, 2]
+
+
+async def test_what_a_client_has_already_is_not_discarded(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "session/c", ["a"])
+        await append_all(log, numbered(4))
+        await cursor.fetch(2)
+        await log.submit([flows.begin([flows.Flow("c", 9, "session/c", 2)])])
+        cursor.acknowledge(2)
+        cursor.close()
+    async with opened(tmp_path) as log:
+        log.counts_backlogs = True
+        cursor = Cursor(log, "session/c", ["a"])
+        await count_backlogs(log, [cursor])
+        await cursor.discard_oldest(lambda backlog: backlog.messages <= 1)
+        assert payloads(await cursor.fetch(10)) == [3]
+    assert stored(tmp_path, "SELECT first, messages FROM dropped WHERE reason = 'evicted' ORDER BY first") == [
+        (1, 1),
+        (3, 1),
+    ]
 
 
 async def test_one_that_is_never_acknowledged_stops_no_other_where_the_window_has_no_end(tmp_path: Path) -> None:

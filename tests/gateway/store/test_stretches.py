@@ -29,7 +29,8 @@ def walk(seed: int, steps: int) -> tuple[set[int], set[int]]:
     return there, met
 
 
-def test_exactly_what_was_added_is_met_where_it_is_little(seed: int) -> None:
+def test_exactly_what_was_added_is_met_where_it_is_little(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stretches, "STRETCHES_MAX", 1000)
     there, met = walk(seed, 300)
     assert met == there
 
