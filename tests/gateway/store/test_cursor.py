@@ -69,12 +69,13 @@ async def test_news_that_come_while_others_are_looked_through_are_not_passed_ove
         await asyncio.sleep(0)
         is_free = threading.Event()
         log._reader.submit(is_free.wait)  # a slow disk
+        await until(lambda: log._reader._work_queue.qsize() == 1, "the next reading waits for it")
         ends.drop()
         position = await log.append(Message("y", b"7"))
         await until(lambda: log._housekeeper.trimmed >= position - 1, "what nobody waits for is trimmed")
         is_free.set()
         await settling
-        assert payloads(await stays.fetch(1)) == [7]
+        assert payloads(await stays.fetch_now(1)) == [7]
 
 
 async def test_what_is_discarded_gives_no_packet_identifier_away_that_is_in_use(tmp_path: Path) -> None:
