@@ -59,17 +59,26 @@ async def test_what_is_stored_for_others_is_passed_over_without_a_look(tmp_path:
         assert payloads(await cursor.fetch(1)) == [1]
 
 
+def hold_up(begun: threading.Event, ended: threading.Event) -> None:
+    begun.set()
+    ended.wait()
+
+
 async def test_news_that_come_while_others_are_looked_through_are_not_passed_over(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         ends, stays = Cursor(log, "ends", ["x"]), Cursor(log, "stays", ["y"])
         await log.append(Message("x", b"0"))
-        await append_all(log, numbered(3000, "z"))
+        for _ in range(4):  # more than one reading brings
+            await log.submit([Message("z", bytes(1000)) for _ in range(1000)])
         log._tail = Tail()  # as behind a flood: the file has to be read
         settling = asyncio.create_task(settle(log, [ends, stays]))
         await asyncio.sleep(0)
-        is_free = threading.Event()
-        log._reader.submit(is_free.wait)  # a slow disk
-        await until(lambda: log._reader._work_queue.qsize() == 1, "the next reading waits for it")
+        is_slow, is_free = threading.Event(), threading.Event()
+        log._reader.submit(hold_up, is_slow, is_free)  # the disk
+        await until(lambda: is_slow.is_set(), "the first reading is done")
+        await until(
+            lambda: settling.done() or log._reader._work_queue.qsize() == 1, "the next one waits, if there is one"
+        )
         ends.drop()
         position = await log.append(Message("y", b"7"))
         await until(lambda: log._housekeeper.trimmed >= position - 1, "what nobody waits for is trimmed")
