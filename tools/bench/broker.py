@@ -16,6 +16,7 @@ from tools.bench.broker_processes import (
     Generator,
     bare_server,
     gateway,
+    load,
     mosquitto,
     slow_sync_s,
 )
@@ -124,6 +125,7 @@ def _on_a_slow_disk(bare: Broker, generator: Generator, folder: Path, seconds: f
         return
     (folder / "slow").mkdir()
     with gateway(folder / "slow", disk_is_slow=True) as ours:
+        load(ours, window=2000, seconds=1)  # so that its files have the size that they keep
         disk = f"a disk {slow_disk.DELAY_MS} ms slower"
         yield from _small_windows(ours, bare, generator, lambda: slow_sync_s(folder), disk, seconds)
 
