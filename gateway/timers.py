@@ -21,6 +21,7 @@ class Timers:
     def __init__(self) -> None:
         self._by_tick: dict[int, dict[Timed, None]] = {}
         self._next: asyncio.TimerHandle | None = None
+        self._next_s = 0.0  # uvloop's handle of a time that has passed does not tell it
 
     def set(self, timed: Timed, due_ms: int | None) -> None:
         """Calls somebody at another time than before, or not at all; it is kept in memory until then."""
@@ -36,8 +37,9 @@ class Timers:
 
     def _arm(self) -> None:
         at_s = min(self._by_tick) * TICK_MS / 1000
-        if self._next is None or at_s < self._next.when():
+        if self._next is None or at_s < self._next_s:
             self.close()
+            self._next_s = at_s
             self._next = asyncio.get_running_loop().call_at(at_s, self._call)
 
     def _call(self) -> None:

@@ -4,6 +4,8 @@ import asyncio
 import gc
 import weakref
 
+import uvloop
+
 from gateway.timers import Timers
 
 
@@ -28,6 +30,19 @@ class Sleeper:
 
 def now_ms() -> int:
     return int(asyncio.get_running_loop().time() * 1000)
+
+
+async def be_late() -> None:
+    timers, start = Timers(), now_ms()
+    sleepers = [Sleeper(start - 1000 * seconds) for seconds in (5, 6, 7)]
+    for sleeper in sleepers:
+        timers.set(sleeper, sleeper.next_ms())
+    for sleeper in sleepers:
+        await sleeper.done.wait()
+
+
+def test_a_gateway_that_is_late_calls_everybody_on_its_own_loop_too() -> None:
+    uvloop.run(be_late())
 
 
 async def test_each_is_called_at_its_time_and_not_before() -> None:
