@@ -3,6 +3,8 @@
 import asyncio
 from typing import Protocol
 
+from gateway.alarm import Alarm
+
 TICK_MS = 250  # so much later than it wants to somebody may be called
 
 
@@ -20,8 +22,7 @@ class Timers:
 
     def __init__(self) -> None:
         self._by_tick: dict[int, dict[Timed, None]] = {}
-        self._next: asyncio.TimerHandle | None = None
-        self._next_s = 0.0  # uvloop's handle of a time that has passed does not tell it
+        self._alarm = Alarm(self._call)
 
     def set(self, timed: Timed, due_ms: int | None) -> None:
         """Calls somebody at another time than before, or not at all; it is kept in memory until then."""
@@ -36,14 +37,9 @@ class Timers:
             self._arm()
 
     def _arm(self) -> None:
-        at_s = min(self._by_tick) * TICK_MS / 1000
-        if self._next is None or at_s < self._next_s:
-            self.close()
-            self._next_s = at_s
-            self._next = asyncio.get_running_loop().call_at(at_s, self._call)
+        self._alarm.set(min(self._by_tick) * TICK_MS / 1000)
 
     def _call(self) -> None:
-        self._next = None
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         try:
             for tick in [tick for tick in self._by_tick if tick * TICK_MS <= now_ms]:
@@ -57,6 +53,4 @@ class Timers:
 
     def close(self) -> None:
         """Calls nobody any more, until somebody is set."""
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
+        self._alarm.cancel()

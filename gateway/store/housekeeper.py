@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gateway.alarm import Alarm
 from gateway.errors import is_damage
 from gateway.message import Message
 from gateway.store.consumers import Consumers
@@ -59,7 +60,7 @@ class Housekeeper:
         self._is_owed = False
         self._sweep_owed = False
         self._next: asyncio.TimerHandle | None = None
-        self._next_sweep: asyncio.TimerHandle | None = None
+        self._sweeping = Alarm(self._sweep)
         self.problem = ""
         self.may_trim = True
         if self.retained_count:
@@ -119,20 +120,15 @@ class Housekeeper:
     def close(self) -> None:
         """Writes all that there is to write, and nothing after it."""
         self.keep_house()
-        for timer in (self._next, self._next_sweep):
-            if timer is not None:
-                timer.cancel()
+        if self._next is not None:
+            self._next.cancel()
+        self._sweeping.cancel()
 
     def _sweep_in(self, wait_s: float) -> None:
         """Retained messages may have expired by then."""
-        loop = asyncio.get_running_loop()
-        if self._next_sweep is None or self._next_sweep.when() > loop.time() + wait_s:
-            if self._next_sweep is not None:
-                self._next_sweep.cancel()
-            self._next_sweep = loop.call_later(wait_s, self._sweep)
+        self._sweeping.set(asyncio.get_running_loop().time() + wait_s)
 
     def _sweep(self) -> None:
-        self._next_sweep = None
         self._sweep_owed = True
         self.keep_house()
         if self.retained_count:
