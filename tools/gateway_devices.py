@@ -1,7 +1,6 @@
 """``holdfast gateway devices``: every client that a gateway has ever let in."""
 
 import sqlite3
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from gateway.config_file import DEFAULT_PATH, load
 from gateway.devices import Device, devices_in
 from gateway.errors import GatewayError, StoreError
 from tools.failure import failing_on
+from tools.utc import utc_of
 from wire.packets import MQTT_5
 
 HEADINGS = ("client", "user", "from", "MQTT", "connected", "last seen", "first seen", "origin", "epoch")
@@ -47,8 +47,8 @@ def _row(client_id: str, device: Device) -> tuple[str, ...]:
         device.address,
         "5.0" if device.level == MQTT_5 else "3.1.1",
         "yes" if device.connected else "no",
-        _utc(device.last_seen_ms),
-        _utc(device.first_seen_ms),
+        utc_of(device.last_seen_ms),
+        utc_of(device.first_seen_ms),
         _printable(device.origin or "-"),
         f"{device.epoch:08x}" if device.origin else "-",
     )
@@ -62,7 +62,3 @@ def _table(rows: list[tuple[str, ...]]) -> str:
 
 def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def _utc(unix_ms: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_ms / 1000))

@@ -1,6 +1,5 @@
 """``holdfast gateway quarantine``: what a gateway has set aside because the medium has spoilt it."""
 
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ from gateway.config_file import DEFAULT_PATH, load
 from gateway.errors import GatewayError
 from gateway.store.quarantine import Note, notes_in
 from tools.failure import failing_on
+from tools.utc import utc_of
 
 
 def list_notes(
@@ -28,6 +28,5 @@ def list_notes(
 
 
 def _line(note: Note) -> str:
-    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(note.found_ms / 1000))
     lost = f", {note.messages} messages" if note.messages else ""
-    return f"{when} {note.file}: {note.place}{lost}: {note.reason}; kept: {note.kept}"
+    return f"{utc_of(note.found_ms)} {note.file}: {note.place}{lost}: {note.reason}; kept: {note.kept}"

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tools import strace
 from tools.bench import slow_disk
 from tools.bench.broker_processes import (
     BenchUnavailable,
@@ -120,8 +121,10 @@ def _small_windows(
 
 def _on_a_slow_disk(bare: Broker, generator: Generator, folder: Path, seconds: float) -> Iterator[Figure]:
     """The small windows where the disk decides, as an SD card does."""
-    if not slow_disk.is_possible():
-        print("holdfast bench broker: no figures of a slow disk: strace cannot trace here", file=sys.stderr)
+    try:
+        strace.check()
+    except strace.StraceUnavailable as error:
+        print(f"holdfast bench broker: no figures of a slow disk: {error}", file=sys.stderr)
         return
     (folder / "slow").mkdir()
     with gateway(folder / "slow", disk_is_slow=True) as ours:

@@ -1,8 +1,5 @@
 """A disk that syncs as slowly as an SD card: strace holds back each return of ``fdatasync`` and ``fsync``."""
 
-import shutil
-import subprocess
-
 DELAY_MS = 5
 CALLS = "fdatasync,fsync"
 
@@ -11,10 +8,3 @@ def slowed(argv: list[str]) -> list[str]:
     """The same command, on such a disk; its process is the command itself, strace's a child of it."""
     delay = f"inject={CALLS}:delay_exit={DELAY_MS * 1000}"
     return ["strace", "-D", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", f"trace={CALLS}", "-e", delay, *argv]
-
-
-def is_possible() -> bool:
-    """Whether strace is there and may trace."""
-    if shutil.which("strace") is None:
-        return False
-    return subprocess.run(slowed(["true"]), capture_output=True, check=False).returncode == 0

@@ -21,10 +21,11 @@ from gateway.message import Message
 from gateway.store.database import Database
 from tools.failure import failing_on
 from tools.paths import memory_folder, source_root
+from tools.strace import StraceUnavailable
 from tools.torture.store_disk import Disk
 from tools.torture.store_life import CONSUMER, DURABLE, PASSED, SUBMITTED
 from tools.torture.store_model import TOPICS, State, states
-from tools.torture.store_trace import Said, TraceUnavailable, read, trace
+from tools.torture.store_trace import Said, read, trace
 
 ONE_IN = 40  # of what is left is started on, and cut again
 VIOLATIONS_MAX = 10  # that are told
@@ -54,7 +55,7 @@ class Torture:
         self._said = Counter({SUBMITTED: 0, DURABLE: 0, PASSED: 0})
 
     def run(self, folder: Path) -> None:
-        """Lives in a folder. Raises TraceUnavailable, subprocess.CalledProcessError."""
+        """Lives in a folder. Raises StraceUnavailable, subprocess.CalledProcessError."""
         folder.mkdir()
         for place, disk in self._live(folder, self._length):
             for _ in range(self._attempts):
@@ -65,7 +66,7 @@ class Torture:
                         self._cut_again(Path(left), place)
                     self._attempt(Path(left), (place,))
         if not self.counts["cuts"]:
-            raise TraceUnavailable("strace's record says nothing of the store's files")
+            raise StraceUnavailable("strace's record says nothing of the store's files")
 
     def _live(self, folder: Path, length: int) -> Iterator[tuple[int, Disk]]:
         """Yields the disk after each thing that a life does to it."""
@@ -153,7 +154,7 @@ def store(
     """Cut the power of a gateway's store. Ends with 1 where anything that was promised is not there."""
     started = time.monotonic()
     torture = Torture(seed, steps, attempts)
-    lost = failing_on(TraceUnavailable, command="torture store")
+    lost = failing_on(StraceUnavailable, command="torture store")
     with lost, tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         torture.run(Path(folder) / "store")
     report = {**torture.counts, "violations": torture.violations, "seed": seed, "steps": steps}

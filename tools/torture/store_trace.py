@@ -1,11 +1,12 @@
 """What a process does to its files, by the kernel's own record: strace's."""
 
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from tools import strace
 
 CALLS = ("pwrite64", "write", "ftruncate", "fsync", "fdatasync", "unlink", "rename")
 SYNCS = ("fsync", "fdatasync")
@@ -16,10 +17,6 @@ STARTED = re.compile(r"(\d+) +(\w+)\((.*?)(\) += (-?\d+).*| <unfinished \.\.\.>)
 RESUMED = re.compile(r"(\d+) +<\.\.\. (\w+) resumed>.*= (-?\d+)")
 FILE = re.compile(r"(\d+)<((?:\\x[0-9a-f]{2})+)>")
 STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
-
-
-class TraceUnavailable(Exception):
-    """strace is not there or may not trace; the text says so."""
 
 
 class Write(NamedTuple):
@@ -70,16 +67,11 @@ def trace(argv: list[str], path: Path, cwd: Path) -> None:
     """Runs a command in a folder to its end, and writes the record.
 
     Raises:
-        TraceUnavailable: there is no strace that may trace.
+        StraceUnavailable: there is none that may trace.
         subprocess.CalledProcessError: the command failed.
     """
-    if shutil.which("strace") is None:
-        raise TraceUnavailable("strace is not installed (apt install strace)")
+    strace.check()
     options = ["-f", "-xx", "-y", "-s", str(STRING_MAX), "-e", f"trace={','.join(CALLS)}", "-o", str(path)]
-    try:
-        subprocess.run(["strace", *options, "true"], capture_output=True, check=True)
-    except subprocess.CalledProcessError as error:
-        raise TraceUnavailable(f"strace cannot trace here: {error.stderr.decode().strip()}") from error
     subprocess.run(["strace", *options, *argv], capture_output=True, check=True, cwd=cwd)
 
 

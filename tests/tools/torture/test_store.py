@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tools.strace import StraceUnavailable
 from tools.torture import store, store_trace
 from tools.torture.store import Torture
 from tools.torture.store_disk import SECTOR_SIZE, Disk
@@ -73,6 +74,6 @@ def test_a_disk_that_does_not_sync_is_found_out(tmp_path: Path, seed: int, monke
     torture = Torture(seed, 20, 1)
     try:
         torture.run(tmp_path / "store")
-    except store_trace.TraceUnavailable as error:
+    except StraceUnavailable as error:
         pytest.skip(str(error))
     assert torture.counts["broken"]
