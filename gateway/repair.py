@@ -19,6 +19,7 @@ from gateway.store import checksum, exchange, groups, quarantine, schema, shelf
 from gateway.store.folder import take_folder
 from gateway.store.pages import Pages
 from gateway.store.quarantine import Note
+from gateway.store.reading import open_for_reading
 from gateway.store.rebuild import Lost, Rebuild
 from gateway.store.salvage import Salvage, tables_of
 from gateway.store.shelf import Entry, Shelf
@@ -175,7 +176,7 @@ def _damage_of(path: Path) -> list[str]:
 
 def _damage_that_sqlite_sees(path: Path) -> list[str]:
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        with open_for_reading(path) as connection:
             found = [what for (what,) in connection.execute(f"PRAGMA integrity_check({FOUND_MOST})") if what != "ok"]
             if path.name == MESSAGES and not found:
                 found += _damage_of_messages(connection)

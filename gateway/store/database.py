@@ -18,6 +18,7 @@ from gateway.store import consumers, damage, flows, groups, incoming, retained, 
 from gateway.store.checkpoints import Checkpoints
 from gateway.store.checksum import sealed
 from gateway.store.groups import Group, Part
+from gateway.store.reading import check_schema
 from gateway.store.run import Run
 from gateway.store.spoilt import set_spoilt_rows_aside
 from gateway.store.upgrade import upgrade
@@ -97,7 +98,8 @@ class Database:
         self.retained_count = retained.count(self._reading)
 
     def _prepare(self) -> None:
-        # The version is read before anything is written, so that a foreign database stays as it was.
+        # These are read before anything is written, so that a foreign database stays as it was.
+        check_schema(self._writing)
         version = schema.version_of(self._writing)
         if not version:
             schema.make(self._writing)  # before there is a WAL, with which the size of pages is settled

@@ -3,7 +3,6 @@
 The file is sqlitedict's. A value is the CRC-32 of its key and body, 4 bytes with the highest first, and the body.
 """
 
-import contextlib
 import logging
 import sqlite3
 import zlib
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sqlitedict import SqliteDict
+
+from gateway.store.reading import open_for_reading
 
 VERSION = 2  # the first one, which only sessions had, had no checksums
 CRC_SIZE = 4
@@ -89,7 +90,7 @@ def read(path: Path, table: str) -> list[Entry]:
     """
     if not path.exists():
         return []
-    with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+    with open_for_reading(path) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > VERSION:
             raise sqlite3.DatabaseError(f"of version {version}, and this gateway reads versions up to {VERSION}")

@@ -5,13 +5,14 @@ Where a frame is spoilt and another one comes behind the commit that follows, it
 was written: transactions that were acknowledged are spoilt, or stand behind what is.
 """
 
-import contextlib
 import mmap
 import sqlite3
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from gateway.store.reading import open_for_reading
 
 HEADER_SIZE = 32
 FRAME_HEADER_SIZE = 24
@@ -122,8 +123,7 @@ def hides_transactions(path: Path) -> bool:
     if not count:
         return False
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        with open_for_reading(path):
             shared = path.with_name(path.name + "-shm").read_bytes()
     except (sqlite3.DatabaseError, OSError):
         return False  # whoever opens it is told

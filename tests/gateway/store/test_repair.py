@@ -5,9 +5,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -16,54 +14,18 @@ from gateway.errors import StoreError
 from gateway.message import Message
 from gateway.repair import MESSAGES, SESSIONS, repair
 from gateway.session_store import SessionDescription, SessionStore, StoredSession
-from gateway.store import flows, incoming, quarantine, schema, wal, wills
+from gateway.store import quarantine, schema, wal
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
 from gateway.store.pages import Pages
 from gateway.store.records import below, records
 from gateway.store.retained import Keep
 from gateway.subscriptions import Subscription
+from tests.gateway.store.spoiling import Spoil, fill, fill_with_noise, flip_bytes, rows_in, spoil, zero
 from tests.gateway.store.support import messages_in, opened, stored
 from tests.gateway.support import ROOT
-from wire.packets import Publish
 
-COUNT = 120
 PAGE = 2048  # of the messages' file; a store that was made before, and the sessions' file, have larger ones
-TABLES = ("cursor", "incoming", "flow", "retained", "will", "dropped")
-Spoil = Callable[[random.Random, bytearray], None]
-
-
-async def fill(folder: Path, rng: random.Random) -> None:
-    """A store of a gateway that was in use, and from which nothing was taken yet."""
-    async with opened(folder) as log:
-        route = Cursor(log, "route/central", ["#"])
-        Cursor(log, "session/s 0", ["#"]).close()
-        for number in range(COUNT):
-            message = Message(f"site/{number % 9}", rng.randbytes(rng.choice((10, 300, 9000))), publisher="device")
-            if number % 10 == 0:
-                message.origin, message.epoch, message.seq = "device", 3, number + 1
-            await log.append(message)
-        for number in range(40):
-            kept = Message(
-                f"kept/{number}", rng.randbytes(rng.choice((10, 300, 9000))), retain=True, publisher="device"
-            )
-            await log.submit([Keep(kept)])
-            will = wills.StoredWill(f"client {number}", None, Publish("will", rng.randbytes(200), 1), 0)
-            flow = flows.Flow("s 0", 60_000 - number, "session/s 0", number + 1)
-            await log.submit([wills.save(will), incoming.add(f"p {number}", [7, 9]), flows.begin([flow])])
-        log.drop("evicted", "gateway", message)
-        route.close()
-    sessions = SessionStore(folder)
-    await sessions.open()
-    for number in range(40):
-        await sessions.save(f"s {number}", {"": SessionDescription(60, None), "#": Subscription("#")})
-    await sessions.close()
-
-
-def rows_in(folder: Path) -> dict[str, set[tuple[Any, ...]]]:
-    return {table: set(stored(folder, f"SELECT * FROM {table}")) for table in TABLES} | {
-        "session": set(stored(folder, "SELECT key, value FROM session", SESSIONS))
-    }
 
 
 def pages_of_messages(path: Path) -> dict[int, set[int]]:
@@ -78,29 +40,6 @@ def pages_of_messages(path: Path) -> dict[int, set[int]]:
                 found[record.rowid] = {*page_of, number}
             page_of.clear()
     return found
-
-
-def zero(_: random.Random, page: bytearray) -> None:
-    page[:] = bytes(len(page))
-
-
-def fill_with_noise(rng: random.Random, page: bytearray) -> None:
-    page[:] = rng.randbytes(len(page))
-
-
-def flip_bytes(rng: random.Random, page: bytearray) -> None:
-    for _ in range(rng.choice((1, 8))):
-        page[rng.randrange(len(page))] ^= rng.randrange(1, 256)
-
-
-def spoil(path: Path, numbers: list[int], rng: random.Random, how: Spoil) -> None:
-    size = Pages(path).size
-    data = bytearray(path.read_bytes())
-    for number in numbers:
-        page = data[(number - 1) * size : number * size]
-        how(rng, page)
-        data[(number - 1) * size : number * size] = page
-    path.write_bytes(data)
 
 
 def lost_identities(folder: Path) -> list[tuple[int, int]]:
@@ -164,6 +103,19 @@ async def test_a_store_without_its_header_is_repaired_with_all_that_was_in_it(
     assert report.sessions_lost == []
     assert [lost.messages for lost in report.lost] == [0]
     assert report.old is not None and (Path(report.old) / MESSAGES).exists()
+
+
+@pytest.mark.parametrize("file", [MESSAGES, SESSIONS])
+async def test_a_schema_that_is_no_text_any_more_is_damage_like_any_other(tmp_path: Path, seed: int, file: str) -> None:
+    await fill(tmp_path, random.Random(seed))
+    model, sessions = messages_in(tmp_path), rows_in(tmp_path)["session"]
+    data = (tmp_path / file).read_bytes()
+    (tmp_path / file).write_bytes(data.replace(b"CREATE TABLE", b"CREATE \xbc\xbc\xbc\xbc\xbc"))
+    with pytest.raises((StoreError, sqlite3.DatabaseError), match="malformed database schema"):
+        async with opened(tmp_path):
+            await SessionStore(tmp_path).open()
+    assert any("malformed database schema" in damage for damage in repair(tmp_path, "gw", []).damage)
+    assert (messages_in(tmp_path), rows_in(tmp_path)["session"]) == (model, sessions)
 
 
 @pytest.mark.parametrize("spoilt", [1, 2])

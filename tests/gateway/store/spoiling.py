@@ -1,0 +1,77 @@
+"""A store with something of everything in it, and what a medium may do to its pages."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gateway.message import Message
+from gateway.repair import SESSIONS
+from gateway.session_store import SessionDescription, SessionStore
+from gateway.store import flows, incoming, wills
+from gateway.store.cursor import Cursor
+from gateway.store.pages import Pages
+from gateway.store.retained import Keep
+from gateway.subscriptions import Subscription
+from tests.gateway.store.support import opened, stored
+from wire.packets import Publish
+
+COUNT = 120
+TABLES = ("cursor", "incoming", "flow", "retained", "will", "dropped")
+Spoil = Callable[[random.Random, bytearray], None]
+
+
+async def fill(folder: Path, rng: random.Random) -> None:
+    """A store of a gateway that was in use, and from which nothing was taken yet."""
+    async with opened(folder) as log:
+        route = Cursor(log, "route/central", ["#"])
+        Cursor(log, "session/s 0", ["#"]).close()
+        for number in range(COUNT):
+            message = Message(f"site/{number % 9}", rng.randbytes(rng.choice((10, 300, 9000))), publisher="device")
+            if number % 10 == 0:
+                message.origin, message.epoch, message.seq = "device", 3, number + 1
+            await log.append(message)
+        for number in range(40):
+            kept = Message(
+                f"kept/{number}", rng.randbytes(rng.choice((10, 300, 9000))), retain=True, publisher="device"
+            )
+            await log.submit([Keep(kept)])
+            will = wills.StoredWill(f"client {number}", None, Publish("will", rng.randbytes(200), 1), 0)
+            flow = flows.Flow("s 0", 60_000 - number, "session/s 0", number + 1)
+            await log.submit([wills.save(will), incoming.add(f"p {number}", [7, 9]), flows.begin([flow])])
+        log.drop("evicted", "gateway", message)
+        route.close()
+    sessions = SessionStore(folder)
+    await sessions.open()
+    for number in range(40):
+        await sessions.save(f"s {number}", {"": SessionDescription(60, None), "#": Subscription("#")})
+    await sessions.close()
+
+
+def rows_in(folder: Path) -> dict[str, set[tuple[Any, ...]]]:
+    return {table: set(stored(folder, f"SELECT * FROM {table}")) for table in TABLES} | {
+        "session": set(stored(folder, "SELECT key, value FROM session", SESSIONS))
+    }
+
+
+def zero(_: random.Random, page: bytearray) -> None:
+    page[:] = bytes(len(page))
+
+
+def fill_with_noise(rng: random.Random, page: bytearray) -> None:
+    page[:] = rng.randbytes(len(page))
+
+
+def flip_bytes(rng: random.Random, page: bytearray) -> None:
+    for _ in range(rng.choice((1, 8))):
+        page[rng.randrange(len(page))] ^= rng.randrange(1, 256)
+
+
+def spoil(path: Path, numbers: list[int], rng: random.Random, how: Spoil) -> None:
+    size = Pages(path).size
+    data = bytearray(path.read_bytes())
+    for number in numbers:
+        page = data[(number - 1) * size : number * size]
+        how(rng, page)
+        data[(number - 1) * size : number * size] = page
+    path.write_bytes(data)
