@@ -8,6 +8,7 @@ import contextlib
 import logging
 import math
 import sqlite3
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from gateway.store.drops import ENDED, Spans
 from gateway.store.groups import Group, Part
 from gateway.store.log import MessageLog
 from gateway.store.run import Run
+from gateway.store.stretches import Stretches
 from gateway.subscriptions import Subscription, SubscriptionTree
 from gateway.topic_memory import remember
 
@@ -43,6 +45,7 @@ class Endings:
         self._task: asyncio.Task[None] | None = None
         self._closing = Signal()
         self._until_s = math.inf
+        self._looked_at = 0  # since the last pause
 
     def note(self, cursor: Cursor, begun: Iterable[int] = ()) -> None:
         """A consumer is about to end.
@@ -51,11 +54,10 @@ class Endings:
             cursor: its cursor, as long as that has its subscriptions.
             begun: positions of QoS 2 messages that are on their way to it and not received yet.
         """
-        on_the_way = {*cursor.handed_out, *begun}
-        if not on_the_way and (not cursor.filters or cursor.unread_from == self._log.head):
+        ending = _Ending(cursor, self._log, {*cursor.handed_out, *begun})
+        if ending.next is None:
             return
-        ending = _Ending(cursor, self._log, on_the_way)
-        self._log.hold(ending.first)
+        self._log.keep_for(ending)
         self._waiting.append(ending)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -78,23 +80,23 @@ class Endings:
             if ending.spans.messages:
                 self._log.counters.messages_dropped[ENDED] += ending.spans.messages
                 self._log.later(ending.spans)
-            self._log.let_go(ending.first)
+            self._log.keep_no_longer(ending)
+            await asyncio.sleep(0)  # what is in memory is read without waiting for anybody
 
     async def _look_through(self, ending: "_Ending") -> bool:
         """Returns whether it could go to the end."""
-        position, seen = ending.first - 1, 0
-        while position < ending.last:
+        while ending.next is not None:
             if time.monotonic() > self._until_s:
                 return False
-            groups = await self._log.read_groups(position)
+            groups = await self._log.read_groups(ending.next - 1)
             if not groups:
                 break  # they were dropped meanwhile, and noted
             for group in groups:
-                seen += ending.look_at(group)
-                if seen >= PIECE:
-                    seen = 0
+                self._looked_at += ending.look_at(group)
+                if self._looked_at >= PIECE:
+                    self._looked_at = 0
                     await self._pause()
-            position = groups[-1].last
+                    break  # some may have been dropped
         return True
 
     async def _pause(self) -> None:
@@ -104,12 +106,10 @@ class Endings:
 
 
 class _Ending:
-    """A consumer as it was: what had to be looked at lies between the positions ``first`` and ``last``."""
+    """A consumer as it was: ``next`` is where something for it may be that was not looked at yet, None at the end."""
 
     def __init__(self, cursor: Cursor, log: MessageLog, on_the_way: set[int]) -> None:
         self.consumer = cursor.consumer
-        self.last = log.head
-        self.first = min([*on_the_way, cursor.unread_from + 1])
         self.spans = Spans(ENDED, cursor.consumer)
         self._on_the_way = on_the_way
         self._unread_from = cursor.unread_from
@@ -121,28 +121,50 @@ class _Ending:
         self._usual_from = max([*on_the_way, *self._given_away, self._unread_from, *since])
         self._tree: SubscriptionTree[Subscription] | None = None
         self._known: dict[str, frozenset[str | None]] = {}
+        self._places = Stretches()
+        unread = cursor.stretches if self._subscriptions else ()
+        for first, last in sorted([*((position, position) for position in on_the_way), *unread]):
+            self._places.add(first, last)
+        self.next = self._places.behind(min([*on_the_way, self._unread_from + 1]) - 1)
+
+    @property
+    def position(self) -> int:
+        """Everything up to here was looked at."""
+        return sys.maxsize if self.next is None else self.next - 1
+
+    def evict(self, position: int) -> None:
+        """The log drops what is up to a position, and has a range for it."""
+        self._on_the_way = {other for other in self._on_the_way if other > position}
+        self._unread_from = max(self._unread_from, position)
+        self._usual_from = max(self._usual_from, position)
+        if self.next is not None and self.next <= position:
+            self.next = self._places.behind(position)
 
     def look_at(self, group: Group) -> int:
         """Takes note of what was for the consumer; returns how many were looked at, a run as a whole for one."""
-        position, looked_at = group.first, 0
+        first, looked_at = group.first, 0
         for part in group.parts:
-            last = position + part.count - 1
-            is_usual = self._usual_from < position and last <= self.last
-            wanted = sum(self._wants(topic, part.publisher) for topic in part.topics) if is_usual else 0
-            if is_usual and wanted in (0, len(part.topics)) and not (isinstance(part, Run) and part.bring_identities):
-                if wanted:
-                    self.spans.add(part)
-                looked_at += 1
-            else:
-                self._look_at_each(position, part)
-                looked_at += part.count
-            position = last + 1
+            last = first + part.count - 1
+            if self.next is not None and self.next <= last:
+                looked_at += self._look_at_part(first, part)
+                self.next = self._places.behind(last)
+            first = last + 1
+        if self.next is not None and self.next <= group.last:  # it is damaged
+            self.next = self._places.behind(group.last)
         return looked_at
 
-    def _look_at_each(self, first: int, part: Part) -> None:
+    def _look_at_part(self, first: int, part: Part) -> int:
+        if self._usual_from < first:
+            wanted = sum(self._wants(topic, part.publisher) for topic in part.topics)
+            if not wanted:
+                return 1
+            if wanted == len(part.topics) and not (isinstance(part, Run) and part.bring_identities):
+                self.spans.add(part)
+                return 1
         for position, message in enumerate(part.messages(), first):
-            if self.first <= position <= self.last and self._takes(position, message):
+            if self._takes(position, message):
                 self.spans.add(message)
+        return part.count
 
     def _takes(self, position: int, message: Message) -> bool:
         """Whether the consumer would have got a message, or may have got it and did not say so."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Protocol
 
 from gateway.store.cursor import Cursor
 from gateway.store.flows import BEGUN, Flow
@@ -24,18 +25,31 @@ Place = tuple[int, int]
 """A cursor's durable state: (position, count)."""
 
 
+class Keeper(Protocol):
+    """Who needs what is behind a position for a while, and gets nothing of it."""
+
+    @property
+    def position(self) -> int: ...
+
+    def evict(self, position: int) -> None:
+        """The log drops what is up to a position."""
+
+
 class Consumers:
     """The log's consumers: the cursors of this process, and the durable places of those that are not here.
 
     Args:
         saved: the places as they are in the file.
         flows: the messages in the file that are on their way to a client, which their cursors are past.
+
+    ``keepers`` are those who need messages besides.
     """
 
     def __init__(self, saved: dict[str, Place], flows: Iterable[Flow]) -> None:
         self._saved = saved
         self._away = dict(saved)
         self._cursors: dict[str, Cursor] = {}
+        self.keepers: set[Keeper] = set()
         self._held = Counter(flow.position for flow in flows if flow.state == BEGUN)
 
     @property
@@ -70,6 +84,8 @@ class Consumers:
             self._away[name] = max(position, last), count
         for position in [position for position in self._held if position <= last]:
             del self._held[position]
+        for keeper in self.keepers:
+            keeper.evict(last)
 
     def hold(self, position: int) -> None:
         """A message is needed until it is let go again, wherever the cursors are."""
@@ -114,7 +130,8 @@ class Consumers:
         """Returns the position behind which somebody needs the messages."""
         here = min((cursor.position for cursor in self._cursors.values()), default=head)
         away = min((position for position, _ in self._away.values()), default=head)
-        return min(here, away, min(self._held, default=head + 1) - 1)
+        keepers = min((keeper.position for keeper in self.keepers), default=head)
+        return min(here, away, keepers, min(self._held, default=head + 1) - 1)
 
     def _durable(self) -> set[str]:
         return self._away.keys() | {name for name, cursor in self._cursors.items() if cursor.durable}

@@ -44,7 +44,8 @@ class Cursor:
 
     ``may_receive`` says whether the consumer may have a topic name's messages now, where there are rules for it;
     ``backlog`` counts what waits for it, where there is a limit for that and it has been counted. While somebody holds
-    ``reading``, nothing is handed out. ``passed`` are positions that were given away while what is before them waits.
+    ``reading``, nothing is handed out. ``stretches`` are where something may wait for it; ``passed`` are positions that
+    were given away while what is before them waits.
     A new consumer begins at the log's head. Raises ValueError if the consumer has a cursor already.
     """
 
@@ -72,10 +73,10 @@ class Cursor:
         self.passed = dict.fromkeys(log.passed(consumer) if durable else ())  # a set takes more memory
         # A process before this one may have delivered these, to its last moment.
         self._dup_up_to = (log.head, self._taken + min(window, PACKET_IDENTIFIERS))
-        self._stretches = Stretches()
+        self.stretches = Stretches()
         self._behind = self._read < log.head
         if self._behind:
-            self._stretches.add(self._read + 1, log.head)
+            self.stretches.add(self._read + 1, log.head)
             self.backlog = None  # until it is counted
         self._evicted = 0
         # position, grant, size, and how many were taken before it
@@ -119,7 +120,7 @@ class Cursor:
     def _skip(self) -> None:
         """Goes past what cannot be for this consumer."""
         if self._behind:
-            wanted = self._stretches.behind(self._read)
+            wanted = self.stretches.behind(self._read)
             self._behind = wanted is not None
             self._read = self._log.head if wanted is None else wanted - 1
 
@@ -215,7 +216,7 @@ class Cursor:
         if not self._behind:
             self._behind = True
             self._read = first - 1
-        self._stretches.add(first, last)
+        self.stretches.add(first, last)
         if self.backlog is not None:
             for begin, part in stored:
                 for position, message in enumerate(part.messages(), begin):

@@ -1,6 +1,7 @@
 """The message log: messages in the order they became durable, and the cursors that keep them from being trimmed."""
 
 import asyncio
+import itertools
 import logging
 import os
 import time
@@ -16,7 +17,7 @@ from gateway.message import Message
 from gateway.numbers import Counters
 from gateway.store import quarantine
 from gateway.store.audience import Audience
-from gateway.store.consumers import Consumers, Place
+from gateway.store.consumers import Consumers, Keeper, Place
 from gateway.store.cursor import Cursor
 from gateway.store.damage import DAMAGED, set_aside
 from gateway.store.database import Database, Housekeeping, Work
@@ -32,6 +33,7 @@ from gateway.store.tail import Tail
 
 FILE = "messages.sqlite"
 RESERVED_BYTES = 64 * 1024 * 1024  # of the disk: what is full to the brim cannot even note what may be deleted
+GROUPS_MOST = 32  # at once, of those in memory
 UNCOMMITTED_BYTES_MAX = 16 * 1024 * 1024  # in memory, taken from publishers and not durable yet
 
 logger = logging.getLogger(__name__)
@@ -154,6 +156,15 @@ class MessageLog:
         self._consumers.let_go(position)
         self.changed()
 
+    def keep_for(self, keeper: Keeper) -> None:
+        """What is behind a keeper's position is kept, until ``keep_no_longer``."""
+        self._consumers.keepers.add(keeper)
+
+    def keep_no_longer(self, keeper: Keeper) -> None:
+        """The opposite of ``keep_for``."""
+        self._consumers.keepers.remove(keeper)
+        self.changed()
+
     async def wait_for_room(self) -> None:
         """Waits while so much is not durable yet that nobody should append more."""
         await self._room.wait()
@@ -163,9 +174,13 @@ class MessageLog:
 
         Fewer may come where messages are large, but none only at the head. Raises sqlite3.Error.
         """
-        found = self._tail.read(after, limit) or []
+        found: list[tuple[int, Message]] = []
+        for group in self._tail.behind(after):
+            found += group.read(after, limit - len(found))
+            if len(found) >= limit:
+                break
         while not found and after < self.head:
-            groups = await self.read_groups(after)
+            groups = await self._read_file(after)
             if not groups:
                 break  # they were trimmed meanwhile
             for group in groups:
@@ -175,6 +190,13 @@ class MessageLog:
         return found
 
     async def read_groups(self, after: int) -> list[Group]:
+        """Returns durable groups that follow one another, the first with the message behind a position if it is there.
+
+        Raises sqlite3.Error.
+        """
+        return list(itertools.islice(self._tail.behind(after), GROUPS_MOST)) or await self._read_file(after)
+
+    async def _read_file(self, after: int) -> list[Group]:
         """Reads the file behind a position; messages that are damaged there are set aside, and those behind them come.
 
         Raises sqlite3.Error.

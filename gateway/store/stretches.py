@@ -1,10 +1,12 @@
 """Where in the log something may be for one consumer."""
 
+from collections.abc import Iterator
+
 STRETCHES_MAX = 100  # of 64 bytes or more each, for every session that is away; beyond it the newest two become one
 
 
 class Stretches:
-    """Positions of messages, those that follow one another as one stretch. Each comes in behind all others."""
+    """Positions of messages, those that follow one another as one stretch. None begins before those already there."""
 
     __slots__ = ("_found",)
 
@@ -16,8 +18,12 @@ class Stretches:
         if self._found is None:
             self._found = []
         if self._found and (self._found[-1][1] >= first - 1 or len(self._found) >= STRETCHES_MAX):
-            first, _ = self._found.pop()
+            first, before = self._found.pop()
+            last = max(last, before)
         self._found.append((first, last))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self._found or ())
 
     def behind(self, position: int) -> int | None:
         """Returns the next position behind one where something may be, or None; what is before it is forgotten."""

@@ -2,8 +2,8 @@
 
 from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Iterator
 
-from gateway.message import Message
 from gateway.store.groups import Group
 
 TAIL_GROUPS_MAX = 1024
@@ -34,19 +34,17 @@ class Tail:
             self._messages -= oldest.last - oldest.first + 1
             self._bytes -= oldest.size
 
-    def read(self, after: int, limit: int) -> list[tuple[int, Message]] | None:
-        """Returns up to ``limit`` messages behind a position; None where the next one is not here."""
-        found: list[tuple[int, Message]] = []
-        index = bisect_left(self._lasts, after + 1)
-        while index < len(self._lasts) and len(found) < limit:
+    def behind(self, position: int) -> Iterator[Group]:
+        """Yields groups that follow one another, from that of the next message on: none where that is not here."""
+        index = bisect_left(self._lasts, position + 1)
+        while index < len(self._lasts):
             group = self._groups[self._lasts[index]]
-            if group.first > after + 1:
+            if group.first > position + 1:
                 break
             self._groups.move_to_end(group.last)
-            found += group.read(after, limit - len(found))
-            after = group.last
+            yield group
+            position = group.last
             index += 1
-        return found or None
 
     def _is_full(self) -> bool:
         return len(self._groups) > TAIL_GROUPS_MAX or self._messages > TAIL_MESSAGES_MAX or self._bytes > TAIL_BYTES_MAX

@@ -199,3 +199,14 @@ async def test_it_is_looked_through_in_pieces_while_others_are_served(
         await publish(broker, 2, topic="b")
         assert broker.log.needed_count >= 40
     assert ended(tmp_path)[0] == of_device("session/subscriber", 1, 20, 20)  # at the latest when the gateway ends
+
+
+async def test_what_the_gateway_drops_meanwhile_is_not_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endings, "PIECE", 1)
+    monkeypatch.setattr(endings, "PAUSE_S", 3600.0)
+    async with running(tmp_path) as broker:
+        await away(broker, "a/#")
+        await publish(broker, 20)
+        await connected(broker, "subscriber", clean_start=True, session_expiry_s=0)
+        await broker.log.evict(28)  # so that of its own messages the 1st was looked at, the 2nd to 10th are dropped
+    assert ended(tmp_path)[0] == of_device("session/subscriber", 1, 20, 11)
