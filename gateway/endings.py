@@ -121,10 +121,8 @@ class _Ending:
         self._usual_from = max([*on_the_way, *self._given_away, self._unread_from, *since])
         self._tree: SubscriptionTree[Subscription] | None = None
         self._known: dict[str, frozenset[str | None]] = {}
-        self._places = Stretches()
         unread = cursor.stretches if self._subscriptions else ()
-        for first, last in sorted([*((position, position) for position in on_the_way), *unread]):
-            self._places.add(first, last)
+        self._places = Stretches([*((position, position) for position in on_the_way), *unread])
         self.next = self._places.behind(min([*on_the_way, self._unread_from + 1]) - 1)
 
     @property

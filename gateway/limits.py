@@ -20,6 +20,7 @@ from gateway.store.shares import Shares
 from gateway.store.survey import count_backlogs
 
 RETRY_S = 0.05
+DISCARD_PAUSE_S = 0.02  # for what is read to find the oldest of a queue is then read for many at once
 EVICT_MOST = 1000  # messages dropped at once from a store that is full
 
 logger = logging.getLogger(__name__)
@@ -138,7 +139,7 @@ class Limits:
             retry()
 
     def _discard(self) -> None:
-        """After each commit: what is too much is dropped, from the oldest on."""
+        """After a commit: what is too much is dropped, from the oldest on."""
         self._dirty = True
         if self._discarding is None or self._discarding.done():
             self._discarding = asyncio.get_running_loop().create_task(self._discard_all())
@@ -153,6 +154,7 @@ class Limits:
                 for cursor in list(self._cursors()):
                     if cursor.backlog is not None and self._is_over(cursor.backlog):
                         await cursor.discard_oldest(lambda backlog: not self._is_over(backlog))
+            await asyncio.sleep(DISCARD_PAUSE_S)
 
     def _has_its_share(self, shares: Shares, publisher: str) -> bool:
         if not _is_full(self._client, shares.of(publisher)):

@@ -101,7 +101,8 @@ class Subscribing:
         for topic_filter in packet.filters:
             removed.append(self._broker.subscribers.unsubscribe(self._session, topic_filter))
             self._room += removed[-1] * _weight(topic_filter)
-        self._broker.limits.count_again([self._session.cursor])
+        if any(removed):
+            self._broker.limits.count_again([self._session.cursor])
         await self._broker.sessions.save(self._session.client_id)
         return [SUCCESS if was_there else NO_SUBSCRIPTION_EXISTED for was_there in removed]
 

@@ -1,17 +1,19 @@
 """Where in the log something may be for one consumer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 STRETCHES_MAX = 100  # of 64 bytes or more each, for every session that is away; beyond it the newest two become one
 
 
 class Stretches:
-    """Positions of messages, those that follow one another as one stretch. None begins before those already there."""
+    """Positions of messages, those that follow one another as one stretch. Each comes in behind where others begin."""
 
     __slots__ = ("_found",)
 
-    def __init__(self) -> None:
+    def __init__(self, stretches: Iterable[tuple[int, int]] = ()) -> None:
         self._found: list[tuple[int, int]] | None = None  # most consumers wait for nothing
+        for first, last in sorted(stretches):
+            self.add(first, last)
 
     def add(self, first: int, last: int) -> None:
         """Messages at these positions may be for the consumer."""
@@ -24,6 +26,11 @@ class Stretches:
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(self._found or ())
+
+    def next_behind(self, position: int) -> tuple[int, int] | None:
+        """Returns the next stretch behind a position, or what is left of it; what is before it is forgotten."""
+        first = self.behind(position)
+        return (first, self._found[0][1]) if first is not None and self._found else None
 
     def behind(self, position: int) -> int | None:
         """Returns the next position behind one where something may be, or None; what is before it is forgotten."""

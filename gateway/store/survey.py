@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+import itertools
+from collections.abc import AsyncIterator, Collection, Iterable
 from typing import TYPE_CHECKING
 
+from gateway.message import Message
 from gateway.store.backlog import Backlog, queued_size
+from gateway.store.stretches import Stretches
 
 if TYPE_CHECKING:
     from gateway.store.cursor import Cursor
@@ -32,7 +35,7 @@ async def settle(log: "MessageLog", cursors: Iterable["Cursor"]) -> None:
         position = position if found else head
         for cursor in waiting:
             cursor.go_past(position)
-        await asyncio.sleep(0)  # what is in memory is read without waiting for anybody
+        await asyncio.sleep(0)
 
 
 async def count_backlogs(log: "MessageLog", cursors: Iterable["Cursor"]) -> None:
@@ -44,12 +47,24 @@ async def count_backlogs(log: "MessageLog", cursors: Iterable["Cursor"]) -> None
     async with contextlib.AsyncExitStack() as held:
         for cursor in counted:
             await held.enter_async_context(cursor.reading)
-        position = min((cursor.unread_from for cursor in counted), default=log.head)
-        while position < log.head and (found := await log.read(position, READ_MOST)):
+        async for found in _waiting(log, counted):
             for position, message in found:
                 for cursor in log.audience.takers(message.topic).keys() & counted.keys():
                     if cursor.is_next(position, message) and position not in cursor.passed:
                         counted[cursor].add(queued_size(message))
-            await asyncio.sleep(0)
         for cursor, backlog in counted.items():
             cursor.begin_to_count(backlog)
+
+
+async def _waiting(log: "MessageLog", cursors: Collection["Cursor"]) -> AsyncIterator[list[tuple[int, Message]]]:
+    """Yields the messages that wait where one of them may be for cursors, also those that come meanwhile."""
+    position = min((cursor.unread_from for cursor in cursors), default=log.head)
+    while position < (head := log.head):
+        places = Stretches(itertools.chain.from_iterable(cursor.stretches for cursor in cursors))
+        while stretch := places.next_behind(position):
+            first, last = stretch
+            found = await log.read(first - 1, min(READ_MOST, last - first + 1))
+            position = found[-1][0] if found else last
+            yield found
+            await asyncio.sleep(0)  # what is in memory is read without waiting for anybody
+        position = max(position, head)

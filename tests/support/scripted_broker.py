@@ -12,6 +12,8 @@ from wire.properties import MAXIMUM_QOS, USER_PROPERTY
 from wire.server import ServerConnection
 from wire.time_offer import TIME_PROPERTY, encode_time
 
+ACCEPTING_TURNS = 5  # of the loop, at most, from a connection that is accepted to its `serve`
+
 
 @dataclass
 class ScriptedBroker:
@@ -149,6 +151,8 @@ async def scripted_broker(**script: object) -> AsyncIterator[ScriptedBroker]:
     try:
         yield broker
     finally:
-        broker.drop_clients()
         server.close()
+        for _ in range(ACCEPTING_TURNS):
+            await asyncio.sleep(0)
+        broker.drop_clients()
         await asyncio.sleep(0)

@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.message import Message
 from gateway.store import groups
+from gateway.store.delivery import Delivery
 from gateway.store.log import MessageLog
 
 
@@ -55,3 +56,11 @@ def stored(folder: Path, query: str, file: str = "messages.sqlite") -> list[tupl
         return connection.execute(query).fetchall()
     finally:
         connection.close()
+
+
+def numbered(count: int, topic: str = "a") -> list[Message]:
+    return [Message(topic, b"%d" % number) for number in range(count)]
+
+
+def payloads(deliveries: list[Delivery]) -> list[int]:
+    return [int(delivery.message.payload) for delivery in deliveries]

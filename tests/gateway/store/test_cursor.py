@@ -3,7 +3,6 @@
 import asyncio
 import random
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,19 +12,10 @@ from gateway.store import consumers, flows, housekeeper
 from gateway.store.cursor import PACKET_IDENTIFIERS, Cursor
 from gateway.store.delivery import Delivery
 from gateway.store.log import MessageLog
-from gateway.store.survey import count_backlogs, settle
-from gateway.store.tail import Tail
+from gateway.store.survey import count_backlogs
 from gateway.subscriptions import Subscription
-from tests.gateway.store.support import append_all, opened, stored
+from tests.gateway.store.support import append_all, numbered, opened, payloads, stored
 from tests.gateway.support import until
-
-
-def numbered(count: int, topic: str = "a") -> list[Message]:
-    return [Message(topic, b"%d" % number) for number in range(count)]
-
-
-def payloads(deliveries: list[Delivery]) -> list[int]:
-    return [int(delivery.message.payload) for delivery in deliveries]
 
 
 async def nothing_comes(cursor: Cursor) -> bool:
@@ -57,34 +47,6 @@ async def test_what_is_stored_for_others_is_passed_over_without_a_look(tmp_path:
         cursor.acknowledge(first.packet_identifier)
         assert cursor.position == 5001
         assert payloads(await cursor.fetch(1)) == [1]
-
-
-def hold_up(begun: threading.Event, ended: threading.Event) -> None:
-    begun.set()
-    ended.wait()
-
-
-async def test_news_that_come_while_others_are_looked_through_are_not_passed_over(tmp_path: Path) -> None:
-    async with opened(tmp_path) as log:
-        ends, stays = Cursor(log, "ends", ["x"]), Cursor(log, "stays", ["y"])
-        await log.append(Message("x", b"0"))
-        for _ in range(4):  # more than one reading brings
-            await log.submit([Message("z", bytes(1000)) for _ in range(1000)])
-        log._tail = Tail()  # as behind a flood: the file has to be read
-        settling = asyncio.create_task(settle(log, [ends, stays]))
-        await asyncio.sleep(0)
-        is_slow, is_free = threading.Event(), threading.Event()
-        log._reader.submit(hold_up, is_slow, is_free)  # the disk
-        await until(lambda: is_slow.is_set(), "the first reading is done")
-        await until(
-            lambda: settling.done() or log._reader._work_queue.qsize() == 1, "the next one waits, if there is one"
-        )
-        ends.drop()
-        position = await log.append(Message("y", b"7"))
-        await until(lambda: log._housekeeper.trimmed >= position - 1, "what nobody waits for is trimmed")
-        is_free.set()
-        await settling
-        assert payloads(await stays.fetch_now(1)) == [7]
 
 
 async def test_what_is_discarded_gives_no_packet_identifier_away_that_is_in_use(tmp_path: Path) -> None:
@@ -184,35 +146,6 @@ async def test_a_caught_up_consumer_that_is_away_holds_back_nothing_of_others(tm
         assert cursor.position == 100
         await append_all(log, [*numbered(1, "mine"), *numbered(10, "others")])
         assert cursor.position == 100
-
-
-async def test_settling_passes_what_is_not_wanted_after_a_restart(tmp_path: Path) -> None:
-    async with opened(tmp_path) as log:
-        Cursor(log, "c", ["mine"])
-        Cursor(log, "keeper", ["#"])
-        await append_all(log, [*numbered(2000, "others"), *numbered(1, "mine"), *numbered(5, "others")])
-    async with opened(tmp_path) as log:
-        cursor = Cursor(log, "c", ["mine"])
-        await settle(log, [cursor])
-        assert cursor.position == 2000
-
-
-async def test_many_settle_together_each_before_what_is_its_own(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
-    names = [str(number) for number in range(20)]
-    async with opened(tmp_path) as log:
-        cursors = [Cursor(log, name, [f"{name}/#", "all"]) for name in names]
-        Cursor(log, "keeper", ["#"])
-        topics = [f"{chance.choice(names[:10])}/a" for _ in range(3000)] + ["others"] * 2000
-        await append_all(log, [Message(topic, b"") for topic in topics])
-    expected = {name: topics.index(f"{name}/a") if f"{name}/a" in topics else len(topics) for name in names}
-    async with opened(tmp_path) as log:
-        cursors = [Cursor(log, name, [f"{name}/#", "all"]) for name in names]
-        await settle(log, cursors)
-        assert {cursor.consumer: cursor.position for cursor in cursors} == expected
-        await count_backlogs(log, cursors)
-        counts = {cursor.consumer: cursor.backlog.messages for cursor in cursors if cursor.backlog is not None}
-        assert counts == {name: topics.count(f"{name}/a") for name in names}
 
 
 async def test_a_place_is_saved_now_and_then_also_where_all_was_for_others(
