@@ -4,7 +4,9 @@ That is done on a thread of its own while commits go on, so that little is left 
 Only that one begins the log anew: while others write, what is copied is never all.
 """
 
+import contextlib
 import logging
+import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +17,7 @@ FULL_PAGES = 4000  # what is rewritten or trimmed before it is copied is written
 AHEAD_FROM_PAGES = 3000
 AHEAD_STEP_PAGES = 500
 FRAME_BYTES = wal.OURS + wal.FRAME_HEADER_SIZE  # of a page in the log
+ROOM_STEP_BYTES = 1024 * 1024
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 logger = logging.getLogger(__name__)
@@ -36,6 +39,7 @@ class Checkpoints:
         # A log that grew longer is cut to that where it begins anew: so its size says how far it has grown.
         self._full_bytes = FULL_PAGES * FRAME_BYTES
         writing.execute(f"PRAGMA journal_size_limit = {self._full_bytes}")
+        self._make_room()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pages = 0  # in the log, roughly: nothing tells but a checkpoint
         self._next_at = AHEAD_FROM_PAGES
@@ -61,6 +65,16 @@ class Checkpoints:
             return self._log.stat().st_size
         except OSError:
             return 0
+
+    def _make_room(self) -> None:
+        """The log gets its full length before it is used: a sync that finds a file longer writes the file system's
+        books too, which takes longer and wears a medium more than the message does. Where that fails, it grows."""
+        with contextlib.suppress(OSError), self._log.open("r+b") as log:
+            room = log.seek(0, os.SEEK_END)
+            for start in range(room, self._full_bytes, ROOM_STEP_BYTES):
+                log.write(bytes(min(ROOM_STEP_BYTES, self._full_bytes - start)))
+            log.flush()
+            os.fsync(log.fileno())
 
     def close(self) -> None:
         """Waits until what is being copied is."""

@@ -55,6 +55,8 @@ class Wal:
         """Yields where the frames of this round begin, whole or not."""
         if len(self.bytes) >= HEADER_SIZE + FRAME_HEADER_SIZE:
             salts = self._salts()
+            if salts == bytes(len(salts)):  # it has no frame yet, only room
+                return
             step = FRAME_HEADER_SIZE + self._page_size
             for start in range(HEADER_SIZE, len(self.bytes) - step + 1, step):
                 if self.bytes[start + 8 : start + 16] == salts:

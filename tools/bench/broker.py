@@ -1,9 +1,11 @@
 """``holdfast bench broker``: publishes acknowledged by the gateway and by mosquitto, in one run."""
 
+import functools
+import itertools
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +23,7 @@ from tools.bench.broker_processes import (
     mosquitto,
     slow_sync_s,
 )
-from tools.bench.disk import sync_s
+from tools.bench.disk import paced_syncs_s, sync_s
 from tools.bench.figure import Figure, print_figures
 from tools.failure import failing_on
 from wire.packets import MQTT_5
@@ -73,7 +75,7 @@ def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]
     yield generator.figure()
     yield from _small_windows(ours, bare, generator, lambda: sync_s(folder), "this disk", seconds)
     yield from _on_a_slow_disk(bare, generator, folder, seconds)
-    yield from _latency(ours, autosave, generator, seconds)
+    yield from _latency(generator, folder, seconds)
     for publishers in PUBLISHERS:
         for window in WINDOWS:
             yield _beside_autosave(ours, autosave, generator, publishers, window, seconds)
@@ -133,21 +135,28 @@ def _on_a_slow_disk(bare: Broker, generator: Generator, folder: Path, seconds: f
         yield from _small_windows(ours, bare, generator, lambda: slow_sync_s(folder), disk, seconds)
 
 
-def _latency(ours: Broker, autosave: Broker, generator: Generator, seconds: float) -> Iterator[Figure]:
+def _latency(generator: Generator, folder: Path, seconds: float) -> Iterator[Figure]:
     """With messages that are kept, or mosquitto would have nothing to write: each at half of its own peak, and the
-    gateway at mosquitto's rate."""
+    gateway at mosquitto's rate. Each time it is a new broker, which has nothing of an earlier load to do away with."""
+    numbers = itertools.count()
 
-    def peak(one: Broker) -> float:
-        return float(generator.load(one, window=2000, seconds=seconds, is_kept=True)["rate"])
+    def measured(kind: Callable[[Path], AbstractContextManager[Broker]], **task: float) -> dict[str, Any]:
+        (place := folder / f"latency-{next(numbers)}").mkdir()
+        with kind(place) as broker:
+            return generator.load(broker, seconds=seconds, is_kept=True, **task)
 
-    def at(one: Broker, rate: float) -> dict[str, Any]:
-        return generator.load(one, window=30_000, seconds=seconds, rate=rate, is_kept=True)
+    def at(kind: Callable[[Path], AbstractContextManager[Broker]], rate: float) -> dict[str, Any]:
+        return measured(kind, window=30_000, rate=rate)
 
-    mine = at(ours, peak(ours) / 2)
-    theirs = at(autosave, rate := peak(autosave) / 2)
+    mine = at(gateway, measured(gateway, window=2000)["rate"] / 2)
+    autosave = functools.partial(mosquitto, autosave=True)
+    theirs = at(autosave, rate := measured(autosave, window=2000)["rate"] / 2)
     beside = "kept, beside mosquitto with autosave on every change"
-    for name, found in (("half of its own peak rate", mine), ("half of mosquitto's peak rate", at(ours, rate))):
+    for name, found in (("half of its own peak rate", mine), ("half of mosquitto's peak rate", at(gateway, rate))):
         name = f"QoS 1 at {name}, {beside}"
         yield Figure(f"{name}, rate", "messages/s", found["rate"], theirs["rate"])
         yield Figure(f"{name}, p50", "ms", found["p50_ms"], theirs["p50_ms"])
         yield Figure(f"{name}, p99", "ms", found["p99_ms"], theirs["p99_ms"], theirs["p99_ms"], at_most=True)
+    syncs = paced_syncs_s(folder, rate, seconds)
+    for share, name in ((0.5, "p50"), (0.99, "p99")):
+        yield Figure(f"this disk's own sync at that rate, {name}", "ms", 1000 * syncs[int(share * len(syncs))])

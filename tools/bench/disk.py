@@ -17,16 +17,30 @@ SECTOR_SIZE = 512  # of /sys/dev/block, whatever the disk's own is
 
 def sync_s(folder: Path) -> float:
     """How long the disk takes on average to take what the smallest commit writes, into a file that is there already."""
+    return sum(_syncs_s(folder, SYNCS, 0.0)) / SYNCS
+
+
+def paced_syncs_s(folder: Path, rate: float, seconds: float) -> list[float]:
+    """How long it takes each time, in order, where somebody syncs at a rate (1/s): a disk with pauses is slower."""
+    return sorted(_syncs_s(folder, int(rate * seconds) + 1, 1 / rate))
+
+
+def _syncs_s(folder: Path, count: int, interval_s: float) -> list[float]:
     path = folder / "sync"
     number = os.open(path, os.O_RDWR | os.O_CREAT)
+    took = []
     try:
         os.pwrite(number, bytes(FRAME_SIZE * SYNCS), 0)
         os.fsync(number)
-        started = time.perf_counter()
-        for index in range(SYNCS):
-            os.pwrite(number, b"x" * FRAME_SIZE, index * FRAME_SIZE)
+        begun = time.perf_counter()
+        for index in range(count):
+            if interval_s:
+                time.sleep(max(0.0, begun + index * interval_s - time.perf_counter()))
+            started = time.perf_counter()
+            os.pwrite(number, b"x" * FRAME_SIZE, index % SYNCS * FRAME_SIZE)
             os.fdatasync(number)
-        return (time.perf_counter() - started) / SYNCS
+            took.append(time.perf_counter() - started)
+        return took
     finally:
         os.close(number)
         path.unlink()

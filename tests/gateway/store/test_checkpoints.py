@@ -1,6 +1,7 @@
 """What is in the write-ahead log goes into the database while commits go on."""
 
 import itertools
+import shutil
 import sqlite3
 import struct
 import time
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
+from gateway.repair import repair
 from gateway.store import checkpoints, wills
 from gateway.store.database import Database
+from gateway.store.wal import hides_transactions
 from gateway.store.wills import StoredWill
 from tests.gateway.store.support import disk_full, messages_in
 from tests.gateway.support import LONG_S
@@ -44,6 +47,22 @@ def test_the_log_begins_anew_while_somebody_writes_all_the_time(tmp_path: Path, 
     assert [message.payload for _, message in messages_in(tmp_path)] == [
         b"%d" % number * 300 for number in range(count)
     ]
+
+
+def test_the_log_has_its_full_length_before_it_is_used(tmp_path: Path, database: Database) -> None:
+    assert length_of(tmp_path) == checkpoints.FULL_PAGES
+    size = (tmp_path / "messages.sqlite-wal").stat().st_size
+    for number in range(20):
+        database.commit([[Message("a", b"%d" % number)]])
+        assert (tmp_path / "messages.sqlite-wal").stat().st_size == size
+    database.close()
+
+
+def test_a_log_that_was_never_used_is_no_damage(tmp_path: Path, database: Database) -> None:
+    shutil.copytree(tmp_path, tmp_path / "killed")
+    database.close()
+    assert not hides_transactions(tmp_path / "killed" / "messages.sqlite")
+    assert repair(tmp_path / "killed", "gw", []).damage == []
 
 
 def test_the_log_stays_short_though_commits_never_pause(tmp_path: Path, database: Database) -> None:
