@@ -21,7 +21,7 @@ from gateway.store.survey import count_backlogs
 
 RETRY_S = 0.05
 DISCARD_PAUSE_S = 0.02  # for what is read to find the oldest of a queue is then read for many at once
-EVICT_MOST = 1000  # messages dropped at once from a store that is full
+EVICT_LEAST_BYTES = 64 * 1024  # of messages dropped at once: each time it takes a sync
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class Limits:
         while self._dirty:
             self._dirty = False
             if self._store.when_full == "discard_old":
-                while (over := self._store_is_over()) and await self._log.evict(over):
+                while (over := self._store_is_over()) and await self._log.evict(*over):
                     pass
             if self._counts_queues and self._queue.when_full == "discard_old":
                 for cursor in list(self._cursors()):
@@ -173,15 +173,15 @@ class Limits:
             return True
         return log.room_bytes <= 0 or (store.max_bytes is not None and log.used_bytes >= store.max_bytes)
 
-    def _store_is_over(self) -> int:
-        """How many messages to drop now."""
+    def _store_is_over(self) -> tuple[int, int] | None:
+        """How many messages to drop now at least, and bytes; None where it is not full."""
         store, log = self._store, self._log
         most = store.max_messages
-        over = log.needed_count - most if most is not None and log.stored_count > most else 0
-        is_too_large = store.max_bytes is not None and log.used_bytes > store.max_bytes
-        if over <= 0 and (is_too_large or log.room_bytes < 0):
-            over = EVICT_MOST
-        return max(0, min(over, EVICT_MOST))
+        count = log.needed_count - most if most is not None and log.stored_count > most else 0
+        size = max(log.used_bytes - store.max_bytes if store.max_bytes is not None else 0, -log.room_bytes)
+        if count <= 0 and size <= 0:
+            return None
+        return count, max(size, EVICT_LEAST_BYTES if size > 0 else 0)
 
     def _is_over(self, backlog: Backlog) -> bool:
         queue = self._queue

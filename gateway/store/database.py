@@ -64,6 +64,7 @@ class Database:
     def __init__(self, path: Path, origin: str, deflate: bool = False) -> None:
         self.origin = origin
         self._deflate = deflate
+        self._log_pages = 0  # written since the log was looked at, roughly
         if hides_transactions(path):  # SQLite does not say so: it goes on from what is before
             raise StoreError(f"message store {path}: its WAL is damaged, and messages are behind that{ADVICE}")
         with contextlib.ExitStack() as opened:
@@ -132,8 +133,13 @@ class Database:
             self.position, self._seq = before  # it has used up neither positions nor numbers
             raise
         self.used_bytes, self.free_bytes = measured
-        self._checkpoints.note_written(COMMIT_PAGES + size // self._page_size)
+        self._log_pages += COMMIT_PAGES + size // self._page_size
         return results
+
+    def shorten_log(self) -> None:
+        """Copies what commits have written into the database, where that is much; it belongs behind each of them."""
+        pages, self._log_pages = self._log_pages, 0
+        self._checkpoints.note_written(pages)
 
     def _measure(self) -> tuple[int, int]:
         (pages,) = self._writing.execute("PRAGMA page_count").fetchone()

@@ -19,6 +19,7 @@ class GroupCommit(Generic[Item, Result]):
         commit: commits a group durably and returns one result an item; runs on the thread, may raise.
         committed: told of each group that is durable, on the event loop, before anybody else.
         interval_s: shortest time between the starts of two commits, in seconds.
+        tidy: runs on the thread behind each commit, when those who wait for it have been told.
     """
 
     def __init__(
@@ -26,8 +27,10 @@ class GroupCommit(Generic[Item, Result]):
         commit: Callable[[list[Item]], list[Result]],
         committed: Callable[[list[Item], list[Result]], None],
         interval_s: float = 0.0,
+        tidy: Callable[[], None] = lambda: None,
     ) -> None:
         self._commit = commit
+        self._tidy = tidy
         self._committed = committed
         self._interval_s = interval_s
         self.closing = False
@@ -88,6 +91,7 @@ class GroupCommit(Generic[Item, Result]):
                 self._loop.call_soon_threadsafe(self._fail, futures, error)
             else:
                 self._loop.call_soon_threadsafe(self._succeed, items, futures, results)
+            self._tidy()
 
     def _succeed(self, items: list[Item], futures: list[asyncio.Future[Result]], results: list[Result]) -> None:
         try:

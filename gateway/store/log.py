@@ -1,6 +1,7 @@
 """The message log: messages in the order they became durable, and the cursors that keep them from being trimmed."""
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
@@ -34,6 +35,7 @@ from gateway.store.tail import Tail
 FILE = "messages.sqlite"
 RESERVED_BYTES = 64 * 1024 * 1024  # of the disk: what is full to the brim cannot even note what may be deleted
 GROUPS_MOST = 32  # at once, of those in memory
+EVICT_MOST = 1000  # messages dropped at once from a store that is full
 UNCOMMITTED_BYTES_MAX = 16 * 1024 * 1024  # in memory, taken from publishers and not durable yet
 
 logger = logging.getLogger(__name__)
@@ -72,7 +74,7 @@ class MessageLog:
         self._room.set()
         self._commit_s = 0.0
         self._commits: GroupCommit[Sequence[Work], list[Any]] = GroupCommit(
-            self._commit, self._committed, commit_interval_s
+            self._commit, self._committed, commit_interval_s, self._tidy
         )
         self._housekeeper = Housekeeper(
             database, self._consumers, lambda: self.head, self._commits, self._note_uncommitted
@@ -275,12 +277,17 @@ class MessageLog:
         reserved = min(RESERVED_BYTES, disk.f_blocks * disk.f_frsize // 10)
         self._disk_bytes = disk.f_bavail * disk.f_frsize - reserved
 
-    async def evict(self, limit: int) -> bool:
-        """Drops up to ``limit`` of the oldest messages for all who still need them, and notes it.
+    async def evict(self, count: int, size: int) -> bool:
+        """Drops the oldest messages for all who still need them, and notes it: at least so many, and of so many bytes.
 
-        Returns whether there were any. Raises sqlite3.Error.
+        At most EVICT_MOST of them. Returns whether there were any. Raises sqlite3.Error.
         """
-        evicted = await self.read(self._consumers.needed_from(self.head), limit)
+        evicted: list[tuple[int, Message]] = []
+        for position, message in await self.read(self._consumers.needed_from(self.head), EVICT_MOST):
+            if len(evicted) >= count and size <= 0:
+                break
+            evicted.append((position, message))
+            size -= message.size
         if not evicted:
             return False
         last = evicted[-1][0]
@@ -384,4 +391,8 @@ class MessageLog:
             return self._database.commit(groups)
         finally:
             self._commit_s = time.perf_counter() - started_s
+
+    def _tidy(self) -> None:
+        self._database.shorten_log()
+        with contextlib.suppress(OSError):  # where the folder is gone, the next commit says so
             self.look_at_disk()

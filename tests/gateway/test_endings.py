@@ -208,5 +208,5 @@ async def test_what_the_gateway_drops_meanwhile_is_not_in_it(tmp_path: Path, mon
         await away(broker, "a/#")
         await publish(broker, 20)
         await connected(broker, "subscriber", clean_start=True, session_expiry_s=0)
-        await broker.log.evict(28)  # so that of its own messages the 1st was looked at, the 2nd to 10th are dropped
+        await broker.log.evict(28, 0)  # so that of its own messages the 1st was looked at, the 2nd to 10th are dropped
     assert ended(tmp_path)[0] == of_device("session/subscriber", 1, 20, 11)

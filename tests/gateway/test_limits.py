@@ -171,7 +171,7 @@ async def test_a_store_limit_in_bytes(tmp_path: Path) -> None:
         for _ in range(340):
             await publisher.publish("a", b"x" * 10_000)
         await until(lambda: broker.log.used_bytes <= 1_000_000, "dropped")
-        assert broker.log.needed_count > 20
+        assert broker.log.needed_count > 70, "no more than have to"
 
 
 @pytest.mark.parametrize("when_full", ["discard_old", "reject_incoming"])

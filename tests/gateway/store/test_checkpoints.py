@@ -6,13 +6,14 @@ import sqlite3
 import struct
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.message import Message
 from gateway.repair import repair
 from gateway.store import checkpoints, wills
-from gateway.store.database import Database
+from gateway.store.database import Database, Work
 from gateway.store.wal import hides_transactions
 from gateway.store.wills import StoredWill
 from tests.gateway.store.support import disk_full, messages_in
@@ -30,6 +31,12 @@ def length_of(folder: Path) -> int:
     return (folder / "messages.sqlite-wal").stat().st_size // checkpoints.FRAME_BYTES
 
 
+def commit(database: Database, work: list[list[Work]]) -> list[list[Any]]:
+    results = database.commit(work)
+    database.shorten_log()
+    return results
+
+
 @pytest.fixture
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
     for name, pages in (("FULL_PAGES", 40), ("AHEAD_FROM_PAGES", 30), ("AHEAD_STEP_PAGES", 3)):
@@ -38,11 +45,11 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
 
 
 def test_the_log_begins_anew_while_somebody_writes_all_the_time(tmp_path: Path, database: Database) -> None:
-    count = len(database.commit([[Message("a", b"0" * 300)]]))
+    count = len(commit(database, [[Message("a", b"0" * 300)]]))
     before, deadline = times_begun_anew(tmp_path), time.monotonic() + LONG_S
     while times_begun_anew(tmp_path) < before + 3:
         assert time.monotonic() < deadline
-        count += len(database.commit([[Message("a", b"%d" % count * 300)]]))
+        count += len(commit(database, [[Message("a", b"%d" % count * 300)]]))
     database.close()
     assert [message.payload for _, message in messages_in(tmp_path)] == [
         b"%d" % number * 300 for number in range(count)
@@ -53,7 +60,7 @@ def test_the_log_has_its_full_length_before_it_is_used(tmp_path: Path, database:
     assert length_of(tmp_path) == checkpoints.FULL_PAGES
     size = (tmp_path / "messages.sqlite-wal").stat().st_size
     for number in range(20):
-        database.commit([[Message("a", b"%d" % number)]])
+        commit(database, [[Message("a", b"%d" % number)]])
         assert (tmp_path / "messages.sqlite-wal").stat().st_size == size
     database.close()
 
@@ -67,7 +74,7 @@ def test_a_log_that_was_never_used_is_no_damage(tmp_path: Path, database: Databa
 
 def test_the_log_stays_short_though_commits_never_pause(tmp_path: Path, database: Database) -> None:
     for number in range(2000):
-        database.commit([[Message("a", b"%d" % number)]])
+        commit(database, [[Message("a", b"%d" % number)]])
     assert length_of(tmp_path) < 2 * checkpoints.FULL_PAGES
     database.close()
 
@@ -75,7 +82,7 @@ def test_the_log_stays_short_though_commits_never_pause(tmp_path: Path, database
 def test_the_log_stays_short_whatever_is_written_besides_messages(tmp_path: Path, database: Database) -> None:
     for number in range(200):
         publish = Publish("a", b"w" * 20_000)
-        database.commit([[wills.save(StoredWill(str(number), None, publish, 0))]])
+        commit(database, [[wills.save(StoredWill(str(number), None, publish, 0))]])
     assert length_of(tmp_path) < 3 * checkpoints.FULL_PAGES
     database.close()
 
@@ -87,7 +94,7 @@ def test_what_cannot_be_copied_on_a_full_disk_is_copied_later(
         count = commit_until_full(database)
     assert "cannot be copied into its file yet" in caplog.text
     for _ in range(100):
-        count += len(database.commit([[Message("a", b"%d" % count * 300)]]))
+        count += len(commit(database, [[Message("a", b"%d" % count * 300)]]))
     database.close()
     assert [message.payload for _, message in messages_in(tmp_path)] == [
         b"%d" % number * 300 for number in range(count)
@@ -97,7 +104,7 @@ def test_what_cannot_be_copied_on_a_full_disk_is_copied_later(
 def commit_until_full(database: Database) -> int:
     for count in itertools.count():
         try:
-            database.commit([[Message("a", b"%d" % count * 300)]])
+            commit(database, [[Message("a", b"%d" % count * 300)]])
         except sqlite3.OperationalError:
             return count
     raise AssertionError

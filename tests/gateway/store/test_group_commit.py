@@ -92,3 +92,17 @@ async def test_who_fails_over_the_news_of_a_commit_keeps_nobody_waiting() -> Non
     assert await commits.submit(2) == 20
     await commits.close()
     assert len(failures) == 2
+
+
+async def test_who_waits_for_a_commit_is_told_before_what_is_tidied_behind_it() -> None:
+    medium = Medium()
+    told = threading.Event()
+    tidied: list[bool] = []
+    commits: GroupCommit[int, int] = GroupCommit(
+        medium.commit, lambda items, results: None, tidy=lambda: tidied.append(told.wait(timeout=30))
+    )
+    medium.let_through.release(1)
+    assert await commits.submit(1) == 10
+    told.set()
+    await commits.close()
+    assert tidied == [True]
