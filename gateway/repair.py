@@ -16,7 +16,7 @@ from gateway.errors import StoreError
 from gateway.session_store import StoredSession
 from gateway.sessions import SESSION_PREFIX
 from gateway.store import checksum, exchange, groups, quarantine, schema, shelf
-from gateway.store.folder import take_folder
+from gateway.store.folder import MESSAGES, take_folder
 from gateway.store.pages import Pages
 from gateway.store.quarantine import Note
 from gateway.store.reading import open_for_reading
@@ -26,7 +26,7 @@ from gateway.store.shelf import Entry, Shelf
 from gateway.subscribers import GROUP_PREFIX
 from wire.topics import parse_shared
 
-MESSAGES, SESSIONS = "messages.sqlite", session_store.FILE
+SESSIONS = session_store.FILE
 MAKE_SESSIONS = f"CREATE TABLE {session_store.TABLE} (key TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL)"
 SPOILT_ROW = """
 SELECT 1 FROM message_group WHERE crc != crc_of(last, count, seq, deflated, body)

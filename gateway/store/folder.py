@@ -7,6 +7,9 @@ from typing import IO
 from gateway.errors import StoreError
 from gateway.store import exchange
 
+MESSAGES = "messages.sqlite"
+"""The name of the log's file."""
+
 
 def take_folder(folder: Path) -> IO[str]:
     """Makes the folder where there is none and takes it; it is free again when what is returned is closed.

@@ -7,32 +7,25 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
-
-import msgspec
 
 from gateway.errors import StoreError
 from gateway.message import Message
 from gateway.numbers import Counters
-from gateway.store import quarantine
 from gateway.store.audience import Audience
 from gateway.store.consumers import Consumers, Keeper, Place
 from gateway.store.cursor import Cursor
-from gateway.store.damage import DAMAGED, set_aside
 from gateway.store.database import Database, Housekeeping, Work
 from gateway.store.drops import EVICTED, GATEWAY
-from gateway.store.folder import take_folder
+from gateway.store.folder import MESSAGES, take_folder
 from gateway.store.group_commit import GroupCommit, pass_on
-from gateway.store.groups import CorruptGroup, Group, Part, split
+from gateway.store.groups import Group, Part, split
 from gateway.store.housekeeper import Housekeeper
-from gateway.store.quarantine import Note
-from gateway.store.retained import CorruptRetained, Keep
+from gateway.store.reader import Reader
 from gateway.store.shares import Shares
 from gateway.store.tail import Tail
 
-FILE = "messages.sqlite"
 RESERVED_BYTES = 64 * 1024 * 1024  # of the disk: what is full to the brim cannot even note what may be deleted
 GROUPS_MOST = 32  # at once, of those in memory
 EVICT_MOST = 1000  # messages dropped at once from a store that is full
@@ -61,7 +54,6 @@ class MessageLog:
         self.look_at_disk()
         self._lock = lock
         self._database = database
-        self._origin = database.origin
         self.flows = database.flows
         self.incoming = database.incoming
         self.owed = database.owed
@@ -79,7 +71,7 @@ class MessageLog:
         self._housekeeper = Housekeeper(
             database, self._consumers, lambda: self.head, self._commits, self._note_uncommitted
         )
-        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="read")
+        self._reader = Reader(folder, database, self.submit, self.drop, self.counters)
 
     @classmethod
     async def open(cls, folder: Path, *, origin: str, commit_interval_ms: int = 0) -> "MessageLog":
@@ -97,7 +89,7 @@ class MessageLog:
         loop = asyncio.get_running_loop()
         lock = await loop.run_in_executor(None, take_folder, folder)
         try:
-            database = await loop.run_in_executor(None, Database, folder / FILE, origin, commit_interval_ms > 0)
+            database = await loop.run_in_executor(None, Database, folder / MESSAGES, origin, commit_interval_ms > 0)
         except StoreError:
             lock.close()
             raise
@@ -182,7 +174,7 @@ class MessageLog:
             if len(found) >= limit:
                 break
         while not found and after < self.head:
-            groups = await self._read_file(after)
+            groups = await self._reader.read(after, self.head)
             if not groups:
                 break  # they were trimmed meanwhile
             for group in groups:
@@ -196,29 +188,8 @@ class MessageLog:
 
         Raises sqlite3.Error.
         """
-        return list(itertools.islice(self._tail.behind(after), GROUPS_MOST)) or await self._read_file(after)
-
-    async def _read_file(self, after: int) -> list[Group]:
-        """Reads the file behind a position; messages that are damaged there are set aside, and those behind them come.
-
-        Raises sqlite3.Error.
-        """
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                return await loop.run_in_executor(self._reader, self._database.read, after, self.head)
-            except CorruptGroup as damage:
-                logger.error("message store: %s; they are set aside, everything else goes on", damage)
-                count = damage.last - damage.first + 1
-                self.counters.messages_dropped[DAMAGED] += count
-                kept = "nowhere: SQLite gets at none of it" if damage.is_hole else "in the table `damaged`"
-                place = f"the messages at positions {damage.first} to {damage.last}"
-                await self._note(Note(FILE, place, "they cannot be read", kept, count))
-                await self.submit([set_aside(damage, self._origin, self.store_epoch)])
-
-    async def _note(self, note: Note) -> None:
-        """Something will be taken out of its place."""
-        await asyncio.get_running_loop().run_in_executor(None, quarantine.set_aside, self._folder, [note])
+        in_memory = list(itertools.islice(self._tail.behind(after), GROUPS_MOST))
+        return in_memory or await self._reader.read(after, self.head)
 
     async def read_one(self, position: int) -> Message | None:
         """Returns the message at a position, None where it is gone. Raises sqlite3.Error."""
@@ -238,18 +209,7 @@ class MessageLog:
 
         Of one topic at least; where messages are large the last ones are left out. Raises sqlite3.Error.
         """
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                return await loop.run_in_executor(self._reader, self._database.read_retained, topics)
-            except CorruptRetained as damage:
-                logger.error("message store: %s; its topic has none any more", damage)
-                place = f"the retained message of topic {damage.topic!r}"
-                body = msgspec.msgpack.encode(damage.row)
-                await self._note(Note(FILE, place, "it is not as it was stored", "in the note", 1, body))
-                nothing = Message(damage.topic, b"")
-                self.drop(DAMAGED, GATEWAY, nothing)
-                await self.submit([Keep(nothing)])
+        return await self._reader.read_retained(topics)
 
     def drop(self, reason: str, consumer: str, message: Message) -> None:
         """Notes that a consumer does not get a message; it is durable no later than the consumer's place."""
@@ -330,9 +290,8 @@ class MessageLog:
         """Saves the cursors, makes everything durable and closes the files."""
         self._housekeeper.close()
         await self._commits.close()
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._reader.shutdown)
-        await loop.run_in_executor(None, self._database.close)
+        await self._reader.close()
+        await asyncio.get_running_loop().run_in_executor(None, self._database.close)
         self._lock.close()
 
     def _committed(self, groups: list[Sequence[Work]], results: list[list[Any]]) -> None:

@@ -326,7 +326,7 @@ async def test_a_gateway_closes_while_sessions_look_through_a_backlog_for_what_i
     log = await MessageLog.open(tmp_path, origin=config.name)
     broker = Broker(config, log)
     medium = threading.Event()
-    log._reader.submit(medium.wait)  # it has not answered yet
+    log._reader._thread.submit(medium.wait)  # it has not answered yet
     await broker.start()
     async with asyncio.timeout(LONG_S):
         await broker.close()

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from gateway.repair import MESSAGES, repair
+from gateway.repair import repair
 from gateway.store import housekeeper, quarantine, wills
 from gateway.store.cursor import Cursor
 from gateway.store.delivery import Delivery
+from gateway.store.folder import MESSAGES
 from gateway.store.log import MessageLog
 from gateway.store.retained import Keep
 from gateway.store.wills import StoredWill

@@ -12,10 +12,11 @@ import pytest
 
 from gateway.errors import StoreError
 from gateway.message import Message
-from gateway.repair import MESSAGES, SESSIONS, repair
+from gateway.repair import SESSIONS, repair
 from gateway.session_store import SessionDescription, SessionStore, StoredSession
 from gateway.store import quarantine, schema, wal
 from gateway.store.cursor import Cursor
+from gateway.store.folder import MESSAGES
 from gateway.store.log import MessageLog
 from gateway.store.pages import Pages
 from gateway.store.records import below, records

@@ -28,11 +28,10 @@ async def test_news_that_come_while_others_are_looked_through_are_not_passed_ove
         settling = asyncio.create_task(settle(log, [ends, stays]))
         await asyncio.sleep(0)
         is_slow, is_free = threading.Event(), threading.Event()
-        log._reader.submit(hold_up, is_slow, is_free)  # the disk
+        log._reader._thread.submit(hold_up, is_slow, is_free)  # the disk
         await until(lambda: is_slow.is_set(), "the first reading is done")
-        await until(
-            lambda: settling.done() or log._reader._work_queue.qsize() == 1, "the next one waits, if there is one"
-        )
+        waiting = log._reader._thread._work_queue
+        await until(lambda: settling.done() or waiting.qsize() == 1, "the next one waits, if there is one")
         ends.drop()
         position = await log.append(Message("y", b"7"))
         await until(lambda: log._housekeeper.trimmed >= position - 1, "what nobody waits for is trimmed")
