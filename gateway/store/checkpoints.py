@@ -14,8 +14,10 @@ from pathlib import Path
 from gateway.store import wal
 
 FULL_PAGES = 4000  # what is rewritten or trimmed before it is copied is written once less
-AHEAD_FROM_PAGES = 3000
+AHEAD_FROM_PAGES = 2000
 AHEAD_STEP_PAGES = 500
+LAST_FROM_PAGES = 3500  # from here on it begins anew where so little is left that commits need not wait for long:
+LAST_PAGES = 100
 FRAME_BYTES = wal.OURS + wal.FRAME_HEADER_SIZE  # of a page in the log
 ROOM_STEP_BYTES = 1024 * 1024
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
@@ -42,6 +44,7 @@ class Checkpoints:
         self._make_room()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pages = 0  # in the log, roughly: nothing tells but a checkpoint
+        self._copied = 0  # of these
         self._next_at = AHEAD_FROM_PAGES
         self._is_copying = False
         self._said = ""
@@ -53,7 +56,8 @@ class Checkpoints:
             self._pages = max(self._pages, FULL_PAGES)  # it was more
         if self._is_copying or self._pages < self._next_at:
             return
-        if self._pages < FULL_PAGES:
+        is_little_left = self._pages >= LAST_FROM_PAGES and self._pages - self._copied <= LAST_PAGES
+        if self._pages < FULL_PAGES and not is_little_left:
             self._is_copying = True
             self._thread.submit(self._copy_ahead)
         else:
@@ -88,6 +92,7 @@ class Checkpoints:
             self._is_copying = False
 
     def _copy(self, connection: sqlite3.Connection) -> None:
+        before = self._pages
         try:
             _, pages, copied = connection.execute(CHECKPOINT).fetchone()
         except sqlite3.Error as error:
@@ -98,7 +103,8 @@ class Checkpoints:
             return
         self._said = ""
         if copied == pages and connection is self._writing:  # the next commit begins the log anew
-            self._pages, self._next_at = 0, AHEAD_FROM_PAGES
-        else:
-            self._pages = pages
-            self._next_at = max(pages + AHEAD_STEP_PAGES, AHEAD_FROM_PAGES)
+            self._pages, self._copied, self._next_at = 0, 0, AHEAD_FROM_PAGES
+            return
+        self._pages, self._copied = pages + self._pages - before, copied  # others have written meanwhile
+        is_near_its_end = copied == pages >= LAST_FROM_PAGES
+        self._next_at = max(self._pages + AHEAD_STEP_PAGES * (not is_near_its_end), AHEAD_FROM_PAGES)

@@ -2,7 +2,8 @@
 
 A range says who did not get which messages, and why: ``first`` to ``last`` of an origin's epoch. Messages without an
 identity, which are those of QoS 0, are counted in one row with 0 to 0; so is what would make more than RANGES_MOST
-ranges of one reason, consumer and publisher, for a client that makes up identities could fill the disk with them.
+ranges of one reason, consumer and publisher, for a client that makes up identities could fill the disk with them. One
+that makes up client identifiers could as well: beyond RANGES_IN_ALL_MOST there is one row more for each reason.
 """
 
 import sqlite3
@@ -37,6 +38,9 @@ CREATE INDEX dropped_of ON dropped (reason, consumer, publisher, origin, epoch, 
 """
 
 RANGES_MOST = 1000
+RANGES_IN_ALL_MOST = 1_000_000  # some 250 MB
+EVERYBODY_ELSE = ""
+"""The consumer and publisher of what goes beyond that."""
 
 INSERT = "INSERT INTO dropped VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 EXTEND = """
@@ -44,6 +48,7 @@ UPDATE dropped SET last = ?, messages = messages + ?, until_ms = ?
 WHERE reason = ? AND consumer = ? AND publisher = ? AND origin = ? AND epoch = ? AND last IN (?, ?)
 """
 
+NEWEST = "SELECT coalesce(max(rowid), 0) FROM dropped"  # rows are never removed: so many there are
 COUNT = """
 SELECT count(*) FROM (SELECT 1 FROM dropped WHERE reason = ? AND consumer = ? AND publisher = ? LIMIT ?)
 """
@@ -132,7 +137,11 @@ def _write(connection: sqlite3.Connection, key: Key, one: _Range) -> None:
     if extended.rowcount:
         return
     (ranges,) = connection.execute(COUNT, (*key[:3], RANGES_MOST)).fetchone()
-    if ranges >= RANGES_MOST and one.first:
-        _write(connection, (*key[:3], "", 0), _Range(0, 0, one.messages, one.since_ms, one.until_ms))
+    (in_all,) = connection.execute(NEWEST).fetchone()
+    counted = _Range(0, 0, one.messages, one.since_ms, one.until_ms)
+    if in_all >= RANGES_IN_ALL_MOST and key[1] != EVERYBODY_ELSE:
+        _write(connection, (key[0], EVERYBODY_ELSE, EVERYBODY_ELSE, "", 0), counted)
+    elif ranges >= RANGES_MOST and one.first:
+        _write(connection, (*key[:3], "", 0), counted)
     else:
         connection.execute(INSERT, (*key, one.first, one.last, one.messages, one.since_ms, one.until_ms))

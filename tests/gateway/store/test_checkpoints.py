@@ -37,9 +37,12 @@ def commit(database: Database, work: list[list[Work]]) -> list[list[Any]]:
     return results
 
 
+PAGES = {"FULL_PAGES": 40, "AHEAD_FROM_PAGES": 20, "AHEAD_STEP_PAGES": 5, "LAST_FROM_PAGES": 35, "LAST_PAGES": 2}
+
+
 @pytest.fixture
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
-    for name, pages in (("FULL_PAGES", 40), ("AHEAD_FROM_PAGES", 30), ("AHEAD_STEP_PAGES", 3)):
+    for name, pages in PAGES.items():
         monkeypatch.setattr(checkpoints, name, pages)
     return Database(tmp_path / "messages.sqlite", "gw")
 

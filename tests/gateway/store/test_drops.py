@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.message import Message
+from gateway.store import drops
 from gateway.store.drops import RANGES_MOST, REJECTED, SCHEMA, Drops
 
 
@@ -18,10 +19,10 @@ def store() -> Iterator[sqlite3.Connection]:
 
 
 def note(store: sqlite3.Connection, *messages: Message) -> None:
-    drops = Drops()
+    noted = Drops()
     for message in messages:
-        drops.note(REJECTED, "gateway", message)
-    write = drops.take()
+        noted.note(REJECTED, "gateway", message)
+    write = noted.take()
     assert write is not None
     write(store)
 
@@ -46,3 +47,21 @@ def test_who_makes_up_identities_gets_only_so_many_ranges_and_all_are_counted(st
     assert beyond == [("", 0, 0, count + 1 - RANGES_MOST)]
     note(store, Message("a", b"", origin="device", epoch=7, seq=1, publisher="somebody else"))
     assert store.execute("SELECT count(*) FROM dropped").fetchone() == (RANGES_MOST + 2,)
+
+
+def test_who_makes_up_client_identifiers_does_not_fill_the_disk_with_ranges(
+    store: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drops, "RANGES_IN_ALL_MOST", 5)
+    for number in range(8):
+        note(store, Message("a", b"", origin="device", epoch=7, seq=1, publisher=f"made up {number}"))
+    note(store, identified(2), Message("a", b"", publisher="somebody at QoS 0"))
+    note(store, Message("a", b"", origin="device", epoch=7, seq=2, publisher="made up 1"))
+    assert store.execute("SELECT publisher, last, messages FROM dropped").fetchall() == [
+        ("made up 0", 1, 1),
+        ("made up 1", 2, 2),
+        ("made up 2", 1, 1),
+        ("made up 3", 1, 1),
+        ("made up 4", 1, 1),
+        ("", 0, 5),
+    ]
