@@ -77,10 +77,11 @@ class Endings:
                     logger.warning("the gateway ends: not all that waited for %s has a range", ending.consumer)
             except sqlite3.Error as error:
                 logger.error("what waited for %s cannot be read and has no range: %s", ending.consumer, error)
+            finally:
+                self._log.keep_no_longer(ending)
             if ending.spans.messages:
                 self._log.counters.messages_dropped[ENDED] += ending.spans.messages
                 self._log.later(ending.spans)
-            self._log.keep_no_longer(ending)
             await asyncio.sleep(0)  # what is in memory is read without waiting for anybody
 
     async def _look_through(self, ending: "_Ending") -> bool:
@@ -96,7 +97,6 @@ class Endings:
                 if self._looked_at >= PIECE:
                     self._looked_at = 0
                     await self._pause()
-                    break  # some may have been dropped
         return True
 
     async def _pause(self) -> None:
@@ -124,6 +124,7 @@ class _Ending:
         unread = cursor.stretches if self._subscriptions else ()
         self._places = Stretches([*((position, position) for position in on_the_way), *unread])
         self.next = self._places.behind(min([*on_the_way, self._unread_from + 1]) - 1)
+        self.evict(log.evicted)
 
     @property
     def position(self) -> int:

@@ -34,6 +34,11 @@ def is_damage(error: BaseException) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
+def is_lock(error: BaseException) -> bool:
+    """Whether an error of SQLite says that somebody else has the file."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
 def advice_on(error: Exception) -> str:
     """Says what helps against an error of SQLite, where something does."""
     return ADVICE if is_damage(error) or "no such table" in str(error) else ""

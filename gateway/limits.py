@@ -20,8 +20,7 @@ from gateway.store.shares import Shares
 from gateway.store.survey import count_backlogs
 
 RETRY_S = 0.05
-DISCARD_PAUSE_S = 0.02  # for what is read to find the oldest of a queue is then read for many at once
-EVICT_LEAST_BYTES = 64 * 1024  # of messages dropped at once: each time it takes a sync
+DISCARD_PAUSE_S = 0.02  # one reading of the file then finds the oldest of a queue for many messages
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +103,7 @@ class Limits:
                 await count_backlogs(self._log, [cursor])
             except sqlite3.Error as error:
                 logger.error("what waits for %s has no limit: it cannot be counted: %s", cursor.consumer, error)
-        if self._log.committed is not None:
+        if self._is_open:
             self._discard()
 
     def verdict(self, topic: str, publisher: str) -> Verdict:
@@ -145,16 +144,26 @@ class Limits:
             self._discarding = asyncio.get_running_loop().create_task(self._discard_all())
 
     async def _discard_all(self) -> None:
-        while self._dirty:
+        while self._dirty and self._is_open:
             self._dirty = False
-            if self._store.when_full == "discard_old":
-                while (over := self._store_is_over()) and await self._log.evict(*over):
-                    pass
-            if self._counts_queues and self._queue.when_full == "discard_old":
-                for cursor in list(self._cursors()):
-                    if cursor.backlog is not None and self._is_over(cursor.backlog):
-                        await cursor.discard_oldest(lambda backlog: not self._is_over(backlog))
+            try:
+                await self._discard_what_is_over()
+            except sqlite3.Error as error:
+                logger.error("what is too much could not be dropped, the next message tries again: %s", error)
             await asyncio.sleep(DISCARD_PAUSE_S)
+
+    async def _discard_what_is_over(self) -> None:
+        if self._store.when_full == "discard_old":
+            while self._is_open and (over := self._store_is_over()) and await self._log.evict(*over):
+                pass
+        if self._counts_queues and self._queue.when_full == "discard_old":
+            for cursor in list(self._cursors()):
+                if cursor.backlog is not None and self._is_over(cursor.backlog):
+                    await cursor.discard_oldest(lambda backlog: not self._is_over(backlog))
+
+    @property
+    def _is_open(self) -> bool:
+        return self._log.committed is not None
 
     def _has_its_share(self, shares: Shares, publisher: str) -> bool:
         if not _is_full(self._client, shares.of(publisher)):
@@ -174,14 +183,14 @@ class Limits:
         return log.room_bytes <= 0 or (store.max_bytes is not None and log.used_bytes >= store.max_bytes)
 
     def _store_is_over(self) -> tuple[int, int] | None:
-        """How many messages to drop now at least, and bytes; None where it is not full."""
+        """How many messages to drop now, and by how many bytes the store is too large; None where it is not."""
         store, log = self._store, self._log
         most = store.max_messages
         count = log.needed_count - most if most is not None and log.stored_count > most else 0
         size = max(log.used_bytes - store.max_bytes if store.max_bytes is not None else 0, -log.room_bytes)
-        if count <= 0 and size <= 0:
-            return None
-        return count, max(size, EVICT_LEAST_BYTES if size > 0 else 0)
+        if log.is_damaged:  # nothing is deleted: dropping would win no room
+            size = 0
+        return (count, size) if count > 0 or size > 0 else None
 
     def _is_over(self, backlog: Backlog) -> bool:
         queue = self._queue

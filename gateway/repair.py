@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from gateway import session_store
-from gateway.errors import StoreError
+from gateway.errors import StoreError, is_lock
 from gateway.session_store import StoredSession
 from gateway.sessions import SESSION_PREFIX
 from gateway.store import checksum, exchange, groups, quarantine, schema, shelf
@@ -184,6 +184,8 @@ def _damage_that_sqlite_sees(path: Path) -> list[str]:
             found += _damage_of_sessions(path)
         return found
     except sqlite3.DatabaseError as error:
+        if is_lock(error):
+            raise
         return [str(error)]
 
 

@@ -56,7 +56,7 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._durable = 0  # of these
         self._tasks: set[asyncio.Task[None]] = set()
-        self._settling: asyncio.Task[None] | None = None  # the one of these that may be given up
+        self._settling: set[asyncio.Task[None]] = set()  # of these those that may be given up
 
     async def open(self) -> None:
         """Loads the durable sessions; what the log keeps for sessions that are no more, it keeps no longer."""
@@ -70,7 +70,7 @@ class Sessions:
         for consumer in self._log.consumers():
             if consumer == LOST or (consumer.startswith((SESSION_PREFIX, GROUP_PREFIX)) and consumer not in here):
                 self._log.forget(consumer)
-        self._settling = self._in_background(settle(self._log, cursors))
+        self._settle(cursors)
 
     def _restore(self, client_id: str, stored: StoredSession, flows: Iterable[Flow]) -> Session:
         description = stored.description
@@ -99,8 +99,8 @@ class Sessions:
 
     async def close(self) -> None:
         """Leaves everything as the next start expects it."""
-        if self._settling is not None:
-            self._settling.cancel()  # the next start goes on with it
+        for settling in self._settling:
+            settling.cancel()  # the next start goes on with it
         while self._tasks:
             await asyncio.wait(self._tasks)
         for session in self._sessions.values():
@@ -168,7 +168,8 @@ class Sessions:
     def rest(self, session: Session) -> None:
         """There is no connection any more: the session ends as well, or waits for its expiry."""
         session.connection = session.sender = None
-        self._keep_or_end(session)
+        if self._keep_or_end(session):
+            self._settle(self._subscribers.unfed_cursors(session))
 
     def _keep_or_end(self, session: Session) -> bool:
         """A session without a connection waits for its expiry, unless that is now; returns whether it does."""
@@ -179,6 +180,11 @@ class Sessions:
             self._let_expire(session)
         self._in_background(self.save(session.client_id))
         return True
+
+    def _settle(self, cursors: list[Cursor]) -> None:
+        settling = self._in_background(settle(self._log, cursors))
+        self._settling.add(settling)
+        settling.add_done_callback(self._settling.discard)
 
     def end(self, session: Session) -> None:
         """Ends a session: its subscriptions and what waits for it are gone."""

@@ -132,6 +132,12 @@ class Subscribers:
         for subscriber in self._tree.match(topic):
             yield subscriber.cursor
 
+    def unfed_cursors(self, session: Session) -> list[Cursor]:
+        """Returns those cursors of a session that feed nobody now."""
+        groups = [self._groups[topic_filter] for topic_filter in session.shared]
+        unfed = [group.cursor for group in groups if not any(member.sender for member in group.members)]
+        return unfed if session.sender else [session.cursor, *unfed]
+
     def cursors(self) -> list[Cursor]:
         """Returns the cursors of all groups."""
         return [group.cursor for group in self._groups.values()]

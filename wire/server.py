@@ -333,7 +333,9 @@ class ServerConnection(Connection):
 
     def _fail(self, error: RemoteProtocolError) -> None:
         if self.state == CONNECTED:
-            self.disconnect(error.reason_code, str(error))
+            # A second CONNECT may be wrong in a way for which only a CONNACK has a reason code.
+            is_said = error.reason_code in Disconnect.ALLOWED
+            self.disconnect(error.reason_code if is_said else PROTOCOL_ERROR, str(error))
             return
         if self.state == AWAIT_CONNECT:
             self.state = AWAIT_CONNACK

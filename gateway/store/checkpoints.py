@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gateway.store import wal
+from gateway.store.folder import room_bytes
 
+ROOM_PAGES = 5000  # more come while it is copied, and how many there are is known roughly
 FULL_PAGES = 4000  # what is rewritten or trimmed before it is copied is written once less
 AHEAD_FROM_PAGES = 2000
 AHEAD_STEP_PAGES = 500
 LAST_FROM_PAGES = 3500  # from here on it begins anew where so little is left that commits need not wait for long:
 LAST_PAGES = 100
-FRAME_BYTES = wal.OURS + wal.FRAME_HEADER_SIZE  # of a page in the log
-ROOM_STEP_BYTES = 1024 * 1024
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 logger = logging.getLogger(__name__)
@@ -31,16 +31,20 @@ class Checkpoints:
     Args:
         path: the database.
         writing: the connection that writes to it.
+        page_size: the database's, in bytes.
+
+    The log has its full length before it is used, and keeps it: a sync that finds a file longer, or shorter, writes the
+    file system's books too, which takes longer and wears a medium more than the message does.
     """
 
-    def __init__(self, path: Path, writing: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, writing: sqlite3.Connection, page_size: int) -> None:
         self._writing = writing
         self._log = Path(f"{path}-wal")
         self._copying = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._copying.execute("PRAGMA synchronous = FULL")
         # A log that grew longer is cut to that where it begins anew: so its size says how far it has grown.
-        self._full_bytes = FULL_PAGES * FRAME_BYTES
-        writing.execute(f"PRAGMA journal_size_limit = {self._full_bytes}")
+        self._room_bytes = wal.HEADER_SIZE + ROOM_PAGES * (wal.FRAME_HEADER_SIZE + page_size)
+        writing.execute(f"PRAGMA journal_size_limit = {self._room_bytes}")
         self._make_room()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pages = 0  # in the log, roughly: nothing tells but a checkpoint
@@ -52,14 +56,13 @@ class Checkpoints:
     def note_written(self, pages: int) -> None:
         """A commit wrote about so many pages; called by the thread that commits."""
         self._pages += pages
-        if self._size() > 2 * self._full_bytes:
+        if self._size() > self._room_bytes:
             self._pages = max(self._pages, FULL_PAGES)  # it was more
         if self._is_copying or self._pages < self._next_at:
             return
         is_little_left = self._pages >= LAST_FROM_PAGES and self._pages - self._copied <= LAST_PAGES
         if self._pages < FULL_PAGES and not is_little_left:
-            self._is_copying = True
-            self._thread.submit(self._copy_ahead)
+            self._begin_to_copy_ahead()
         else:
             self._copy(self._writing)
 
@@ -71,14 +74,20 @@ class Checkpoints:
             return 0
 
     def _make_room(self) -> None:
-        """The log gets its full length before it is used: a sync that finds a file longer writes the file system's
-        books too, which takes longer and wears a medium more than the message does. Where that fails, it grows."""
-        with contextlib.suppress(OSError), self._log.open("r+b") as log:
-            room = log.seek(0, os.SEEK_END)
-            for start in range(room, self._full_bytes, ROOM_STEP_BYTES):
-                log.write(bytes(min(ROOM_STEP_BYTES, self._full_bytes - start)))
-            log.flush()
-            os.fsync(log.fileno())
+        """Where the disk has little left, the log grows as it is used."""
+        missing = self._room_bytes - self._size()
+        with contextlib.suppress(OSError):
+            if missing > 0 and room_bytes(self._log.parent) >= missing:
+                with self._log.open("ab", buffering=0) as log:
+                    log.write(bytes(missing))
+                    os.fsync(log.fileno())
+
+    def _begin_to_copy_ahead(self) -> None:
+        self._is_copying = True
+        try:
+            self._thread.submit(self._copy_ahead)
+        except RuntimeError:  # no thread can be started: a commit that finds the log full copies it
+            self._is_copying = False
 
     def close(self) -> None:
         """Waits until what is being copied is."""

@@ -42,14 +42,15 @@ class Consumers:
         saved: the places as they are in the file.
         flows: the messages in the file that are on their way to a client, which their cursors are past.
 
-    ``keepers`` are those who need messages besides.
+    ``evicted`` is the last position of what was dropped for everybody.
     """
 
     def __init__(self, saved: dict[str, Place], flows: Iterable[Flow]) -> None:
         self._saved = saved
         self._away = dict(saved)
         self._cursors: dict[str, Cursor] = {}
-        self.keepers: set[Keeper] = set()
+        self.evicted = 0
+        self._keepers: set[Keeper] = set()
         self._held = Counter(flow.position for flow in flows if flow.state == BEGUN)
 
     @property
@@ -79,12 +80,13 @@ class Consumers:
         self._away.pop(consumer, None)
 
     def evict(self, last: int) -> None:
-        """Nobody who is away gets anything up to a position any more."""
+        """Nobody gets anything up to a position any more; the cursors here are told by the log."""
+        self.evicted = max(self.evicted, last)
         for name, (position, count) in self._away.items():
             self._away[name] = max(position, last), count
         for position in [position for position in self._held if position <= last]:
             del self._held[position]
-        for keeper in self.keepers:
+        for keeper in self._keepers:
             keeper.evict(last)
 
     def hold(self, position: int) -> None:
@@ -97,6 +99,14 @@ class Consumers:
             self._held[position] -= 1
             if not self._held[position]:
                 del self._held[position]
+
+    def keep_for(self, keeper: Keeper) -> None:
+        """What is behind a keeper's position is needed."""
+        self._keepers.add(keeper)
+
+    def keep_no_longer(self, keeper: Keeper) -> None:
+        """The opposite of ``keep_for``."""
+        self._keepers.remove(keeper)
 
     def unsaved(self) -> list[tuple[str, int, int]]:
         """Returns (name, position, count) where the file does not say what it should.
@@ -130,7 +140,7 @@ class Consumers:
         """Returns the position behind which somebody needs the messages."""
         here = min((cursor.position for cursor in self._cursors.values()), default=head)
         away = min((position for position, _ in self._away.values()), default=head)
-        keepers = min((keeper.position for keeper in self.keepers), default=head)
+        keepers = min((keeper.position for keeper in self._keepers), default=head)
         return min(here, away, keepers, min(self._held, default=head + 1) - 1)
 
     def _durable(self) -> set[str]:

@@ -18,7 +18,6 @@ from gateway.store import consumers, damage, flows, groups, incoming, retained, 
 from gateway.store.checkpoints import Checkpoints
 from gateway.store.checksum import sealed
 from gateway.store.groups import Group, Part
-from gateway.store.reading import check_schema
 from gateway.store.run import Run
 from gateway.store.spoilt import set_spoilt_rows_aside
 from gateway.store.upgrade import upgrade
@@ -26,6 +25,7 @@ from gateway.store.wal import hides_transactions
 
 BUSY_TIMEOUT_S = 10.0  # for somebody else's sqlite3 shell; a second gateway is kept out by the folder's lock
 COMMIT_PAGES = 1  # of a commit besides its messages, roughly
+GROWTH_PAGES = 2  # where it makes the file's pages more or less: the first page, and a page with their numbers
 READ_BYTES_MAX = 1024 * 1024  # of payload in one read, so that a backlog of large messages stays on disk
 
 Work = Part | Callable[[sqlite3.Connection], Any]
@@ -78,7 +78,7 @@ class Database:
                 self._reading = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
                 opened.callback(self._reading.close)
                 self._load()
-                self._checkpoints = Checkpoints(path, self._writing)
+                self._checkpoints = Checkpoints(path, self._writing, self._page_size)
             except (sqlite3.Error, TypeError) as error:
                 raise StoreError(f"message store {path}: {error}{advice_on(error)}") from error
             opened.pop_all()
@@ -99,8 +99,7 @@ class Database:
         self.retained_count = retained.count(self._reading)
 
     def _prepare(self) -> None:
-        # These are read before anything is written, so that a foreign database stays as it was.
-        check_schema(self._writing)
+        # The version is read before anything is written, so that a foreign database keeps what is in it.
         version = schema.version_of(self._writing)
         if not version:
             schema.make(self._writing)  # before there is a WAL, with which the size of pages is settled
@@ -132,8 +131,9 @@ class Database:
             self._writing.rollback()
             self.position, self._seq = before  # it has used up neither positions nor numbers
             raise
+        grown = (measured[0] - self.used_bytes) // self._page_size
         self.used_bytes, self.free_bytes = measured
-        self._log_pages += COMMIT_PAGES + size // self._page_size
+        self._log_pages += COMMIT_PAGES + max(grown, size // self._page_size) + (GROWTH_PAGES if grown else 0)
         return results
 
     def shorten_log(self) -> None:

@@ -1,6 +1,7 @@
 """The store's folder, which one process has at a time."""
 
 import fcntl
+import os
 from pathlib import Path
 from typing import IO
 
@@ -9,6 +10,14 @@ from gateway.store import exchange
 
 MESSAGES = "messages.sqlite"
 """The name of the log's file."""
+
+RESERVED_BYTES = 64 * 1024 * 1024  # of the disk: what is full to the brim cannot even note what may be deleted
+
+
+def room_bytes(folder: Path) -> int:
+    """Returns how many bytes its disk has left, but for a reserve. Raises OSError."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize - min(RESERVED_BYTES, disk.f_blocks * disk.f_frsize // 10)
 
 
 def take_folder(folder: Path) -> IO[str]:

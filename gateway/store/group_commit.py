@@ -1,6 +1,7 @@
 """Group commit: what gathers while one commit runs goes into the next one, with one sync for all of it."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
@@ -8,6 +9,8 @@ from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
 
 
 class GroupCommit(Generic[Item, Result]):
@@ -91,7 +94,10 @@ class GroupCommit(Generic[Item, Result]):
                 self._loop.call_soon_threadsafe(self._fail, futures, error)
             else:
                 self._loop.call_soon_threadsafe(self._succeed, items, futures, results)
-            self._tidy()
+            try:
+                self._tidy()
+            except Exception:  # what follows a commit is no part of it
+                logger.exception("message store: what follows a commit could not be done")
 
     def _succeed(self, items: list[Item], futures: list[asyncio.Future[Result]], results: list[Result]) -> None:
         try:

@@ -20,6 +20,7 @@ SWEEP_INTERVAL_S = 60.0  # between looks for retained messages that have expired
 SWEEP_DELAY_S = 0.05  # behind the moment, whichever way the clocks round
 LATER_BYTES_MAX = 1024 * 1024  # of retained messages at QoS 0; beyond it they are written at once
 TRIM_MOST = 5_000  # messages deleted in one transaction, so that no publisher waits long behind it
+TRIM_MOST_EVER = 100_000  # where there is an interval between commits
 TRIM_PAUSE_S = 0.02  # before more of them are: for publishers' own transactions
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class Housekeeper:
         head: returns the newest position.
         commits: where it is written.
         note_waiting: told by how many bytes what waits in memory has become more, or less.
+        interval_s: shortest time between two commits, in seconds.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Housekeeper:
         head: Callable[[], int],
         commits: GroupCommit[Sequence[Work], list[Any]],
         note_waiting: Callable[[int], None],
+        interval_s: float,
     ) -> None:
         self.trimmed = max(0, database.oldest - 1)
         self.retained_count = database.retained_count
@@ -54,6 +57,8 @@ class Housekeeper:
         self._head = head
         self._commits = commits
         self._note_waiting = note_waiting
+        # Publishers wait for the interval anyway, and more than comes meanwhile has to go.
+        self._trim_most = min(int(TRIM_MOST * max(1.0, interval_s / TRIM_PAUSE_S)), TRIM_MOST_EVER)
         self._drops = Drops()
         self._later: list[Work] = []
         self._later_bytes = 0  # of retained messages among it
@@ -65,6 +70,11 @@ class Housekeeper:
         self.may_trim = True
         if self.retained_count:
             self._sweep_in(0.0)
+
+    @property
+    def has_to_trim(self) -> bool:
+        """Whether there are messages that nobody needs any more."""
+        return self._trimmable() > self.trimmed
 
     def changed(self) -> None:
         """A consumer moved, or something was put off: it is written within HOUSEKEEPING_INTERVAL_S."""
@@ -100,7 +110,7 @@ class Housekeeper:
             self._next = None
         self._is_owed = False
         self._write_later()
-        trim_to = min(self._trimmable(), self.trimmed + TRIM_MOST)
+        trim_to = min(self._trimmable(), self.trimmed + self._trim_most)
         work = Housekeeping(self._consumers.unsaved(), self._consumers.removed(), trim_to)
         if work.saved or work.removed or work.trim_to > self.trimmed or self._sweep_owed:
             self._sweep_owed = False

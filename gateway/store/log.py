@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from gateway.store.consumers import Consumers, Keeper, Place
 from gateway.store.cursor import Cursor
 from gateway.store.database import Database, Housekeeping, Work
 from gateway.store.drops import EVICTED, GATEWAY
-from gateway.store.folder import MESSAGES, take_folder
+from gateway.store.folder import MESSAGES, room_bytes, take_folder
 from gateway.store.group_commit import GroupCommit, pass_on
 from gateway.store.groups import Group, Part, split
 from gateway.store.housekeeper import Housekeeper
@@ -26,9 +25,9 @@ from gateway.store.reader import Reader
 from gateway.store.shares import Shares
 from gateway.store.tail import Tail
 
-RESERVED_BYTES = 64 * 1024 * 1024  # of the disk: what is full to the brim cannot even note what may be deleted
 GROUPS_MOST = 32  # at once, of those in memory
-EVICT_MOST = 1000  # messages dropped at once from a store that is full
+EVICT_PIECE = 1000  # messages of a store that is full, between which others have their turn
+EVICT_LEAST_BYTES = 64 * 1024  # where it is too large: each time it takes a sync
 UNCOMMITTED_BYTES_MAX = 16 * 1024 * 1024  # in memory, taken from publishers and not durable yet
 
 logger = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ class MessageLog:
             self._commit, self._committed, commit_interval_s, self._tidy
         )
         self._housekeeper = Housekeeper(
-            database, self._consumers, lambda: self.head, self._commits, self._note_uncommitted
+            database, self._consumers, lambda: self.head, self._commits, self._note_uncommitted, commit_interval_s
         )
         self._reader = Reader(folder, database, self.submit, self.drop, self.counters)
 
@@ -152,11 +151,11 @@ class MessageLog:
 
     def keep_for(self, keeper: Keeper) -> None:
         """What is behind a keeper's position is kept, until ``keep_no_longer``."""
-        self._consumers.keepers.add(keeper)
+        self._consumers.keep_for(keeper)
 
     def keep_no_longer(self, keeper: Keeper) -> None:
         """The opposite of ``keep_for``."""
-        self._consumers.keepers.remove(keeper)
+        self._consumers.keep_no_longer(keeper)
         self.changed()
 
     async def wait_for_room(self) -> None:
@@ -233,32 +232,46 @@ class MessageLog:
 
     def look_at_disk(self) -> None:
         """Finds out how much room the disk has; each commit does so."""
-        disk = os.statvfs(self._folder)
-        reserved = min(RESERVED_BYTES, disk.f_blocks * disk.f_frsize // 10)
-        self._disk_bytes = disk.f_bavail * disk.f_frsize - reserved
+        self._disk_bytes = room_bytes(self._folder)
 
     async def evict(self, count: int, size: int) -> bool:
-        """Drops the oldest messages for all who still need them, and notes it: at least so many, and of so many bytes.
+        """Drops the oldest messages for all who still need them, and notes it; what nobody needs goes before them.
 
-        At most EVICT_MOST of them. Returns whether there were any. Raises sqlite3.Error.
+        Args:
+            count: how many at least.
+            size: how many bytes of the file are to become free; what messages take there is a guess.
+
+        Returns whether there was anything to drop. Raises sqlite3.Error.
         """
-        evicted: list[tuple[int, Message]] = []
-        for position, message in await self.read(self._consumers.needed_from(self.head), EVICT_MOST):
-            if len(evicted) >= count and size <= 0:
-                break
-            evicted.append((position, message))
-            size -= message.size
-        if not evicted:
-            return False
-        last = evicted[-1][0]
-        for _, message in evicted:
-            self.drop(EVICTED, GATEWAY, message)
-        for cursor in self._consumers.cursors:
-            await cursor.evict(evicted)
-        self._consumers.evict(last)
+        is_smaller = size > 0 and self._housekeeper.has_to_trim
+        size = 0 if is_smaller or size <= 0 else max(size, EVICT_LEAST_BYTES)
+        while (count > 0 or size > 0) and (oldest := await self._oldest(count, size)):
+            count -= len(oldest)
+            size -= sum(message.size for _, message in oldest)
+            is_smaller = True
+            for _, message in oldest:
+                self.drop(EVICTED, GATEWAY, message)
+            self._consumers.evict(oldest[-1][0])
+            for cursor in self._consumers.cursors:
+                await cursor.evict(oldest)
+            await asyncio.sleep(0)
         self._housekeeper.keep_house()
         await self.submit([])
-        return True
+        return is_smaller
+
+    async def _oldest(self, count: int, size: int) -> list[tuple[int, Message]]:
+        """Returns of the oldest messages that somebody needs so many, and of so many bytes, or some of them."""
+        found = await self.read(self._consumers.needed_from(self.head), EVICT_PIECE)
+        for index, (_, message) in enumerate(found):
+            if index >= count and size <= 0:
+                return found[:index]
+            size -= message.size
+        return found
+
+    @property
+    def evicted(self) -> int:
+        """Up to here the log has dropped messages for everybody."""
+        return self._consumers.evicted
 
     def consumers(self) -> list[str]:
         """Returns the names of the durable consumers, whether they have a cursor now or not."""

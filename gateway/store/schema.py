@@ -4,6 +4,7 @@ import random
 import sqlite3
 
 from gateway.store import consumers, damage, drops, flows, groups, incoming, retained, wal, wills
+from gateway.store.reading import check_schema
 
 APPLICATION_ID = 0x486F4664  # "HoFd", so that file(1) and we know whose database this is
 SCHEMA_VERSION = 5
@@ -26,8 +27,9 @@ def version_of(connection: sqlite3.Connection) -> int:
     """Returns the version of a store's file, 0 for one that is new; writes nothing.
 
     Raises:
-        sqlite3.DatabaseError: it is somebody else's, or newer than this program.
+        sqlite3.DatabaseError: it is damaged, somebody else's, or newer than this program.
     """
+    check_schema(connection)
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()

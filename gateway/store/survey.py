@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from gateway.store.cursor import Cursor
     from gateway.store.log import MessageLog
 
-READ_MOST = 1024  # messages at once
+READ_LEAST = 32  # messages at once: for most, something is among the first of them
+READ_MOST = 1024
 
 
 async def settle(log: "MessageLog", cursors: Iterable["Cursor"]) -> None:
@@ -23,19 +24,18 @@ async def settle(log: "MessageLog", cursors: Iterable["Cursor"]) -> None:
     Raises sqlite3.Error.
     """
     waiting = {cursor for cursor in cursors if cursor.unread_from < log.head}
-    position = min((cursor.unread_from for cursor in waiting), default=log.head)
-    while waiting and position < log.head:
-        head = log.head  # what comes while it is read has not been looked at
-        found = await log.read(position, READ_MOST)
+    reading = READ_LEAST
+    while waiting and (position := min(cursor.unread_from for cursor in waiting)) < (head := log.head):
+        found = await log.read(position, reading)
         for position, message in found:
             for cursor in log.audience.takers(message.topic).keys() & waiting:
                 if cursor.is_next(position, message):
                     cursor.go_past(position - 1)
                     waiting.discard(cursor)
-        position = position if found else head
         for cursor in waiting:
-            cursor.go_past(position)
-        await asyncio.sleep(0)
+            cursor.go_past(position if found else head)
+        reading = min(2 * reading, READ_MOST)
+        await asyncio.sleep(0)  # what is in memory is read without waiting for anybody
 
 
 async def count_backlogs(log: "MessageLog", cursors: Iterable["Cursor"]) -> None:
@@ -66,5 +66,5 @@ async def _waiting(log: "MessageLog", cursors: Collection["Cursor"]) -> AsyncIte
             found = await log.read(first - 1, min(READ_MOST, last - first + 1))
             position = found[-1][0] if found else last
             yield found
-            await asyncio.sleep(0)  # what is in memory is read without waiting for anybody
+            await asyncio.sleep(0)
         position = max(position, head)

@@ -8,6 +8,7 @@ was written: transactions that were acknowledged are spoilt, or stand behind wha
 import mmap
 import sqlite3
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,7 @@ HEADER_SIZE = 32
 FRAME_HEADER_SIZE = 24
 MAGIC = 0x377F0682  # the checksums' byte order is little endian; one more: big endian
 FILE_MAGIC = b"SQLite format 3\0"
+NO_SALTS = bytes(8)  # where there is no frame yet
 PAGE_SIZES = [2**power for power in range(9, 16)]
 OURS, OURS_BEFORE = 2048, 4096  # bytes of a page, as the store makes them, and as SQLite does by itself
 RECORDS_FROM = {2: 12, 5: 12, 10: 8, 13: 8}  # in a page, by its kind: where the places of its records are
@@ -55,18 +57,29 @@ class Wal:
         """Yields where the frames of this round begin, whole or not."""
         if len(self.bytes) >= HEADER_SIZE + FRAME_HEADER_SIZE:
             salts = self._salts()
-            if salts == bytes(len(salts)):  # it has no frame yet, only room
-                return
-            step = FRAME_HEADER_SIZE + self._page_size
-            for start in range(HEADER_SIZE, len(self.bytes) - step + 1, step):
-                if self.bytes[start + 8 : start + 16] == salts:
+            for start in self._places():
+                if self._salts_at(start) == salts:
                     yield start
 
-    def _salts(self) -> bytes:
-        """What all frames of this round have in common; by the first one, where the WAL's own header is spoilt."""
+    def _places(self) -> range:
+        step = FRAME_HEADER_SIZE + self._page_size
+        return range(HEADER_SIZE, len(self.bytes) - step + 1, step)
+
+    def _salts_at(self, start: int) -> bytes:
+        return self.bytes[start + 8 : start + 16]
+
+    def _salts(self) -> bytes | None:
+        """What all frames of this round have in common; None where there is only room for frames.
+
+        Where the WAL's own header is spoilt the frames say it: each round's first salt is that of the last one and 1.
+        """
         sums = _checksum(self.bytes[: HEADER_SIZE - 8], self._order(), 0, 0)
-        at = 16 if sums == struct.unpack_from(">II", self.bytes, 24) else HEADER_SIZE + 8
-        return self.bytes[at : at + 8]
+        if any(self.bytes[:HEADER_SIZE]) and sums == struct.unpack_from(">II", self.bytes, 24):
+            return self.bytes[16:24]
+        found = Counter(map(self._salts_at, self._places()))
+        del found[NO_SALTS]
+        most = max(found.values(), default=0)
+        return max((salts for salts, count in found.items() if count > 1 or most == 1), default=None)
 
     def _order(self) -> str:
         (magic,) = struct.unpack_from(">I", self.bytes)

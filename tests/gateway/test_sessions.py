@@ -220,6 +220,22 @@ async def test_what_the_log_keeps_for_sessions_that_are_no_more_is_let_go(tmp_pa
         assert broker.log.consumers() == []
 
 
+async def test_what_waited_for_a_subscription_that_is_no_more_is_let_go_when_the_client_leaves(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client("client").connect(tcp_port(broker))
+        await client.subscribe("much/#", "little")
+        await client.disconnect()
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        for number in range(50):
+            await publisher.publish("much/a", b"%d" % number)
+        client = await Client("client", receive_maximum=1).connect(tcp_port(broker))
+        message = await client.expect(Publish)
+        await client.unsubscribe("much/#")
+        client.acknowledge(message)
+        await client.disconnect()
+        await until(lambda: broker.log.needed_count == 0, "let go")
+
+
 async def test_a_session_is_durable_before_its_suback(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await Client("client").connect(tcp_port(broker))

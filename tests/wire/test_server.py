@@ -114,6 +114,8 @@ def test_bad_first_packet_is_answered_with_connack_and_closes(first: bytes, reas
     ("packets", "reason_code"),
     [
         ([Connect("dev")], reasons.PROTOCOL_ERROR),  # [MQTT-3.1.0-2]
+        ([b"\x10\x0d\x00\x04MQTT\x01\x02\x00\x00\x00\x00\x00"], reasons.PROTOCOL_ERROR),
+        ([b"\x10\x0c\x00\x04MQTT\x04\x00\x00\x00\x00\x00"], reasons.PROTOCOL_ERROR),
         ([Publish("a", b"", 2, packet_identifier=1)], reasons.QOS_NOT_SUPPORTED),
         ([Publish("a", b"", retain=True)], reasons.RETAIN_NOT_SUPPORTED),
         ([Publish("a", b"", properties={p.TOPIC_ALIAS: 1})], reasons.TOPIC_ALIAS_INVALID),

@@ -59,6 +59,7 @@ async def live(folder: Path, seed: int, count: int) -> None:
 
 if __name__ == "__main__":
     # All that happens now and then happens often in a short life.
-    checkpoints.FULL_PAGES, checkpoints.AHEAD_FROM_PAGES, checkpoints.AHEAD_STEP_PAGES = 60, 40, 10
+    checkpoints.ROOM_PAGES, checkpoints.FULL_PAGES, checkpoints.LAST_FROM_PAGES = 100, 60, 50
+    checkpoints.AHEAD_FROM_PAGES, checkpoints.AHEAD_STEP_PAGES, checkpoints.LAST_PAGES = 40, 10, 5
     housekeeper.HOUSEKEEPING_INTERVAL_S = 0.02
     asyncio.run(live(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.message import Message
 from gateway.repair import repair
-from gateway.store import checkpoints, wills
+from gateway.store import checkpoints, wal, wills
 from gateway.store.database import Database, Work
 from gateway.store.wal import hides_transactions
 from gateway.store.wills import StoredWill
@@ -28,7 +28,7 @@ def times_begun_anew(folder: Path) -> int:
 
 def length_of(folder: Path) -> int:
     """Pages that the log's file has room for."""
-    return (folder / "messages.sqlite-wal").stat().st_size // checkpoints.FRAME_BYTES
+    return (folder / "messages.sqlite-wal").stat().st_size // (wal.FRAME_HEADER_SIZE + wal.OURS)
 
 
 def commit(database: Database, work: list[list[Work]]) -> list[list[Any]]:
@@ -37,7 +37,14 @@ def commit(database: Database, work: list[list[Work]]) -> list[list[Any]]:
     return results
 
 
-PAGES = {"FULL_PAGES": 40, "AHEAD_FROM_PAGES": 20, "AHEAD_STEP_PAGES": 5, "LAST_FROM_PAGES": 35, "LAST_PAGES": 2}
+PAGES = {
+    "ROOM_PAGES": 120,
+    "FULL_PAGES": 40,
+    "AHEAD_FROM_PAGES": 20,
+    "AHEAD_STEP_PAGES": 5,
+    "LAST_FROM_PAGES": 35,
+    "LAST_PAGES": 2,
+}
 
 
 @pytest.fixture
@@ -59,13 +66,23 @@ def test_the_log_begins_anew_while_somebody_writes_all_the_time(tmp_path: Path, 
     ]
 
 
-def test_the_log_has_its_full_length_before_it_is_used(tmp_path: Path, database: Database) -> None:
-    assert length_of(tmp_path) == checkpoints.FULL_PAGES
-    size = (tmp_path / "messages.sqlite-wal").stat().st_size
-    for number in range(20):
-        commit(database, [[Message("a", b"%d" % number)]])
-        assert (tmp_path / "messages.sqlite-wal").stat().st_size == size
+@pytest.mark.parametrize("size", [10, 500, 1000, 1500, 3000])
+def test_the_log_keeps_the_length_that_it_has_before_it_is_used(tmp_path: Path, database: Database, size: int) -> None:
+    length = (tmp_path / "messages.sqlite-wal").stat().st_size
+    assert length_of(tmp_path) == checkpoints.ROOM_PAGES
+    for _ in range(400):
+        commit(database, [[Message("a", bytes(size))]])
+        assert (tmp_path / "messages.sqlite-wal").stat().st_size == length
     database.close()
+
+
+def test_a_disk_with_little_left_keeps_it_for_what_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "room_bytes", lambda _: 1_000_000)
+    database = Database(tmp_path / "messages.sqlite", "gw")
+    assert length_of(tmp_path) == 0
+    commit(database, [[Message("a", b"1")]])
+    database.close()
+    assert len(messages_in(tmp_path)) == 1
 
 
 def test_a_log_that_was_never_used_is_no_damage(tmp_path: Path, database: Database) -> None:
@@ -78,7 +95,7 @@ def test_a_log_that_was_never_used_is_no_damage(tmp_path: Path, database: Databa
 def test_the_log_stays_short_though_commits_never_pause(tmp_path: Path, database: Database) -> None:
     for number in range(2000):
         commit(database, [[Message("a", b"%d" % number)]])
-    assert length_of(tmp_path) < 2 * checkpoints.FULL_PAGES
+    assert length_of(tmp_path) <= 2 * checkpoints.ROOM_PAGES
     database.close()
 
 
@@ -86,7 +103,7 @@ def test_the_log_stays_short_whatever_is_written_besides_messages(tmp_path: Path
     for number in range(200):
         publish = Publish("a", b"w" * 20_000)
         commit(database, [[wills.save(StoredWill(str(number), None, publish, 0))]])
-    assert length_of(tmp_path) < 3 * checkpoints.FULL_PAGES
+    assert length_of(tmp_path) <= 2 * checkpoints.ROOM_PAGES
     database.close()
 
 

@@ -106,3 +106,16 @@ async def test_who_waits_for_a_commit_is_told_before_what_is_tidied_behind_it() 
     told.set()
     await commits.close()
     assert tidied == [True]
+
+
+async def test_what_fails_behind_a_commit_fails_no_other() -> None:
+    medium = Medium()
+
+    def fail() -> None:
+        raise RuntimeError("no thread can be started")
+
+    commits: GroupCommit[int, int] = GroupCommit(medium.commit, lambda items, results: None, tidy=fail)
+    medium.let_through.release(2)
+    assert await commits.submit(1) == 10
+    assert await commits.submit(2) == 20
+    await commits.close()

@@ -1,5 +1,6 @@
 """A damaged store beside what was in it: what lies in whole pages is there after a repair, and nothing else."""
 
+import contextlib
 import random
 import shutil
 import sqlite3
@@ -265,6 +266,29 @@ async def test_tables_that_are_missing_are_made_again(tmp_path: Path, seed: int)
     assert all(after[table] >= rows[table] for table in rows)
 
 
+@pytest.mark.parametrize("how", [zero, fill_with_noise])
+async def test_a_wal_without_its_beginning_is_damage(tmp_path: Path, seed: int, how: Spoil) -> None:
+    rng = random.Random(seed)
+    running, killed = tmp_path / "running", tmp_path / "killed"
+    sent = [b"%d" % number * 100 for number in range(100)]
+    async with opened(running) as log:
+        for payload in sent:
+            await log.append(Message("a", payload))
+        shutil.copytree(running, killed)
+    (killed / f"{MESSAGES}-shm").unlink()
+    data = bytearray((killed / f"{MESSAGES}-wal").read_bytes())
+    first = data[:4096]
+    how(rng, first)
+    data[:4096] = first
+    (killed / f"{MESSAGES}-wal").write_bytes(data)
+    with pytest.raises(StoreError, match="its WAL is damaged"):
+        await MessageLog.open(killed, origin="gw")
+    assert repair(killed, "gw", []).damage == [f"{MESSAGES}: its WAL is damaged"]
+    kept = [message.payload for _, message in messages_in(killed)]
+    assert kept == [payload for payload in sent if payload in kept]
+    assert len(kept) > 50
+
+
 def change(folder: Path, statement: str) -> None:
     connection = sqlite3.connect(folder / MESSAGES)
     connection.execute(statement)
@@ -306,6 +330,10 @@ async def test_a_store_that_is_in_use_or_none_of_ours_is_refused(tmp_path: Path)
         repair(tmp_path, "gw", [])
     async with opened(tmp_path):
         with pytest.raises(StoreError, match="another process uses it"):
+            repair(tmp_path, "gw", [])
+    with contextlib.closing(sqlite3.connect(tmp_path / MESSAGES, isolation_level=None)) as somebody:
+        somebody.executescript("PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE; UPDATE identity SET epoch = 1;")
+        with pytest.raises(StoreError, match="locked"):
             repair(tmp_path, "gw", [])
     for pragma, what in (("user_version = 1", "of version 1"), ("application_id = 1", "not a message store")):
         change(tmp_path, f"PRAGMA {pragma}")

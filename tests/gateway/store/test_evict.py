@@ -1,0 +1,83 @@
+"""A store that is full drops its oldest messages: no more than it has to, and each of them for one reason."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gateway.config import GatewayConfig, StoreConfig
+from gateway.endings import Endings
+from gateway.limits import Limits
+from gateway.message import Message
+from gateway.store.cursor import Cursor
+from gateway.store.log import MessageLog
+from tests.gateway.store.support import append_all, disk_full, numbered, opened, payloads, stored
+from tests.gateway.support import until
+
+RANGES = "SELECT reason, consumer, first, last, messages FROM dropped ORDER BY reason"
+
+
+async def discarding(log: MessageLog, folder: Path) -> Limits:
+    store = StoreConfig(path=str(folder), max_bytes=300_000, when_full="discard_old")
+    limits = Limits(GatewayConfig(name="gw", store=store), log, list, lambda _: [])
+    await limits.open()
+    return limits
+
+
+async def test_what_nobody_needs_any_more_goes_before_what_somebody_needs(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        limits = await discarding(log, tmp_path)
+        cursor = Cursor(log, "keeps up", ["#"])
+        for _ in range(40):
+            await append_all(log, [Message("a", bytes(400)) for _ in range(50)])
+            deliveries = await cursor.fetch(50)
+            cursor.acknowledge_all([delivery.packet_identifier for delivery in deliveries[:-1]])
+            await until(lambda: log.used_bytes <= 300_000, "there is room")
+            cursor.acknowledge(deliveries[-1].packet_identifier)
+        await limits.close()
+        assert log.counters.messages_dropped["evicted"] == 0
+
+
+async def test_where_nothing_can_be_deleted_nothing_is_dropped_for_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        log._housekeeper.may_trim = False  # as behind a damaged page
+        limits = await discarding(log, tmp_path)
+        cursor = Cursor(log, "away", ["#"])
+        await append_all(log, [Message("a", b"%d" % number + bytes(4000)) for number in range(200)])
+        await limits.close()
+        assert log.used_bytes > 300_000
+        assert len(await cursor.fetch(200)) == 200
+
+
+async def test_a_disk_that_does_not_take_it_stops_neither_the_limits_nor_their_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path) as log:
+        limits = await discarding(log, tmp_path)
+        away = Cursor(log, "away", ["#"])
+        await away.reading.acquire()  # until the disk is full
+        await append_all(log, [Message("a", bytes(4000)) for _ in range(100)])
+        await until(lambda: log.evicted > 0, "it has begun to drop")
+        with disk_full():
+            away.reading.release()
+            await until(lambda: "could not be dropped" in caplog.text, "it is said")
+        await append_all(log, numbered(1))
+        await until(lambda: log.used_bytes <= 300_000, "dropped")
+        await limits.close()
+
+
+async def test_what_is_dropped_while_its_consumer_ends_is_in_one_range(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        endings = Endings(log)
+        slow, ending = Cursor(log, "slow", ["a"]), Cursor(log, "ending", ["a"])
+        await append_all(log, numbered(20))
+        async with slow.reading:  # as from a slow medium
+            evicting = asyncio.create_task(log.evict(10, 0))
+            await until(lambda: log.evicted == 10, "it has begun")
+            endings.note(ending)
+            ending.drop()
+            await asyncio.sleep(0)
+        await evicting
+        await endings.close()
+        assert payloads(await slow.fetch(20)) == list(range(10, 20))
+    assert stored(tmp_path, RANGES) == [("ended", "ending", 11, 20, 10), ("evicted", "gateway", 1, 10, 10)]
