@@ -20,13 +20,14 @@ class WitnessFailed(Exception):
 
 
 class Client:
-    """One good client on a line of its own."""
+    """One good client on a line of its own; ``open`` counts what it published and has no last answer yet."""
 
     def __init__(self, client_id: str, level: int) -> None:
         self._protocol = ClientConnection(
             client_id, clean_start=True, session_expiry_s=0, keep_alive_s=KEEP_ALIVE_S, protocol_level=level
         )
         self._line: Line
+        self.open = 0
 
     async def connect(self, line: Line) -> None:
         self._line = line
@@ -64,6 +65,7 @@ class Client:
     async def publish_all(self, topic: str, payloads: list[bytes], qos: int) -> None:
         """Publishes some messages to their last acknowledgement."""
         open_flows = {self._protocol.publish(topic, payload, qos=qos) for payload in payloads}
+        self.open = len(open_flows)
         await self.flush()
         while open_flows:
             packet = await self.event()
@@ -73,6 +75,7 @@ class Client:
                 self._protocol.pubrel(packet.packet_identifier)
             elif isinstance(packet, (Puback, Pubcomp)):
                 open_flows.discard(packet.packet_identifier)
+                self.open = len(open_flows)
 
     async def receive(self) -> bytes:
         """The next message's payload, acknowledged; the rest of a QoS 2 flow goes on by itself."""
@@ -102,6 +105,7 @@ class Witness:
     def __init__(self, name: str, qos: int, level: int = MQTT_5) -> None:
         self.messages = 0
         self.longest_s = 0.0  # from the first PUBLISH of a window to the last one received
+        self._latest_s = time.monotonic()  # of a message received
         self._topic = f"witness/{name}"
         self._qos = qos
         self._publisher = Client(f"{WITNESS}{name}-from", level)
@@ -117,7 +121,9 @@ class Witness:
                 await self._send_window()
                 await asyncio.sleep(PAUSE_S)
         except WitnessFailed as failure:
-            raise WitnessFailed(f"{self._topic}, after {self.messages} messages: {failure}") from failure
+            silent_s = time.monotonic() - self._latest_s
+            when = f"after {self.messages} messages, {silent_s:.0f} s after the last, {self._publisher.open} unanswered"
+            raise WitnessFailed(f"{self._topic}, {when}: {failure}") from failure
         finally:
             self._publisher.close()
             self._subscriber.close()
@@ -141,6 +147,7 @@ class Witness:
             if received != expected:
                 raise WitnessFailed(f"{received!r} came")
             self.messages += 1
+            self._latest_s = time.monotonic()
 
 
 def _now_ms() -> int:
