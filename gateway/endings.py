@@ -82,10 +82,7 @@ class Endings:
         while ending.next is not None:
             if time.monotonic() > self._until_s:
                 return False
-            groups = await self._log.read_groups(ending.next - 1)
-            if not groups:
-                break  # they were dropped meanwhile, and noted
-            for group in groups:
+            for group in await self._log.read_groups(ending.next - 1):
                 self._looked_at += ending.look_at(group)
                 if self._looked_at >= PIECE:
                     self._looked_at = 0

@@ -1,14 +1,14 @@
 """SQLite's write-ahead log, which each commit is synced in, copied into the database.
 
 That is done on a thread of its own while commits go on, so that little is left for the commit that finds the log full.
-Only that one begins the log anew: while others write, what is copied is never all.
+Where all of it is copied the next commit begins the log anew, which while others write is behind that one.
 """
 
 import contextlib
 import logging
 import os
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from gateway.store import wal
@@ -50,7 +50,7 @@ class Checkpoints:
         self._pages = 0  # in the log, roughly: nothing tells but a checkpoint
         self._copied = 0  # of these
         self._next_at = AHEAD_FROM_PAGES
-        self._is_copying = False
+        self._ahead: Future[None] | None = None
         self._said = ""
 
     def note_written(self, pages: int) -> None:
@@ -58,11 +58,14 @@ class Checkpoints:
         self._pages += pages
         if self._size() > self._room_bytes:
             self._pages = max(self._pages, FULL_PAGES)  # it was more
-        if self._is_copying or self._pages < self._next_at:
+        if self._pages >= FULL_PAGES and self._ahead is not None:
+            self._ahead.result()  # else nothing would bound the log
+        if self._pages < self._next_at or (self._ahead is not None and not self._ahead.done()):
             return
         is_little_left = self._pages >= LAST_FROM_PAGES and self._pages - self._copied <= LAST_PAGES
         if self._pages < FULL_PAGES and not is_little_left:
-            self._begin_to_copy_ahead()
+            with contextlib.suppress(RuntimeError):  # no thread can be started: who finds the log full copies it
+                self._ahead = self._thread.submit(self._copy, self._copying)
         else:
             self._copy(self._writing)
 
@@ -82,28 +85,15 @@ class Checkpoints:
                     log.write(bytes(missing))
                     os.fsync(log.fileno())
 
-    def _begin_to_copy_ahead(self) -> None:
-        self._is_copying = True
-        try:
-            self._thread.submit(self._copy_ahead)
-        except RuntimeError:  # no thread can be started: a commit that finds the log full copies it
-            self._is_copying = False
-
     def close(self) -> None:
         """Waits until what is being copied is."""
         self._thread.shutdown()
         self._copying.close()
 
-    def _copy_ahead(self) -> None:
-        try:
-            self._copy(self._copying)
-        finally:
-            self._is_copying = False
-
     def _copy(self, connection: sqlite3.Connection) -> None:
         before = self._pages
         try:
-            _, pages, copied = connection.execute(CHECKPOINT).fetchone()
+            is_busy, pages, copied = connection.execute(CHECKPOINT).fetchone()
         except sqlite3.Error as error:
             if str(error) != self._said:
                 logger.error("message store: what was written cannot be copied into its file yet: %s", error)
@@ -111,6 +101,9 @@ class Checkpoints:
             self._next_at = self._pages + AHEAD_STEP_PAGES
             return
         self._said = ""
+        if is_busy:  # somebody else copies it
+            self._next_at = self._pages + AHEAD_STEP_PAGES
+            return
         if copied == pages and connection is self._writing:  # the next commit begins the log anew
             self._pages, self._copied, self._next_at = 0, 0, AHEAD_FROM_PAGES
             return

@@ -1,9 +1,12 @@
 """Who takes from the log, and how far everybody is: what must be saved, and what nobody needs any more."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from typing import Protocol
 
+from gateway.message import Message
+from gateway.store.audience import Audience
 from gateway.store.cursor import Cursor
 from gateway.store.flows import BEGUN, Flow
 
@@ -89,9 +92,24 @@ class Consumers:
         for keeper in self._keepers:
             keeper.evict(last)
 
+    def needed_of(self, oldest: list[tuple[int, Message]], audience: Audience) -> list[tuple[int, Message]]:
+        """Returns those of some messages, the oldest that are kept, that somebody needs, or may need."""
+        away = min((position for position, _ in self._away.values()), default=sys.maxsize)
+        kept_from = min([away, *(keeper.position for keeper in self._keepers)])
+        handed_out = {position for cursor in self._cursors.values() for position in cursor.handed_out}
+        return [
+            (position, message)
+            for position, message in oldest
+            if position > kept_from
+            or position in handed_out
+            or position in self._held
+            or any(cursor.is_waiting_for(position, message) for cursor in audience.takers(message.topic))
+        ]
+
     def hold(self, position: int) -> None:
-        """A message is needed until it is let go again, wherever the cursors are."""
-        self._held[position] += 1
+        """A message is needed until it is let go again, wherever the cursors are; nobody gets it who is too late."""
+        if position > self.evicted:
+            self._held[position] += 1
 
     def let_go(self, position: int) -> None:
         """The opposite of ``hold``."""

@@ -228,6 +228,10 @@ class Cursor:
         """Whether a message behind ``unread_from`` is for this consumer."""
         return position > self.unread_from and self.takes(position, message)
 
+    def is_waiting_for(self, position: int, message: Message) -> bool:
+        """The same for one that is not given away already."""
+        return position not in self.passed and self.is_next(position, message)
+
     def go_past(self, position: int) -> None:
         """Everything up to a position is not for this consumer."""
         if self._behind:
@@ -294,7 +298,7 @@ class Cursor:
             unacknowledged = self._unacknowledged.get(packet_identifier)
             if unacknowledged is None:
                 continue
-            if position in found:
+            if position in found and position > self._evicted:
                 message = found[position]
                 deliveries.append(Delivery(position, packet_identifier, message, True, *unacknowledged[1]))
             else:

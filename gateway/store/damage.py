@@ -15,6 +15,7 @@ from gateway.store import groups
 from gateway.store.drops import GATEWAY
 from gateway.store.drops import INSERT as INSERT_RANGE
 from gateway.store.groups import CorruptGroup, Group
+from gateway.store.reading import first_row
 
 DAMAGED = "damaged"
 
@@ -40,7 +41,7 @@ PLACE_FROM = "SELECT last, count FROM message_group WHERE last >= ? AND last <= 
 
 def known_hole(connection: sqlite3.Connection, position: int) -> Group | None:
     """Returns the rest of a hole that was set aside, from a position on, as a group without messages."""
-    found = connection.execute(HOLE_AT, (position,)).fetchone()
+    found = first_row(connection, HOLE_AT, (position,))
     return Group(position, [], found[0]) if found else None
 
 
@@ -53,7 +54,7 @@ def find_hole(connection: sqlite3.Connection, position: int, up_to: int) -> Corr
     while good - bad > 1:
         middle = (bad + good) // 2
         bad, good = (bad, middle) if _can_read_from(connection, middle, up_to) else (middle, good)
-    place = connection.execute(PLACE_FROM, (good, up_to)).fetchone()
+    place = first_row(connection, PLACE_FROM, (good, up_to))
     last, count = place or (up_to, 0)
     # Where the row at the position itself shows, it is its body that cannot be read.
     return CorruptGroup(position, last - count if last - count >= position else last, is_hole=True)
@@ -65,14 +66,14 @@ def set_aside(damage: CorruptGroup, origin: str, epoch: int) -> Callable[[sqlite
     def write(connection: sqlite3.Connection) -> None:
         now_ms = int(time.time() * 1000)
         count = damage.last - damage.first + 1
-        (before,) = connection.execute(SEQ_UP_TO, (damage.first - 1,)).fetchone() or (None,)
+        (before,) = first_row(connection, SEQ_UP_TO, (damage.first - 1,)) or (None,)
         if damage.is_hole:
             connection.execute(NOTE_HOLE, (damage.first, damage.last, now_ms))
             last = _seq_before(connection, damage.last + 1, origin, epoch)
         else:
             connection.execute(SET_ASIDE, (damage.first, now_ms, damage.last))
             groups.empty(connection, damage.last)
-            (last,) = connection.execute(SEQ_UP_TO, (damage.last,)).fetchone() or (0,)
+            (last,) = first_row(connection, SEQ_UP_TO, (damage.last,)) or (0,)
         first = max(1, last - count + 1) if before is None else before + 1
         own = (first, last) if first <= last else (0, 0)
         connection.execute(INSERT_RANGE, (DAMAGED, GATEWAY, "", origin, epoch, *own, count, now_ms, now_ms))
@@ -82,7 +83,7 @@ def set_aside(damage: CorruptGroup, origin: str, epoch: int) -> Callable[[sqlite
 
 def _can_read_from(connection: sqlite3.Connection, position: int, up_to: int) -> bool:
     try:
-        connection.execute(PLACE_FROM, (position, up_to)).fetchone()
+        first_row(connection, PLACE_FROM, (position, up_to))
     except sqlite3.DatabaseError as error:
         if is_damage(error):
             return False
@@ -92,7 +93,7 @@ def _can_read_from(connection: sqlite3.Connection, position: int, up_to: int) ->
 
 def _seq_before(connection: sqlite3.Connection, position: int, origin: str, epoch: int) -> int:
     """The last number of an own identity given before a position, as far as what is behind it says."""
-    row = connection.execute(ROW_FROM, (position, sys.maxsize)).fetchone()
+    row = first_row(connection, ROW_FROM, (position, sys.maxsize))
     if row is None:
         return 0
     messages = [message for part in groups.decode(row, epoch).parts for message in part.messages()]

@@ -18,6 +18,7 @@ from gateway.store import consumers, damage, flows, groups, incoming, retained, 
 from gateway.store.checkpoints import Checkpoints
 from gateway.store.checksum import sealed
 from gateway.store.groups import Group, Part
+from gateway.store.reading import first_row
 from gateway.store.run import Run
 from gateway.store.spoilt import set_spoilt_rows_aside
 from gateway.store.upgrade import upgrade
@@ -64,6 +65,7 @@ class Database:
     def __init__(self, path: Path, origin: str, deflate: bool = False) -> None:
         self.origin = origin
         self._deflate = deflate
+        self._is_log_foul = False
         self._log_pages = 0  # written since the log was looked at, roughly
         if hides_transactions(path):  # SQLite does not say so: it goes on from what is before
             raise StoreError(f"message store {path}: its WAL is damaged, and messages are behind that{ADVICE}")
@@ -87,7 +89,7 @@ class Database:
         self.epoch = int(self._writing.execute("SELECT epoch FROM identity").fetchone()[0])
         newest: tuple[int, int] = self._writing.execute(groups.NEWEST).fetchone() or (0, 0)
         self.position, self._seq = newest
-        self.oldest: int = (self._reading.execute(groups.OLDEST).fetchone() or (0,))[0]
+        self.oldest: int = (first_row(self._reading, groups.OLDEST) or (0,))[0]
         rows = self._reading.execute("SELECT consumer, position, count FROM cursor")
         self.cursors: dict[str, tuple[int, int]] = {consumer: (position, count) for consumer, position, count in rows}
         self.flows = flows.load(self._reading)
@@ -122,13 +124,16 @@ class Database:
             sqlite3.Error: nothing of any group was stored.
         """
         before = self.position, self._seq
+        if self._is_log_foul:
+            self._begin_log_anew()
         try:
             self._writing.execute("BEGIN IMMEDIATE")
             results, size = self._write(work)
             measured = self._measure()  # here, where it has the locks already
             self._writing.execute("COMMIT")
-        except Exception:
+        except Exception as error:
             self._writing.rollback()
+            self._is_log_foul |= getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_FSYNC
             self.position, self._seq = before  # it has used up neither positions nor numbers
             raise
         grown = (measured[0] - self.used_bytes) // self._page_size
@@ -140,6 +145,12 @@ class Database:
         """Copies what commits have written into the database, where that is much; it belongs behind each of them."""
         pages, self._log_pages = self._log_pages, 0
         self._checkpoints.note_written(pages)
+
+    def _begin_log_anew(self) -> None:
+        """What a failed sync has left in the log is whole, and after a kill it would look like one that was lost."""
+        with contextlib.suppress(sqlite3.Error):  # the disk may not take it yet: the next commit tries again
+            (is_busy, *_) = self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._is_log_foul = bool(is_busy)
 
     def _measure(self) -> tuple[int, int]:
         (pages,) = self._writing.execute("PRAGMA page_count").fetchone()
@@ -201,7 +212,7 @@ class Database:
         if hole := damage.known_hole(self._reading, after + 1):
             return hole
         try:
-            row = self._reading.execute(damage.ROW_FROM, (after + 1, up_to)).fetchone()
+            row = first_row(self._reading, damage.ROW_FROM, (after + 1, up_to))
         except sqlite3.DatabaseError as its_own:
             if not is_damage(its_own):
                 raise

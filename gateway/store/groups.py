@@ -6,6 +6,7 @@ row (``crc_of``). A row holds the messages at the positions ``last - count + 1``
 of an identity of this store's own that was given up to there.
 """
 
+import contextlib
 import sqlite3
 import struct
 import zlib
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 
 from gateway.message import Message
+from gateway.store.reading import rows_of
 from gateway.store.run import Run
 
 SCHEMA = """
@@ -124,8 +126,9 @@ def empty(connection: sqlite3.Connection, last: int) -> None:
 
 def read(connection: sqlite3.Connection, after: int, up_to: int, epoch: int) -> Generator[Group]:
     """Yields the groups that hold the messages behind one position up to another. Raises CorruptGroup."""
-    for row in connection.execute(READ, (after, up_to)):
-        yield decode(row, epoch)
+    with contextlib.closing(rows_of(connection, READ, (after, up_to))) as rows:
+        for row in rows:
+            yield decode(row, epoch)
 
 
 def decode(row: Row, epoch: int) -> Group:

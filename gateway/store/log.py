@@ -173,10 +173,7 @@ class MessageLog:
             if len(found) >= limit:
                 break
         while not found and after < self.head:
-            groups = await self._reader.read(after, self.head)
-            if not groups:
-                break  # they were trimmed meanwhile
-            for group in groups:
+            for group in await self._reader.read(after, self.head):
                 found += group.read(after, limit - len(found))
                 self._tail.add(group)
                 after = group.last
@@ -249,7 +246,7 @@ class MessageLog:
             count -= len(oldest)
             size -= sum(message.size for _, message in oldest)
             is_smaller = True
-            for _, message in oldest:
+            for _, message in self._consumers.needed_of(oldest, self.audience):
                 self.drop(EVICTED, GATEWAY, message)
             self._consumers.evict(oldest[-1][0])
             for cursor in self._consumers.cursors:
@@ -342,6 +339,8 @@ class MessageLog:
         found: dict[Cursor, tuple[int, int]] = {}
         for topic, (first, last) in topics.items():
             for cursor in self.audience.takers(topic):
+                if cursor.may_receive is not None and not cursor.may_receive(topic):
+                    continue
                 begin, end = found.get(cursor, (first, last))
                 found[cursor] = min(begin, first), max(end, last)
         return found

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -50,13 +51,16 @@ class Reader:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="read")
 
     async def read(self, after: int, up_to: int) -> list[Group]:
-        """Returns groups in order that hold the messages behind a position; none where there are none any more.
+        """Returns groups in order that hold the messages behind a position, one at least: the newest message stays.
 
         Raises sqlite3.Error.
         """
         while True:
             try:
-                return await self._on_thread(self._database.read, after, up_to)
+                found: list[Group] = await self._on_thread(self._database.read, after, up_to)
+                if not found:  # whoever took that for the end would pass messages over
+                    raise sqlite3.OperationalError(f"no message is there from {after + 1} to {up_to}")
+                return found
             except CorruptGroup as damage:
                 logger.error("message store: %s; they are set aside, everything else goes on", damage)
                 count = damage.last - damage.first + 1

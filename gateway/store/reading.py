@@ -1,9 +1,27 @@
-"""A database that is only read, and its schema: where that is spoilt, what SQLite says of it may be no text."""
+"""Reading a database.
+
+A statement that is not at its end keeps what the connection sees as it was when it began, for those that follow, too:
+it is ended here, and not when nobody happens to refer to it any more. And where a schema is spoilt, what SQLite says of
+it may be no text.
+"""
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
+
+
+def rows_of(connection: sqlite3.Connection, query: str, values: tuple[Any, ...] = ()) -> Generator[Any]:
+    """Yields rows; whoever does not take all of them closes it."""
+    with contextlib.closing(connection.execute(query, values)) as rows:
+        yield from rows
+
+
+def first_row(connection: sqlite3.Connection, query: str, values: tuple[Any, ...] = ()) -> Any:
+    """Returns the first row, None where there is none."""
+    with contextlib.closing(connection.execute(query, values)) as rows:
+        return rows.fetchone()
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.message import Message
 from gateway.store.checksum import is_whole, sealed
+from gateway.store.reading import first_row
 from wire.topics import matches
 
 SCHEMA = """
@@ -150,12 +151,12 @@ def load_owed(connection: sqlite3.Connection) -> dict[str, list[Owed]]:
 
 def count(connection: sqlite3.Connection) -> int:
     """Returns how many topics have a retained message."""
-    return int(connection.execute("SELECT count(*) FROM retained").fetchone()[0])
+    return int(first_row(connection, "SELECT count(*) FROM retained")[0])
 
 
 def is_there(connection: sqlite3.Connection, topic: str) -> bool:
     """Whether a topic has one."""
-    return connection.execute(IS_THERE, (topic,)).fetchone() is not None
+    return first_row(connection, IS_THERE, (topic,)) is not None
 
 
 def read(connection: sqlite3.Connection, topics: Iterable[str], most: int) -> dict[str, tuple[int, Message] | None]:
@@ -167,7 +168,7 @@ def read(connection: sqlite3.Connection, topics: Iterable[str], most: int) -> di
         if size > most:
             break
         found[topic] = None
-        for row in connection.execute(READ, (topic,)):
+        if row := first_row(connection, READ, (topic,)):
             message = _message_from(row)
             found[topic] = row[1], message
             size += message.size

@@ -50,7 +50,7 @@ async def count_backlogs(log: "MessageLog", cursors: Iterable["Cursor"]) -> None
         async for found in _waiting(log, counted):
             for position, message in found:
                 for cursor in log.audience.takers(message.topic).keys() & counted.keys():
-                    if cursor.is_next(position, message) and position not in cursor.passed:
+                    if cursor.is_waiting_for(position, message):
                         counted[cursor].add(queued_size(message))
         for cursor, backlog in counted.items():
             cursor.begin_to_count(backlog)

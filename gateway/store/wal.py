@@ -105,6 +105,8 @@ class Wal:
                 else:
                     self._take(transaction)
                 transaction = []
+        if self.is_damaged:  # and no power cut is behind it
+            self._take(unsure)
 
     def _take(self, transaction: list[_Frame]) -> None:
         self.newest.update((frame.number, frame.offset) for frame in transaction)
@@ -131,9 +133,12 @@ class Wal:
 def hides_transactions(path: Path) -> bool:
     """Whether SQLite would pass over transactions of a database that had been synced, and write over them.
 
-    It is asked how many frames it finds; only where there are more, each of them is looked at.
+    It is asked how many frames it finds; only where there are more, each of them is looked at. What has been copied
+    into the database is not hidden, whatever the WAL has become.
     """
-    wal = Wal(path, page_size_of(map_file(path)))
+    file = map_file(path)
+    size = page_size_of(file)
+    wal = Wal(path, size)
     count = sum(1 for _ in wal.frames())
     if not count:
         return False
@@ -146,7 +151,10 @@ def hides_transactions(path: Path) -> bool:
     if count <= seen:
         return False
     wal.read()
-    return wal.is_damaged
+    return wal.is_damaged and any(
+        file[(number - 1) * size : number * size] != wal.bytes[offset : offset + size]
+        for number, offset in wal.newest.items()
+    )
 
 
 def page_size_of(file: "bytes | mmap.mmap") -> int:

@@ -38,6 +38,39 @@ async def test_what_nobody_needs_any_more_goes_before_what_somebody_needs(tmp_pa
         assert log.counters.messages_dropped["evicted"] == 0
 
 
+async def test_what_its_consumers_have_is_not_noted_though_it_goes_with_what_they_have_not(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        Cursor(log, "away", ["alarm"])
+        route = Cursor(log, "route", ["#"])
+        await append_all(log, [*numbered(1, "alarm"), *numbered(100)])
+        deliveries = await route.fetch(101)
+        route.acknowledge_all([delivery.packet_identifier for delivery in deliveries])
+        await log.evict(50, 0)
+        assert log.needed_count == 0
+    assert stored(tmp_path, RANGES) == [("evicted", "gateway", 1, 1, 1)]
+
+
+async def test_what_was_dropped_is_not_handed_out_again(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "slow", ["#"])
+        await append_all(log, numbered(10))
+        deliveries = await cursor.fetch(3)
+        await log.evict(5, 0)
+        cursor.release([delivery.packet_identifier for delivery in deliveries])
+        assert payloads(await cursor.fetch(10)) == [5, 6, 7, 8, 9]
+    assert stored(tmp_path, RANGES) == [("evicted", "gateway", 1, 5, 5)]
+
+
+async def test_what_the_rules_deny_to_who_is_away_is_not_kept(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "away", ["#"])
+        cursor.may_receive = lambda topic: topic == "mine"
+        await append_all(log, numbered(50, "others"))
+        assert log.needed_count == 0
+        await append_all(log, [*numbered(1, "mine"), *numbered(1, "others")])
+        assert payloads(await cursor.fetch(10)) == [0]
+
+
 async def test_where_nothing_can_be_deleted_nothing_is_dropped_for_it(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         log._housekeeper.may_trim = False  # as behind a damaged page

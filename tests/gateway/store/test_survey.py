@@ -2,8 +2,11 @@
 
 import asyncio
 import random
+import sqlite3
 import threading
 from pathlib import Path
+
+import pytest
 
 from gateway.message import Message
 from gateway.store.cursor import Cursor
@@ -84,3 +87,46 @@ async def test_what_comes_while_it_is_counted_is_counted_too(tmp_path: Path) -> 
         await counting
         assert cursor.backlog is not None
         assert cursor.backlog.messages == 150 * 5 + meanwhile
+
+
+async def test_nothing_is_passed_over_where_the_file_does_not_show_the_newest_yet(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        Cursor(log, "away", ["#"])
+        cursor = Cursor(log, "c", ["#"])
+        for message in numbered(3):
+            await log.append(message)
+        assert payloads(await cursor.fetch(3)) == [0, 1, 2]
+        before = log._database._reading.execute("SELECT * FROM message_group")
+        before.fetchone()  # and as long as that is open its connection sees nothing else
+        await append_all(log, numbered(3))
+        log._tail = Tail()
+        with pytest.raises(sqlite3.Error, match="no message is there from 4 to 6"):
+            await cursor.fetch(3)
+        before.close()
+        assert payloads(await cursor.fetch(3)) == [0, 1, 2]
+
+
+class Referring:
+    """A connection that somebody looks at: its cursors live on."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.cursors: list[sqlite3.Cursor] = []
+
+    def execute(self, query: str, values: tuple[int, ...]) -> sqlite3.Cursor:
+        self.cursors.append(cursor := self.connection.execute(query, values))
+        return cursor
+
+
+async def test_what_was_read_leaves_no_statement_open_whoever_refers_to_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", ["#"])
+        referring = Referring(log._database._reading)
+        for count in (2, 4, 6):
+            await append_all(log, [Message("a", bytes(2_000_000)) for _ in range(2)])  # more than one reading brings
+            log._tail = Tail()
+            log._database._reading = referring  # type: ignore[assignment]
+            deliveries = await cursor.fetch(1) + await cursor.fetch(1)
+            log._database._reading = referring.connection
+            assert [delivery.position for delivery in deliveries] == [count - 1, count]
+        assert referring.cursors
