@@ -20,6 +20,7 @@ AHEAD_FROM_PAGES = 2000
 AHEAD_STEP_PAGES = 500
 LAST_FROM_PAGES = 3500  # from here on it begins anew where so little is left that commits need not wait for long:
 LAST_PAGES = 100
+COMMITS_PER_LOOK = 16  # at the log's length: each is a call of the system, during which the event loop takes its turn
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Checkpoints:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pages = 0  # in the log, roughly: nothing tells but a checkpoint
         self._copied = 0  # of these
+        self._commits = 0
         self._next_at = AHEAD_FROM_PAGES
         self._ahead: Future[None] | None = None
         self._said = ""
@@ -56,7 +58,8 @@ class Checkpoints:
     def note_written(self, pages: int) -> None:
         """A commit wrote about so many pages; called by the thread that commits."""
         self._pages += pages
-        if self._size() > self._room_bytes:
+        self._commits += 1
+        if self._commits % COMMITS_PER_LOOK == 0 and self._size() > self._room_bytes:
             self._pages = max(self._pages, FULL_PAGES)  # it was more
         if self._pages >= FULL_PAGES and self._ahead is not None:
             self._ahead.result()  # else nothing would bound the log

@@ -228,7 +228,7 @@ class MessageLog:
         return self._database.free_bytes + self._disk_bytes
 
     def look_at_disk(self) -> None:
-        """Finds out how much room the disk has; each commit does so."""
+        """Finds out how much room the disk has; that is done behind each commit."""
         self._disk_bytes = room_bytes(self._folder)
 
     async def evict(self, count: int, size: int) -> bool:
