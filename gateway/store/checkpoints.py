@@ -21,6 +21,7 @@ AHEAD_STEP_PAGES = 500
 LAST_FROM_PAGES = 3500  # from here on it begins anew where so little is left that commits need not wait for long:
 LAST_PAGES = 100
 COMMITS_PER_LOOK = 16  # at the log's length: each is a call of the system, during which the event loop takes its turn
+KERNEL_PAGE = 4096  # bytes
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 logger = logging.getLogger(__name__)
@@ -80,12 +81,17 @@ class Checkpoints:
             return 0
 
     def _make_room(self) -> None:
-        """Where the disk has little left, the log grows as it is used."""
+        """Where the disk has little left, the log grows as it is used.
+
+        It is written page by page: what comes as one piece Linux may keep as one, and a write of some bytes then makes all
+        of that dirty.
+        """
         missing = self._room_bytes - self._size()
         with contextlib.suppress(OSError):
             if missing > 0 and room_bytes(self._log.parent) >= missing:
                 with self._log.open("ab", buffering=0) as log:
-                    log.write(bytes(missing))
+                    for start in range(0, missing, KERNEL_PAGE):
+                        log.write(bytes(min(KERNEL_PAGE, missing - start)))
                     os.fsync(log.fileno())
 
     def close(self) -> None:
