@@ -1,11 +1,13 @@
 """Topic filters as sets of topic names [section 4.7]: what two have in common, and whether one holds the other."""
 
 Levels = tuple[str, ...]
+SAME = {"#": ("+", "#"), "/#": ("", "+", "#")}
+"""Filters whose ``#`` stands for one level at least: no topic name is empty [MQTT-4.7.3-1]."""
 
 
 def split(topic_filter: str) -> Levels:
     """Returns the levels of a valid filter or name; filters that take the same names have the same levels."""
-    return ("+", "#") if topic_filter == "#" else tuple(topic_filter.split("/"))
+    return SAME.get(topic_filter) or tuple(topic_filter.split("/"))
 
 
 def takes(wanted: Levels, name: Levels) -> bool:
