@@ -94,14 +94,14 @@ class Ending:
             return False
         matching = self._matching(message.topic)
         is_for_it = any(one.since < position and one.not_from != message.publisher for one in matching)
-        return is_for_it and (self._may_receive is None or self._may_receive(message.topic))
+        return is_for_it and self._may_receive(message.topic)
 
     def _wants(self, topic: str, publisher: str) -> bool:
         """The same by topic name and publisher alone."""
         not_from = self._known.get(topic)
         if not_from is None:
-            may_receive = self._may_receive is None or self._may_receive(topic)
-            not_from = frozenset(one.not_from for one in self._matching(topic)) if may_receive else frozenset()
+            matching = self._matching(topic) if self._may_receive(topic) else ()
+            not_from = frozenset(one.not_from for one in matching)
             remember(self._known, topic, not_from, TOPICS_REMEMBERED)
         return len(not_from) > (publisher in not_from)
 

@@ -83,8 +83,8 @@ class Checkpoints:
     def _make_room(self) -> None:
         """Where the disk has little left, the log grows as it is used.
 
-        It is written page by page: what comes as one piece Linux may keep as one, and a write of some bytes then makes all
-        of that dirty.
+        It is written page by page: what comes as one piece Linux may keep as one, and a write of some bytes then makes
+        all of that dirty.
         """
         missing = self._room_bytes - self._size()
         with contextlib.suppress(OSError):

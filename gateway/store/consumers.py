@@ -94,8 +94,7 @@ class Consumers:
 
     def needed_of(self, oldest: list[tuple[int, Message]], audience: Audience) -> list[tuple[int, Message]]:
         """Returns those of some messages, the oldest that are kept, that somebody needs, or may need."""
-        away = min((position for position, _ in self._away.values()), default=sys.maxsize)
-        kept_from = min([away, *(keeper.position for keeper in self._keepers)])
+        kept_from = self._kept_from(sys.maxsize)
         handed_out = {position for cursor in self._cursors.values() for position in cursor.handed_out}
         return [
             (position, message)
@@ -157,9 +156,12 @@ class Consumers:
     def needed_from(self, head: int) -> int:
         """Returns the position behind which somebody needs the messages."""
         here = min((cursor.position for cursor in self._cursors.values()), default=head)
-        away = min((position for position, _ in self._away.values()), default=head)
-        keepers = min((keeper.position for keeper in self._keepers), default=head)
-        return min(here, away, keepers, min(self._held, default=head + 1) - 1)
+        return min(here, self._kept_from(head), min(self._held, default=head + 1) - 1)
+
+    def _kept_from(self, head: int) -> int:
+        """Behind this position everything is needed, whoever it may be for."""
+        away = (position for position, _ in self._away.values())
+        return min([head, *away, *(keeper.position for keeper in self._keepers)])
 
     def _durable(self) -> set[str]:
         return self._away.keys() | {name for name, cursor in self._cursors.items() if cursor.durable}

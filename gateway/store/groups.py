@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from gateway.message import Message
-from gateway.store.reading import rows_of
 from gateway.store.run import Run
 
 SCHEMA = """
@@ -126,7 +125,7 @@ def empty(connection: sqlite3.Connection, last: int) -> None:
 
 def read(connection: sqlite3.Connection, after: int, up_to: int, epoch: int) -> Generator[Group]:
     """Yields the groups that hold the messages behind one position up to another. Raises CorruptGroup."""
-    with contextlib.closing(rows_of(connection, READ, (after, up_to))) as rows:
+    with contextlib.closing(connection.execute(READ, (after, up_to))) as rows:
         for row in rows:
             yield decode(row, epoch)
 

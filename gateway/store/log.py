@@ -339,10 +339,9 @@ class MessageLog:
         found: dict[Cursor, tuple[int, int]] = {}
         for topic, (first, last) in topics.items():
             for cursor in self.audience.takers(topic):
-                if cursor.may_receive is not None and not cursor.may_receive(topic):
-                    continue
-                begin, end = found.get(cursor, (first, last))
-                found[cursor] = min(begin, first), max(end, last)
+                if cursor.may_receive(topic):
+                    begin, end = found.get(cursor, (first, last))
+                    found[cursor] = min(begin, first), max(end, last)
         return found
 
     def _submitted(self, done: asyncio.Future[list[Any]], size: int) -> None:

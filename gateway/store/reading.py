@@ -7,15 +7,9 @@ it may be no text.
 
 import contextlib
 import sqlite3
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-
-def rows_of(connection: sqlite3.Connection, query: str, values: tuple[Any, ...] = ()) -> Generator[Any]:
-    """Yields rows; whoever does not take all of them closes it."""
-    with contextlib.closing(connection.execute(query, values)) as rows:
-        yield from rows
 
 
 def first_row(connection: sqlite3.Connection, query: str, values: tuple[Any, ...] = ()) -> Any:
@@ -28,14 +22,14 @@ def first_row(connection: sqlite3.Connection, query: str, values: tuple[Any, ...
 def open_for_reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Opens a database without writing to it; other processes may. Raises sqlite3.Error."""
     with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-        check_schema(connection)
+        read_schema(connection)
         yield connection
 
 
-def check_schema(connection: sqlite3.Connection) -> None:
-    """Reads the schema, as SQLite does before most statements. Raises sqlite3.Error."""
+def read_schema(connection: sqlite3.Connection) -> int:
+    """Reads the schema, as SQLite does before most statements; returns how much is in it. Raises sqlite3.Error."""
     try:
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        return int(first_row(connection, "SELECT count(*) FROM sqlite_schema")[0])
     except UnicodeDecodeError as error:  # Python's: its message quotes the schema
         damage = sqlite3.DatabaseError("malformed database schema")
         damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT

@@ -4,7 +4,7 @@ import random
 import sqlite3
 
 from gateway.store import consumers, damage, drops, flows, groups, incoming, retained, wal, wills
-from gateway.store.reading import check_schema
+from gateway.store.reading import read_schema
 
 APPLICATION_ID = 0x486F4664  # "HoFd", so that file(1) and we know whose database this is
 SCHEMA_VERSION = 5
@@ -29,11 +29,10 @@ def version_of(connection: sqlite3.Connection) -> int:
     Raises:
         sqlite3.DatabaseError: it is damaged, somebody else's, or newer than this program.
     """
-    check_schema(connection)
+    found = read_schema(connection)
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if not tables:
+    if not found:
         return 0
     if application_id != APPLICATION_ID:
         raise sqlite3.DatabaseError("not a message store")

@@ -75,3 +75,10 @@ def spoil(path: Path, numbers: list[int], rng: random.Random, how: Spoil) -> Non
         how(rng, page)
         data[(number - 1) * size : number * size] = page
     path.write_bytes(data)
+
+
+def spoil_beginning(path: Path, rng: random.Random, how: Spoil) -> None:
+    data = bytearray(path.read_bytes())
+    first = data[:4096]
+    how(rng, first)
+    path.write_bytes(first + data[4096:])

@@ -23,7 +23,7 @@ from gateway.store.pages import Pages
 from gateway.store.records import below, records
 from gateway.store.retained import Keep
 from gateway.subscriptions import Subscription
-from tests.gateway.store.spoiling import Spoil, fill, fill_with_noise, flip_bytes, rows_in, spoil, zero
+from tests.gateway.store.spoiling import Spoil, fill, fill_with_noise, flip_bytes, rows_in, spoil, spoil_beginning, zero
 from tests.gateway.store.support import append_all, messages_in, opened, stored
 from tests.gateway.support import ROOT
 
@@ -268,7 +268,6 @@ async def test_tables_that_are_missing_are_made_again(tmp_path: Path, seed: int)
 
 @pytest.mark.parametrize("how", [zero, fill_with_noise])
 async def test_a_wal_without_its_beginning_is_damage(tmp_path: Path, seed: int, how: Spoil) -> None:
-    rng = random.Random(seed)
     running, killed = tmp_path / "running", tmp_path / "killed"
     sent = [b"%d" % number * 100 for number in range(100)]
     async with opened(running) as log:
@@ -276,11 +275,7 @@ async def test_a_wal_without_its_beginning_is_damage(tmp_path: Path, seed: int, 
             await log.append(Message("a", payload))
         shutil.copytree(running, killed)
     (killed / f"{MESSAGES}-shm").unlink()
-    data = bytearray((killed / f"{MESSAGES}-wal").read_bytes())
-    first = data[:4096]
-    how(rng, first)
-    data[:4096] = first
-    (killed / f"{MESSAGES}-wal").write_bytes(data)
+    spoil_beginning(killed / f"{MESSAGES}-wal", random.Random(seed), how)
     with pytest.raises(StoreError, match="its WAL is damaged"):
         await MessageLog.open(killed, origin="gw")
     assert repair(killed, "gw", []).damage == [f"{MESSAGES}: its WAL is damaged"]
@@ -301,11 +296,7 @@ async def test_a_wal_without_its_beginning_of_which_all_was_copied_hides_nothing
         log._database._checkpoints._copy(log._database._writing)
         shutil.copytree(running, killed)
     (killed / f"{MESSAGES}-shm").unlink()
-    data = bytearray((killed / f"{MESSAGES}-wal").read_bytes())
-    first = data[:4096]
-    how(random.Random(seed), first)
-    data[:4096] = first
-    (killed / f"{MESSAGES}-wal").write_bytes(data)
+    spoil_beginning(killed / f"{MESSAGES}-wal", random.Random(seed), how)
     async with opened(killed) as log:
         assert log.head == 100
 
