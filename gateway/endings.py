@@ -16,9 +16,11 @@ from gateway.ending import Ending
 from gateway.signals import Signal
 from gateway.store.cursor import Cursor
 from gateway.store.drops import ENDED
+from gateway.store.groups import Group
 from gateway.store.log import MessageLog
 
 PIECE = 1000  # messages
+TOGETHER = 64  # who are looked through at once: what is found for each is in memory until it is through
 PAUSE_S = 0.01  # between pieces, for everybody else
 CLOSE_S = 5.0  # what a gateway that ends spends on it at most
 
@@ -64,30 +66,49 @@ class Endings:
 
     async def _run(self) -> None:
         while self._waiting:
-            ending = self._waiting.popleft()
+            together = [self._waiting.popleft() for _ in range(min(TOGETHER, len(self._waiting)))]
             try:
-                if not await self._look_through(ending):
-                    logger.warning("the gateway ends: not all that waited for %s has a range", ending.consumer)
-            except sqlite3.Error as error:
-                logger.error("what waited for %s cannot be read and has no range: %s", ending.consumer, error)
-            finally:
-                self._log.keep_no_longer(ending)
-            if ending.spans.messages:
-                self._log.counters.messages_dropped[ENDED] += ending.spans.messages
-                self._log.later(ending.spans)
+                await self._look_through(together)
+            except Exception:
+                logger.exception("not all that waited for %d consumers has a range", len(together))
+            for ending in together:
+                self._end(ending)
             await asyncio.sleep(0)  # what is in memory is read without waiting for anybody
 
-    async def _look_through(self, ending: Ending) -> bool:
-        """Returns whether it could go to the end."""
-        while ending.next is not None:
+    async def _look_through(self, together: list[Ending]) -> None:
+        """Reads for all of them at once; who is through leaves."""
+        while places := [ending.next for ending in together if ending.next is not None]:
             if time.monotonic() > self._until_s:
-                return False
-            for group in await self._log.read_groups(ending.next - 1):
-                self._looked_at += ending.look_at(group)
-                if self._looked_at >= PIECE:
-                    self._looked_at = 0
-                    await self._pause()
-        return True
+                for ending in together:
+                    if ending.next is not None:
+                        logger.warning("the gateway ends: not all that waited for %s has a range", ending.consumer)
+                return
+            first = min(places)
+            try:
+                for group in await self._log.read_groups(first - 1):
+                    await self._look_at(group, together)
+            except sqlite3.Error as error:
+                for ending in together:
+                    if ending.next == first:
+                        logger.error("what waited for %s cannot be read and has no range: %s", ending.consumer, error)
+                        ending.give_up()
+            for ending in [ending for ending in together if ending.next is None]:
+                together.remove(ending)
+                self._end(ending)
+
+    async def _look_at(self, group: Group, together: list[Ending]) -> None:
+        for ending in together:
+            self._looked_at += ending.look_at(group)
+            if self._looked_at >= PIECE:
+                self._looked_at = 0
+                await self._pause()
+
+    def _end(self, ending: Ending) -> None:
+        """Nothing is kept for it any more, and what was found goes with the next commit."""
+        self._log.keep_no_longer(ending)
+        if ending.spans.messages:
+            self._log.counters.messages_dropped[ENDED] += ending.spans.messages
+            self._log.later(ending.spans)
 
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):

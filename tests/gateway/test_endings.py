@@ -1,5 +1,7 @@
 """What waited for a session or a group that has ended: it is gone, and the store says so."""
 
+import asyncio
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +9,13 @@ import pytest
 
 from gateway import endings
 from gateway.broker import Broker
+from gateway.endings import Endings
+from gateway.message import Message
+from gateway.store.cursor import Cursor
+from gateway.store.groups import Group
 from gateway.store.log import MessageLog
-from tests.gateway.store.support import stored
+from gateway.store.tail import Tail
+from tests.gateway.store.support import append_all, numbered, opened, stored
 from tests.gateway.support import Client, running, tcp_port, until
 from tests.gateway.test_identities import EPOCH, as_from
 from wire.packets import MQTT_3_1_1, NO_LOCAL, Puback, Publish, Pubrel
@@ -210,3 +217,119 @@ async def test_what_the_gateway_drops_meanwhile_is_not_in_it(tmp_path: Path, mon
         await connected(broker, "subscriber", clean_start=True, session_expiry_s=0)
         await broker.log.evict(28, 0)  # so that of its own messages the 1st was looked at, the 2nd to 10th are dropped
     assert ended(tmp_path)[0] == of_device("session/subscriber", 1, 20, 11)
+
+
+async def test_those_who_end_together_are_looked_through_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "TOGETHER", 6)
+    async with opened(tmp_path) as log:
+        ending = Endings(log)
+        cursors = [Cursor(log, str(number), ["a", f"a/{number}"]) for number in range(10)]
+        await append_all(log, [*numbered(10), *(Message(f"a/{number}", b"") for number in range(5)), *numbered(10)])
+        log._tail = Tail()  # the file has to be read
+        asked = []
+        read_groups = log.read_groups
+
+        async def noted(after: int) -> list[Group]:
+            asked.append(after)
+            return await read_groups(after)
+
+        monkeypatch.setattr(log, "read_groups", noted)
+        for cursor in cursors:
+            ending.note(cursor)
+            cursor.drop()
+        await ending.close()
+        assert log.needed_count == 0
+        assert asked == [0, 0]
+    messages = stored(tmp_path, "SELECT consumer, first, last, messages FROM dropped ORDER BY consumer")
+    assert messages == [(str(number), 1, 25, 21 if number < 5 else 20) for number in range(10)]
+
+
+async def test_who_ends_when_all_that_waited_was_dropped_leaves_no_range_of_its_own(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        ending, cursor = Endings(log), Cursor(log, "away", ["a"])
+        Cursor(log, "slow", ["#"])
+        await append_all(log, numbered(10))
+        ending.note(cursor)
+        cursor.drop()
+        await log.evict(10, 0)
+        await ending.close()
+    assert stored(tmp_path, "SELECT reason, messages FROM dropped") == [("evicted", 10)]
+
+
+async def test_what_waited_and_cannot_be_read_is_kept_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as broker:
+        await away(broker, "a/#", session_expiry_s=1)
+        await publish(broker, 5)
+        monkeypatch.setattr(broker.log, "read_groups", cannot_read)
+        await until(lambda: broker.sessions.get("subscriber") is None, "expired")
+        await nothing_waits(broker.log)
+    assert "session/subscriber cannot be read and has no range: disk I/O error" in caplog.text
+
+
+async def test_only_those_have_no_range_who_wait_for_what_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as log:
+        ending = Endings(log)
+        here, behind = Cursor(log, "here", ["a"]), Cursor(log, "behind", ["b"])
+        await append_all(log, [*numbered(3), *numbered(3, "b")])
+        read_groups = log.read_groups
+
+        async def cannot_read_the_first(after: int) -> list[Group]:
+            return await (read_groups(after) if after >= 3 else cannot_read(after))
+
+        monkeypatch.setattr(log, "read_groups", cannot_read_the_first)
+        for cursor in (here, behind):
+            ending.note(cursor)
+            cursor.drop()
+        await ending.close()
+    assert stored(tmp_path, "SELECT consumer, first, last FROM dropped") == [("behind", 4, 6)]
+
+
+async def test_who_is_through_has_its_range_while_others_are_looked_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as log:
+        ending = Endings(log)
+        short, long = Cursor(log, "short", ["a"]), Cursor(log, "long", ["b"])
+        await append_all(log, numbered(3))
+        await append_all(log, numbered(3, "b"))
+        is_free, read_groups = asyncio.Event(), log.read_groups
+
+        async def slowly(after: int) -> list[Group]:
+            if after >= 3:
+                await is_free.wait()
+            return (await read_groups(after))[:1]
+
+        monkeypatch.setattr(log, "read_groups", slowly)
+        for cursor in (short, long):
+            ending.note(cursor)
+            cursor.drop()
+        await until(lambda: stored(tmp_path, "SELECT consumer FROM dropped"), "written")
+        assert stored(tmp_path, "SELECT consumer FROM dropped") == [("short",)]
+        is_free.set()
+        await ending.close()
+
+
+async def test_a_fault_in_looking_through_is_said_and_ends_no_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def no_note(_: int) -> list[Group]:
+        raise OSError("no room for a note")
+
+    async with running(tmp_path) as broker:
+        await away(broker, "a/#", session_expiry_s=1)
+        await publish(broker, 1)
+        monkeypatch.setattr(broker.log, "read_groups", no_note)
+        await until(lambda: broker.sessions.get("subscriber") is None, "expired")
+        await nothing_waits(broker.log)
+    assert "not all that waited for 1 consumers has a range" in caplog.text
+    assert "no room for a note" in caplog.text
+
+
+async def cannot_read(_: int) -> list[Group]:
+    raise sqlite3.OperationalError("disk I/O error")

@@ -25,6 +25,7 @@ from wire.properties import SESSION_EXPIRY_INTERVAL
 ROUND_PACKETS = 2_000_000
 WARM_UP_PACKETS = 100_000
 CALM_S = 120.0  # for the broker to be as it was before
+CALM_PAUSE_S = 2.0  # between looks, which take the broker's time
 MEMORY_GROWTH_MAX_KB = 48 * 1024
 CLEANED_AT_ONCE = 200
 FIRST_USED = 8  # of a kind: what is made when it is first needed is no leak; a leak grows with hundreds of sessions
@@ -152,7 +153,7 @@ class _Site:
                 outcome.memory_kb.append(held["memory_kb"])
                 outcome.gateway_cpu_s = held["cpu_s"]
                 return held
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(CALM_PAUSE_S)
 
 
 def _grown(before: Counter[str], now: Counter[str]) -> dict[str, int]:
