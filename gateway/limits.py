@@ -81,10 +81,10 @@ class Limits:
         self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
+        if self._counting is not None:  # discarding waits for it
+            self._counting.cancel()
         if self._discarding is not None:
             await self._discarding
-        if self._counting is not None:
-            self._counting.cancel()
 
     def count_again(self, cursors: Iterable[Cursor]) -> None:
         """What these cursors take is not what it was: what waits for them has no limit until it is counted anew."""
@@ -99,10 +99,14 @@ class Limits:
     async def _count(self) -> None:
         while self._uncounted:
             cursor, _ = self._uncounted.popitem()
+            if cursor.closed:
+                continue
             try:
                 await count_backlogs(self._log, [cursor])
             except sqlite3.Error as error:
                 logger.error("what waits for %s has no limit: it cannot be counted: %s", cursor.consumer, error)
+            if cursor in self._uncounted:  # it takes something else now
+                cursor.backlog = None
         if self._is_open:
             self._discard()
 
@@ -154,8 +158,9 @@ class Limits:
 
     async def _discard_what_is_over(self) -> None:
         if self._store.when_full == "discard_old":
-            while self._is_open and (over := self._store_is_over()) and await self._log.evict(*over):
-                pass
+            while self._is_open and (over := self._store_is_over()):
+                if not await self._log.evict(*over):
+                    break
         if self._counts_queues and self._queue.when_full == "discard_old":
             for cursor in list(self._cursors()):
                 if cursor.backlog is not None and self._is_over(cursor.backlog):

@@ -47,10 +47,10 @@ class Cursor:
         window: most deliveries that the consumer ever holds unacknowledged. Where that is more than there are packet
             identifiers, those of the deliveries go on beyond them, and others have to go on a line.
 
-    ``may_receive`` says whether the consumer may have a topic name's messages now, where there are rules for it;
-    ``backlog`` counts what waits for it, where there is a limit for that and it has been counted. While somebody holds
-    ``reading``, nothing is handed out. ``stretches`` are where something may wait for it; ``passed`` are positions that
-    were given away while what is before them waits.
+    ``closed`` says whether it has left the log, ``may_receive`` whether the consumer may have a topic name's messages
+    now, where there are rules for it; ``backlog`` counts what waits for it, where there is a limit for that and it has
+    been counted. While somebody holds ``reading``, nothing is handed out. ``stretches`` are where something may wait
+    for it; ``passed`` are positions that were given away while what is before them waits.
     A new consumer begins at the log's head. Raises ValueError if the consumer has a cursor already.
     """
 
@@ -67,6 +67,7 @@ class Cursor:
         self.durable = durable
         self.filters: dict[str, Subscription] = {}
         self.may_receive: Callable[[str], bool] = _everything
+        self.closed = False
         self.backlog: Backlog | None = Backlog() if log.counts_backlogs else None
         self._log = log
         self._window = window
@@ -83,7 +84,6 @@ class Cursor:
         if self._behind:
             self.stretches.add(self._read + 1, log.head)
             self.backlog = None  # until it is counted
-        self._evicted = 0
         # position, grant, size, and how many were taken before it
         self._unacknowledged: OrderedDict[int, tuple[int, Grant, int, int]] = OrderedDict()
         self._returned: list[tuple[int, int]] = []
@@ -96,7 +96,7 @@ class Cursor:
     def position(self) -> int:
         """Everything up to here is acknowledged, or not for this consumer."""
         if self._unacknowledged:
-            return max(self._evicted, next(iter(self._unacknowledged.values()))[0] - 1)
+            return max(self._log.evicted, next(iter(self._unacknowledged.values()))[0] - 1)
         return self.unread_from
 
     @property
@@ -265,18 +265,23 @@ class Cursor:
                         self._taken += 1
                     self._read = position
 
+    def _miss(self, position: int, message: Message) -> None:
+        """The log has dropped a message that was to be handed out, and has a range for it."""
+        if self.backlog is not None and position not in self.passed:
+            self.backlog.subtract(queued_size(message))
+
     async def evict(self, messages: list[tuple[int, Message]]) -> None:
         """The log drops its oldest messages: what was not handed out of them never will be."""
         async with self.reading:
-            self._evicted = messages[-1][0]
             if self._behind:
                 for position, message in messages:
-                    if self.backlog and self.is_waiting_for(position, message):
-                        self.backlog.subtract(queued_size(message))
-                self._read = max(self._read, self._evicted)
+                    if self.is_next(position, message):
+                        self._miss(position, message)
+                self._read = max(self._read, messages[-1][0])
 
     def close(self) -> None:
         """Leaves the log; the place of a durable consumer stays, and with it what it still has to get."""
+        self.closed = True
         for topic_filter in self.filters:
             self._log.audience.leave(self, topic_filter)
         self._log.detach(self)
@@ -302,7 +307,7 @@ class Cursor:
             unacknowledged = self._unacknowledged.get(packet_identifier)
             if unacknowledged is None:
                 continue
-            if position in found and position > self._evicted:
+            if position in found and position > self._log.evicted:
                 message = found[position]
                 deliveries.append(Delivery(position, packet_identifier, message, True, *unacknowledged[1]))
             else:
@@ -356,7 +361,9 @@ class Cursor:
             found = await self._log.read(self._read, reading)
             for index, (position, message) in enumerate(found):
                 if self.takes(position, message):
-                    return found[index:]
+                    if position > self._log.evicted:
+                        return found[index:]
+                    self._miss(position, message)
                 self._read = position
             if not found:
                 self._read = head

@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from gateway.message import Message
@@ -15,8 +16,8 @@ from gateway.store.log import MessageLog
 
 
 @contextlib.asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[MessageLog]:
-    log = await MessageLog.open(folder, origin="gw")
+async def opened(folder: Path, commit_interval_ms: int = 0) -> AsyncIterator[MessageLog]:
+    log = await MessageLog.open(folder, origin="gw", commit_interval_ms=commit_interval_ms)
     try:
         yield log
     finally:
@@ -64,3 +65,9 @@ def numbered(count: int, topic: str = "a") -> list[Message]:
 
 def payloads(deliveries: list[Delivery]) -> list[int]:
     return [int(delivery.message.payload) for delivery in deliveries]
+
+
+def hold_up(begun: Event, ended: Event) -> None:
+    """Work that keeps a thread, as a slow disk does."""
+    begun.set()
+    ended.wait()

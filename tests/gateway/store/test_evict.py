@@ -9,6 +9,7 @@ from gateway.config import GatewayConfig, StoreConfig
 from gateway.endings import Endings
 from gateway.limits import Limits
 from gateway.message import Message
+from gateway.store.backlog import Backlog
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
 from tests.gateway.store.support import append_all, disk_full, numbered, opened, payloads, stored
@@ -61,6 +62,21 @@ async def test_what_was_dropped_is_not_handed_out_again(tmp_path: Path) -> None:
     assert stored(tmp_path, RANGES) == [("evicted", "gateway", 1, 5, 5)]
 
 
+async def test_what_is_dropped_goes_to_nobody_while_somebody_else_is_held_up(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        log.counts_backlogs = True
+        slow, quick = Cursor(log, "slow", ["a"]), Cursor(log, "quick", ["a", "b"])
+        await append_all(log, [*numbered(10), *numbered(5, "b")])
+        async with slow.reading:  # as while it is counted
+            evicting = asyncio.create_task(log.evict(10, 0))
+            await until(lambda: log.evicted == 10, "it has begun")
+            assert payloads(await quick.fetch_now(20)) == [0, 1, 2, 3, 4]
+        await evicting
+        assert slow.backlog == Backlog(0, 0)
+        assert quick.backlog == Backlog(5, 10)
+    assert stored(tmp_path, RANGES) == [("evicted", "gateway", 1, 10, 10)]
+
+
 async def test_what_the_rules_deny_to_who_is_away_is_not_kept(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "away", ["#"])
@@ -97,6 +113,20 @@ async def test_a_disk_that_does_not_take_it_stops_neither_the_limits_nor_their_e
         await append_all(log, numbered(1))
         await until(lambda: log.used_bytes <= 300_000, "dropped")
         await limits.close()
+
+
+async def test_a_gateway_that_ends_does_not_wait_until_all_that_is_too_much_is_dropped(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        limits = await discarding(log, tmp_path)
+        away = Cursor(log, "away", ["#"])
+        async with away.reading:  # what is too much at first is not dropped yet
+            await append_all(log, [Message("a", bytes(4000)) for _ in range(100)])
+            await until(lambda: log.evicted > 0, "it has begun to drop")
+            await append_all(log, [Message("a", bytes(4000)) for _ in range(300)])
+            closing = asyncio.create_task(limits.close())
+            await asyncio.sleep(0)
+        await closing
+        assert log.used_bytes > 2 * 300_000
 
 
 async def test_what_is_dropped_while_its_consumer_ends_is_in_one_range(tmp_path: Path) -> None:

@@ -12,13 +12,8 @@ from gateway.message import Message
 from gateway.store.cursor import Cursor
 from gateway.store.survey import count_backlogs, settle
 from gateway.store.tail import Tail
-from tests.gateway.store.support import append_all, numbered, opened, payloads
+from tests.gateway.store.support import append_all, hold_up, numbered, opened, payloads
 from tests.gateway.support import until
-
-
-def hold_up(begun: threading.Event, ended: threading.Event) -> None:
-    begun.set()
-    ended.wait()
 
 
 async def test_news_that_come_while_others_are_looked_through_are_not_passed_over(tmp_path: Path) -> None:
@@ -87,6 +82,18 @@ async def test_what_comes_while_it_is_counted_is_counted_too(tmp_path: Path) -> 
         await counting
         assert cursor.backlog is not None
         assert cursor.backlog.messages == 150 * 5 + meanwhile
+
+
+async def test_what_is_fetched_while_it_is_counted_counts_once(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "c", ["a"])
+        await append_all(log, numbered(2000))
+        counting = asyncio.create_task(count_backlogs(log, [cursor]))
+        fetching = asyncio.create_task(cursor.fetch(10))
+        await counting
+        assert payloads(await fetching) == list(range(10))
+        assert cursor.backlog is not None
+        assert cursor.backlog.messages == 2000
 
 
 async def test_nothing_is_passed_over_where_the_file_does_not_show_the_newest_yet(tmp_path: Path) -> None:
