@@ -363,6 +363,8 @@ class MessageLog:
             self._commit_s = time.perf_counter() - started_s
 
     def _tidy(self) -> None:
-        self._database.shorten_log()
-        with contextlib.suppress(OSError):  # where the folder is gone, the next commit says so
-            self.look_at_disk()
+        try:
+            self._database.shorten_log()
+        finally:
+            with contextlib.suppress(OSError):  # where the folder is gone, the next commit says so
+                self.look_at_disk()

@@ -121,6 +121,14 @@ def test_what_cannot_be_copied_on_a_full_disk_is_copied_later(
     ]
 
 
+def test_the_log_stays_short_where_no_thread_can_be_started(tmp_path: Path, database: Database) -> None:
+    database._checkpoints._thread.shutdown()
+    for number in range(400):
+        commit(database, [[Message("a", b"%d" % number * 300)]])
+    assert length_of(tmp_path) == checkpoints.ROOM_PAGES
+    database.close()
+
+
 def commit_until_full(database: Database) -> int:
     for count in itertools.count():
         try:
