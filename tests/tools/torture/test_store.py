@@ -15,7 +15,7 @@ from tools.torture.store import Torture
 from tools.torture.store_disk import SECTOR_SIZE, Disk
 from tools.torture.store_trace import Event, SyncBegun, SyncEnded, Truncate, Write
 
-CHANCES = 50
+CHANCES = 400  # the rarest outcome comes once in 12
 
 app = typer.Typer()
 app.command()(store.store)
