@@ -65,7 +65,9 @@ def _print_text(outcome: Outcome, seed: int) -> None:
         f"{outcome.packets:,} packets in {outcome.sessions:,} sessions, {rate:,.0f}/s; processor time of the "
         f"gateway: {outcome.gateway_cpu_s:.0f} s\n{lines}\n"
         f"good clients: {outcome.witnessed:,} messages, each once and in order, the slowest "
-        f"{outcome.witness_longest_s} s\nmemory after each round, in kB: {outcome.memory_kb}"
+        f"{outcome.witness_longest_s} s\n"
+        f"after each round in use, blocks: {outcome.blocks}, kB besides: {outcome.malloc_kb}\n"
+        f"from the system, kB: {outcome.memory_kb}"
     )
     for violation in outcome.violations:
         print(f"  {violation}")

@@ -5,6 +5,7 @@ Whoever connects to the Unix socket reads it as JSON.
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -27,7 +28,9 @@ PASSING = {"Message", "Publish", "Run", "Topics", "Group", "Delivery", "Grant", 
 def holdings() -> dict[str, Any]:
     """What is alive in this process by kind: descriptors, threads, tasks and objects by class; and the sessions.
 
-    Sessions are pairs of client identifier and user; memory is in kB, ``cpu_s`` the processor time used so far.
+    Sessions are pairs of client identifier and user. ``blocks`` are Python's objects and parts of them up to 512 bytes,
+    ``malloc_kb`` what is larger, or C's, and in use [mallinfo(3)]; ``memory_kb`` is what the process has from
+    the system, which stays near what it was at most; ``cpu_s`` is the processor time used so far.
     """
     gc.collect()
     kinds: Counter[str] = Counter()
@@ -46,9 +49,36 @@ def holdings() -> dict[str, Any]:
     return {
         "kinds": kinds,
         "sessions": sessions,
+        "blocks": sys.getallocatedblocks(),
+        "malloc_kb": _malloc_kb(),
         "memory_kb": int(status["VmRSS"].split()[0]),
         "cpu_s": time.process_time(),
     }
+
+
+class _Mallinfo(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keep",
+        )
+    )
+
+
+def _malloc_kb() -> int:
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = _Mallinfo
+    found = mallinfo()
+    return int(found.uordblks + found.hblkhd) // 1024
 
 
 def _answer(listening: socket.socket) -> None:
