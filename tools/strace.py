@@ -3,6 +3,8 @@
 import shutil
 import subprocess
 
+SYNCS = "fdatasync,fsync"
+
 
 class StraceUnavailable(Exception):
     """It is not there, or may not trace; the text says so."""
@@ -16,3 +18,8 @@ def check() -> None:
         subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, check=True)
     except subprocess.CalledProcessError as error:
         raise StraceUnavailable(f"strace cannot trace here: {error.stderr.decode().strip()}") from error
+
+
+def tampering_with_syncs(how: str) -> list[str]:
+    """The options with which each sync of a process and its threads is tampered with: "error=EIO", say [strace(1)]."""
+    return ["-f", "-o", "/dev/null", "-e", f"trace={SYNCS}", "-e", f"inject={SYNCS}:{how}"]

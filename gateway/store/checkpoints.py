@@ -6,6 +6,7 @@ Where all of it is copied the next commit begins the log anew, which while other
 
 import contextlib
 import logging
+import mmap
 import os
 import sqlite3
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,7 +22,6 @@ AHEAD_STEP_PAGES = 500
 LAST_FROM_PAGES = 3500  # from here on it begins anew where so little is left that commits need not wait for long:
 LAST_PAGES = 100
 COMMITS_PER_LOOK = 16  # at the log's length: each is a call of the system, during which the event loop takes its turn
-KERNEL_PAGE = 4096  # bytes
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 logger = logging.getLogger(__name__)
@@ -90,8 +90,8 @@ class Checkpoints:
         with contextlib.suppress(OSError):
             if missing > 0 and room_bytes(self._log.parent) >= missing:
                 with self._log.open("ab", buffering=0) as log:
-                    for start in range(0, missing, KERNEL_PAGE):
-                        log.write(bytes(min(KERNEL_PAGE, missing - start)))
+                    for start in range(0, missing, mmap.PAGESIZE):
+                        log.write(bytes(min(mmap.PAGESIZE, missing - start)))
                     os.fsync(log.fileno())
 
     def close(self) -> None:

@@ -274,9 +274,10 @@ class Cursor:
         """The log drops its oldest messages: what was not handed out of them never will be."""
         async with self.reading:
             if self._behind:
-                for position, message in messages:
-                    if self.is_next(position, message):
-                        self._miss(position, message)
+                if self.backlog is not None:
+                    for position, message in messages:
+                        if self.is_next(position, message):
+                            self._miss(position, message)
                 self._read = max(self._read, messages[-1][0])
 
     def close(self) -> None:

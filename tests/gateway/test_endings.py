@@ -51,6 +51,12 @@ async def publish(broker: Broker, count: int, topic: str = "a/b") -> None:
         await other.publish(topic)
 
 
+def end(noting: Endings, *cursors: Cursor) -> None:
+    for cursor in cursors:
+        noting.note(cursor)
+        cursor.drop()
+
+
 async def nothing_waits(log: MessageLog) -> None:
     await until(lambda: log.needed_count == 0, "nothing is kept for anybody")
 
@@ -236,9 +242,7 @@ async def test_those_who_end_together_are_looked_through_together(
             return await read_groups(after)
 
         monkeypatch.setattr(log, "read_groups", noted)
-        for cursor in cursors:
-            ending.note(cursor)
-            cursor.drop()
+        end(ending, *cursors)
         await ending.close()
         assert log.needed_count == 0
         assert asked == [0, 0]
@@ -251,23 +255,36 @@ async def test_who_ends_when_all_that_waited_was_dropped_leaves_no_range_of_its_
         ending, cursor = Endings(log), Cursor(log, "away", ["a"])
         Cursor(log, "slow", ["#"])
         await append_all(log, numbered(10))
-        ending.note(cursor)
-        cursor.drop()
+        end(ending, cursor)
         await log.evict(10, 0)
         await ending.close()
     assert stored(tmp_path, "SELECT reason, messages FROM dropped") == [("evicted", 10)]
 
 
-async def test_what_waited_and_cannot_be_read_is_kept_for_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            sqlite3.OperationalError("disk I/O error"),
+            "session/subscriber cannot be read and has no range: disk I/O error",
+        ),
+        (OSError("no room for a note"), "not all that waited for 1 consumers has a range"),
+    ],
+)
+async def test_what_waited_and_cannot_be_read_is_kept_for_nobody_and_ends_no_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, said: str
 ) -> None:
+    async def cannot_read(_: int) -> list[Group]:
+        raise error
+
     async with running(tmp_path) as broker:
         await away(broker, "a/#", session_expiry_s=1)
         await publish(broker, 5)
         monkeypatch.setattr(broker.log, "read_groups", cannot_read)
         await until(lambda: broker.sessions.get("subscriber") is None, "expired")
         await nothing_waits(broker.log)
-    assert "session/subscriber cannot be read and has no range: disk I/O error" in caplog.text
+    assert said in caplog.text
+    assert str(error) in caplog.text
 
 
 async def test_only_those_have_no_range_who_wait_for_what_cannot_be_read(
@@ -280,12 +297,12 @@ async def test_only_those_have_no_range_who_wait_for_what_cannot_be_read(
         read_groups = log.read_groups
 
         async def cannot_read_the_first(after: int) -> list[Group]:
-            return await (read_groups(after) if after >= 3 else cannot_read(after))
+            if after < 3:
+                raise sqlite3.OperationalError("disk I/O error")
+            return await read_groups(after)
 
         monkeypatch.setattr(log, "read_groups", cannot_read_the_first)
-        for cursor in (here, behind):
-            ending.note(cursor)
-            cursor.drop()
+        end(ending, here, behind)
         await ending.close()
     assert stored(tmp_path, "SELECT consumer, first, last FROM dropped") == [("behind", 4, 6)]
 
@@ -306,30 +323,8 @@ async def test_who_is_through_has_its_range_while_others_are_looked_through(
             return (await read_groups(after))[:1]
 
         monkeypatch.setattr(log, "read_groups", slowly)
-        for cursor in (short, long):
-            ending.note(cursor)
-            cursor.drop()
+        end(ending, short, long)
         await until(lambda: stored(tmp_path, "SELECT consumer FROM dropped"), "written")
         assert stored(tmp_path, "SELECT consumer FROM dropped") == [("short",)]
         is_free.set()
         await ending.close()
-
-
-async def test_a_fault_in_looking_through_is_said_and_ends_no_gateway(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def no_note(_: int) -> list[Group]:
-        raise OSError("no room for a note")
-
-    async with running(tmp_path) as broker:
-        await away(broker, "a/#", session_expiry_s=1)
-        await publish(broker, 1)
-        monkeypatch.setattr(broker.log, "read_groups", no_note)
-        await until(lambda: broker.sessions.get("subscriber") is None, "expired")
-        await nothing_waits(broker.log)
-    assert "not all that waited for 1 consumers has a range" in caplog.text
-    assert "no room for a note" in caplog.text
-
-
-async def cannot_read(_: int) -> list[Group]:
-    raise sqlite3.OperationalError("disk I/O error")

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tools import proc
 from tools.bench.broker_load import Task
 from tools.bench.figure import Figure
 from tools.bench.slow_disk import slowed
@@ -69,8 +70,7 @@ class Broker:
 
     def io(self, key: str) -> int:
         """A counter of /proc/PID/io."""
-        text = Path(f"/proc/{self.process.pid}/io").read_text()
-        return int(dict(line.split(": ") for line in text.splitlines())[key])
+        return proc.io(self.process.pid, key)
 
     def cpu_s(self) -> float:
         """Processor time used so far."""

@@ -57,20 +57,12 @@ def holdings() -> dict[str, Any]:
 
 
 class _Mallinfo(ctypes.Structure):
-    _fields_ = tuple(
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keep",
-        )
+    _fields_ = (
+        ("before", ctypes.c_size_t * 4),
+        ("hblkhd", ctypes.c_size_t),  # in pieces of the system's own
+        ("between", ctypes.c_size_t * 2),
+        ("uordblks", ctypes.c_size_t),  # in all others
+        ("behind", ctypes.c_size_t * 2),
     )
 
 

@@ -13,8 +13,6 @@ from tests.gateway.store.support import messages_in
 from tests.gateway.support import ROOT
 from tools import strace
 
-FAILS = "inject=fdatasync,fsync:error=EIO"
-
 
 class Store:
     """A store's process, whose syncs fail while ``strace`` is attached to it.
@@ -56,18 +54,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def commit_in_vain(store: Store, counts: list[int]) -> None:
-    command = [
-        "strace",
-        "-f",
-        "-p",
-        str(store.process.pid),
-        "-o",
-        "/dev/null",
-        "-e",
-        "trace=fdatasync,fsync",
-        "-e",
-        FAILS,
-    ]
+    command = ["strace", "-p", str(store.process.pid), *strace.tampering_with_syncs("error=EIO")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracing:
         assert tracing.stderr is not None
         if "attached" not in (said := tracing.stderr.readline()):

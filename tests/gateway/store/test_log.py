@@ -17,6 +17,7 @@ from gateway.store.delivery import Delivery
 from gateway.store.log import MessageLog
 from tests.gateway.store.support import append_all, disk_full, messages_in, numbered, opened, stored
 from tests.gateway.support import until
+from tools import proc
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
 
 
@@ -177,17 +178,11 @@ async def test_what_is_trimmed_is_not_written_once_more(tmp_path: Path) -> None:
         cursor = Cursor(log, "route/central", ["#"])
         for _ in range(15):
             await log.append(Message("a", os.urandom(100_000)))
-        before = bytes_written()
+        before = proc.io(os.getpid(), "wchar")
         cursor.acknowledge_all([delivery.packet_identifier for delivery in await cursor.fetch(15)])
         await until(lambda: len(messages_in(tmp_path)) == 1, "all are trimmed")
-        assert bytes_written() - before < 500_000
+        assert proc.io(os.getpid(), "wchar") - before < 500_000
         assert log.used_bytes < 500_000
-
-
-def bytes_written() -> int:
-    """By this process, to files [proc(5), /proc/pid/io]."""
-    lines = Path("/proc/self/io").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("wchar:"))
 
 
 async def test_positions_go_on_where_they_were_after_everything_was_trimmed(tmp_path: Path) -> None:
