@@ -7,7 +7,7 @@ import pytest
 
 from tests.house.repository import ROOT, name, texts
 
-LINES_MAX = 399
+LINES_MAX = 600
 ANYWHERE = {
     "a package registry or archive": re.compile(
         r"deb\.debian\.org|archive\.ubuntu\.com|pypi\.org|pythonhosted\.org|registry\.npmjs|maven\.apache\.org/maven2"
