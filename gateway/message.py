@@ -19,6 +19,7 @@ TRAVELLING_PROPERTIES = (
 
 OUR_PROPERTIES = (identity.IDENTITY_PROPERTY, identity.RECEIVED_PROPERTY)
 REJECTED_SUFFIX = "-rejected"
+EXPIRY_LONGEST_S = 0xFFFF_FFFF  # that a Message Expiry Interval can say [section 3.3.2.3.3]
 MESSAGE_OVERHEAD = 500  # bytes in memory, roughly
 PAIR_OVERHEAD = 160  # the same of a user property, which may be five bytes in a packet
 
@@ -30,7 +31,8 @@ class Message:
     ``properties`` are those that travel on, without the identity and the provenance, which have fields here.
     ``origin`` is empty until the message has an identity. ``received_ms`` (unix time) and ``received_by`` tell
     when and where the first gateway accepted it; ``publisher`` is the client identifier it came from here.
-    ``expires_ms`` (unix time, 0: never) is when it is too late to begin to deliver it [MQTT-3.3.2-5].
+    ``expires_ms`` (unix time, 0: never) is when it is too late to begin to deliver it [MQTT-3.3.2-5]; its Message
+    Expiry Interval stays among ``properties`` as it was published.
     ``position`` is its place in the log, once it is there. ``halves`` are those of its PUBLISH by ``form``, as far
     as ``gateway.hot.outflow`` has needed them.
     """
@@ -89,7 +91,7 @@ def message_from(packet: Publish, publisher: str, gateway_name: str, unix_ms: in
         {key: packet.properties[key] for key in TRAVELLING_PROPERTIES if key in packet.properties},
         publisher=publisher,
     )
-    interval_s = message.properties.pop(properties.MESSAGE_EXPIRY_INTERVAL, None)
+    interval_s = message.properties.get(properties.MESSAGE_EXPIRY_INTERVAL)
     if interval_s is not None:
         message.expires_ms = unix_ms + 1000 * interval_s
     user_properties = [
@@ -122,8 +124,10 @@ def plain_properties(message: Message, identifiers: Sequence[int] = ()) -> dict[
     """Returns the same without identity and provenance: for a client that takes no packet so large."""
     travelling = dict(message.properties)
     if message.expires_ms:  # what is left of the interval [MQTT-3.3.2-6]
-        left_ms = message.expires_ms - int(time.time() * 1000)
-        travelling[properties.MESSAGE_EXPIRY_INTERVAL] = max(0, -(-left_ms // 1000))
+        left_s = -(-(message.expires_ms - int(time.time() * 1000)) // 1000)
+        published_s = travelling.get(properties.MESSAGE_EXPIRY_INTERVAL, EXPIRY_LONGEST_S)
+        # A clock that was set back leaves more than was published, and more than a packet can say.
+        travelling[properties.MESSAGE_EXPIRY_INTERVAL] = min(max(0, left_s), published_s)
     if identifiers:
         travelling[properties.SUBSCRIPTION_IDENTIFIER] = list(identifiers)
     return travelling

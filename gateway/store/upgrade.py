@@ -122,7 +122,7 @@ def _copy_messages(connection: sqlite3.Connection, epoch: int, last_seq: int) ->
 def _message_from(row: tuple[Any, ...], now_ms: int) -> Message:
     _, topic, payload, qos, retain, properties, *rest = row
     message = Message(topic, payload, qos, bool(retain), msgspec.msgpack.decode(properties, type=dict[int, Any]), *rest)
-    expiry_s = message.properties.pop(MESSAGE_EXPIRY_INTERVAL, None)
+    expiry_s = message.properties.get(MESSAGE_EXPIRY_INTERVAL)
     if expiry_s is not None:
         message.expires_ms = now_ms + 1000 * expiry_s  # version 1 did not count it: it begins now
     return message

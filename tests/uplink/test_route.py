@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import time
 from pathlib import Path
 from queue import Queue
 
 import pytest
 from paho.mqtt.client import MQTTMessage
 
-from gateway.message import Message
+from gateway.message import Message, message_from
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import scripted_broker
 from tests.uplink.support import append, get, identity_of, opened, route_config, running, until
@@ -16,6 +17,7 @@ from tools.sim.network_link import NetworkLink
 from uplink.route import Route
 from uplink.watch import Watch
 from wire.packets import Publish
+from wire.properties import MESSAGE_EXPIRY_INTERVAL
 from wire.reasons import QUOTA_EXCEEDED
 
 
@@ -217,5 +219,24 @@ def test_a_route_knows_what_waits_for_it_and_how_it_is_doing(tmp_path: Path) -> 
             task.cancel()
             await asyncio.wait({task})
             assert not state.connected
+
+    asyncio.run(scenario())
+
+
+def test_a_clock_set_back_stops_no_route_and_makes_no_message_live_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = {MESSAGE_EXPIRY_INTERVAL: 0xFFFFFFFF}
+    now_ms = int(time.time() * 1000)
+
+    async def scenario() -> None:
+        async with scripted_broker() as broker, opened(tmp_path) as log:
+            monkeypatch.setattr(time, "time", lambda: now_ms / 1000 - 5 * 365 * 86_400)
+            async with running(log, route_config(broker.port)):
+                for number in range(1, 3):
+                    packet = Publish("a", b"", 1, packet_identifier=number, properties=properties)
+                    await log.append(message_from(packet, "client", "gateway-1", now_ms))
+                await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 2)
+        assert [packet.properties[MESSAGE_EXPIRY_INTERVAL] for packet in broker.publishes[-1]] == [0xFFFFFFFF] * 2
 
     asyncio.run(scenario())

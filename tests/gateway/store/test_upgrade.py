@@ -76,7 +76,7 @@ async def test_an_expiry_interval_that_nobody_counted_begins_with_the_upgrade(tm
     async with opened(tmp_path):
         pass
     ((_, upgraded),) = messages_in(tmp_path)
-    assert MESSAGE_EXPIRY_INTERVAL not in upgraded.properties
+    assert upgraded.properties == {MESSAGE_EXPIRY_INTERVAL: 60}
     assert before_ms + 60_000 <= upgraded.expires_ms <= int(time.time() * 1000) + 60_000
 
 
