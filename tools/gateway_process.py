@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from gateway.broker import Broker
 from gateway.config import GatewayConfig
 from gateway.config_file import DEFAULT_PATH, check_files, load
 from gateway.errors import ConfigError, GatewayError
+from gateway.exposure import exposed, exposed_files
 from gateway.logs import about, start_logging
 from gateway.overview import Overview
 from gateway.places import check_places
@@ -34,6 +36,7 @@ logger = logging.getLogger(__name__)
 def run(config: Annotated[Path, typer.Option(help="The gateway's TOML file.")] = DEFAULT_PATH) -> None:
     """Run a gateway until SIGTERM or Ctrl-C; SIGHUP has it read accounts, access rules and certificates again."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
+    os.umask(0o077)  # what the store says is for its owner alone
     with failing_on(GatewayError, command="gateway run"):
         gateway_config, tables = load(config)
         routes = decode_routes(config, tables)
@@ -41,6 +44,8 @@ def run(config: Annotated[Path, typer.Option(help="The gateway's TOML file.")] =
         credentials.check(config, routes)
         check_places(config, gateway_config)
         start_logging(as_json=gateway_config.log.format == "json")
+        for warning in (*exposed(gateway_config), *exposed_files(credentials.secret_files(routes))):
+            logger.warning("a secret is open to others", extra=about(reason=warning))
         uvloop.run(_serve(gateway_config, routes))
 
 

@@ -1,5 +1,6 @@
 """``holdfast gateway repair``: makes a damaged store of a gateway whole again."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,7 @@ def repair_store(
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
     """Look at a stopped gateway's store; where it is damaged, write a new one with all that can be read."""
+    os.umask(0o077)  # the new store is its owner's alone, as the old one
     with failing_on(GatewayError, command="gateway repair"):
         gateway_config, tables = load(config)
         routes = [ROUTE_PREFIX + route.name for route in decode_routes(config, tables)]

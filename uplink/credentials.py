@@ -38,6 +38,12 @@ def check(file: Path, routes: list[RouteConfig]) -> None:
         Credentials(route).read()
 
 
+def secret_files(routes: list[RouteConfig]) -> list[str]:
+    """Returns the password files and private keys of routes."""
+    passwords = [route.password_file for route in routes if route.password_file is not None]
+    return passwords + [route.tls.key for route in routes if route.tls is not None and route.tls.key is not None]
+
+
 def _read_password(path: Path) -> bytes:
     try:
         password = path.read_bytes().removesuffix(b"\n").removesuffix(b"\r")

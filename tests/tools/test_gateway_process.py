@@ -181,6 +181,54 @@ def test_a_metrics_port_in_use_ends_the_start_with_its_address(tmp_path: Path) -
     assert f"metrics 127.0.0.1:{gateway.metrics_port}: " in done.stderr
 
 
+def modes_in(folder: Path) -> dict[str, str]:
+    """The permissions of a folder and of what is in it."""
+    return {path.name: oct(path.stat().st_mode & 0o777) for path in (folder, *folder.iterdir())}
+
+
+def test_the_store_is_its_owners_alone(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path)
+    with gateway.running():
+        assert publish(gateway.port) == 0
+        modes = modes_in(tmp_path / "store")
+    assert modes.pop("store") == "0o700"
+    assert len(modes) > 5 and set(modes.values()) == {"0o600"}
+
+
+def test_a_store_that_others_can_read_is_closed_to_them_at_the_next_start(tmp_path: Path) -> None:
+    gateway, store = Gateway(tmp_path), tmp_path / "store"
+    with gateway.running():
+        assert publish(gateway.port) == 0
+    (store / "of somebody else").touch()
+    for file in store.iterdir():
+        file.chmod(0o644)
+    store.chmod(0o755)
+    with gateway.running():
+        modes = modes_in(store)
+        warning = gateway.wait_for_event("is open to others")["reason"]
+    assert modes.pop("of somebody else") == "0o644"
+    assert modes.pop("store") == "0o755"
+    assert f"chmod 700 {store}" in warning
+    assert set(modes.values()) == {"0o600"}
+
+
+def test_keys_and_passwords_that_others_can_read_are_said_with_the_command_that_ends_it(tmp_path: Path) -> None:
+    Authority(tmp_path).server()
+    secrets = tmp_path / "server.key", tmp_path / "password"
+    secrets[1].write_text("secret")
+    listener = '[listener.tls]\ncertificate = "server.pem"\nkey = "server.key"\n'
+    route = '[[route]]\nname = "up"\nbroker = "mqtt://127.0.0.1:1"\nuser = "u"\npassword_file = "password"\n'
+    gateway = Gateway(tmp_path, listener=listener + route)
+    for mode, is_open in ((0o600, False), (0o640, False), (0o644, True), (0o620, True)):
+        for secret in secrets:
+            secret.chmod(mode)
+        with gateway.running():
+            lines = map(json.loads, gateway.said.read_text().splitlines())
+            said = [line["reason"] for line in lines if line["event"] == "a secret is open to others"]
+        expected = [f"{path}: other users can read or change it: chmod 600 {path}" for path in secrets if is_open]
+        assert said == expected
+
+
 def check(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*HOLDFAST, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
