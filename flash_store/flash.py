@@ -23,6 +23,13 @@ class Flash:
         self._read_into(sector, offset, buffer)
         return buffer
 
+    def read_if_whole(self, sector: int, offset: int, length: int) -> bytearray | None:
+        """The same; None where the device cannot read them, as after an ECC error that it cannot set right."""
+        try:
+            return self.read(sector, offset, length)
+        except DeviceFailed:
+            return None
+
     def windows(self, sector: int, offset: int, length: int):
         """The same bytes in pieces, each valid until the next is taken."""
         end = offset + length
@@ -34,8 +41,11 @@ class Flash:
             offset += len(piece)
 
     def is_blank(self, sector: int, offset: int, length: int) -> bool:
-        """True when all these bytes read as erased."""
-        return all(bytes(piece) == b"\xff" * len(piece) for piece in self.windows(sector, offset, length))
+        """True when all these bytes can be read and read as erased."""
+        try:
+            return all(bytes(piece) == b"\xff" * len(piece) for piece in self.windows(sector, offset, length))
+        except DeviceFailed:
+            return False
 
     def program(self, sector: int, offset: int, record: bytes | bytearray) -> bool:
         """Program whole granules; False when the device refuses or reads back something else."""

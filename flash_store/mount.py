@@ -1,7 +1,7 @@
 """What the flash says after any cut: read the headers, then replay the records, oldest sector first."""
 
 from flash_store import record, sector
-from flash_store.errors import DeviceFailed, StoreCorrupt
+from flash_store.errors import StoreCorrupt
 from flash_store.record import ACK, ACK_SPAN, ERASE, MSG, REC, SET, STATE
 from flash_store.ring import FREE, RELOCATION, Ring
 
@@ -50,19 +50,13 @@ class Mount:
         return ring
 
     def _read_free(self, number: int):
-        try:
-            free = sector.read_free(self._flash, number)
-        except DeviceFailed:
-            return None
+        free = sector.read_free(self._flash, number)
         if free and free.version > sector.VERSION:
             raise StoreCorrupt(f"sector {number} has format version {free.version}, expected at most {sector.VERSION}")
         return free
 
     def _read_open(self, ring: Ring, number: int, free) -> None:
-        try:
-            opened, is_blank = sector.read_open(self._flash, number, ring.granule, ring.epoch)
-        except DeviceFailed:
-            return
+        opened, is_blank = sector.read_open(self._flash, number, ring.granule, ring.epoch)
         if opened is None:
             if free and is_blank:
                 ring.set_free(number, free.erase_count)
@@ -146,7 +140,10 @@ class Mount:
             self._suspect.clear()
 
     def _place_setting(self, header, number: int, offset: int) -> bool:
-        key = bytes(self._flash.read(number, offset + record.HEADER_SIZE, header.aux))
+        found = self._flash.read_if_whole(number, offset + record.HEADER_SIZE, header.aux)
+        if found is None:
+            return False
+        key = bytes(found)
         before = self._settings.pop(key, None)
         if before is not None:
             self.ring.kill(before)
@@ -155,8 +152,8 @@ class Mount:
         self._settings[key] = self.ring.place(number, offset)
         self.ring.add_live(self._settings[key])
         if key == GAPS:
-            highest = self._flash.read(number, offset + record.HEADER_SIZE + header.aux, 4)
-            self._decide(int.from_bytes(highest, "little"))
+            highest = self._flash.read_if_whole(number, offset + record.HEADER_SIZE + header.aux, 4)
+            self._decide(int.from_bytes(highest or b"", "little"))
         return True
 
     def _note(self, kind: int, message_id: int) -> None:
@@ -237,7 +234,7 @@ class Suspect:
             return False
         elif self._last >= self._end - self._granule:  # a cut leaves the last granule blank
             return True
-        return record.is_one_bit_off(flash, *self._where)
+        return record.mended(flash, *self._where) is not None
 
 
 def _most_common(stores: list[tuple[int, int]]) -> tuple[int, int]:

@@ -3,6 +3,8 @@
 import struct
 from binascii import crc32
 
+from flash_store.errors import DeviceFailed
+
 # An even number of ones each, so that one flipped bit does not make one kind another.
 MSG = 0x4D  # "M"
 ACK = 0x41  # "A"
@@ -46,6 +48,9 @@ class Header:
         return self.kind in (ACK, REC, STATE, ERASE) and self.length == 0
 
 
+NONE = Header(0, 0, 0, 0, 0, 0)  # in place of one that cannot be read
+
+
 def extent(length: int, granule: int) -> int:
     """Bytes on flash of a record with a body of `length` bytes."""
     return (HEADER_SIZE + length + granule - 1) // granule * granule
@@ -79,7 +84,8 @@ def decode_header(found: bytes | bytearray) -> Header:
 
 def size_at(flash, sector: int, offset: int, granule: int) -> int:
     """Bytes on flash of the message or setting at this place; 0 where its header cannot be believed any more."""
-    header = decode_header(flash.read(sector, offset, HEADER_SIZE))
+    found = flash.read_if_whole(sector, offset, HEADER_SIZE)
+    header = decode_header(found) if found else NONE
     is_believable = header.has_body() and header.is_plausible(flash.sector_size - offset)
     return extent(header.length, granule) if is_believable else 0
 
@@ -90,60 +96,99 @@ def is_valid(flash, sector: int, offset: int, found: bytes | bytearray, crc_seed
     if not header.is_plausible(flash.sector_size - offset):
         return False
     crc = crc32(found[:_CRC_OFFSET], crc_seed)
-    for piece in flash.windows(sector, offset + HEADER_SIZE, header.length):
-        crc = crc32(piece, crc)
+    try:
+        for piece in flash.windows(sector, offset + HEADER_SIZE, header.length):
+            crc = crc32(piece, crc)
+    except DeviceFailed:
+        return False
     return crc == header.crc
 
 
 def read_body(flash, sector: int, offset: int, crc_seed: int):
     """(header, name, content) of the message or setting at this place, None when it is not valid any more."""
-    found = flash.read(sector, offset, HEADER_SIZE)
-    header = decode_header(found)
+    found = flash.read_if_whole(sector, offset, HEADER_SIZE)
+    header = decode_header(found) if found else NONE
     if not header.has_body() or not is_valid(flash, sector, offset, found, crc_seed):
         return None
     offset += HEADER_SIZE
-    name = bytes(flash.read(sector, offset, header.aux))
-    return header, name, flash.read(sector, offset + header.aux, header.length - header.aux)
+    name = flash.read_if_whole(sector, offset, header.aux)
+    content = flash.read_if_whole(sector, offset + header.aux, header.length - header.aux)
+    return None if name is None or content is None else (header, bytes(name), content)
 
 
 def scan(flash, sector: int, first: int, crc_seed: int, granule: int):
     """Every record of a sector and every granule that is neither part of one nor blank, in order:
-    yields (offset, header, valid). The whole sector is looked at, so that one bad record hides no other."""
+    yields (offset, header, valid). The whole sector is looked at, so that one bad record hides no other; what cannot
+    be read is bad."""
     offset = first
     blank = b"\xff" * granule
     while offset + HEADER_SIZE <= flash.sector_size:
-        found = flash.read(sector, offset, max(granule, HEADER_SIZE))
-        if found[:granule] == blank:
+        found = flash.read_if_whole(sector, offset, max(granule, HEADER_SIZE))
+        if (found[:granule] if found else flash.read_if_whole(sector, offset, granule)) == blank:
             offset += granule
             continue
-        header = decode_header(found)
-        valid = is_valid(flash, sector, offset, found, crc_seed)
+        header = decode_header(found) if found else NONE
+        valid = found is not None and is_valid(flash, sector, offset, found, crc_seed)
         yield offset, header, valid
         offset += extent(header.length, granule) if valid else granule
 
 
-def is_one_bit_off(flash, sector: int, offset: int, crc_seed: int) -> bool:
-    """True when the record here is valid but for one flipped bit: it was programmed whole once."""
-    found = flash.read(sector, offset, HEADER_SIZE)
-    for bit in range(8 * HEADER_SIZE):
-        found[bit >> 3] ^= 1 << (bit & 7)
-        if is_valid(flash, sector, offset, found, crc_seed):
-            return True
-        found[bit >> 3] ^= 1 << (bit & 7)
-    header = decode_header(found)
-    if not header.is_plausible(flash.sector_size - offset):
-        return False
-    crc = crc32(found[:_CRC_OFFSET], crc_seed)
-    for piece in flash.windows(sector, offset + HEADER_SIZE, header.length):
-        crc = crc32(piece, crc)
-    return _is_trace_of_a_bit(crc ^ header.crc, 8 * header.length)
+def mended(flash, sector: int, offset: int, crc_seed: int) -> Header | None:
+    """The header of a record that is here but for one flipped bit: it was programmed whole once. None where more than
+    one bit is wrong. Reads once what the record may take up, whatever its header says."""
+    found = flash.read_if_whole(sector, offset, HEADER_SIZE)
+    if found is None:
+        return None
+    said = decode_header(found).length
+    lengths = [said] + [said ^ 1 << bit for bit in range(16)]  # as it says, and where the bit is one of the length's
+    crcs = _crcs(flash, sector, offset, found, crc_seed, lengths)
+    for length, crc in crcs:
+        difference = crc ^ decode_header(found).crc
+        fields = bytearray(found)
+        struct.pack_into("<H", fields, 2, length)
+        if length == said:
+            bit = _flipped_bit(difference, 8 * (_CRC_OFFSET + length))
+            if bit is None:
+                continue
+            if bit < 8 * _CRC_OFFSET:
+                fields[bit >> 3] ^= 1 << (bit & 7)
+        elif difference:
+            continue
+        header = decode_header(fields)
+        if header.length == length and header.is_plausible(flash.sector_size - offset):
+            return header
+    return None
 
 
-def _is_trace_of_a_bit(difference: int, bits: int) -> bool:
-    """True when one flipped bit among the last `bits` makes this difference between two CRC-32s (CRCs are linear)."""
+def _crcs(flash, sector: int, offset: int, found: bytearray, crc_seed: int, lengths: list) -> list:
+    """[length, CRC] for each of these lengths of the body that can be read here."""
+    room = flash.sector_size - offset - HEADER_SIZE
+    crcs = []
+    for length in lengths:
+        fields = found[:_CRC_OFFSET]
+        struct.pack_into("<H", fields, 2, length)
+        if length <= room:
+            crcs.append([length, crc32(fields, crc_seed)])
+    at = 0
+    try:
+        for piece in flash.windows(sector, offset + HEADER_SIZE, max([length for length, _ in crcs] + [0])):
+            for one in crcs:
+                if one[0] > at:
+                    one[1] = crc32(piece[: one[0] - at], one[1])
+            at += len(piece)
+    except DeviceFailed:
+        pass
+    return [one for one in crcs if one[0] <= at]
+
+
+def _flipped_bit(difference: int, bits: int) -> int | None:
+    """Which of `bits` bits, or of the CRC behind them, makes this difference between two CRC-32s when it flips (CRCs
+    are linear); None where one bit cannot."""
+    if difference and not difference & (difference - 1):
+        return bits
     trace = _POLYNOMIAL
-    for _ in range(bits):
+    for bit in range(bits - 1, -1, -1):
         if trace == difference:
-            return True
+            return bit
         trace = trace >> 1 ^ (_POLYNOMIAL if trace & 1 else 0)
-    return False
+    return None

@@ -61,7 +61,9 @@ def encode_open(header: Open, epoch: int, granule: int) -> bytes:
 def read_free(flash, sector: int) -> Free | None:
     """The FREE header, or None where there is no valid one: such a sector is erased again, however blank it looks.
     Of a version above ours only `version` says something."""
-    found = flash.read(sector, 0, FREE_SIZE)
+    found = flash.read_if_whole(sector, 0, FREE_SIZE)
+    if found is None:
+        return None
     magic, version, granule_bits, erase_count, epoch = struct.unpack_from(_FREE, found)
     if magic != MAGIC or not version or not _holds(found, 0) or not 3 <= granule_bits <= 8:
         return None
@@ -70,7 +72,9 @@ def read_free(flash, sector: int) -> Free | None:
 
 def read_open(flash, sector: int, granule: int, epoch: int):
     """(the OPEN header or None where there is no valid one, whether its place is blank)."""
-    found = flash.read(sector, open_offset(granule), padded(OPEN_SIZE, granule))
+    found = flash.read_if_whole(sector, open_offset(granule), padded(OPEN_SIZE, granule))
+    if found is None:
+        return None, False
     if found == b"\xff" * len(found):
         return None, True
     found = found[:OPEN_SIZE]

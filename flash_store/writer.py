@@ -176,20 +176,23 @@ class Writer:
         return True
 
     def _move(self, index: int, offset: int, header) -> None:
-        """Copy the message or setting here, if it is live."""
+        """Copy the message or setting here, if it is live and can be read."""
         place = self.ring.place(index, offset)
-        if header.kind == SET:
-            key = bytes(self._flash.read(index, offset + record.HEADER_SIZE, header.aux))
-            if self.setting_places.get(key) != place:
-                return
-        elif self.index.place(header.number) != place:
-            return
         start = offset + record.HEADER_SIZE
-        name = self._flash.read(index, start, header.aux)
-        body = (name, self._flash.read(index, start + header.aux, header.length - header.aux))
+        name = self._flash.read_if_whole(index, start, header.aux)
+        if name is None or not self._is_live(place, header, name):
+            return
+        content = self._flash.read_if_whole(index, start + header.aux, header.length - header.aux)
+        if content is None:
+            return
         if header.kind == SET:
-            self.write(SET, header.flags, header.number, header.aux, body, True)
+            self.write(SET, header.flags, header.number, header.aux, (name, content), True)
         else:
             received = record.RECEIVED if self.index.is_received(header.number) else 0
-            self.write(MOVE, header.flags | received, header.number, header.aux, body, True)
+            self.write(MOVE, header.flags | received, header.number, header.aux, (name, content), True)
             self.ring.kill(place)
+
+    def _is_live(self, place: int, header, name) -> bool:
+        if header.kind == SET:
+            return self.setting_places.get(bytes(name)) == place
+        return self.index.place(header.number) == place
