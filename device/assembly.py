@@ -145,7 +145,9 @@ def make_session(device, port, on_message) -> Session:
     """`device` is the `device.device.Device` that gets it, with all other parts."""
     config = device.config
     unreleased = make_unreleased(device.log)
-    publisher = Publisher(device.log, config.client_id, device.say, config.resends, unreleased, device.unstored)
+    publisher = Publisher(
+        device.log, config.client_id, device.clock, device.say, config.resends, unreleased, device.unstored
+    )
     inbox = status = mark = None
     if config.commands is not None:
         inbox = _make_inbox(device, on_message)

@@ -4,6 +4,7 @@
 {"command": "interval", "interval_ms": 60000}    samples that often from now on, and after each restart
 {"command": "report"}                            tells its health at once
 {"command": "restart"}                           starts anew
+{"command": "set_aside"}                         tells which messages brokers have refused for good, and why
 """
 
 import json
@@ -53,8 +54,12 @@ class Commands:
                 return {"error": "the store has no room for it"}
         elif name == "restart":
             device.wants_restart = True
+        elif name == "set_aside":
+            from device.refusals import read_set_aside
+
+            return read_set_aside(device.log)
         else:
-            return {"error": "expected identify, interval, report or restart"}
+            return {"error": "expected identify, interval, report, restart or set_aside"}
         return {"done": True}
 
     def _change_interval(self, interval_ms, now_ms: int) -> dict:

@@ -1,5 +1,7 @@
 """Readings of the device itself: health.heap_free, health.store_fill …, one message every `health_interval_ms`."""
 
+from device.noted import SET_ASIDE, read_setting
+
 
 class Health:
     """Args:
@@ -43,6 +45,10 @@ class Health:
         free = device.board.free_heap()
         if free is not None:
             samples.append(("health.heap_free", "B", free))
+        if read_setting(device.log, SET_ASIDE) is not None:
+            from device.refusals import read_set_aside
+
+            samples.append(("health.set_aside", "count", read_set_aside(device.log)["count"]))
         if device.unstored is not None:
             samples.append(("health.dropped", "count", device.unstored.dropped))
         return samples

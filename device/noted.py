@@ -4,8 +4,9 @@ import struct
 
 from flash_store.errors import MessageTooLarge, StoreCorrupt, StoreFull
 
-# Keys of settings, see `publisher`, `unreleased` and `session_mark`.
+# Keys of settings, see `publisher`, `unreleased`, `session_mark` and `refusals`.
 DISOWNED, UNRELEASED, SESSION_MARK = "lost_session", "unreleased", "session_mark"
+PROVEN, SET_ASIDE = "refused", "set_aside"
 
 
 def read_setting(log, key: str) -> bytes | None:

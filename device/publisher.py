@@ -1,11 +1,10 @@
 """From flash to the broker: the window of messages on the way, and what becomes of each."""
 
 from device.clock import earliest
-from device.noted import DISOWNED, SESSION_MARK, Noted, remove_setting
+from device.noted import DISOWNED, PROVEN, SESSION_MARK, Noted, read_setting, remove_setting
 from device.payload import content_type
 from flash_store.errors import StoreFull
 from flash_store.log import packet_identifier
-from wire.backoff import Backoff
 from wire.client import ClientConnection
 from wire.errors import WireError
 from wire.identity import IDENTITY_PROPERTY, encode_identity
@@ -16,7 +15,6 @@ REQUESTS = 16  # packet identifiers for SUBSCRIBE and UNSUBSCRIBE, which no mess
 WINDOW = 8  # messages on the way at most, fewer where the broker wants it so
 OWED_MS = 1_000  # from one look whether the store has room for the note of a PUBREC to the next
 FLUSH_MS = 1_000  # an acknowledgement waits this long for others to share its record in flash
-REFUSED_SHORTEST_MS, REFUSED_LONGEST_MS = 1_000, 30_000
 
 
 class Publisher:
@@ -24,7 +22,7 @@ class Publisher:
 
     A message keeps its packet identifier and its identity over connections and restarts. One that the broker refuses
     stays in the log and keeps its place in the window until it goes out anew after a pause, so that a broker that
-    refuses everything is not flooded and one that refuses a single message gets all others.
+    refuses everything is not flooded and one that refuses a single message gets all others; see `device.refusals`.
 
     Of QoS 2 a PUBREC is durable before its PUBREL goes out. A broker that has lost the session may have lost with it
     what it had said PUBREC to. That goes out anew, and needs a PUBREC of its own: until then it is disowned. A device
@@ -32,15 +30,17 @@ class Publisher:
 
     Args:
         log: the device's `flash_store.log.Log`.
+        clock: `device.clock.Clock`.
         say: called with each line for people.
         resends: what had its PUBREC goes out anew where the session is lost.
         unreleased: `device.unreleased.Unreleased` of a device whose store drops its oldest messages.
         unstored: `device.unstored.Unstored` of a device that publishes at QoS 0.
     """
 
-    def __init__(self, log, client_id: str, say, resends: bool = False, unreleased=None, unstored=None) -> None:
+    def __init__(self, log, client_id: str, clock, say, resends: bool = False, unreleased=None, unstored=None) -> None:
         self._log = log
         self._client_id = client_id
+        self._clock = clock
         self._say = say
         self._unstored = unstored
         self._resends = resends
@@ -55,12 +55,9 @@ class Publisher:
         self._on_the_way: dict = {}  # packet identifier: message id
         self._owed: list = []  # message ids whose PUBREC could not be noted yet
         self._owed_ms: int | None = None
-        self._tried: list = []  # what went out anew the last time
-        self._skipped = 0  # from this message on some are refused that others were let pass
-        self._refused: list = []  # message ids
-        self._anew: list = []  # ids of refused ones whose pause is over
-        self._refused_backoff = Backoff(REFUSED_SHORTEST_MS, REFUSED_LONGEST_MS)
-        self._refused_until_ms: int | None = None
+        self._anew: list = []  # ids of messages that go out anew before others
+        self._refusals = None if read_setting(log, PROVEN) is None else self._make_refusals()
+        self._left = 0  # the oldest message that was unanswered when the broker ended the connection
         self._flush_ms: int | None = None
 
     def attach(self, connection, session_present: bool, is_in_doubt: bool = False, is_other: bool = False) -> None:
@@ -111,11 +108,9 @@ class Publisher:
         self._sent = 0
         self._on_the_way = {}
         self._owed, self._owed_ms = [], None  # when the session goes on, the broker says it again
-        self._skipped = 0
-        self._refused = []
         self._anew = []
-        self._refused_until_ms = None
-        self._refused_backoff.reset()
+        if self._refusals is not None:
+            self._refusals.detach()
 
     def fill(self, now_ms: int) -> bool:
         """Sends a message if the window has a place; returns whether there may be another one to send.
@@ -124,21 +119,24 @@ class Publisher:
         """
         self._release_dropped()
         self._is_in_doubt = self._is_in_doubt and bool(self._on_the_way)
+        refusals = self._refusals
         while not self._is_in_doubt and self._places() > 0:
-            anew = self._anew[0] if self._anew else None
+            anew = self._next_anew(now_ms)
             message = next(self._log.messages(self._sent if anew is None else anew - 1), None)
             if anew is not None and (message is None or message[0] != anew):
                 self._anew.pop(0)  # it is gone
             elif message is None:
-                if not self._skipped or self._on_the_way or self._refused:
+                if refusals is None or not refusals.skipped or self._on_the_way or refusals.is_waiting:
                     return False
-                self._sent, self._skipped = self._skipped - 1, 0
+                self._sent, refusals.skipped = refusals.skipped - 1, 0
             elif anew is None and self._on_the_way.get(packet_identifier(message[0])) == message[0]:
                 self._sent = message[0]  # its PUBREL went out
+            elif anew is None and refusals is not None and refusals.sets_back(message[0]):
+                self._sent = message[0]
             elif self._is_taken(message[0]):
                 return False
             else:
-                self._send_next(message, anew is not None, now_ms)
+                self._send_next(message, anew, now_ms)
                 return True
         return False
 
@@ -198,9 +196,19 @@ class Publisher:
             if message is not None and message[0] == message_id:
                 self._send(message, True, now_ms)
 
+    def handle_close(self, reason_code: int | None, text: str, now_ms: int) -> None:
+        """The broker has ended the connection, maybe over a message; `reason_code` is of its DISCONNECT, if any."""
+        answered = self._taken() + self._owed
+        sent = [one for one in self._on_the_way.values() if one not in answered and self._log.holds(one)]
+        if self._refusals is None and min(sent, default=0) != self._left:
+            self._left = min(sent, default=0)  # once says nothing, and costs nothing
+        elif sent:
+            self._watch_refusals().end(sent, len(self._on_the_way) == 1, reason_code, text, now_ms)
+
     def next_timer_ms(self) -> int | None:
-        """When `handle_timer` wants to be called."""
-        return earliest([self._flush_ms, self._owed_ms, self._refused_until_ms])
+        """When `handle_timer` or `fill` wants to be called."""
+        refused_ms = None if self._refusals is None else self._refusals.next_timer_ms()
+        return earliest([self._flush_ms, self._owed_ms, refused_ms])
 
     def handle_timer(self, now_ms: int) -> None:
         """Writes acknowledgements and PUBRECs that have waited, lets `fill` send anew what was refused."""
@@ -208,24 +216,35 @@ class Publisher:
             self._flush()
         if self._owed_ms is not None and now_ms >= self._owed_ms:
             self._note_owed(now_ms)
-        if self._refused_until_ms is not None and now_ms >= self._refused_until_ms:
-            self._refused_until_ms = None
-            self._try_refused_anew()
+        if self._refusals is not None:
+            self._anew = self._refusals.take_due(now_ms, self._anew)
 
     def _places(self) -> int:
         if self._connection is None:
             return 0
-        return min(self._connection.send_quota, WINDOW - len(self._on_the_way) - len(self._refused))
+        on_the_way = len(self._on_the_way)
+        places = WINDOW - on_the_way if self._refusals is None else self._refusals.places(on_the_way)
+        return min(self._connection.send_quota, places)
 
-    def _send_next(self, message: tuple, is_anew: bool, now_ms: int) -> None:
-        if is_anew:
+    def _next_anew(self, now_ms: int) -> int | None:
+        """The message that goes out before those that have not gone out yet."""
+        if self._anew:
+            return self._anew[0]
+        if self._refusals is None or self._on_the_way:
+            return None
+        return self._refusals.next_alone(now_ms)
+
+    def _send_next(self, message: tuple, anew: int | None, now_ms: int) -> None:
+        message_id = message[0]
+        dup = self._session_present and message_id <= self._maybe_sent
+        if anew is None:
+            self._sent = message_id
+        elif self._anew:
             # It counted as acknowledged in MQTT's sense, so that this is no resend [MQTT-4.4.0-2].
             self._anew.pop(0)
-            self._send(message, False, now_ms)
-        else:
-            self._sent = message[0]
-            self._send(message, self._session_present and self._sent <= self._maybe_sent, now_ms)
-            self._maybe_sent = max(self._maybe_sent, self._sent)
+            dup = False
+        self._send(message, dup, now_ms)
+        self._maybe_sent = max(self._maybe_sent, message_id)
 
     def _send(self, message: tuple, dup: bool, now_ms: int) -> None:
         message_id, qos, retain, topic, payload = message
@@ -244,20 +263,11 @@ class Publisher:
                 topic, payload, qos=qos, retain=retain, dup=dup, properties=properties, packet_identifier=identifier
             )
         except WireError as error:  # too large for this broker, say
-            self._keep(message_id, str(error), now_ms)
+            self._watch_refusals().refuse(message_id, None, str(error), now_ms)
         else:
             self._on_the_way[identifier] = message_id
             if self._unreleased is not None and qos == 2:
                 self._unreleased.begin(message_id)
-
-    def _try_refused_anew(self) -> None:
-        """Those that fill the window twice let the others pass, and have their turn behind the last of them."""
-        refused, self._refused = sorted(self._anew + self._refused), []
-        if len(refused) < WINDOW or refused != self._tried:
-            self._anew, self._tried = refused, refused[:]
-        else:
-            self._anew = []
-            self._skipped = min(refused[0], self._skipped or refused[0])
 
     def _is_taken(self, message_id: int) -> bool:
         """Whether a request, or a message from before the packet identifiers came round, has its packet identifier."""
@@ -311,6 +321,8 @@ class Publisher:
 
     def _acknowledge(self, message_id: int, now_ms: int) -> None:
         self._end(message_id)
+        if self._refusals is not None:
+            self._refusals.take(message_id)
         self._log.acknowledge(message_id)
         if not self._on_the_way:
             self._flush()
@@ -328,19 +340,24 @@ class Publisher:
         from wire.reasons import describe  # most brokers refuse nothing
 
         text = answer.properties.get(REASON_STRING)
-        self._keep(message_id, describe(answer.reason_code) + (f", {text}" if text else ""), now_ms)
+        text = describe(answer.reason_code) + (f", {text}" if text else "")
+        self._watch_refusals().refuse(message_id, answer.reason_code, text, now_ms)
+
+    def _watch_refusals(self):
+        """From the first refusal on: most brokers refuse nothing."""
+        if self._refusals is None:
+            self._refusals = self._make_refusals()
+        return self._refusals
+
+    def _make_refusals(self):
+        from device.refusals import Refusals
+
+        return Refusals(self._log, self._clock, self._say)
 
     def _say_lowered(self) -> None:
         if not self._is_lowered:
             self._is_lowered = True
             self._say("this broker takes QoS 1 at most: messages of QoS 2 go out at QoS 1, with their identity")
-
-    def _keep(self, message_id: int, text: str, now_ms: int) -> None:
-        self._refused.append(message_id)
-        if self._refused_until_ms is None:
-            wait_ms = self._refused_backoff.next_wait_ms()
-            self._refused_until_ms = now_ms + wait_ms
-            self._say(f"message {message_id} refused: {text}; kept, it goes out anew in {wait_ms} ms")
 
     def _flush(self) -> None:
         self._log.flush()

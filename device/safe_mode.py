@@ -99,6 +99,7 @@ def _make_speaker(keys, text: str, poller, network, board):
         return Line(port)
     from device.status import Status
 
-    publisher = Publisher(NoLog(), keys.client_id, board.say)
+    clock = Clock(boot_id)
+    publisher = Publisher(NoLog(), keys.client_id, clock, board.say)
     status = Status(keys, {"error": text})
-    return Session(port, keys, publisher, Clock(boot_id), board.say, status=status, network=network)
+    return Session(port, keys, publisher, clock, board.say, status=status, network=network)

@@ -6,7 +6,7 @@ from flash_store.errors import StoreFull
 from wire.backoff import Backoff
 from wire.client import ClientConnection
 from wire.errors import Closed
-from wire.packet_types import CONNACK, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK, UNSUBACK
+from wire.packet_types import CONNACK, DISCONNECT, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK, UNSUBACK
 from wire.reasons import SUCCESS
 from wire.time_offer import offered_time
 
@@ -143,6 +143,7 @@ class Session:
     def _handle_port(self, now_ms: int) -> None:
         while (event := self._port.next_event()) is not None:
             if isinstance(event, Down):
+                self._publisher.handle_close(None, event.text, now_ms)
                 self._lose(event.text, now_ms)
             elif isinstance(event, Up):
                 self._connect(now_ms)
@@ -200,6 +201,10 @@ class Session:
                 self._inbox.handle_packet(event)
         elif kind in (SUBACK, UNSUBACK):
             self._handle_answer(event, now_ms)
+        elif kind == DISCONNECT:
+            from wire.reasons import describe
+
+            self._publisher.handle_close(event.reason_code, describe(event.reason_code), now_ms)
         elif kind == CONNACK and event.reason_code == SUCCESS:
             self._hear_time(event, now_ms)
             self._look_at_session(event.session_present, now_ms)

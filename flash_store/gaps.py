@@ -9,7 +9,8 @@ DROPPED = 1  # to make room, by the policy `drop_oldest`
 UNREADABLE = 2  # its record went bad on flash
 TORN = 3  # left out: a record that was cut or went bad at the log's end may have had this id
 FORSAKEN = 4  # given up on purpose, see `Log.forsake`
-REASONS = {DROPPED: "dropped", UNREADABLE: "unreadable", TORN: "torn", FORSAKEN: "forsaken"}
+REJECTED = 5  # the same, as the receiver refuses it and takes others
+REASONS = {DROPPED: "dropped", UNREADABLE: "unreadable", TORN: "torn", FORSAKEN: "forsaken", REJECTED: "rejected"}
 
 _KEY = RESERVED + "gaps"
 _RANGE = "<IIIB"
@@ -61,9 +62,9 @@ class Gaps:
             self.ranges = before
             raise
 
-    def has_forsaken(self, message_id: int) -> bool:
+    def has(self, message_id: int, reason: int) -> bool:
         """Whether that is noted: a cut may have come before the message itself was gone."""
-        return any(first <= message_id <= last for first, last, _, reason in self.ranges if reason == FORSAKEN)
+        return any(first <= message_id <= last for first, last, _, why in self.ranges if why == reason)
 
     def forget(self, told: list) -> list:
         """Leave out the ranges for which `told` has True, on flash with `save`; returns all that there were."""

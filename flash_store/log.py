@@ -132,9 +132,9 @@ class Log:
             self.flush()
         return True
 
-    def forsake(self, message_ids: list) -> None:
+    def forsake(self, message_ids: list, reason: int = gaps.FORSAKEN) -> None:
         """Forget messages that may never have arrived, with a gap. Durable on return; raises StoreFull, and none is."""
-        self._gaps.note([(one, one, 1, gaps.FORSAKEN) for one in message_ids if not self._gaps.has_forsaken(one)])
+        self._gaps.note([(one, one, 1, reason) for one in message_ids if not self._gaps.has(one, reason)])
         for message_id in message_ids:
             self.acknowledge(message_id)
         self.flush()
@@ -228,7 +228,7 @@ class Log:
 
     def gaps(self) -> list[tuple]:
         """(first id, last id, count, reason) of messages that are gone without an acknowledgement; reasons are
-        "dropped", "unreadable", "torn" and "forsaken". They stay until `forget_gaps`."""
+        "dropped", "unreadable", "torn", "forsaken" and "rejected". They stay until `forget_gaps`."""
         return [(first, last, n, gaps.REASONS.get(reason, "?")) for first, last, n, reason in self._gaps.ranges]
 
     def forget_gaps(self, told: list) -> None:

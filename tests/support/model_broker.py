@@ -40,6 +40,8 @@ class ModelBroker:
         takes: whether a PUBLISH is answered.
         completes: whether a PUBREL is answered.
         refuses: the reason code for a PUBLISH, 0 for most.
+        ends: whether the connection ends over a PUBLISH, with the answers that are still on the line.
+        announces: the properties of the CONNACK.
         packets_left: so many packets more are answered; with the last one `cut` is called, and its answer is lost.
         filters_max: of a SUBSCRIBE; one with more ends the connection.
         grants: the only topic filters that may be subscribed to; None: all.
@@ -53,6 +55,8 @@ class ModelBroker:
     takes: bool = True
     completes: bool = True
     refuses: Callable[[Publish], int] = lambda _publish: SUCCESS
+    ends: Callable[[Publish], bool] = lambda _publish: False
+    announces: dict[int, object] = field(default_factory=dict)
     packets_left: int | None = None
     cut: Callable[[], None] = lambda: None
     filters_max: int = 8
@@ -139,7 +143,7 @@ class ModelBroker:
         self.connects += 1
         is_present = connect.client_id in self.sessions
         self._present = self.sessions.setdefault(connect.client_id, BrokerSession())
-        connection.accept(is_present)
+        connection.accept(is_present, dict(self.announces))
         connection.resume(list(self.session.received))
         for identifier, command in self.session.coming.items():
             if command is None:
@@ -149,7 +153,11 @@ class ModelBroker:
 
     def _take(self, connection: ServerConnection, publish: Publish) -> None:
         self.publishes.append(publish)
-        if publish.packet_identifier is None:
+        if self.ends(publish):
+            self._is_deaf = True
+            connection.data_to_send()
+            self.cut()
+        elif publish.packet_identifier is None:
             self.arrived.append(publish)
         elif self.takes:
             reason_code = self.refuses(publish)

@@ -10,13 +10,14 @@ import typer
 from tools.failure import fail
 from tools.flash.reader import read_store
 from tools.flash.report import as_json, excerpt, sector_fields, wear
-from tools.flash.store import DROPPED, FORSAKEN, TORN, UNREADABLE, Gap, Message, NextMount, NoStore, Store
+from tools.flash.store import DROPPED, FORSAKEN, REJECTED, TORN, UNREADABLE, Gap, Message, NextMount, NoStore, Store
 
 REASONS = {
     DROPPED: "dropped for room",
     UNREADABLE: "unreadable",
     TORN: "left out after a torn record",
     FORSAKEN: "forsaken by the firmware",
+    REJECTED: "rejected by the broker",
 }
 
 

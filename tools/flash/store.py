@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from tools.flash.layout import BadRecord, Free, Open
 
-DROPPED, UNREADABLE, TORN, FORSAKEN = "dropped", "unreadable", "torn", "forsaken"
-REASONS = {1: DROPPED, 2: UNREADABLE, 3: TORN, 4: FORSAKEN}
+DROPPED, UNREADABLE, TORN, FORSAKEN, REJECTED = "dropped", "unreadable", "torn", "forsaken", "rejected"
+REASONS = {1: DROPPED, 2: UNREADABLE, 3: TORN, 4: FORSAKEN, 5: REJECTED}
 
 
 class NoStore(Exception):
