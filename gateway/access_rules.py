@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from gateway.config_file import read_file
 from gateway.errors import ConfigError
 from gateway.filters import Levels, split
 from wire.errors import WireError
@@ -49,9 +50,7 @@ class Rule:
 def load_rules(path: Path) -> tuple[Rule, ...]:
     """Reads a file of access rules. Raises ConfigError, which names the line."""
     try:
-        lines = path.read_text("utf-8").split("\n")
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        lines = read_file(path).decode().replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8") from error
     rules = []

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gateway.config_file import open_file
 from gateway.errors import ConfigError
 from gateway.password import PASSWORD_SIZE_MAX, PREFIX, hash_password
 from gateway.scram import ScramKeys, decode_keys, make_keys
@@ -56,9 +57,9 @@ class Accounts:
 def load_accounts(path: Path) -> dict[str, Account]:
     """Reads an accounts file. Raises ConfigError, which names the line."""
     try:
-        with path.open(encoding="utf-8") as file:
+        with open_file(path) as file:
             mode = os.fstat(file.fileno()).st_mode
-            lines = file.read().split("\n")
+            lines = file.read().decode().replace("\r\n", "\n").split("\n")
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -178,8 +178,9 @@ class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     Serial lines do not count as connections."""
 
     connections: Count = 10_000
-    """Connections of all listeners together; more are closed at once. The limit of open files may be lower (`ulimit
-    -n`); then that counts, less what the gateway itself needs."""
+    """Connections of all listeners together; more are closed at once. Where the limit of open files (`ulimit -n`)
+    allows fewer, that counts, less 256 for the gateway itself, or less half of it where it is below 512. Below
+    128 the gateway does not start."""
 
     connections_per_address: Count = 2_000
     """Connections of one IPv4 address, IPv6 /64 or user of this machine. Beyond it a new one takes the place of the

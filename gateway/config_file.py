@@ -1,10 +1,12 @@
 """The gateway's configuration file: read, and held against what is on this machine."""
 
 import ipaddress
+import os
+import stat
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -70,9 +72,34 @@ def check_readable(path: Path, named: Iterable[tuple[str, str | None]]) -> None:
     for key, file in named:
         try:
             if file is not None:
-                Path(file).open("rb").close()
+                open_file(file).close()
+        except ConfigError as error:
+            raise located(path, key, str(error)) from error
+
+
+def open_file(path: str | Path) -> BinaryIO:
+    """Opens a file that a configuration names. It never waits, as to open a FIFO would.
+
+    Raises:
+        ConfigError: it cannot be read, or is no regular file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ConfigError(f"{path}: expected a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_file(path: str | Path) -> bytes:
+    """Returns what is in a file that a configuration names. Raises ConfigError."""
+    with open_file(path) as file:
+        try:
+            return file.read()
         except OSError as error:
-            raise located(path, key, f"{file}: {error.strerror}") from error
+            raise ConfigError(f"{path}: {error.strerror}") from error
 
 
 def beside(folder: Path, struct: Struct, *keys: str) -> Struct:

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from gateway.config import LimitsConfig
-from gateway.listeners.addresses import listen_tcp
+from gateway.listeners.addresses import is_own_name, listen_tcp
 from gateway.listeners.door import Door
 from gateway.listeners.entrance import Entrance, Guest
 from gateway.listeners.http_connection import HttpConnection
@@ -58,6 +59,10 @@ class HealthServer:
         return response
 
     def _response(self, request: web.BaseRequest) -> web.Response:
+        if not _is_for_this_machine(request):
+            return web.Response(
+                status=403, text="expected a Host that is an address, localhost or this machine's name\n"
+            )
         if request.path not in ("/metrics", "/healthz"):
             return web.Response(status=404, text="/metrics and /healthz are here\n")
         if request.method not in ("GET", "HEAD"):
@@ -66,3 +71,15 @@ class HealthServer:
             return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
         problems = self._problems()
         return web.Response(text="\n".join(problems or ["ok"]) + "\n", status=503 if problems else 200)
+
+
+def _is_for_this_machine(request: web.BaseRequest) -> bool:
+    """Whether a request names this machine: a page whose own name was made to lead here does not (DNS rebinding).
+
+    HTTP/1.0 has no Host, and no browser speaks it.
+    """
+    host = request.headers.get("Host")
+    try:
+        return host is None or is_own_name(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False

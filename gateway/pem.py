@@ -1,15 +1,15 @@
 """PEM files of certificates, keys and revocation lists, for TLS."""
 
 import ssl
-from pathlib import Path
 
+from gateway.config_file import read_file
 from gateway.errors import ConfigError
 
 
 def load_own(context: ssl.SSLContext, certificate: str, key: str) -> None:
     """Reads the certificate to show, with those between it and the root, and its key. Raises ConfigError."""
     for path in (certificate, key):
-        _check_readable(path)
+        read_file(path)
     try:
         context.load_cert_chain(certificate, key, password=_refuse_encrypted)
     except ssl.SSLError as error:
@@ -37,7 +37,7 @@ def reason_of(error: ssl.SSLError) -> str:
 
 
 def _load(context: ssl.SSLContext, path: str, kind: str, expected: str) -> None:
-    _check_readable(path)
+    read_file(path)
     before = context.cert_store_stats()[kind]
     try:
         context.load_verify_locations(path)
@@ -45,13 +45,6 @@ def _load(context: ssl.SSLContext, path: str, kind: str, expected: str) -> None:
         raise ConfigError(f"{path}: expected {expected}: {reason_of(error)}") from error
     if context.cert_store_stats()[kind] == before:
         raise ConfigError(f"{path}: expected {expected}")
-
-
-def _check_readable(path: str) -> None:
-    try:
-        Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
 
 
 def _refuse_encrypted() -> str:

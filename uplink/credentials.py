@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.config_file import check_readable
+from gateway.config_file import check_readable, read_file
 from gateway.errors import ConfigError
 from gateway.pem import load_authorities, load_own
 from uplink.config import TLS_FILES, RouteConfig, RouteTlsConfig, parse_broker
@@ -45,10 +45,7 @@ def secret_files(routes: list[RouteConfig]) -> list[str]:
 
 
 def _read_password(path: Path) -> bytes:
-    try:
-        password = path.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+    password = read_file(path).removesuffix(b"\n").removesuffix(b"\r")
     if not 0 < len(password) <= PASSWORD_BYTES_MAX or b"\n" in password:
         raise ConfigError(f"{path}: expected a password on one line, of at most {PASSWORD_BYTES_MAX} bytes")
     return password

@@ -1,6 +1,7 @@
 """Listening sockets: TCP addresses and Unix sockets' paths."""
 
 import contextlib
+import ipaddress
 import os
 import socket
 import stat
@@ -71,6 +72,18 @@ def listen_unix(path: str, mode: int) -> socket.socket:
         listening.close()
         raise ListenError(f"listener unix {path}: {error.strerror or error}") from error
     return listening
+
+
+def is_own_name(host: str) -> bool:
+    """Whether a host's name is one that leads to this machine alone: an address, ``localhost`` or its own name.
+
+    Any other name's owner can have it lead here, and so have a browser's page speak with this machine.
+    """
+    own = socket.gethostname().lower()
+    try:
+        return host in ("localhost", own, f"{own}.local") or bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
 
 
 def _is_left_behind(path: str) -> bool:

@@ -21,6 +21,7 @@ from gateway.logs import about
 from gateway.signals import Signal
 
 FILES_RESERVED = 256  # descriptors for the store, routes, serial lines and connections that are just ending
+FILES_LEAST = 128  # with fewer the half of them, which is reserved then, does not do
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +88,8 @@ class Entrance:
 
     def __init__(self, limits: LimitsConfig) -> None:
         self._limits = limits
-        self._most = min(limits.connections, _descriptors() - FILES_RESERVED)
+        files = files_allowed()
+        self._most = min(limits.connections, files - min(FILES_RESERVED, files // 2))
         self._connections: dict[str, int] = {}  # of each address
         self._count = 0
         self._strangers: dict[str, dict[Guest, None]] = {}  # of each address, the oldest first
@@ -167,7 +169,7 @@ class Entrance:
         return True
 
 
-def _descriptors() -> int:
+def files_allowed() -> int:
     """How many files this process may have open, after it has asked for as many as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

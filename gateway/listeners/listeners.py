@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gateway.config import GatewayConfig, ListenerConfig, SerialConfig, TcpConfig, UnixConfig, allows_anonymous
 from gateway.errors import ConfigError, ListenError
-from gateway.listeners.entrance import Entrance
+from gateway.listeners.entrance import FILES_LEAST, Entrance, files_allowed
 from gateway.listeners.serial import SerialListener
 from gateway.listeners.stream_port import CLOSE_GRACE_S
 from gateway.listeners.tcp import TcpListener
@@ -37,6 +37,11 @@ class Listeners:
 
     async def open(self) -> None:
         """Listens from now on. Raises ListenError, after which none is open."""
+        if (files := files_allowed()) < FILES_LEAST:
+            raise ListenError(
+                f"only {files} files may be open at once, and each connection is one: expected at least {FILES_LEAST} "
+                "(ulimit -n, LimitNOFILE= of systemd)"
+            )
         try:
             for listener in self.all:
                 await listener.open()

@@ -1,9 +1,7 @@
 """Clients over WebSocket, with TLS or without."""
 
 import asyncio
-import ipaddress
 import logging
-import socket
 from collections.abc import Callable
 from typing import cast
 from urllib.parse import urlsplit
@@ -11,7 +9,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from gateway.config import WebSocketConfig
-from gateway.listeners.addresses import listen_tcp
+from gateway.listeners.addresses import is_own_name, listen_tcp
 from gateway.listeners.door import Door
 from gateway.listeners.entrance import Entrance, Guest
 from gateway.listeners.http_connection import HttpConnection
@@ -125,19 +123,8 @@ def _is_ours(origin: str, request: web.BaseRequest, origins: list[str]) -> bool:
         same = urlsplit(origin).hostname == host
     except ValueError:
         return False
-    return (same and (request.secure or _is_own_name(host or ""))) or origin in origins or "*" in origins
-
-
-def _is_own_name(host: str) -> bool:
-    """Whether a name is one that only this machine can have: anybody may let a name of theirs lead here.
-
-    Over TLS that needs no question: our certificate would not be that name's.
-    """
-    own = socket.gethostname().lower()
-    try:
-        return host in ("localhost", own, f"{own}.local") or bool(ipaddress.ip_address(host))
-    except ValueError:
-        return False
+    # Over TLS the name needs no question: the certificate would not be that of another owner's name.
+    return (same and (request.secure or is_own_name(host or ""))) or origin in origins or "*" in origins
 
 
 def _close_after(response: web.Response) -> web.Response:

@@ -1,6 +1,7 @@
 """What the gateway shows of its numbers: to Prometheus, to a health check and below $SYS."""
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,10 +27,10 @@ async def serving(metrics: Metrics, problems: list[str]) -> AsyncIterator[Health
         await server.close()
 
 
-async def get(port: int, path: str) -> tuple[int, str]:
+async def get(port: int, path: str, host: str = "localhost") -> tuple[int, str]:
     """Status and body of an HTTP answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
     answer = (await reader.read()).decode()
     writer.close()
     await writer.wait_closed()
@@ -146,3 +147,14 @@ async def test_a_port_that_is_taken_is_named() -> None:
     async with serving(metrics, []) as server:
         with pytest.raises(ListenError, match=f"metrics 127.0.0.1:{server.port}: "):
             await HealthServer(server.port, metrics, list).open()
+
+
+async def test_a_page_whose_name_was_made_to_lead_here_reads_nothing() -> None:
+    """DNS rebinding: the browser believes that it speaks with the page's own server."""
+    async with serving(Metrics(Counters(), State), []) as server:
+        for host in ("attacker.example", "attacker.example:9883", "localhost.attacker.example", "[::1", ""):
+            for path in ("/metrics", "/healthz"):
+                status, text = await get(server.port, path, host)
+                assert status in (400, 403) and "holdfast_" not in text and text != "ok\n"
+        for host in ("localhost", f"127.0.0.1:{server.port}", f"[::1]:{server.port}", socket.gethostname()):
+            assert await get(server.port, "/healthz", host) == (200, "ok\n")

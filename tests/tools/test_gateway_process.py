@@ -1,6 +1,8 @@
 """The gateway's commands as whoever runs it knows them: a process, its signals, its log, its numbers."""
 
+import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -37,8 +39,8 @@ class Gateway:
         self.said = folder / "log"
 
     @contextmanager
-    def running(self) -> Iterator[subprocess.Popen[str]]:
-        command = [*HOLDFAST, "gateway", "run", "--config", str(self.path)]
+    def running(self, *wrapper: str) -> Iterator[subprocess.Popen[str]]:
+        command = [*wrapper, *HOLDFAST, "gateway", "run", "--config", str(self.path)]
         with self.said.open("w") as log:
             process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
@@ -227,6 +229,44 @@ def test_keys_and_passwords_that_others_can_read_are_said_with_the_command_that_
             said = [line["reason"] for line in lines if line["event"] == "a secret is open to others"]
         expected = [f"{path}: other users can read or change it: chmod 600 {path}" for path in secrets if is_open]
         assert said == expected
+
+
+def test_a_fifo_in_a_files_place_ends_the_start_instead_of_keeping_it_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    Authority(tmp_path).server()
+    for config, listener, key in (
+        ('acl = "fifo"', "", "acl"),
+        ('accounts = "fifo"', "", "accounts"),
+        ("", '[listener.tls]\ncertificate = "server.pem"\nkey = "fifo"\n', "listener[0].tls.key"),
+        (
+            "",
+            '[[route]]\nname = "up"\nbroker = "mqtt://b"\nuser = "u"\npassword_file = "fifo"\n',
+            "route[0].password_file",
+        ),
+    ):
+        path = Gateway(tmp_path, config, listener).path
+        for command in (("run", "--config"), ("check-config",)):
+            done = check("gateway", *command, str(path))
+            assert done.returncode == 2
+            assert f": {key}: {tmp_path / 'fifo'}: expected a regular file" in done.stderr
+
+
+@pytest.mark.parametrize(("most", "clients"), [(256, 128), (128, 64)])
+def test_a_low_limit_of_open_files_leaves_room_for_clients(tmp_path: Path, most: int, clients: int) -> None:
+    gateway = Gateway(tmp_path)
+    with gateway.running("prlimit", f"--nofile={most}"), contextlib.ExitStack() as connected:
+        for number in range(clients):
+            client = connected.enter_context(socket.create_connection(("127.0.0.1", gateway.port), LONG_S))
+            client.sendall(b"\x10\x11\x00\x04MQTT\x04\x02\x00\x00\x00\x05c%04d" % number)
+            assert client.recv(4) == b"\x20\x02\x00\x00"
+        assert gateway.get("/healthz") == (200, "ok\n")
+
+
+def test_a_limit_of_open_files_that_is_too_low_ends_the_start(tmp_path: Path) -> None:
+    command = ["prlimit", "--nofile=127", *HOLDFAST, "gateway", "run", "--config", str(Gateway(tmp_path).path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "only 127 files may be open at once" in done.stderr and "expected at least 128" in done.stderr
 
 
 def check(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import os
+import random
 import socket
 import ssl
 import struct
@@ -17,6 +18,7 @@ from gateway.config import LimitsConfig, TlsConfig, WebSocketConfig
 from gateway.listeners.websocket import MESSAGE_MAX
 from gateway.logs import KeyValueFormatter
 from tests.gateway.listeners.host import LONG_S, EchoHost, Host, hosting, port_number
+from tests.gateway.support import reasons_of
 from tools.sim.certificates import Authority
 from wire.packets import Connect, encode
 
@@ -46,23 +48,29 @@ class RawWebSocket:
         self.answer = answer.decode()
         return int(answer.split()[1])
 
-    def send(self, opcode: int, data: bytes, *, final: bool = True) -> None:
-        mask = os.urandom(4)
+    def send(self, opcode: int, data: bytes, *, final: bool = True, masked: bool = True) -> None:
+        self.writer.write(self.frame(opcode, data, final=final, masked=masked))
+
+    def frame(self, opcode: int, data: bytes, *, final: bool = True, masked: bool = True) -> bytes:
+        mask = os.urandom(4) if masked else b""
+        bit = 0x80 if masked else 0
         length = len(data)
         if length < 126:
-            size = bytes([0x80 | length])
+            size = bytes([bit | length])
         elif length < 65536:
-            size = b"\xfe" + struct.pack(">H", length)
+            size = bytes([bit | 126]) + struct.pack(">H", length)
         else:
-            size = b"\xff" + struct.pack(">Q", length)
-        masked = bytes(byte ^ mask[place % 4] for place, byte in enumerate(data))
-        self.writer.write(bytes([opcode | (0x80 if final else 0)]) + size + mask + masked)
+            size = bytes([bit | 127]) + struct.pack(">Q", length)
+        sent = bytes(byte ^ mask[place % 4] for place, byte in enumerate(data)) if masked else data
+        return bytes([opcode | (0x80 if final else 0)]) + size + mask + sent
 
     async def receive(self) -> tuple[int, bytes]:
         """The next frame's kind and data."""
         first, length = await asyncio.wait_for(self.reader.readexactly(2), LONG_S)
         if length == 126:
             (length,) = struct.unpack(">H", await self.reader.readexactly(2))
+        elif length == 127:
+            (length,) = struct.unpack(">Q", await self.reader.readexactly(8))
         return first & 0x0F, await self.reader.readexactly(length)
 
 
@@ -134,6 +142,54 @@ async def test_a_wrong_frame_ends_that_connection_and_says_why(opcode: int, data
             assert await asyncio.wait_for(client.reader.read(), LONG_S) == b""
         async with raw(host) as client:
             assert await client.handshake() == 101
+
+
+async def test_a_frame_without_a_mask_ends_that_connection_and_says_why() -> None:
+    """[RFC 6455 section 5.1]"""
+    async with hosting(WebSocketConfig(port=0), kind=EchoHost) as host, raw(host) as client:
+        assert await client.handshake() == 101
+        client.send(BINARY, b"masked")
+        assert await client.receive() == (BINARY, b"masked")
+        client.send(BINARY, b"", masked=False)
+        kind, said = await client.receive()
+        assert (kind, struct.unpack(">H", said[:2])[0]) == (CLOSE, 1002)
+        assert await asyncio.wait_for(client.reader.read(), LONG_S) == b""
+
+
+@pytest.mark.parametrize("size", [5, 126, 70_000])
+@pytest.mark.parametrize("piece", [1, 3, 100_000])
+async def test_nothing_of_a_frame_without_a_mask_is_taken(
+    size: int, piece: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with hosting(WebSocketConfig(port=0), kind=EchoHost) as host, raw(host) as client:
+        assert await client.handshake() == 101
+        frames = b"".join(client.frame(BINARY, b"a" * length) for length in (1, 125, 126, 300))
+        frames += client.frame(PING, b"here") + client.frame(BINARY, b"b" * size, masked=False)
+        for start in range(0, len(frames), piece):
+            client.writer.write(frames[start : start + piece])
+            await asyncio.sleep(0)
+        echoed = b""
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):  # it may be reset
+            while (received := await client.receive())[0] != CLOSE:
+                echoed += received[1] if received[0] == BINARY else b""
+        assert set(echoed) <= set(b"a")
+    assert reasons_of(caplog) == ["a frame without a mask"]
+
+
+async def test_frames_that_are_masked_pass_however_they_are_cut(seed: int) -> None:
+    chance = random.Random(seed)
+    async with hosting(WebSocketConfig(port=0), kind=EchoHost) as host, raw(host) as client:
+        assert await client.handshake() == 101
+        sent = [chance.randbytes(chance.choice([0, 1, 125, 126, 127, 300, 65_535, 65_536])) for _ in range(30)]
+        frames = b"".join(client.frame(BINARY, data) for data in sent)
+        for start in range(0, len(frames), 7000):
+            client.writer.write(frames[start : start + 7000])
+        wanted, echoed = b"".join(sent), b""
+        while len(echoed) < len(wanted):
+            kind, data = await client.receive()
+            assert kind == BINARY
+            echoed += data
+        assert echoed == wanted
 
 
 async def test_a_message_beyond_all_measure_is_refused_by_its_length() -> None:
