@@ -91,11 +91,17 @@ class Client:
             case Pubcomp():
                 self._window.handle_pubcomps([packet.packet_identifier])
             case Subscribe():
+                self.note_packet()
                 await self._handle_subscribe(packet)
             case Unsubscribe():
+                self.note_packet()
                 codes = await self._subscribing.unsubscribe(packet)
                 if self._protocol.connected:
                     self._protocol.unsuback(packet.packet_identifier, codes)
+
+    def note_packet(self) -> None:
+        """A packet has come that is no PUBLISH and no acknowledgement: it counts for the client's rate."""
+        self._intake.note_packet()
 
     def may_take(self, topics: Iterable[str]) -> bool:
         """Whether messages of some topics may go the hot path now."""

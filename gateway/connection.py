@@ -13,6 +13,7 @@ from gateway.doorkeeper import Refused
 from gateway.hot.inflow import Inflow
 from gateway.hot.topics import Topics
 from gateway.logs import about
+from gateway.pace import Slice
 from gateway.port import Port
 from wire import properties, reasons
 from wire.bulk import BulkServerConnection
@@ -126,22 +127,32 @@ class Connection:
         return self._client is not None and self._client.may_take(topics)
 
     async def _take(self, data: bytes) -> None:
+        """Handles what has come, slice by slice."""
         self._topics.keep_to(self._broker.doorkeeper.access.rules)
+        slice_ = Slice()
         for step in self._inflow.feed(data, _now_ms(), self._may_take):
             if step is None:
                 await self._handle_events()
             elif self._client is not None:
                 self._broker.counters.packets_received += len(step.identifiers)
                 self._client.take(step)
-            if self._ended:
+            if not self._ended and slice_.is_over:
+                self._end_turn()
+                await slice_.give_way()
+                self._topics.keep_to(self._broker.doorkeeper.access.rules)
+            if self._is_over():
                 return
 
     async def _handle_events(self) -> None:
+        is_answered = True  # by the protocol core alone, as a PINGREQ is
         while not self._ended and (event := self._protocol.next_event()) is not None:
+            is_answered = False
             try:
                 await self._handle(event)
             except Refused as refused:
                 self._turn_away(refused, event)
+        if is_answered and self._client is not None and not self._inflow.is_within_packet:
+            self._client.note_packet()
 
     def _end_turn(self) -> None:
         if self._client is not None:

@@ -87,6 +87,10 @@ class Intake:
         elif self._held or not self._take(packet, message):
             self._hold(packet, message)
 
+    def note_packet(self) -> None:
+        """A packet has come that is no PUBLISH and no acknowledgement."""
+        self._pace.note(1)
+
     async def wait_for_room(self) -> None:
         """Waits while so much is held back, or came so fast, that nobody should read more from this client."""
         await self._room.wait()

@@ -1,20 +1,44 @@
-"""How fast one client may publish."""
+"""How fast one client may send, and how long it may keep the event loop at a time."""
 
 import asyncio
 import contextlib
+import time
 from collections import OrderedDict
 
 from gateway.signals import Signal
 
 BURST_S = 1.0  # so much of its rate a client may send at once
 AHEAD_MOST = 10_000  # clients that are gone and were too fast
+SLICE_S = 0.005  # longest work for one client between two turns of the event loop
+
+
+class Slice:
+    """What one loop over a client's input may take of the event loop's time before others have their turns.
+
+    The time is measured, so that all work counts as what it costs: packets, visits to a tree, copies of a message.
+    """
+
+    __slots__ = ("_ends_s",)
+
+    def __init__(self) -> None:
+        self._ends_s = time.perf_counter() + SLICE_S
+
+    @property
+    def is_over(self) -> bool:
+        """Whether others come first now."""
+        return time.perf_counter() >= self._ends_s
+
+    async def give_way(self) -> None:
+        """Lets everything else that is ready run; then the next slice begins."""
+        await asyncio.sleep(0)
+        self._ends_s = time.perf_counter() + SLICE_S
 
 
 class Paces:
-    """The rate of all clients. Whoever was faster and connects again goes on where it was.
+    """The rate of all clients. A client that was faster and connects again goes on where it was.
 
     Args:
-        messages_per_s: the rate; None is no limit.
+        messages_per_s: the rate, of packets but for acknowledgements; None is no limit.
     """
 
     def __init__(self, messages_per_s: int | None) -> None:
@@ -34,7 +58,7 @@ class Paces:
 
 
 class Pace:
-    """Holds back whoever is faster than the rate, by reading nothing from it meanwhile. ``Paces.of`` makes one."""
+    """Holds a client back that is faster than the rate: nothing is read from it meanwhile. ``Paces.of`` makes one."""
 
     __slots__ = ("_client_id", "_paces", "_paid_until_s", "_stopped")
 
@@ -44,11 +68,11 @@ class Pace:
         self._paid_until_s = paid_until_s
         self._stopped = Signal()
 
-    def note(self, messages: int) -> None:
-        """So many messages have come."""
+    def note(self, packets: int) -> None:
+        """So many packets have come that are no acknowledgements."""
         if self._paces.rate is not None:
             now_s = asyncio.get_running_loop().time()
-            self._paid_until_s = max(self._paid_until_s, now_s) + messages / self._paces.rate
+            self._paid_until_s = max(self._paid_until_s, now_s) + packets / self._paces.rate
 
     async def wait(self) -> None:
         """Waits while too many have come."""
@@ -60,6 +84,6 @@ class Pace:
                         await self._stopped.wait()
 
     def stop(self) -> None:
-        """It is gone: nobody waits any more."""
+        """The client is gone, and waits no more."""
         self._stopped.set()
         self._paces.keep(self._client_id, self._paid_until_s)

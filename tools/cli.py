@@ -47,6 +47,9 @@ COMMANDS = {
     "torture flash": Command("tools.torture.flash:flash", "Cut a store's power at every byte.", ""),
     "torture link": Command("tools.torture.link:link", "Run the serial link over bad lines.", ""),
     "torture broker": Command("tools.torture.broker:broker", "Storm a gateway with spoilt sessions.", "tools"),
+    "torture attacks": Command(
+        "tools.torture.attacks:attacks", "Attack a gateway beside an ordinary client.", "gateway"
+    ),
     "torture store": Command(
         "tools.torture.store:store", "Cut the power of a gateway's store at each write.", "gateway"
     ),

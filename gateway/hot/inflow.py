@@ -35,7 +35,13 @@ class Inflow:
         self._topics = topics
         self._left = b""
         self._owed = 0  # bytes to come of a packet that the protocol core has the beginning of
+        self._refused_to = 0  # in the buffer: what is before it was refused as a whole, and goes packet by packet
         self._cuts_publishes = protocol.maximum_packet_size >= PACKET_SIZE_MAX
+
+    @property
+    def is_within_packet(self) -> bool:
+        """Whether the protocol core has the beginning of a packet, and its end has not come."""
+        return self._owed > 0
 
     def feed(
         self, data: bytes, now_ms: int, may_take: Callable[[Iterable[str]], bool]
@@ -48,6 +54,7 @@ class Inflow:
         """
         buffer = self._left + data if self._left else data
         self._left = b""
+        self._refused_to = 0
         at = min(self._owed, len(buffer))
         if at:
             self._owed -= at
@@ -74,15 +81,19 @@ class Inflow:
     ) -> tuple[int, Publishes | Answers | None]:
         """Returns where the packets that may go the hot path end, and their step if the protocol core takes it."""
         first_byte = buffer[at]
+        if at < self._refused_to:
+            return at, None
         if first_byte in FIRST_BYTES:
             answers = cut_answers(buffer, at)
-            return answers.end, answers if answers.identifiers and self._take(answers) else None
-        if first_byte in (QOS_1, QOS_2) and self._cuts_publishes:
+            if answers.identifiers and self._take(answers):
+                return answers.end, answers
+            self._refused_to = answers.end
+        elif first_byte in (QOS_1, QOS_2) and self._cuts_publishes:
             qos = first_byte >> 1 & 3
             end, identifiers, topics, size, own = cut(buffer, at, self._protocol.protocol_level, self._topics)
             if identifiers and may_take(topics) and self._protocol.take_publishes(identifiers, qos):
                 return end, Publishes(buffer[at:end], qos, identifiers, topics, size, own)
-            return end, None
+            self._refused_to = end
         return at, None
 
     def _take(self, answers: Answers) -> bool:

@@ -93,6 +93,10 @@ class Client:
     def write(self, data: bytes) -> None:
         self._writer.write(data)
 
+    async def read(self, size: int) -> bytes:
+        """So many bytes as they come, past the protocol core."""
+        return await asyncio.wait_for(self._reader.readexactly(size), LONG_S)
+
     async def event(self) -> Packet | Closed | None:
         """The next event, or None when the connection has ended without one."""
         while (event := self.protocol.next_event()) is None:

@@ -7,6 +7,7 @@ slow and half-open connections, ten thousand of them, in `listeners/test_entranc
 takes more memory or time than it should in `test_bombs`.
 """
 
+import asyncio
 import itertools
 import socket
 from pathlib import Path
@@ -19,9 +20,21 @@ from gateway import password
 from gateway.accounts import make_account, save_account
 from gateway.broker import Broker
 from gateway.config import LimitsConfig
-from tests.gateway.support import LONG_S, Client, running, tcp_port
+from tests.gateway.support import LONG_S, Client, running, tcp_port, until
 from wire.authentication import ClientAuthentication
-from wire.packets import MQTT_3_1_1, Connack, Connect, Disconnect, Puback, Publish, Will, encode
+from wire.packets import (
+    MQTT_3_1_1,
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Puback,
+    Publish,
+    Pubrec,
+    Unsubscribe,
+    Will,
+    encode,
+)
 from wire.properties import RESPONSE_TOPIC, SUBSCRIPTION_IDENTIFIER
 
 RULES = "deny * publish,subscribe locks/#\nallow * publish,subscribe #\nallow * subscribe $SYS/#\n"
@@ -278,6 +291,51 @@ async def test_filters_that_all_match_bring_a_message_once(tmp_path: Path) -> No
         packet = await bomber.receive()
         assert sorted(packet.properties[SUBSCRIPTION_IDENTIFIER]) == list(range(1, len(filters) + 1))
         assert await bomber.silent()
+
+
+FLOODS = {
+    "PINGREQs": encode(Pingreq()),
+    "empty PUBLISHes of QoS 0": encode(Publish("a", b"", 0)),
+    "UNSUBSCRIBEs": encode(Unsubscribe(1, ["a"])),
+    "PUBLISHes of QoS 2 with one packet identifier": encode(Publish("a", b"", 2, packet_identifier=1)),
+    "PUBRECs of nothing": encode(Pubrec(1)),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_a_flood_of_small_packets_leaves_others_their_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flood: str
+) -> None:
+    """The event loop turns as often as there are slices: here each is over at once."""
+    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with running(tmp_path) as broker:
+        bomber = await connected(broker, "bomber", clean_start=True, session_expiry_s=0)
+        counting = asyncio.create_task(count_turns())
+        bomber.write(FLOODS[flood] * 3_000 + encode(Publish("b", b"end", 1, packet_identifier=2)))
+        await until(lambda: broker.counters.messages_received[1] == 1, "the last packet was handled")
+        counting.cancel()
+        assert turns >= 3_000
+
+
+async def test_pings_and_requests_count_for_a_clients_rate(tmp_path: Path) -> None:
+    async with running(tmp_path, limits=LimitsConfig(messages_per_s=1)) as broker:
+        for name, packet, answer_size in (("pings", encode(Pingreq()), 2), ("asks", encode(Unsubscribe(1, ["a"])), 6)):
+            fast, other = await connected(broker, name), await connected(broker, f"beside {name}")
+            fast.write(packet * 300)  # five minutes' worth
+            await fast.read(300 * answer_size)
+            fast.write(encode(Publish("a", b"", 1, packet_identifier=1)))
+            before = broker.counters.messages_received[1]
+            await other.publish("a", b"")  # it was read behind the other one's, or that one waits
+            await other.publish("a", b"")
+            assert broker.counters.messages_received[1] == before + 2
 
 
 # Tricks with letters

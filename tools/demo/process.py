@@ -87,6 +87,12 @@ class Process:
             await self.kill()
 
     @property
+    def pid(self) -> int:
+        """The number of the process that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 

@@ -1,0 +1,39 @@
+"""The attacks reach a gateway, and what they do to an ordinary client is measured."""
+
+import json
+
+import typer
+from typer.testing import CliRunner
+
+from tools.torture.attack_kinds import ATTACKS
+from tools.torture.attacks import MEMORY_MAX_MB, WAIT_MAX_S, Outcome, attacks
+
+app = typer.Typer()
+app.command()(attacks)
+
+
+def test_an_attack_is_endured_and_measured() -> None:
+    result = CliRunner().invoke(app, ["--seconds", "1", "--attack", "pings", "--attack", "wills", "--json"])
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert report["torture"] == "attacks" and report["holds"] == (result.exit_code == 0)
+    assert [outcome["attack"] for outcome in report["attacks"]] == ["pings", "wills"]
+    for outcome in report["attacks"]:
+        assert not outcome["fault"]
+        assert outcome["acknowledged"] > 0 and outcome["longest_wait_s"] > 0 and outcome["longest_work_s"] > 0
+
+
+def test_an_attack_that_there_is_not_is_named() -> None:
+    result = CliRunner().invoke(app, ["--attack", "nothing"])
+    assert result.exit_code == 2
+    assert all(name in result.output.replace("\n", "") for name in ("nothing", "pings"))
+
+
+def test_a_wait_memory_or_a_fault_beyond_the_bars_does_not_hold() -> None:
+    assert Outcome("pings", 1, WAIT_MAX_S, 1.0, MEMORY_MAX_MB).holds
+    assert not Outcome("pings", 1, WAIT_MAX_S + 0.001).holds
+    assert not Outcome("pings", 1, memory_mb=MEMORY_MAX_MB + 1).holds
+    assert not Outcome("pings", fault="the ordinary client noticed it").holds
+
+
+def test_every_attack_says_what_it_does() -> None:
+    assert all(attack.__doc__ for attack in ATTACKS.values())

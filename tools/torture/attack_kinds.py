@@ -1,0 +1,302 @@
+"""The attacks of ``holdfast torture attacks``: ``python -m tools.torture.attack_kinds PORT NAME SECONDS``.
+
+Each is what one client can do that an account lets in: it connects as often and under as many client identifiers as it
+likes, reads what comes and keeps to the protocol.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import uvloop
+
+from wire.packets import MQTT_5, RETAIN_NEVER, Connect, Pingreq, Publish, Subscribe, Unsubscribe, Will, encode
+from wire.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY, WILL_DELAY_INTERVAL
+
+PIECE = 64 * 1024  # bytes that an attacker writes at once
+LARGE = 1_000_000  # bytes of what is to take much room: the gateway takes packets of 1 MiB
+DAY_S = 86_400
+PROPERTY_SIZE = 60_000  # bytes of one user property's value
+
+
+class Line:
+    """An attacker's connection; what comes back is read and thrown away."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._reader = reader
+        self.came = 0
+        self.is_over = False
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := await self._reader.read(1 << 20):
+                self.came += len(data)
+        self.is_over = True
+
+    async def write(self, data: bytes) -> None:
+        """Writes bytes, and waits until the system has taken nearly all of them. Raises OSError."""
+        for start in range(0, len(data), PIECE):
+            if self.is_over:
+                raise ConnectionResetError
+            self._writer.write(data[start : start + PIECE])
+            await self._writer.drain()
+
+    async def answered(self, size: int) -> None:
+        """Waits until so many bytes more have come. Raises OSError."""
+        wanted = self.came + size
+        while self.came < wanted:
+            if self.is_over:
+                raise ConnectionResetError
+            await asyncio.sleep(0.001)
+
+    def close(self) -> None:
+        self._reading.cancel()
+        self._writer.transport.abort()
+
+
+@asynccontextmanager
+async def connected(port: int, client_id: str, *, stays: bool = False, will: Will | None = None) -> AsyncIterator[Line]:
+    """A session: a durable one where it ``stays``. Raises OSError."""
+    line = Line(*await asyncio.open_connection("127.0.0.1", port))
+    try:
+        properties = {SESSION_EXPIRY_INTERVAL: DAY_S} if stays else {}
+        await line.write(encode(Connect(client_id, not stays, 0, None, None, will, properties)))
+        await line.answered(4)
+        yield line
+    finally:
+        line.close()
+
+
+def _subscribes(filters: list[tuple[str, int]]) -> bytes:
+    """As many SUBSCRIBEs as a gateway's largest packet makes of them."""
+    packets, some, size = b"", list[tuple[str, int]](), 0
+    for one in filters:
+        some.append(one)
+        size += len(one[0]) + 3
+        if size > LARGE - 70_000:
+            packets += encode(Subscribe(1, some), MQTT_5)
+            some, size = [], 0
+    return packets + (encode(Subscribe(1, some), MQTT_5) if some else b"")
+
+
+def _forks(levels: int, count: int) -> list[str]:
+    return ["/".join(one) + "/#" for one in itertools.islice(itertools.product("a+", repeat=levels), count)]
+
+
+def _identifiers() -> Iterator[int]:
+    return itertools.cycle(range(1, 65_536))
+
+
+async def _again_and_again(port: int, name: str, packet: bytes) -> None:
+    async with connected(port, name) as line:
+        while True:
+            await line.write(packet * (PIECE // len(packet) + 1))
+
+
+async def pings(port: int) -> None:
+    """PINGREQs, as fast as the line takes them."""
+    await _again_and_again(port, "pings", encode(Pingreq(), MQTT_5))
+
+
+async def empty(port: int) -> None:
+    """Empty PUBLISHes of QoS 0."""
+    await _again_and_again(port, "empty", encode(Publish("a", b"", 0), MQTT_5))
+
+
+async def unsubscribes(port: int) -> None:
+    """UNSUBSCRIBEs of a filter that is not there."""
+    await _again_and_again(port, "unsubscribes", encode(Unsubscribe(1, ["a"]), MQTT_5))
+
+
+async def one_identifier(port: int) -> None:
+    """PUBLISHes of QoS 2 that all have the same packet identifier."""
+    await _again_and_again(port, "one identifier", encode(Publish("a", b"", 2, packet_identifier=1), MQTT_5))
+
+
+async def overlapping(port: int) -> None:
+    """Filters that fork at each level, and messages that all of them match."""
+    await _overlapping(port, 12)
+
+
+async def overlapping_more(port: int) -> None:
+    """The same with 16,384 filters, of two sessions."""
+    await _overlapping(port, 14)
+
+
+async def _overlapping(port: int, levels: int) -> None:
+    filters = [(topic_filter, RETAIN_NEVER) for topic_filter in _forks(levels, 2**levels)]
+    half = len(filters) // 2
+    async with connected(port, "left") as left, connected(port, "right") as right, connected(port, "talks") as talks:
+        await left.write(_subscribes(filters[:half]))
+        await right.write(_subscribes(filters[half:]))
+        numbers, identifiers = itertools.count(), _identifiers()
+        while True:
+            topics = ("/".join("a" * levels) + f"/{next(numbers)}" for _ in range(1_000))
+            messages = (
+                encode(Publish(topic, b"", qos, packet_identifier=next(identifiers) if qos else None), MQTT_5)
+                for topic in topics
+                for qos in (0, 1)
+            )
+            await talks.write(b"".join(messages))
+            await talks.answered(1_000 * 4)
+
+
+async def changing(port: int) -> None:
+    """Filters that fork at each level come and go while messages come that they match."""
+    filters = [(topic_filter, RETAIN_NEVER) for topic_filter in _forks(12, 2_000)]
+    names = [topic_filter for topic_filter, _ in filters]
+    topics = ["/".join("a" * 12) + f"/{number}" for number in range(1_000)]
+
+    async def change(line: Line) -> None:
+        while True:
+            await line.write(_subscribes(filters) + encode(Unsubscribe(2, names), MQTT_5))
+
+    async with connected(port, "changes") as line, connected(port, "talks") as talks, asyncio.TaskGroup() as group:
+        group.create_task(change(line))
+        while True:
+            messages = [
+                encode(Publish(topic, b"", 1, packet_identifier=1 + n), MQTT_5) for n, topic in enumerate(topics)
+            ]
+            await talks.write(b"".join(messages))
+            await talks.answered(1_000 * 4)
+
+
+async def sys_topics(port: int) -> None:
+    """SUBSCRIBEs full of filters below $SYS."""
+    filters = [("$SYS/#", 0)] * 50_000 + [(f"$SYS/{'+/' * number}#", 0) for number in range(5_000)]
+    packets = _subscribes(filters)
+    async with connected(port, "sys") as line:
+        while True:
+            await line.write(packets)
+
+
+async def many_filters(port: int) -> None:
+    """SUBSCRIBEs and UNSUBSCRIBEs of a hundred thousand short filters."""
+    names = [f"{number:x}" for number in range(100_000)]
+    packets = encode(Subscribe(1, [(name, 0) for name in names]), MQTT_5) + encode(Unsubscribe(2, names), MQTT_5)
+    async with connected(port, "many") as line:
+        while True:
+            await line.write(packets)
+
+
+async def retained(port: int) -> None:
+    """Filters that all match thousands of retained messages."""
+    async with connected(port, "keeps") as line:
+        topics = ["/".join("a" * 10) + f"/{number}" for number in range(5_000)]
+        for start in range(0, len(topics), 100):
+            some = enumerate(topics[start : start + 100], 1)
+            packets = (encode(Publish(topic, b"x", 1, True, packet_identifier=n), MQTT_5) for n, topic in some)
+            await line.write(b"".join(packets))
+            await line.answered(400)
+    filters = [(topic_filter, 1) for topic_filter in _forks(10, 1_000)]
+    for number in itertools.count():
+        async with connected(port, f"asks-{number % 10}", stays=True) as line:
+            await line.write(_subscribes(filters))
+            await line.answered(1_000)
+
+
+async def long_names(port: int) -> None:
+    """Retained messages with names of 60 KB, and filters that have to be held against each."""
+    name = "a/" * 30_000
+    async with connected(port, "keeps") as line:
+        for number in range(3_000):
+            await line.write(encode(Publish(f"{name}{number}", b"x", 0, True), MQTT_5))
+        filters = [(f"a/{'+/' * number}x", 0) for number in range(90)]
+        while True:
+            await line.write(_subscribes(filters))
+            await line.answered(len(filters))
+
+
+async def deep_filters(port: int) -> None:
+    """Sessions with as many deep filters as each may have."""
+    for number in itertools.count():
+        filters = [
+            ("/".join(f"{number:x}-{one:x}-{level}" for level in range(10)), RETAIN_NEVER) for one in range(10_000)
+        ]
+        async with connected(port, f"deep-{number}", stays=True) as line:
+            await line.write(_subscribes(filters))
+            await line.answered(9_900)
+
+
+async def shared(port: int) -> None:
+    """A session with thousands of shared subscriptions that connects again and again."""
+    filters = [(f"$share/g/{number}", 1) for number in range(10_000)]
+    async with connected(port, "shared", stays=True) as line:
+        await line.write(_subscribes(filters))
+        await line.answered(10_000)
+    while True:
+        async with connected(port, "shared", stays=True):
+            pass
+
+
+async def ending(port: int) -> None:
+    """Sessions with thousands of subscriptions that end again and again."""
+    packets = _subscribes([(f"a/{number}", RETAIN_NEVER) for number in range(10_000)])
+    while True:
+        async with connected(port, "ending") as line:
+            await line.write(packets)
+            await line.answered(10_000)
+
+
+async def wills(port: int) -> None:
+    """CONNECTs with wills of a megabyte that wait for a day, each in another name."""
+    filling = {USER_PROPERTY: [("", "x" * PROPERTY_SIZE)] * (LARGE // PROPERTY_SIZE), WILL_DELAY_INTERVAL: DAY_S}
+    for number in itertools.count():
+        with contextlib.suppress(OSError):
+            async with connected(port, f"will-{number}", stays=True, will=Will("w", b"x", 1, True, filling)):
+                pass
+
+
+async def retained_copies(port: int) -> None:
+    """Retained messages of a megabyte, of QoS 0 and of QoS 1, in many names."""
+    payload, numbers = bytes(LARGE), itertools.count()
+    while True:
+        async with connected(port, f"retains-{next(numbers)}") as line:
+            for number in itertools.islice(numbers, 10):
+                await line.write(encode(Publish(f"r/{number}", payload, 0, True), MQTT_5))
+                await line.write(encode(Publish(f"q/{number}", payload, 1, True, packet_identifier=1), MQTT_5))
+                await line.answered(4)
+
+
+ATTACKS: dict[str, Callable[[int], Awaitable[None]]] = {
+    attack.__name__.replace("_", "-"): attack
+    for attack in (
+        overlapping,
+        overlapping_more,
+        changing,
+        wills,
+        retained_copies,
+        pings,
+        empty,
+        unsubscribes,
+        one_identifier,
+        retained,
+        sys_topics,
+        many_filters,
+        deep_filters,
+        long_names,
+        shared,
+        ending,
+    )
+}
+
+
+async def _attack(port: int, name: str, seconds: float) -> None:
+    """Attacks for so long; where the gateway ends a connection, over another one."""
+    until = time.monotonic() + seconds
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while time.monotonic() < until:
+                with contextlib.suppress(OSError):
+                    await ATTACKS[name](port)
+                await asyncio.sleep(0.01)
+
+
+if __name__ == "__main__":
+    uvloop.run(_attack(int(sys.argv[1]), sys.argv[2], float(sys.argv[3])))

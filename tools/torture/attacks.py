@@ -1,0 +1,167 @@
+"""``holdfast torture attacks``: what one client does to another one's acknowledgements, and to the gateway's memory."""
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from tools.demo.process import Process, ProcessFailed
+from tools.failure import failing_on
+from tools.paths import memory_folder, source_root
+from tools.sim.mosquitto import free_port
+from tools.torture.attack_kinds import ATTACKS
+from tools.torture.broker_lines import Lines, Ways
+from tools.torture.broker_witness import Client, WitnessFailed
+from wire.packets import MQTT_5
+
+WAIT_MAX_S = 0.5
+MEMORY_MAX_MB = 100
+PAUSE_S = 0.02  # between an acknowledgement and the next message
+SAMPLE_S = 0.1
+CONFIG = """\
+name = "attacked"
+[store]
+path = "store"
+[[listener]]
+kind = "tcp"
+port = {port}
+"""
+
+
+@dataclass
+class Outcome:
+    """What one attack did: ``acknowledged`` messages of an ordinary client, the longest that one of them waited and the
+    most processor time that the gateway took meanwhile, in seconds, by how many MB of 10**6 bytes the gateway's memory
+    grew at most, and what went wrong in words. The processor time tells the gateway's part on a machine that does other
+    things as well."""
+
+    attack: str
+    acknowledged: int = 0
+    longest_wait_s: float = 0.0
+    longest_work_s: float = 0.0
+    memory_mb: float = 0.0
+    fault: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return not self.fault and self.longest_wait_s <= WAIT_MAX_S and self.memory_mb <= MEMORY_MAX_MB
+
+
+def attacks(
+    seconds: Annotated[float, typer.Option(min=1, help="How long each attack goes on.")] = 60.0,
+    attack: Annotated[list[str] | None, typer.Option(help="Only this attack; may be given again.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+) -> None:
+    """Attack a gateway with default limits while an ordinary client publishes.
+
+    Ends with 1 where one of its PUBACKs takes more than 0.5 s, or the gateway's memory grows by more than 100 MB.
+    """
+    names = attack or list(ATTACKS)
+    if unknown := [name for name in names if name not in ATTACKS]:
+        raise typer.BadParameter(f"no attack {unknown[0]!r}; there are {', '.join(ATTACKS)}")
+    started_s = time.monotonic()
+    outcomes = []
+    with failing_on(ProcessFailed, OSError, command="torture attacks"):
+        for name in names:
+            with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+                outcomes.append(uvloop.run(_endure(Path(folder), name, seconds)))
+            _print_text(outcomes[-1])
+    holds = all(outcome.holds for outcome in outcomes)
+    if as_json:
+        found = [{**asdict(outcome), "holds": outcome.holds} for outcome in outcomes]
+        whole_s = round(time.monotonic() - started_s, 1)
+        print(json.dumps({"torture": "attacks", "seconds": whole_s, "holds": holds, "attacks": found}))
+    if not holds:
+        raise typer.Exit(1)
+
+
+async def _endure(folder: Path, name: str, seconds: float) -> Outcome:
+    """Runs a gateway and an ordinary client, and attacks it. Raises ProcessFailed, OSError."""
+    outcome = Outcome(name)
+    port = free_port()
+    config = folder / "gateway.toml"
+    config.write_text(CONFIG.format(port=port))
+    environment = {"PYTHONPATH": str(source_root())}
+    argv = [sys.executable, "-m", "tools.cli", "gateway", "run", "--config", str(config)]
+    gateway = Process("gateway", argv, folder / "log", environment)
+    await gateway.start()
+    try:
+        await gateway.says("ready")
+        line = await Lines(Ways({"tcp": port}, {}, "", "", "")).open("tcp")
+        try:
+            client = Client("ordinary", MQTT_5)
+            await client.connect(line)
+            await client.publish_all("ordinary", [b"first"], 1)
+            await _attack(client, gateway, [str(port), name, str(seconds)], outcome, folder)
+        finally:
+            line.close()
+    finally:
+        await gateway.stop()
+    return outcome
+
+
+async def _attack(client: Client, gateway: Process, task: list[str], outcome: Outcome, folder: Path) -> None:
+    """Runs the attacker beside the client, to the end of either."""
+    before_kb = _memory_kb(gateway)
+    argv = [sys.executable, "-m", "tools.torture.attack_kinds", *task]
+    attacker = Process("attacker", argv, folder / "attacker", {"PYTHONPATH": str(source_root())})
+    await attacker.start()
+    publishing = asyncio.create_task(_publish(client, gateway, outcome))
+    ended = asyncio.create_task(attacker.ended())
+    try:
+        while not ended.done() and not publishing.done():
+            await asyncio.wait([ended, publishing], timeout=SAMPLE_S, return_when=asyncio.FIRST_COMPLETED)
+            outcome.memory_mb = max(outcome.memory_mb, round((_memory_kb(gateway) - before_kb) * 1024 / 1e6, 1))
+        if ended.done() and ended.result()[0]:
+            outcome.fault = "the attacker failed: " + " | ".join(ended.result()[1][-3:])
+    finally:
+        publishing.cancel()
+        await attacker.stop()
+        await ended
+        try:
+            await publishing
+        except asyncio.CancelledError:
+            pass
+        except (WitnessFailed, OSError) as error:
+            outcome.fault = f"the ordinary client noticed it: {error}"
+
+
+async def _publish(client: Client, gateway: Process, outcome: Outcome) -> None:
+    while True:
+        sent_s, worked_s = time.monotonic(), _work_s(gateway)
+        try:
+            await client.publish_all("ordinary", [b"x" * 100], 1)
+            outcome.acknowledged += 1
+        finally:  # one that is still waiting counts too
+            outcome.longest_wait_s = max(outcome.longest_wait_s, round(time.monotonic() - sent_s, 3))
+            outcome.longest_work_s = max(outcome.longest_work_s, round(_work_s(gateway) - worked_s, 3))
+        await asyncio.sleep(PAUSE_S)
+
+
+def _work_s(gateway: Process) -> float:
+    """The processor time of all threads that the gateway has now. Raises OSError where it has ended."""
+    threads = Path(f"/proc/{gateway.pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+
+
+def _memory_kb(gateway: Process) -> int:
+    for line in Path(f"/proc/{gateway.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise ProcessFailed("the gateway has ended")
+
+
+def _print_text(outcome: Outcome) -> None:
+    waited = f"the longest wait {outcome.longest_wait_s:.3f} s ({outcome.longest_work_s:.3f} s of work)"
+    fault = outcome.fault or ("" if outcome.holds else "DOES NOT HOLD")
+    print(
+        f"{outcome.attack:17} {outcome.acknowledged:6,} acknowledged, {waited}, {outcome.memory_mb:+.1f} MB {fault}",
+        flush=True,
+    )
