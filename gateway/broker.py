@@ -60,9 +60,7 @@ class Broker:
         self.paces = Paces(config.limits.messages_per_s)
         self.timers = Timers()
         self.wills = Wills(log, self._publish_will)
-        self.sessions = Sessions(
-            log, self.subscribers, Path(config.store.path), config.limits.sessions, self._session_ended
-        )
+        self.sessions = Sessions(log, self.subscribers, config.limits.sessions, self._session_ended)
         self.devices = Devices(Path(config.store.path))
         self.doorkeeper = Doorkeeper(
             Path(config.accounts) if config.accounts else None, Path(config.acl) if config.acl else None, config.name
@@ -78,9 +76,9 @@ class Broker:
 
         Raises:
             ListenError: a listener cannot be opened.
-            StoreError: the file of the sessions or that of the devices cannot be used.
+            StoreError: the file of the devices cannot be used.
         """
-        await self.sessions.open()
+        self.sessions.open()
         await self.devices.open()
         await self.limits.open()
         self.wills.open(lambda client_id: self.sessions.get(client_id) is not None)

@@ -92,7 +92,7 @@ class Connection:
         except OSError as error:
             self._end(f"the line failed: {error}")
         except sqlite3.Error as error:
-            self._fail(f"the session store failed: {error}")
+            self._fail(f"the store failed: {error}")
         finally:
             self._end("it was cancelled")
 

@@ -9,38 +9,32 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
 
-from gateway import session_store
 from gateway.errors import StoreError, is_lock
-from gateway.session_store import StoredSession
 from gateway.sessions import SESSION_PREFIX
-from gateway.store import checksum, exchange, groups, quarantine, schema, shelf
+from gateway.store import checksum, exchange, groups, quarantine, schema
 from gateway.store.folder import MESSAGES, take_folder
 from gateway.store.pages import Pages
 from gateway.store.quarantine import Note
 from gateway.store.reading import open_for_reading
 from gateway.store.rebuild import Lost, Rebuild
-from gateway.store.salvage import Salvage, tables_of
-from gateway.store.shelf import Entry, Shelf
+from gateway.store.salvage import tables_of
+from gateway.store.sessions import StoredSession, filters_of
+from gateway.store.sessions import load as load_sessions
 from gateway.subscribers import GROUP_PREFIX
 from wire.topics import parse_shared
 
-SESSIONS = session_store.FILE
-MAKE_SESSIONS = f"CREATE TABLE {session_store.TABLE} (key TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL)"
 SPOILT_ROW = """
 SELECT 1 FROM message_group WHERE crc != crc_of(last, count, seq, deflated, body)
 UNION ALL SELECT 1 FROM retained WHERE crc != crc_of_all(
     topic, position, payload, qos, properties, origin, epoch, seq, received_ms, received_by, publisher, expires_ms
 )
-"""
-SPOILT_SINCE_5 = """
 UNION ALL SELECT 1 FROM cursor WHERE crc != crc_of_all(consumer, position, count)
+UNION ALL SELECT 1 FROM session WHERE crc != crc_of_all(client_id, topic_filter, body)
 UNION ALL SELECT 1 FROM will WHERE crc != crc_of_all(
     session, user, topic, payload, qos, retain, properties, delay_s, due_ms
 )
 """
-VERSIONS = (4, schema.SCHEMA_VERSION)
 FOUND_MOST = 10  # of what SQLite says of a file
 
 
@@ -79,8 +73,7 @@ def repair(folder: Path, origin: str, routes: Iterable[str]) -> Report:
     with contextlib.closing(take_folder(folder)):
         try:
             _check_ours(folder / MESSAGES)
-            damage = [*_damage_of(folder / MESSAGES), *_damage_of(folder / SESSIONS)]
-            report = Report(str(folder), damage)
+            report = Report(str(folder), damage := _damage_of(folder / MESSAGES))
             if damage:
                 _rebuild(folder, origin, routes, report)
         except (sqlite3.Error, OSError) as error:
@@ -90,15 +83,13 @@ def repair(folder: Path, origin: str, routes: Iterable[str]) -> Report:
 
 def _rebuild(folder: Path, origin: str, routes: Iterable[str], report: Report) -> None:
     making = exchange.begin(folder)
-    sessions = _rebuild_sessions(Pages(folder / SESSIONS), making / SESSIONS, report)
     rebuild = Rebuild(Pages(folder / MESSAGES), origin)
-    report.lost = rebuild.write(making / MESSAGES, [*routes, *_consumers_of(sessions)])
+    report.lost = rebuild.write(making / MESSAGES, lambda sessions: [*routes, *_consumers_of(sessions)])
     report.messages = rebuild.messages
     report.kept.update(rebuild.kept)
-    report.damaged_pages += rebuild.salvage.damaged_pages
-    report.damaged_rows += rebuild.damaged_rows
-    if any(what.startswith(SESSIONS) for what in report.damage):
-        report.sessions_lost = _sessions_lost(making / MESSAGES, sessions)
+    report.damaged_pages = rebuild.salvage.damaged_pages
+    report.damaged_rows = rebuild.damaged_rows
+    report.sessions_lost = _sessions_lost(making / MESSAGES)
     _note(folder, making, report)
     report.old = str(exchange.offer(folder))
 
@@ -114,30 +105,17 @@ def _note(folder: Path, making: Path, report: Report) -> None:
     quarantine.set_aside(making, [*quarantine.notes_in(folder), repaired])
 
 
-def _rebuild_sessions(pages: Pages, path: Path, report: Report) -> dict[str, StoredSession]:
-    salvage = Salvage(pages, lambda connection: connection.execute(MAKE_SESSIONS))
-    rows = [(cast(str, key), cast(bytes, value)) for _, (key, value) in salvage.rows()]
-    sessions, spoilt = session_store.sessions_from([Entry(0, *row, shelf.unseal(*row)) for row in rows])
-    with contextlib.closing(Shelf(path, session_store.TABLE)) as opened:
-        opened.put(session_store.entries_of(sessions))
-    report.damaged_pages = salvage.damaged_pages
-    report.damaged_rows = salvage.damaged_rows + len(spoilt)
-    report.kept["session"] = len(sessions)
-    report.kept["subscription"] = sum(len(session.subscriptions) for session in sessions.values())
-    return sessions
-
-
 def _consumers_of(sessions: dict[str, StoredSession]) -> list[str]:
     """The names that the log has for sessions and the groups that they are in."""
-    filters = {topic_filter for session in sessions.values() for topic_filter in session.subscriptions}
-    names = (parse_shared(topic_filter) for topic_filter in sorted(filters))
+    names = map(parse_shared, filters_of(sessions.values()))
     groups_of = [f"{GROUP_PREFIX}{share_name}/{bare}" for share_name, bare in names if share_name is not None]
     return [SESSION_PREFIX + client_id for client_id in sessions] + groups_of
 
 
-def _sessions_lost(messages: Path, sessions: dict[str, StoredSession]) -> list[str]:
+def _sessions_lost(messages: Path) -> list[str]:
     """The clients that have a place in the log and no description."""
     with contextlib.closing(sqlite3.connect(messages)) as connection:
+        sessions = {client_id for client_id, one in load_sessions(connection).items() if one.description is not None}
         places = (consumer for (consumer,) in connection.execute("SELECT consumer FROM cursor ORDER BY consumer"))
         clients = [place.removeprefix(SESSION_PREFIX) for place in places if place.startswith(SESSION_PREFIX)]
     return [client_id for client_id in clients if client_id not in sessions]
@@ -151,10 +129,8 @@ def _check_ours(path: Path) -> None:
     application_id, version = pages.kind
     if application_id != schema.APPLICATION_ID:
         raise StoreError(f"message store {path}: not a message store")
-    if version not in VERSIONS:
-        raise StoreError(
-            f"message store {path}: of version {version}, and this repairs {VERSIONS[0]} and {VERSIONS[1]}"
-        )
+    if version != schema.SCHEMA_VERSION:
+        raise StoreError(f"message store {path}: of version {version}, and this repairs {schema.SCHEMA_VERSION}")
 
 
 def _damage_of(path: Path) -> list[str]:
@@ -178,20 +154,11 @@ def _damage_that_sqlite_sees(path: Path) -> list[str]:
     try:
         with open_for_reading(path) as connection:
             found = [what for (what,) in connection.execute(f"PRAGMA integrity_check({FOUND_MOST})") if what != "ok"]
-            if path.name == MESSAGES and not found:
-                found += _damage_of_messages(connection)
-        if path.name == SESSIONS and not found:
-            found += _damage_of_sessions(path)
-        return found
+            return found or _damage_of_messages(connection)
     except sqlite3.DatabaseError as error:
         if is_lock(error):
             raise
         return [str(error)]
-
-
-def _damage_of_sessions(path: Path) -> list[str]:
-    _, spoilt = session_store.sessions_from(shelf.read(path, session_store.TABLE))
-    return ["sessions are not as they were stored"] if spoilt else []
 
 
 def _damage_of_messages(connection: sqlite3.Connection) -> list[str]:
@@ -200,6 +167,5 @@ def _damage_of_messages(connection: sqlite3.Connection) -> list[str]:
         return [f"table {name} is missing" for name in missing]
     connection.create_function("crc_of", 5, groups.crc_of)
     checksum.add_to_sql(connection)
-    spoilt = SPOILT_ROW if schema.version_of(connection) == VERSIONS[0] else SPOILT_ROW + SPOILT_SINCE_5
-    is_spoilt = connection.execute(f"{spoilt} LIMIT 1").fetchone() is not None
-    return ["messages, places or wills are not as they were stored"] if is_spoilt else []
+    is_spoilt = connection.execute(f"{SPOILT_ROW} LIMIT 1").fetchone() is not None
+    return ["messages, places, sessions or wills are not as they were stored"] if is_spoilt else []

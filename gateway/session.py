@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from gateway.message import Message
 from gateway.outgoing import Outgoing
 from gateway.sender import Sender
-from gateway.session_store import SessionDescription
 from gateway.store.cursor import Cursor
 from gateway.store.retained import Owed
+from gateway.store.sessions import Entry, SessionDescription
 from gateway.subscriptions import Subscription
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Session:
     their whole topic filter. ``incoming`` are the packet identifiers of the QoS 2 messages that came in and are not
     released, ``outgoing`` those on their way out, ``owed`` the retained messages that its subscriptions matched.
     ``user`` is who made it, None for somebody without an account. ``connection`` and ``sender`` are there while the
-    client is. ``unsaved`` are the entries of its file that have changed, by topic filter, "" for the session itself,
+    client is. ``unsaved`` are the rows of the store that have changed, by topic filter, "" for the session itself,
     each with the number of its last change.
     """
 
@@ -55,13 +55,13 @@ class Session:
             self.sender.send_now(message, grant)
 
     def note_change(self, name: str) -> None:
-        """A subscription, or with the name "" the session itself, is not as its file says."""
+        """A subscription, or with the name "" the session itself, is not as the store says."""
         if self.durable:
             self._changes += 1
             self.unsaved[name] = self._changes
 
     def note_saved(self, changes: dict[str, int]) -> None:
-        """Its file says now what it was with these changes."""
+        """The store says now what it was with these changes."""
         for name, change in changes.items():
             if self.unsaved.get(name) == change:
                 del self.unsaved[name]
@@ -73,8 +73,8 @@ class Session:
             self._noted = description
             self.note_change("")
 
-    def entry(self, name: str) -> SessionDescription | Subscription | None:
-        """Returns what its file should say, None for a subscription that is there no more."""
+    def entry(self, name: str) -> Entry | None:
+        """Returns what its row should say, None for a subscription that is there no more."""
         return self.subscription(name) if name else self._describe()
 
     def subscription(self, topic_filter: str) -> Subscription | None:

@@ -5,20 +5,21 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Container, Coroutine, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.arrival import Admitted
 from gateway.doorkeeper import Refused
 from gateway.outgoing import Outgoing
 from gateway.session import Session
-from gateway.session_store import SessionStore, StoredSession
 from gateway.store.consumers import LOST
 from gateway.store.cursor import Cursor
 from gateway.store.flows import DONE, ROUTE_END, Flow
 from gateway.store.incoming import remove_all
 from gateway.store.log import MessageLog
 from gateway.store.retained import settle_all
+from gateway.store.sessions import SessionDescription, StoredSession
+from gateway.store.sessions import remove as remove_session
+from gateway.store.sessions import save as save_session
 from gateway.store.survey import settle
 from gateway.subscribers import GROUP_PREFIX, Subscribers
 from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, QUOTA_EXCEEDED, SESSION_TAKEN_OVER
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 NEVER_EXPIRES_S = 0xFFFF_FFFF  # [section 3.1.2.11.2]
 INFLIGHT_WINDOW_MAX = 1000  # unacknowledged deliveries to one client, even if its Receive Maximum is larger
 SESSION_PREFIX = "session/"
+SPOILT = SessionDescription(NEVER_EXPIRES_S, None)
+"""What a session is whose own row is spoilt, until it has ended."""
+
 EARLIEST_UNIX_MS = 1_767_225_600_000  # 2026: a clock that told less was not set, and tells nobody's age
 
 logger = logging.getLogger(__name__)
@@ -40,41 +44,44 @@ class Sessions:
     Args:
         log: the message log, in which each session has its cursor.
         subscribers: where sessions enter and leave their subscriptions.
-        folder: where the durable sessions' descriptions are kept.
         most: so many durable ones there may be.
         ended: called with the client identifier of a session that has ended.
     """
 
-    def __init__(
-        self, log: MessageLog, subscribers: Subscribers, folder: Path, most: int, ended: Callable[[str], None]
-    ) -> None:
+    def __init__(self, log: MessageLog, subscribers: Subscribers, most: int, ended: Callable[[str], None]) -> None:
         self._log = log
         self._most = most
         self._ended = ended
         self._subscribers = subscribers
-        self._store = SessionStore(folder)
         self._sessions: dict[str, Session] = {}
         self._durable = 0  # of these
         self._tasks: set[asyncio.Task[None]] = set()
         self._settling: set[asyncio.Task[None]] = set()  # of these those that may be given up
 
-    async def open(self) -> None:
-        """Loads the durable sessions; what the log keeps for sessions that are no more, it keeps no longer."""
-        sessions = await self._store.open()
+    def open(self) -> None:
+        """Takes up the durable sessions. One that the medium has spoilt ends: what waited for it leaves ranges."""
+        sessions = self._log.sessions
         flows = self._flows_of(sessions)
         for client_id, stored in sessions.items():
-            if not self._keep_or_end(self._restore(client_id, stored, flows.get(client_id, ()))):
-                self._store.note_ended(client_id)
+            session = self._restore(client_id, stored, flows.get(client_id, ()))
+            if stored.description is None:
+                logger.error("session store: the session of client %r is spoilt and ends", client_id)
+                self.end(session)
+            else:
+                self._keep_or_end(session)
         cursors = [session.cursor for session in self._sessions.values()] + self._subscribers.cursors()
         here = {cursor.consumer for cursor in cursors}
         for consumer in self._log.consumers():
-            if consumer == LOST or (consumer.startswith((SESSION_PREFIX, GROUP_PREFIX)) and consumer not in here):
+            if consumer == LOST:
                 self._log.forget(consumer)
+            elif consumer.startswith((SESSION_PREFIX, GROUP_PREFIX)) and consumer not in here:
+                logger.error("session store: nothing is known of consumer %r but its place; it ends", consumer)
+                self._subscribers.end_lost(consumer)
         self._settle(cursors)
 
     def _restore(self, client_id: str, stored: StoredSession, flows: Iterable[Flow]) -> Session:
-        description = stored.description
-        session = self.create(client_id, description.user, description.expiry_s, flows)
+        description = stored.description or SPOILT
+        session = self.create(client_id, description.user, description.expiry_s, flows, durable=True)
         session.incoming = self._log.incoming.pop(client_id, set())
         session.owed.update(dict.fromkeys(self._log.owed.pop(client_id, [])))
         session.disconnected_ms = description.disconnected_ms
@@ -109,7 +116,6 @@ class Sessions:
             session.cursor.close()
         for cursor in self._subscribers.cursors():
             cursor.close()
-        await self._store.close()
 
     def all(self) -> list[Session]:
         """Every session, its client connected or not."""
@@ -141,16 +147,17 @@ class Sessions:
         if session is None:
             if packet.session_expiry_s and self._durable >= self._most:
                 raise Refused(QUOTA_EXCEEDED, f"{self._durable} sessions wait for their clients (limits.sessions)")
-            session = self.create(client_id, user, packet.session_expiry_s)
+            session = self.create(client_id, user, packet.session_expiry_s, durable=packet.session_expiry_s > 0)
         session.user = user
         session.cursor.may_receive = admitted.permissions.may_receive
         self.resume(session, connection, packet.session_expiry_s)
         return session, present
 
-    def create(self, client_id: str, user: str | None, expiry_s: int, flows: Iterable[Flow] = ()) -> Session:
+    def create(
+        self, client_id: str, user: str | None, expiry_s: int, flows: Iterable[Flow] = (), *, durable: bool
+    ) -> Session:
         """Makes a session without subscriptions."""
-        name = SESSION_PREFIX + client_id
-        cursor = Cursor(self._log, name, durable=expiry_s > 0, window=INFLIGHT_WINDOW_MAX)
+        cursor = Cursor(self._log, SESSION_PREFIX + client_id, durable=durable, window=INFLIGHT_WINDOW_MAX)
         outgoing = Outgoing(self._log, client_id, flows)
         session = self._sessions[client_id] = Session(client_id, user, expiry_s, cursor, outgoing)
         self._durable += session.durable
@@ -193,29 +200,26 @@ class Sessions:
         self._subscribers.end(session)
         session.outgoing.end()
         if session.durable:
-            self._store.note_ended(session.client_id)
+            self._log.later(remove_session(session.client_id))
             self._log.later(remove_all(session.client_id))
         if session.owed:
             self._log.later(settle_all(session.client_id))
         del self._sessions[session.client_id]
         self._durable -= session.durable
         self._ended(session.client_id)
-        self._in_background(self._remove(session.client_id))
 
     async def save(self, client_id: str) -> None:
-        """Makes it durable that a client's session is as it is now, or is no more. Raises sqlite3.Error."""
+        """Makes it durable that a client's session is as it is now. Raises sqlite3.Error.
+
+        That one of before has ended is durable with the next commit.
+        """
         session = self.get(client_id)
         if session is None or not session.durable:
-            await self._store.remove(client_id)
             return
         session.note_description()
         if changes := session.unsaved.copy():
-            await self._store.save(client_id, {name: session.entry(name) for name in changes})
+            await self._log.submit([save_session(client_id, {name: session.entry(name) for name in changes})])
             session.note_saved(changes)
-
-    async def _remove(self, client_id: str) -> None:
-        if self.get(client_id) is None:  # else whoever has the name now saves it
-            await self._store.remove(client_id)
 
     def _let_expire(self, session: Session) -> None:
         now_ms = int(time.time() * 1000)

@@ -105,6 +105,13 @@ class Subscribers:
             self.unsubscribe(session, topic_filter)
         session.cursor.drop()
 
+    def end_lost(self, consumer: str) -> None:
+        """A consumer of which only its place is left ends; of a session's subscriptions nothing is known."""
+        share = consumer.removeprefix(GROUP_PREFIX)
+        cursor = Cursor(self._log, consumer, ["#" if share == consumer else share.partition("/")[2]])
+        self._endings.note(cursor)
+        cursor.drop()
+
     def restore(self, session: Session, subscriptions: dict[str, Subscription]) -> None:
         """Adds the subscriptions of a session of before, by topic filter, that of a shared one with its share name."""
         for topic_filter, subscription in subscriptions.items():

@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gateway.errors import ADVICE, StoreError, advice_on, is_damage
 from gateway.message import Message
-from gateway.store import consumers, damage, flows, groups, incoming, retained, schema, wills
+from gateway.store import consumers, damage, flows, groups, incoming, retained, schema, sessions, wills
 from gateway.store.checkpoints import Checkpoints
 from gateway.store.checksum import sealed
 from gateway.store.groups import Group, Part
 from gateway.store.reading import first_row
 from gateway.store.run import Run
 from gateway.store.spoilt import set_spoilt_rows_aside
-from gateway.store.upgrade import upgrade
 from gateway.store.wal import hides_transactions
 
 BUSY_TIMEOUT_S = 10.0  # for somebody else's sqlite3 shell; a second gateway is kept out by the folder's lock
@@ -81,7 +82,7 @@ class Database:
                 opened.callback(self._reading.close)
                 self._load()
                 self._checkpoints = Checkpoints(path, self._writing, self._page_size)
-            except (sqlite3.Error, TypeError) as error:
+            except (sqlite3.Error, msgspec.MsgspecError, TypeError) as error:
                 raise StoreError(f"message store {path}: {error}{advice_on(error)}") from error
             opened.pop_all()
 
@@ -98,12 +99,12 @@ class Database:
         self.used_bytes, self.free_bytes = self._measure()
         self.owed = retained.load_owed(self._reading)
         self.wills = wills.load(self._reading)
+        self.sessions = sessions.load(self._reading)
         self.retained_count = retained.count(self._reading)
 
     def _prepare(self) -> None:
         # The version is read before anything is written, so that a foreign database keeps what is in it.
-        version = schema.version_of(self._writing)
-        if not version:
+        if not schema.version_of(self._writing):
             schema.make(self._writing)  # before there is a WAL, with which the size of pages is settled
         self._writing.execute("PRAGMA journal_mode = WAL")
         # What a crash left behind the last transaction is not to be taken for another one.
@@ -111,8 +112,6 @@ class Database:
         self._writing.execute("PRAGMA synchronous = FULL")
         self._writing.execute("PRAGMA secure_delete = OFF")  # with it, as Debian has it, trimming writes all once more
         self._writing.execute("PRAGMA wal_autocheckpoint = 0")  # that is the checkpoints' work
-        if 0 < version < schema.SCHEMA_VERSION:
-            upgrade(self._writing, version)
 
     def commit(self, work: Sequence[Sequence[Work]]) -> list[list[Any]]:
         """Makes groups durable in one transaction, one sync; gives messages without identity theirs.

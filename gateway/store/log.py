@@ -57,6 +57,7 @@ class MessageLog:
         self.incoming = database.incoming
         self.owed = database.owed
         self.wills = database.wills
+        self.sessions = database.sessions
         self._consumers = Consumers(database.cursors, self.flows)
         self.audience = Audience()
         self._tail = Tail()

@@ -10,7 +10,7 @@ import random
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -24,11 +24,11 @@ from gateway.store.flows import BEGUN, RELEASED
 from gateway.store.groups import CorruptGroup, Group
 from gateway.store.pages import Pages
 from gateway.store.salvage import Salvage
-from gateway.store.upgrade import TABLES_4
+from gateway.store.sessions import StoredSession
+from gateway.store.sessions import load as load_sessions
 from wire.identity import SEQ_MAX
 
-SEALED = ("cursor", "retained", "will")
-OF_VERSION_4 = {"cursor_4": "cursor", "will_4": "will"}
+SEALED = ("cursor", "retained", "session", "will")
 UNSYNCED = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"  # the file counts only once all of it is synced
 ADD_CONSUMER = "INSERT OR IGNORE INTO cursor VALUES (?, ?, ?, ?)"
 NEEDED_FROM = f"""
@@ -85,7 +85,7 @@ class Rebuild:
     def __init__(self, pages: Pages, origin: str) -> None:
         self.kept: Counter[str] = Counter()
         self.messages = 0
-        self.salvage = Salvage(pages, _make_tables)
+        self.salvage = Salvage(pages, schema.make)
         self._pages = pages
         self._origin = origin
         self._spoilt: list[CorruptGroup] = []
@@ -97,12 +97,13 @@ class Rebuild:
     def damaged_rows(self) -> int:
         return self.salvage.damaged_rows + len(self._spoilt)
 
-    def write(self, path: Path, consumers: Iterable[str]) -> list[Lost]:
+    def write(self, path: Path, consumers: Callable[[dict[str, StoredSession]], Iterable[str]]) -> list[Lost]:
         """Writes the new file; returns what is lost.
 
         Args:
             path: where it is made.
-            consumers: those that there are; one whose place is lost begins at the oldest message that is left.
+            consumers: returns those that there are, by the sessions; one whose place is lost begins at the oldest
+                message that is left.
 
         Raises:
             sqlite3.Error: the file cannot be written.
@@ -115,7 +116,7 @@ class Rebuild:
             for table, row in self.salvage.rows():
                 self._take(connection, table, row)
             self._stretches.sort(key=lambda stretch: stretch.first)
-            self._put_in_order(connection, consumers)
+            self._put_in_order(connection, consumers(load_sessions(connection)))
             lost = list(self._lost(connection))
             now_ms = int(time.time() * 1000)
             for one in lost:
@@ -141,8 +142,6 @@ class Rebuild:
                     yield part.epoch
 
     def _take(self, connection: sqlite3.Connection, table: str, row: tuple[Any, ...]) -> None:
-        if table in OF_VERSION_4:
-            table, row = OF_VERSION_4[table], checksum.sealed(row)
         if table == "message_group":
             self._take_group(connection, cast(groups.Row, row))
         elif table in SEALED and not checksum.is_whole(row):
@@ -207,11 +206,4 @@ class Rebuild:
         for damage in sorted(self._spoilt, key=lambda damage: damage.last):
             if damage.first <= end + 1:
                 end = max(end, damage.last)
-        # The places of version 4 have no checksum: more messages than the file has bytes cannot have been there.
-        most = end + self._pages.count * self._pages.size
-        return max(end, self._furthest) if self._furthest <= most else end
-
-
-def _make_tables(connection: sqlite3.Connection) -> None:
-    schema.make(connection)
-    connection.executescript(TABLES_4)
+        return max(end, self._furthest)

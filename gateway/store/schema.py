@@ -3,15 +3,16 @@
 import random
 import sqlite3
 
-from gateway.store import consumers, damage, drops, flows, groups, incoming, retained, wal, wills
+from gateway.store import consumers, damage, drops, flows, groups, incoming, retained, sessions, wal, wills
 from gateway.store.reading import read_schema
 
 APPLICATION_ID = 0x486F4664  # "HoFd", so that file(1) and we know whose database this is
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 TABLES = f"""
 CREATE TABLE identity (epoch INTEGER NOT NULL) STRICT;
 {groups.SCHEMA}
 {consumers.SCHEMA}
+{sessions.SCHEMA}
 {incoming.SCHEMA}
 {flows.SCHEMA}
 {retained.SCHEMA}
@@ -27,7 +28,7 @@ def version_of(connection: sqlite3.Connection) -> int:
     """Returns the version of a store's file, 0 for one that is new; writes nothing.
 
     Raises:
-        sqlite3.DatabaseError: it is damaged, somebody else's, or newer than this program.
+        sqlite3.DatabaseError: it is damaged, of another program, or of another version.
     """
     found = read_schema(connection)
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
@@ -36,8 +37,11 @@ def version_of(connection: sqlite3.Connection) -> int:
         return 0
     if application_id != APPLICATION_ID:
         raise sqlite3.DatabaseError("not a message store")
-    if version > SCHEMA_VERSION:
-        raise sqlite3.DatabaseError(f"of version {version}, and this gateway reads versions up to {SCHEMA_VERSION}")
+    if version != SCHEMA_VERSION:
+        raise sqlite3.DatabaseError(
+            f"of version {version}, and this gateway reads version {SCHEMA_VERSION}: "
+            "let the one that made it send on what is in it, then begin with an empty folder"
+        )
     return int(version)
 
 

@@ -15,7 +15,7 @@ from sqlitedict import SqliteDict
 
 from gateway.store.reading import open_for_reading
 
-VERSION = 2  # the first one, which only sessions had, had no checksums
+VERSION = 2
 CRC_SIZE = 4
 AT_ONCE = 10_000  # entries in one statement, which may have 32,766 parameters
 
@@ -23,9 +23,7 @@ AT_ONCE = 10_000  # entries in one statement, which may have 32,766 parameters
 class Entry(NamedTuple):
     """One entry as it stands in the file. ``body`` is None where it is not as it was stored."""
 
-    rowid: int
     key: str
-    value: bytes
     body: bytes | None
 
 
@@ -65,16 +63,6 @@ class Shelf:
             part = keys[start : start + AT_ONCE]
             self._execute(f"DELETE FROM {self._table} WHERE key IN ({', '.join('?' * len(part))})", part)
 
-    def remove_with(self, key: str, first: str, behind: str) -> None:
-        """Removes an entry and those whose keys go on from there with ``first`` or more, and less than ``behind``."""
-        statement = f"DELETE FROM {self._table} WHERE key = ? OR (key >= ? AND key < ?)"
-        self._execute(statement, (key, key + first, key + behind))
-
-    def remove_rows(self, entries: Iterable[Entry]) -> None:
-        """Removes entries whose keys cannot be trusted."""
-        for entry in entries:
-            self._execute(f"DELETE FROM {self._table} WHERE rowid = ?", (entry.rowid,))
-
     def close(self) -> None:
         self._dict.close()
 
@@ -97,8 +85,8 @@ def read(path: Path, table: str) -> list[Entry]:
         if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (table,)).fetchone():
             return []
         connection.text_factory = lambda text: text.decode(errors="surrogateescape")
-        rows = connection.execute(f"SELECT rowid, key, value FROM {table} ORDER BY rowid")
-        return [Entry(rowid, key, value, unseal(key, value)) for rowid, key, value in rows]
+        rows = connection.execute(f"SELECT key, value FROM {table} ORDER BY rowid")
+        return [Entry(key, unseal(key, value)) for key, value in rows]
 
 
 def seal(key: str, body: bytes) -> bytes:

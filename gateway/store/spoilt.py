@@ -1,4 +1,4 @@
-"""Places of consumers, and wills, that the medium has spoilt: set aside when the store is opened.
+"""Places of consumers, sessions and wills that the medium has spoilt: set aside when the store is opened.
 
 Whose place it was cannot be known: its name may be spoilt as well. So whoever is without one goes on at the oldest
 message that is left, where nothing is passed over.
@@ -15,7 +15,7 @@ from gateway.store.checksum import sealed, take_out_spoilt
 from gateway.store.quarantine import Note
 
 REASON = "it is not as it was stored"
-WHAT = {"cursor": "the place of consumer", "will": "the will of client"}
+WHAT = {"cursor": "the place of consumer", "session": "the session of client", "will": "the will of client"}
 
 logger = logging.getLogger(__name__)
 
@@ -40,5 +40,11 @@ def set_spoilt_rows_aside(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _note(file: str, table: str, row: tuple[object, ...]) -> Note:
-    name = row[0].decode(errors="replace") if isinstance(row[0], bytes) else row[0]
-    return Note(file, f"{WHAT[table]} {name!r}", REASON, "in the note", body=msgspec.msgpack.encode(row))
+    place = f"{WHAT[table]} {_text_of(row[0])!r}"
+    if table == "session" and (topic_filter := _text_of(row[1])):
+        place = f"the subscription {topic_filter!r} of client {_text_of(row[0])!r}"
+    return Note(file, place, REASON, "in the note", body=msgspec.msgpack.encode(row))
+
+
+def _text_of(value: object) -> object:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

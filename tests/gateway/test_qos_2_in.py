@@ -60,7 +60,7 @@ async def test_a_message_that_comes_again_after_a_take_over_is_known(tmp_path: P
         await subscriber.subscribe("a", options=2)
         first = await Client().connect(tcp_port(broker))
         await first.subscribe("b")
-        with commits_held_up(tmp_path, "sessions.sqlite"):
+        with commits_held_up(tmp_path):
             first.protocol.publish("a", b"once", qos=2, packet_identifier=7)
             first.protocol.unsubscribe(["b"])  # it waits, and with it the reading that brought the message
             first.flush()

@@ -6,18 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from gateway.message import Message
-from gateway.repair import SESSIONS
-from gateway.session_store import SessionDescription, SessionStore
-from gateway.store import flows, incoming, wills
+from gateway.store import flows, incoming, sessions, wills
 from gateway.store.cursor import Cursor
 from gateway.store.pages import Pages
 from gateway.store.retained import Keep
+from gateway.store.sessions import SessionDescription
 from gateway.subscriptions import Subscription
 from tests.gateway.store.support import opened, stored
 from wire.packets import Publish
 
 COUNT = 120
-TABLES = ("cursor", "incoming", "flow", "retained", "will", "dropped")
+TABLES = ("cursor", "incoming", "flow", "retained", "session", "will", "dropped")
 Spoil = Callable[[random.Random, bytearray], None]
 
 
@@ -39,19 +38,14 @@ async def fill(folder: Path, rng: random.Random) -> None:
             will = wills.StoredWill(f"client {number}", None, Publish("will", rng.randbytes(200), 1), 0)
             flow = flows.Flow("s 0", 60_000 - number, "session/s 0", number + 1)
             await log.submit([wills.save(will), incoming.add(f"p {number}", [7, 9]), flows.begin([flow])])
+            session: dict[str, sessions.Entry | None] = {"": SessionDescription(60, None), "#": Subscription("#")}
+            await log.submit([sessions.save(f"s {number}", session)])
         log.drop("evicted", "gateway", message)
         route.close()
-    sessions = SessionStore(folder)
-    await sessions.open()
-    for number in range(40):
-        await sessions.save(f"s {number}", {"": SessionDescription(60, None), "#": Subscription("#")})
-    await sessions.close()
 
 
 def rows_in(folder: Path) -> dict[str, set[tuple[Any, ...]]]:
-    return {table: set(stored(folder, f"SELECT * FROM {table}")) for table in TABLES} | {
-        "session": set(stored(folder, "SELECT key, value FROM session", SESSIONS))
-    }
+    return {table: set(stored(folder, f"SELECT * FROM {table}")) for table in TABLES}
 
 
 def zero(_: random.Random, page: bytearray) -> None:

@@ -8,26 +8,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from gateway.errors import StoreError
 from gateway.message import Message
-from gateway.repair import SESSIONS, repair
-from gateway.session_store import SessionDescription, SessionStore, StoredSession
-from gateway.store import quarantine, schema, wal
+from gateway.repair import repair
+from gateway.store import quarantine, wal
 from gateway.store.cursor import Cursor
 from gateway.store.folder import MESSAGES
 from gateway.store.log import MessageLog
 from gateway.store.pages import Pages
 from gateway.store.records import below, records
 from gateway.store.retained import Keep
-from gateway.subscriptions import Subscription
 from tests.gateway.store.spoiling import Spoil, fill, fill_with_noise, flip_bytes, rows_in, spoil, spoil_beginning, zero
 from tests.gateway.store.support import append_all, messages_in, opened, stored
 from tests.gateway.support import ROOT
 
-PAGE = 2048  # of the messages' file; a store that was made before, and the sessions' file, have larger ones
+PAGE = 2048  # of the file; a store that was made before has larger ones
 
 
 def pages_of_messages(path: Path) -> dict[int, set[int]]:
@@ -92,10 +89,9 @@ async def test_a_store_without_its_header_is_repaired_with_all_that_was_in_it(
     with monkeypatch.context() as patch:
         patch.setattr(wal, "OURS", page_size)
         await fill(tmp_path, random.Random(seed))
-    assert [Pages(tmp_path / file).size for file in (MESSAGES, SESSIONS)] == [page_size, 4096]
+    assert Pages(tmp_path / MESSAGES).size == page_size
     model, rows = messages_in(tmp_path), rows_in(tmp_path)
-    for file in (MESSAGES, SESSIONS):
-        spoil(tmp_path / file, [1], random.Random(seed), zero)
+    spoil(tmp_path / MESSAGES, [1], random.Random(seed), zero)
     report = repair(tmp_path, "gw", [])
     assert messages_in(tmp_path) == model
     after = rows_in(tmp_path)
@@ -107,15 +103,13 @@ async def test_a_store_without_its_header_is_repaired_with_all_that_was_in_it(
     assert report.old is not None and (Path(report.old) / MESSAGES).exists()
 
 
-@pytest.mark.parametrize("file", [MESSAGES, SESSIONS])
-async def test_a_schema_that_is_no_text_any_more_is_damage_like_any_other(tmp_path: Path, seed: int, file: str) -> None:
+async def test_a_schema_that_is_no_text_any_more_is_damage_like_any_other(tmp_path: Path, seed: int) -> None:
     await fill(tmp_path, random.Random(seed))
     model, sessions = messages_in(tmp_path), rows_in(tmp_path)["session"]
-    data = (tmp_path / file).read_bytes()
-    (tmp_path / file).write_bytes(data.replace(b"CREATE TABLE", b"CREATE \xbc\xbc\xbc\xbc\xbc"))
-    with pytest.raises((StoreError, sqlite3.DatabaseError), match="malformed database schema"):
-        async with opened(tmp_path):
-            await SessionStore(tmp_path).open()
+    data = (tmp_path / MESSAGES).read_bytes()
+    (tmp_path / MESSAGES).write_bytes(data.replace(b"CREATE TABLE", b"CREATE \xbc\xbc\xbc\xbc\xbc"))
+    with pytest.raises(StoreError, match="malformed database schema"):
+        await MessageLog.open(tmp_path, origin="gw")
     assert any("malformed database schema" in damage for damage in repair(tmp_path, "gw", []).damage)
     assert (messages_in(tmp_path), rows_in(tmp_path)["session"]) == (model, sessions)
 
@@ -170,35 +164,12 @@ async def test_retained_messages_are_there_after_the_log_lost_its_end(tmp_path: 
         assert found is not None and found[1].payload == b"value"
 
 
-async def test_a_store_of_version_4_is_repaired_and_of_this_version_then(tmp_path: Path, seed: int) -> None:
-    await fill(tmp_path, random.Random(seed))
-    rows = rows_in(tmp_path)
-    for table in ("cursor", "will"):
-        change(tmp_path, f"ALTER TABLE {table} DROP COLUMN crc")
-    change(tmp_path, "PRAGMA user_version = 4")
-    old = {"expiry_s": 60, "disconnected_ms": 5, "subscriptions": [Subscription("a")], "shared": {}, "user": None}
-    with sqlite3.connect(tmp_path / SESSIONS) as sessions:
-        sessions.execute("DELETE FROM session")
-        sessions.execute("INSERT INTO session VALUES ('old', ?)", (msgspec.msgpack.encode(old),))
-        sessions.execute("PRAGMA user_version = 0")
-    sessions.close()
-    assert repair(tmp_path, "gw", []).damage == []
-    spoil(tmp_path / MESSAGES, [1], random.Random(seed), zero)
-    assert repair(tmp_path, "gw", []).damage
-    after = rows_in(tmp_path)
-    assert after["will"] == rows["will"] and after["cursor"] >= rows["cursor"]
-    assert stored(tmp_path, "PRAGMA user_version") == [(schema.SCHEMA_VERSION,)]
-    store = SessionStore(tmp_path)
-    assert await store.open() == {"old": StoredSession(SessionDescription(60, 5), {"a": Subscription("a")})}
-    await store.close()
-
-
 @pytest.mark.parametrize("change_it", ["UPDATE cursor SET position = position + 1", "UPDATE will SET delay_s = 1"])
 async def test_a_place_or_will_that_is_another_is_not_believed(tmp_path: Path, seed: int, change_it: str) -> None:
     await fill(tmp_path, random.Random(seed))
     change(tmp_path, change_it)
     report = repair(tmp_path, "gw", ["route/central"])
-    assert report.damage == [f"{MESSAGES}: messages, places or wills are not as they were stored"]
+    assert report.damage == [f"{MESSAGES}: messages, places, sessions or wills are not as they were stored"]
     async with opened(tmp_path) as log:
         route = Cursor(log, "route/central", ["#"])
         assert (await route.fetch(1))[0].position == 1
@@ -310,22 +281,20 @@ def change(folder: Path, statement: str) -> None:
 
 async def test_a_session_whose_description_is_lost_is_named(tmp_path: Path, seed: int) -> None:
     await fill(tmp_path, random.Random(seed))
-    pages = Pages(tmp_path / SESSIONS).count
-    spoil(tmp_path / SESSIONS, list(range(2, pages + 1)), random.Random(seed), zero)
+    change(tmp_path, "UPDATE session SET crc = crc + 1 WHERE client_id = 's 0'")
     report = repair(tmp_path, "gw", [])
     assert report.sessions_lost == ["s 0"]
-    assert report.kept["session"] == 0
+    assert report.kept["session"] == 2 * 39
 
 
 async def test_a_session_of_which_a_byte_is_another_is_not_taken_over(tmp_path: Path, seed: int) -> None:
     await fill(tmp_path, random.Random(seed))
-    path = tmp_path / SESSIONS
-    data = bytearray(path.read_bytes())
-    data[data.index(b"expiry_s", data.index(b"s 7")) + len("expiry_s")] ^= 1  # 60 seconds become 61
-    path.write_bytes(data)
+    minute, longer = 60, 61  # seconds, in MessagePack as well
+    body = f"CAST(replace(body, x'{minute:x}', x'{longer:x}') AS BLOB)"
+    change(tmp_path, f"UPDATE session SET body = {body} WHERE client_id = 's 7' AND topic_filter = ''")
     report = repair(tmp_path, "gw", [])
-    assert report.damage == [f"{SESSIONS}: sessions are not as they were stored"]
-    assert report.kept["session"] == 39
+    assert report.damage == [f"{MESSAGES}: messages, places, sessions or wills are not as they were stored"]
+    assert report.kept["session"] == 2 * 40 - 1
     (note,) = quarantine.notes_in(tmp_path)
     assert note.reason == report.damage[0]
 
@@ -374,7 +343,7 @@ async def test_a_kill_in_the_middle_of_a_repair_leaves_either(tmp_path: Path, se
         (kept,) = [path for path in folder.iterdir() if path.name.startswith("damaged-")]
         assert (kept / MESSAGES).read_bytes() == (damaged / MESSAGES).read_bytes()
         left = {path.name for path in folder.iterdir() if not path.name.endswith(("-wal", "-shm"))}
-        assert left == {kept.name, MESSAGES, SESSIONS, quarantine.FILE, "lock"}
+        assert left == {kept.name, MESSAGES, quarantine.FILE, "lock"}
 
 
 def repair_in_a_process(folder: Path, step: int) -> subprocess.CompletedProcess[str]:

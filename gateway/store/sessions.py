@@ -1,0 +1,94 @@
+"""Sessions and their subscriptions: a row for each session, and one for each of its subscriptions.
+
+They are in the log's own file, so that a session and its place in the log are there together, or neither is.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gateway.store.checksum import sealed
+from gateway.subscriptions import Subscription
+
+SCHEMA = """
+CREATE TABLE session (
+    client_id TEXT NOT NULL,
+    topic_filter TEXT NOT NULL,
+    body BLOB NOT NULL,
+    crc INTEGER NOT NULL,
+    PRIMARY KEY (client_id, topic_filter)
+) STRICT;
+"""
+SAVE = "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?)"
+REMOVE = "DELETE FROM session WHERE client_id = ? AND topic_filter = ?"
+REMOVE_ALL = "DELETE FROM session WHERE client_id = ?"
+LOAD = "SELECT client_id, topic_filter, body FROM session ORDER BY rowid"
+
+Write = Callable[[sqlite3.Connection], None]
+
+
+class SessionDescription(msgspec.Struct, frozen=True):
+    """One durable session, but for its subscriptions and its place in the log.
+
+    ``disconnected_ms`` is the unix time at which its connection ended, None while there is one; ``user`` is who made
+    it.
+    """
+
+    expiry_s: int
+    disconnected_ms: int | None
+    user: str | None = None
+
+
+Entry = SessionDescription | Subscription
+"""What a row says: with the topic filter "" it is the session's own."""
+
+
+@dataclass
+class StoredSession:
+    """A session with its subscriptions by topic filter, that of a shared one with its share name.
+
+    ``description`` is None where the medium has spoilt the session's own row.
+    """
+
+    description: SessionDescription | None = None
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+
+def load(connection: sqlite3.Connection) -> dict[str, StoredSession]:
+    """Returns the sessions by client identifier, in the order in which they were saved."""
+    found: dict[str, StoredSession] = {}
+    for client_id, topic_filter, body in connection.execute(LOAD):
+        session = found.setdefault(client_id, StoredSession())
+        if topic_filter:
+            session.subscriptions[topic_filter] = msgspec.msgpack.decode(body, type=Subscription)
+        else:
+            session.description = msgspec.msgpack.decode(body, type=SessionDescription)
+    return found
+
+
+def save(client_id: str, entries: Mapping[str, Entry | None]) -> Write:
+    """Writes rows of a session by topic filter, its own for the filter ""; None removes one."""
+    kept = [(client_id, name, msgspec.msgpack.encode(entry)) for name, entry in entries.items() if entry is not None]
+    removed = [(client_id, name) for name, entry in entries.items() if entry is None]
+
+    def write(connection: sqlite3.Connection) -> None:
+        connection.executemany(REMOVE, removed)
+        connection.executemany(SAVE, map(sealed, kept))
+
+    return write
+
+
+def remove(client_id: str) -> Write:
+    """Removes all rows of a session."""
+
+    def write(connection: sqlite3.Connection) -> None:
+        connection.execute(REMOVE_ALL, (client_id,))
+
+    return write
+
+
+def filters_of(sessions: Iterable[StoredSession]) -> list[str]:
+    """Returns the topic filters of all subscriptions, each once, in order."""
+    return sorted({topic_filter for session in sessions for topic_filter in session.subscriptions})
