@@ -10,6 +10,7 @@ from flash_store.log import Log, is_blank
 from wire.codec.packet import MQTT_5
 
 NAME_KEY = "client_id"  # of the setting
+MOUNT_MS = 600_000  # the longest that a mount of a large store may take, or its format
 
 
 def open_flash(config, board):
@@ -19,15 +20,18 @@ def open_flash(config, board):
         raise ConfigError(f"flash.path is {config.flash_path}, expected a file to read and write: {error}")
 
 
-def open_log(flash, board, on_full: str) -> Log:
+def open_log(flash, board, on_full: str, watchdog) -> Log:
     """Only flash on which nothing was ever stored is formatted."""
+    watchdog.lengthen(MOUNT_MS)
     try:
         return Log(flash, on_full)
     except StoreCorrupt:
         if not is_blank(flash):
             raise
-    Log.format(flash, board.random_u32())
-    return Log(flash, on_full)
+        Log.format(flash, board.random_u32())
+        return Log(flash, on_full)
+    finally:
+        watchdog.shorten()
 
 
 def settle_name(log, config, say) -> bool:
@@ -132,9 +136,23 @@ def make_network(config, board, say):
     return board.Network(config.wifi.ssid, config.wifi.password, say)
 
 
+class NoWatchdog:
+    """Of a board without one, or of a device that wants none."""
+
+    def feed(self) -> None:
+        pass
+
+    def lengthen(self, most_ms: int) -> None:
+        pass
+
+    def shorten(self) -> None:
+        pass
+
+
 def make_watchdog(config, board):
+    """See `device.boards`. Raises ConfigError."""
     if board.Watchdog is None or config.watchdog_ms is None:
-        return None
+        return NoWatchdog()
     if config.watchdog_ms > board.WATCHDOG_MS_MAX:
         most = board.WATCHDOG_MS_MAX
         raise ConfigError(f"watchdog_ms is {config.watchdog_ms}, expected at most {most}, which this board can wait")

@@ -1,7 +1,6 @@
 """All parts of a device, and the loop that turns them."""
 
 import select
-import time
 
 from device.clock import earliest
 from device.noted import is_sent
@@ -13,7 +12,6 @@ from wire.topics import check_topic_name
 
 BUSY_MS = 250  # from one erase to the next on a line that is never idle: it fills a sector in more than that
 PAUSE_LOOK_MS = 20  # while a line is asked to be silent
-FAILED_PAUSE_S = 5  # below what a watchdog waits, and long enough for whoever repeats a mistake for ever
 
 
 class Device:
@@ -27,11 +25,13 @@ class Device:
         board: one of `device.boards`.
         slept: `device.sleep_memory.Slept` after a deep sleep.
         on_message: see `device.commands.Commands`.
+        watchdog: see `device.boards`; None: there is none.
     """
 
-    def __init__(self, config, board, on_message=None, slept=None) -> None:
+    def __init__(self, config, board, on_message=None, watchdog=None, slept=None) -> None:
         from device import assembly  # it leaves the heap once the device is made, see `device.memory`
 
+        self._watchdog = watchdog or assembly.NoWatchdog()
         self.config = config
         self.board = board
         self.wants_restart = False  # as soon as nothing is under way
@@ -42,7 +42,7 @@ class Device:
         self.network = assembly.make_network(config, board, self.say)  # what may be wrong comes before flash is written
         journal = assembly.open_journal(config)
         self._flash = assembly.open_flash(config, board)
-        self.log = assembly.open_log(self._flash, board, config.on_full)
+        self.log = assembly.open_log(self._flash, board, config.on_full, self._watchdog)
         self._keeps_name = assembly.settle_name(self.log, config, self.say)
         self._bad_records = 0
         self._is_erasing = False  # a line is being asked for silence
@@ -56,7 +56,6 @@ class Device:
         self._losses: list = []  # the one `Losses`, once something is lost
         self._health = assembly.make_health(config, self)
         self._session = assembly.make_session(self, self._make_port(), on_message)
-        self._watchdog = assembly.make_watchdog(config, board)  # last: to format a large store takes its time
 
     def advance(self, longest_ms: int | None = None) -> None:
         """One turn: what is due, then a wait for the port or the next moment at which something is due.
@@ -65,8 +64,7 @@ class Device:
             longest_ms: how long it may wait; None: as long as nothing is due.
         """
         now_ms = self.uptime.now_ms()
-        if self._watchdog is not None:
-            self._watchdog.feed()
+        self._watchdog.feed()
         self.sampler.advance(now_ms)
         self._turn(now_ms)
         if self.wants_restart and self._session is not None and self._session.is_settled:
@@ -138,19 +136,6 @@ class Device:
         if hasattr(self._flash, "close"):
             self._flash.close()
 
-    def fail(self, error: Exception) -> None:
-        """What nobody foresaw, in a driver say: a board starts anew after a pause.
-
-        Returns where the program runs on a machine, which sees it end.
-        """
-        self.say(f"failed: {error!r}")
-        try:
-            self.close()
-        except Exception as other:
-            self.say(f"failed again: {other!r}")
-        time.sleep(FAILED_PAUSE_S)
-        self.board.restart()
-
     def _restart(self) -> None:
         self.close()
         self.has_ended = True
@@ -179,7 +164,7 @@ class Device:
     def _wait(self, timers_ms: list) -> bool:
         """Until the port is ready or the first of these moments; returns whether the port is."""
         wait_ms = max(0, earliest(timers_ms) - self.uptime.now_ms())
-        if self._watchdog is not None:
+        if self.config.watchdog_ms is not None:
             wait_ms = min(wait_ms, self.config.watchdog_ms // 2)
         if self._is_erasing:
             wait_ms = min(wait_ms, PAUSE_LOOK_MS)

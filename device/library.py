@@ -1,6 +1,7 @@
 """`import holdfast` in a program of one's own on a board: the build puts this module there under that name."""
 
-from device.main import make
+from device import memory
+from device.main import make, make_watchdog
 
 _devices: list = []  # the one that was started
 
@@ -12,11 +13,12 @@ def start(config_path: str = "device.json", on_message=None) -> None:
         on_message: called with topic and payload of each message that `commands` takes; returns the answer as a dict,
             or None where the message is a command for the firmware.
     """
+    memory.keep_dense()
     from device.config import load
 
     config = load(config_path)
     del load  # with all of its module, in whose room the device is made
-    _devices[:] = [make(config, on_message)]
+    _devices[:] = [make(config, on_message, make_watchdog(config))]
 
 
 def advance(longest_ms: int | None = None) -> bool:

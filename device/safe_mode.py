@@ -10,6 +10,7 @@ from device.session import Session
 
 SAY_MS = 5_000  # from one line over a serial link to the next
 WAIT_MS = 1_000
+TURN_MS = 500  # at most: a watchdog may wait for no longer than a second
 
 
 class NoLog:
@@ -31,12 +32,13 @@ class NoLog:
         pass
 
 
-def run(keys, text: str, board) -> None:
+def run(keys, text: str, board, watchdog=None) -> None:
     """Says it on the console, over a serial link and at the status topic, until the power is cut.
 
     Args:
         keys: `device.config.Readable`.
         text: what is wrong.
+        watchdog: as in `device.device.Device`.
     """
     board.say(text)
     poller = select.poll()
@@ -46,13 +48,15 @@ def run(keys, text: str, board) -> None:
     ready = say_ms = 0
     while True:
         now_ms = uptime.now_ms()
+        if watchdog is not None:
+            watchdog.feed()
         if network is not None:
             network.advance(now_ms)
         speaker.advance(ready, now_ms)
         if now_ms >= say_ms:
             say_ms = now_ms + SAY_MS
             speaker.log(text)
-        timer_ms = earliest([speaker.next_timer_ms(), now_ms + WAIT_MS])
+        timer_ms = earliest([speaker.next_timer_ms(), now_ms + TURN_MS])
         found = poller.poll(max(0, timer_ms - uptime.now_ms()))
         ready = found[0][1] if found else 0
 

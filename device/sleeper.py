@@ -11,14 +11,14 @@ LISTEN_MS = 1_000  # after it has connected, for messages that wait for the devi
 class Sleeper(Device):
     """One time awake."""
 
-    def __init__(self, config, board, on_message=None) -> None:
+    def __init__(self, config, board, on_message=None, watchdog=None) -> None:
         if board.deep_sleep is None:
             raise ConfigError(f"duty is an object, expected none: {board.NAME} keeps nothing through a sleep")
         slept = decode(board.recall()) if board.reset_cause() == "deep sleep" else None
         known = (slept.samples, slept.failures) if slept else ()
         self._duty = Duty(config.duty.connect_every, config.duty.awake_ms, *known)
         self._attached_ms: int | None = None
-        super().__init__(config, board, on_message, slept)
+        super().__init__(config, board, on_message, watchdog, slept)
         if slept:
             self.sampler.decode_bands(slept.bands)
             if slept.anchor:

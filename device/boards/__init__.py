@@ -9,8 +9,10 @@ open_line(path, baud)           a serial line without any processing of the byte
 send_at_once(connection)        for small packets over TCP
 reset_cause()                   why it has started
 Network                         a network that the device has to join, see `device.boards.wifi`; None: it has one
-Watchdog                        resets what does not `feed()` it in time; None: the board has none
+Watchdog                        resets what does not `feed()` it in time; where something blocks that cannot feed it,
+                                `lengthen(most_ms)` gives it that time, until `shorten()`. None: the board has none
 WATCHDOG_MS_MAX                 the longest that it waits
+restart(), RESTARTS             starts anew; False: it returns, and what has started the process sees that end
 recall(), deep_sleep(ms, kept)  what was kept through a deep sleep; and a sleep, which ends in a start. None: it
                                 cannot
 """

@@ -3,9 +3,9 @@
 import machine
 
 from device.boards.microcontroller import (
+    RESTARTS,
     WATCHDOG_MS_MAX,
     Uptime,
-    Watchdog,
     free_heap,
     has_speed,
     open_line,
@@ -22,6 +22,7 @@ from flash_store.devices.esp32 import SECTOR_SIZE, Esp32Partition
 
 __all__ = (
     "NAME",
+    "RESTARTS",
     "WATCHDOG_MS_MAX",
     "Network",
     "Uptime",
@@ -41,6 +42,29 @@ __all__ = (
     "unix_ms",
 )
 NAME = "esp32"
+
+
+class Watchdog:
+    """Resets the board when it was not fed for so long; nothing stops it.
+
+    A new `machine.WDT` gives the one that there is another time (esp_task_wdt_reconfigure).
+    """
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self.shorten()
+
+    def feed(self) -> None:
+        self._timer.feed()
+
+    def lengthen(self, most_ms: int) -> None:
+        """Until `shorten` it waits for so long: something blocks that cannot feed it."""
+        self._timer = machine.WDT(timeout=max(most_ms, self._timeout_ms))
+        self.feed()
+
+    def shorten(self) -> None:
+        self._timer = machine.WDT(timeout=self._timeout_ms)
+        self.feed()
 
 
 def open_flash(path: str, sector_count: int):

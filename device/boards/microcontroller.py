@@ -10,6 +10,7 @@ import machine
 
 from device import clock
 
+RESTARTS = True
 WATCHDOG_MS_MAX = 8_388  # of an RP2040, the shortest of them
 TCP, NODELAY = 6, 1  # IPPROTO_TCP and TCP_NODELAY, which not every board names
 
@@ -19,16 +20,6 @@ class Uptime(clock.Uptime):
 
     def __init__(self, start_ms: int = 0) -> None:
         super().__init__(ticks_ms, ticks_diff, start_ms)
-
-
-class Watchdog:
-    """Resets the board when it was not fed for so long; nothing stops it."""
-
-    def __init__(self, timeout_ms: int) -> None:
-        self._timer = machine.WDT(timeout=timeout_ms)
-
-    def feed(self) -> None:
-        self._timer.feed()
 
 
 def unix_ms() -> int:

@@ -1,11 +1,13 @@
 """RP2040 and RP2350: a Pico W on its Wi-Fi, a Pico on a serial line."""
 
+from time import ticks_add, ticks_diff, ticks_ms  # type: ignore[attr-defined]
+
 import machine
 
 from device.boards.microcontroller import (
+    RESTARTS,
     WATCHDOG_MS_MAX,
     Uptime,
-    Watchdog,
     free_heap,
     has_speed,
     open_line,
@@ -27,6 +29,7 @@ except ImportError:  # a Pico without the W
 
 __all__ = (
     "NAME",
+    "RESTARTS",
     "WATCHDOG_MS_MAX",
     "Network",
     "Uptime",
@@ -46,6 +49,37 @@ __all__ = (
     "unix_ms",
 )
 NAME = "rp2"
+
+
+class Watchdog:
+    """Resets the board when it was not fed for so long, 8,388 ms at most; nothing stops it."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._watch = machine.WDT(timeout=timeout_ms)
+        self._timers: list = []  # the one that feeds it
+        self._end_ms = 0  # until then, in ticks
+
+    def feed(self) -> None:
+        self._watch.feed()
+
+    def lengthen(self, most_ms: int) -> None:
+        """Until `shorten`, for so long at most, a timer feeds it while something blocks. Its callback runs in a look-up
+        of a name as well, which lets events be handled while it waits."""
+        self.shorten()
+        self._end_ms = ticks_add(ticks_ms(), most_ms)
+        self._timers.append(machine.Timer(-1, period=self._timeout_ms // 4, callback=self._feed_by_timer))
+
+    def shorten(self) -> None:
+        while self._timers:
+            self._timers.pop().deinit()
+        self.feed()
+
+    def _feed_by_timer(self, timer) -> None:
+        if ticks_diff(self._end_ms, ticks_ms()) > 0:
+            self.feed()
+
+
 recall = deep_sleep = None  # nothing keeps its content there but flash
 
 

@@ -24,6 +24,7 @@ NAME = "unix"
 Network: type | None = None  # the machine has its own
 Watchdog: type | None = None
 WATCHDOG_MS_MAX = 0
+RESTARTS = False
 SECTOR_SIZE = 4096
 TCP, NODELAY = 6, 1  # IPPROTO_TCP and TCP_NODELAY, which MicroPython's socket does not name
 _kept = b""  # what a power cut leaves nothing of

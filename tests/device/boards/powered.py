@@ -26,5 +26,5 @@ class Board(Firmware):
         self._argv = [sys.executable, "-m", "tools.sim.board", str(folder), platform, run]
 
     def wifi(self, state: str) -> None:
-        """`up`, `down` or `wrong password`."""
+        """`up`, `down` or another state of `tools.sim.boards.network`."""
         (self._folder / "wifi").write_text(state)

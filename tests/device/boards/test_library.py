@@ -35,3 +35,13 @@ async def test_program_of_the_page_publishes_once_flash_has_it(micropython: Micr
         assert received.get_nowait().payload == b"opening"
         assert answers.get_nowait().payload == b'{"door": "opens"}'
         await device.end()
+
+
+async def test_program_of_ones_own_keeps_its_heap_as_dense_as_the_firmware(
+    micropython: MicroPython, tmp_path: Path
+) -> None:
+    device = Firmware(micropython, tmp_path, tcp(9), sensors=[], journal=None)
+    start = f"import gc, device.library as holdfast; holdfast.start({str(device.config_path)!r})"
+    device._argv[-1] = f"{start}; print('collects each', gc.threshold())"
+    await device.start()
+    assert await device.says("collects each") == "collects each 4096"

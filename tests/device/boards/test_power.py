@@ -14,6 +14,7 @@ from tests.device.firmware import eventually, published, records, seqs, tcp
 from tests.device.test_sntp import answer
 from tests.support.scripted_broker import scripted_broker
 from tools.micropython import MicroPython
+from tools.sim.boards._chip import HARD_RESET, WDT_RESET
 from tools.sim.certificates import Authority
 from wire.packets import Publish
 
@@ -85,6 +86,49 @@ async def test_what_nobody_foresaw_is_said_and_the_board_starts_anew(micropython
     folder.mkdir()
     await board.says("boot 2")
     await board.end()
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+async def test_radio_that_fails_while_the_parts_are_made_ends_in_restarts_after_growing_pauses(
+    platform: str, micropython: MicroPython, tmp_path: Path
+) -> None:
+    async with scripted_broker() as broker:
+        board = Board(platform, micropython, tmp_path, tcp(broker.port), network=NETWORK, watchdog_ms=2_000)
+        board.wifi("broken")
+        await board.start()
+        line = await board.says("failed: OSError('Wifi Unknown Error")
+        assert line.endswith("it starts anew in 5 s, after failure 1 in a row")
+        line = await board.says("after failure 2 in a row")
+        assert "in 10 s" in line and len(line) < 300
+        assert (tmp_path / "cause").read_text() == str(HARD_RESET), "the watchdog was fed in the first pause"
+        await board.kill()
+        board.wifi("up")
+        await board.start()
+        await published(broker, 0, 1)
+        await board.end()
+
+
+async def test_board_that_hangs_while_the_parts_are_made_is_reset(micropython: MicroPython, tmp_path: Path) -> None:
+    async with scripted_broker() as broker:
+        board = Board("esp32", micropython, tmp_path, tcp(broker.port), network=NETWORK, watchdog_ms=1_000)
+        board.wifi("hanging")
+        await board.start()
+        cause = tmp_path / "cause"
+        await eventually(lambda: cause.exists() and cause.read_text() == str(WDT_RESET))
+        board.wifi("up")
+        await published(broker, 0, 1)
+        await board.end()
+
+
+async def test_row_of_failures_ends_with_a_start_that_lasts(micropython: MicroPython, tmp_path: Path) -> None:
+    (tmp_path / "device.json.failed").write_text("7")
+    async with scripted_broker() as broker:
+        program = f"import device.main as m; m.STEADY_MS = 500; m.main({str(tmp_path / 'device.json')!r})"
+        board = Board("esp32", micropython, tmp_path, tcp(broker.port), program, network=NETWORK)
+        board.wifi("up")
+        await board.start()
+        await eventually(lambda: not (tmp_path / "device.json.failed").exists())
+        await board.end()
 
 
 async def test_device_with_duty_sleeps_between_samples_and_sends_each_third_time(

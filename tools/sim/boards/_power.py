@@ -1,6 +1,7 @@
 """Control of power and resets in a simulated chip: what its `machine` has beside pins and buses."""
 
 import sys
+import time
 
 import _chip
 
@@ -63,3 +64,24 @@ class WDT:
             import signal
 
             signal.setitimer(signal.ITIMER_REAL, self._timeout_ms / 1000)
+
+
+class Timer:
+    """An RP2's timer: its callback runs beside the program, also where that waits for a name to be looked up."""
+
+    def __init__(self, number: int, *, period: int, callback) -> None:
+        import _thread
+
+        self._period_ms, self._callback = period, callback
+        self._is_on = True
+        _thread.start_new_thread(self._run, ())
+
+    def deinit(self) -> None:
+        self._is_on = False
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(self._period_ms / 1000)
+            if not self._is_on:
+                return
+            self._callback(self)

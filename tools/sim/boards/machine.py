@@ -6,7 +6,7 @@ interrupts in which no memory can be had, a converter's noise, watchdogs and sle
 """
 
 from _chip import DEEPSLEEP_RESET, HARD_RESET, PWRON_RESET, SOFT_RESET, WDT_RESET
-from _power import RTC, WDT, deepsleep, reset, reset_cause
+from _power import RTC, WDT, Timer, deepsleep, reset, reset_cause
 from _uart import UART
 
 try:
@@ -29,6 +29,7 @@ __all__ = (
     "UART",
     "WDT",
     "WDT_RESET",
+    "Timer",
     "deepsleep",
     "reset",
     "reset_cause",

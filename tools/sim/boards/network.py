@@ -1,7 +1,7 @@
 """`network` of a simulated board: a Wi-Fi whose access point is what the file `wifi` of the chip's folder says it is.
 
-`up`, `down` (or no such file), `wrong password`. Joining takes a moment; an ESP32 joins again by itself, an
-RP2 does not.
+`up`, `down` (or no such file), `wrong password`; `broken` and `hanging` are the radio. Joining takes a moment;
+an ESP32 joins again by itself, an RP2 does not.
 """
 
 import sys
@@ -32,6 +32,10 @@ class WLAN:
         self._since_ms = 0
 
     def active(self, is_active: bool) -> None:
+        if _chip.read("wifi") == "broken":
+            raise OSError("Wifi Unknown Error 0x0101")
+        while _chip.read("wifi") == "hanging":
+            time.sleep(0.01)
         self._is_active = is_active
 
     def connect(self, ssid: str, password: str) -> None:
