@@ -39,7 +39,7 @@ class Overview:
             shared_subscriptions=shared,
             retained_messages=log.retained_count + len(self._broker.publishing.announced),
             stored_messages=log.stored_count,
-            stored_bytes=sum(map(_size_of, Path(self._broker.config.store.path).iterdir())),
+            stored_bytes=sum(map(_size_of, Path(self._broker.config.store.path).glob("*"))),
             routes=self.routes,
         )
 

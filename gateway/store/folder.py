@@ -3,10 +3,10 @@
 import contextlib
 import fcntl
 import os
+import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 from gateway.errors import StoreError
 from gateway.store import exchange
@@ -14,8 +14,8 @@ from gateway.store import exchange
 MESSAGES = "messages.sqlite"
 """The name of the log's file."""
 
+LOCK = "lock"
 RESERVED_BYTES = 64 * 1024 * 1024  # of the disk: what is full to the brim cannot even note what may be deleted
-
 FOLDER_MODE, FILE_MODE = 0o700, 0o600  # who can open a file of SQLite can lock it, too
 
 
@@ -25,7 +25,58 @@ def room_bytes(folder: Path) -> int:
     return disk.f_bavail * disk.f_frsize - min(RESERVED_BYTES, disk.f_blocks * disk.f_frsize // 10)
 
 
-def take_folder(folder: Path) -> IO[str]:
+class TakenFolder:
+    """A store's folder that this process alone uses, until ``close``.
+
+    Two locks keep other processes out: that of a file of its own, and that of the messages, which counts also where
+    the first file was deleted.
+
+    Raises:
+        OSError: the folder cannot be used; BlockingIOError where another process uses it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._locks: list[int] = []
+        self._files: dict[Path, tuple[int, int]] = {}
+        self._lock(LOCK, os.O_CREAT)
+
+    def lock_messages(self) -> None:
+        """Takes the second lock, once the file is there. Raises OSError, after which the folder is free again."""
+        self._lock(MESSAGES)
+
+    def watch(self, *names: str) -> None:
+        """From now on ``check`` looks whether these files are still the store's. Raises OSError."""
+        self._files |= {path: _identity(path) for path in (self._folder / name for name in names)}
+
+    def check(self) -> None:
+        """Raises sqlite3.OperationalError where the folder or a file of it was moved, replaced or deleted.
+
+        SQLite goes on with a file that has lost its name, and what it writes there no start finds.
+        """
+        for path, identity in self._files.items():
+            try:
+                is_there = _identity(path) == identity
+            except OSError:
+                is_there = False
+            if not is_there:
+                raise sqlite3.OperationalError(f"{path} was moved or deleted under the running gateway")
+
+    def close(self) -> None:
+        """Other processes may use it. A database in it has to be closed before: its own locks end with these."""
+        while self._locks:
+            os.close(self._locks.pop())
+
+    def _lock(self, name: str, flags: int = 0) -> None:
+        try:
+            self._locks.append(os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC | flags, FILE_MODE))
+            fcntl.flock(self._locks[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise
+
+
+def take_folder(folder: Path) -> TakenFolder:
     """Makes the folder where there is none and takes it; it is free again when what is returned is closed.
 
     A repair that was killed while it put new files in place is ended first. The files of an earlier version, which
@@ -37,20 +88,28 @@ def take_folder(folder: Path) -> IO[str]:
     try:
         folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         _close_to_others(folder)
-        lock = os.fdopen(os.open(folder / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE), "w")
+        taken = TakenFolder(folder)
+        _finish_exchange(folder, taken)
+        if (folder / MESSAGES).exists():
+            taken.lock_messages()
+    except BlockingIOError as error:
+        raise StoreError(f"message store {folder}: another process uses it") from error
     except OSError as error:
         raise StoreError(f"message store {folder}: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise StoreError(f"message store {folder}: another process uses it") from error
+    return taken
+
+
+def _finish_exchange(folder: Path, taken: TakenFolder) -> None:
     try:
         exchange.finish(folder)
     except StoreError:
-        lock.close()
+        taken.close()
         raise
-    return lock
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
 
 
 def _close_to_others(folder: Path) -> None:
@@ -64,5 +123,5 @@ def _close_to_others(folder: Path) -> None:
 
 def _own_files(folder: Path) -> Iterator[Path]:
     """The store's files, and the folders in which a repair has left others."""
-    for pattern in ("lock", "*.sqlite", "*.sqlite-*", f"{exchange.OLD}-*"):
+    for pattern in (LOCK, "*.sqlite", "*.sqlite-*", f"{exchange.OLD}-*"):
         yield from folder.glob(pattern)

@@ -4,20 +4,22 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from gateway.errors import StoreError
 from gateway.message import Message
 from gateway.numbers import Counters
+from gateway.store import exchange
 from gateway.store.audience import Audience
 from gateway.store.consumers import Consumers, Keeper, Place
 from gateway.store.cursor import Cursor
 from gateway.store.database import Database, Housekeeping, Work
 from gateway.store.drops import EVICTED, GATEWAY
-from gateway.store.folder import MESSAGES, room_bytes, take_folder
+from gateway.store.folder import MESSAGES, TakenFolder, room_bytes, take_folder
 from gateway.store.group_commit import GroupCommit, pass_on
 from gateway.store.groups import Group, Part, split
 from gateway.store.housekeeper import Housekeeper
@@ -40,7 +42,7 @@ class MessageLog:
     is a limit for that; ``committed`` is called when messages have become durable.
     """
 
-    def __init__(self, folder: Path, lock: IO[str], database: Database, commit_interval_s: float) -> None:
+    def __init__(self, folder: Path, taken: TakenFolder, database: Database, commit_interval_s: float) -> None:
         self.counters = Counters()
         self.counts_backlogs = False
         self.committed: Callable[[], None] | None = None
@@ -51,7 +53,7 @@ class MessageLog:
         self._folder = folder
         self._disk_bytes = 0
         self.look_at_disk()
-        self._lock = lock
+        self._taken = taken
         self._database = database
         self.flows = database.flows
         self.incoming = database.incoming
@@ -87,17 +89,25 @@ class MessageLog:
             StoreError: the folder cannot be used, another process uses it, or what is in it is no store.
         """
         loop = asyncio.get_running_loop()
-        lock = await loop.run_in_executor(None, take_folder, folder)
+        taken = await loop.run_in_executor(None, take_folder, folder)
+        is_new = not (folder / MESSAGES).exists()
         try:
             database = await loop.run_in_executor(None, Database, folder / MESSAGES, origin, commit_interval_ms > 0)
         except StoreError:
-            lock.close()
+            taken.close()
             raise
-        return cls(folder, lock, database, commit_interval_ms / 1000)
+        if is_new:
+            taken.lock_messages()
+        taken.watch(*(MESSAGES + companion for companion in exchange.COMPANIONS))
+        return cls(folder, taken, database, commit_interval_ms / 1000)
 
     @property
     def problem(self) -> str:
         """Why nothing can be stored now, or nobody's place be saved, as the newest attempt said; "" where it can."""
+        try:
+            self._taken.check()
+        except sqlite3.OperationalError as error:
+            return str(error)
         return self._problem or self._housekeeper.problem
 
     @property
@@ -303,7 +313,7 @@ class MessageLog:
         await self._commits.close()
         await self._reader.close()
         await asyncio.get_running_loop().run_in_executor(None, self._database.close)
-        self._lock.close()
+        self._taken.close()
 
     def _committed(self, groups: list[Sequence[Work]], results: list[list[Any]]) -> None:
         self.counters.commit_s.observe(self._commit_s)
@@ -357,6 +367,7 @@ class MessageLog:
             self._room.set()
 
     def _commit(self, groups: list[Sequence[Work]]) -> list[list[Any]]:
+        self._taken.check()  # what is acknowledged is found again, by the next start too
         started_s = time.perf_counter()
         try:
             return self._database.commit(groups)
