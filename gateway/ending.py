@@ -5,7 +5,7 @@ import sys
 from gateway.message import Message
 from gateway.store.cursor import Cursor
 from gateway.store.drops import ENDED, Spans
-from gateway.store.groups import Group, Part
+from gateway.store.groups import Gap, Group, Part
 from gateway.store.log import MessageLog
 from gateway.store.run import Run
 from gateway.store.stretches import Stretches
@@ -77,7 +77,9 @@ class Ending:
             self.next = self._places.behind(group.last)
         return looked_at
 
-    def _look_at_part(self, first: int, part: Part) -> int:
+    def _look_at_part(self, first: int, part: Part | Gap) -> int:
+        if isinstance(part, Gap):
+            return 1
         if self._usual_from < first:
             wanted = sum(self._wants(topic, part.publisher) for topic in part.topics)
             if not wanted:

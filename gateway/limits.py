@@ -54,7 +54,7 @@ class Limits:
         self._queue = queue = config.queue
         self._client = config.client
         self._retained_most = config.limits.retained_messages
-        self._shares = log.shares = Shares() if config.client.max_messages or config.client.max_bytes else None
+        self._shares = log.shares = Shares(log.head) if config.client.max_messages or config.client.max_bytes else None
         self._looked_s = 0.0
         self._log = log
         self._cursors = cursors
@@ -176,7 +176,7 @@ class Limits:
         now_s = asyncio.get_running_loop().time()
         if now_s - self._looked_s >= RETRY_S:  # who needs which messages takes long to find out where there are many
             self._looked_s = now_s
-            shares.forget(self._log.head - self._log.needed_count)
+            shares.forget(self._log.needed_from)
         return _is_full(self._client, shares.of(publisher))
 
     def _store_is_full(self) -> bool:

@@ -45,14 +45,15 @@ class Consumers:
         saved: the places as they are in the file.
         flows: the messages in the file that are on their way to a client, which their cursors are past.
 
-    ``evicted`` is the last position of what was dropped for everybody.
+    ``evicted`` is the last position of what was dropped for everybody, ``returned`` how often a consumer has come back
+    to its place.
     """
 
     def __init__(self, saved: dict[str, Place], flows: Iterable[Flow]) -> None:
         self._saved = saved
         self._away = dict(saved)
         self._cursors: dict[str, Cursor] = {}
-        self.evicted = 0
+        self.evicted = self.returned = 0
         self._keepers: set[Keeper] = set()
         self._held = Counter(flow.position for flow in flows if flow.state == BEGUN)
 
@@ -70,6 +71,7 @@ class Consumers:
         if cursor.consumer in self._cursors:
             raise ValueError(f"consumer {cursor.consumer!r} has a cursor already")
         self._cursors[cursor.consumer] = cursor
+        self.returned += cursor.consumer in self._away or LOST in self._away
         return self._away.pop(cursor.consumer, self._away.get(LOST, (head, 0))) if cursor.durable else (head, 0)
 
     def detach(self, cursor: Cursor) -> None:
@@ -94,7 +96,7 @@ class Consumers:
 
     def needed_of(self, oldest: list[tuple[int, Message]], audience: Audience) -> list[tuple[int, Message]]:
         """Returns those of some messages, the oldest that are kept, that somebody needs, or may need."""
-        kept_from = self._kept_from(sys.maxsize)
+        kept_from = self.kept_from(sys.maxsize)
         handed_out = {position for cursor in self._cursors.values() for position in cursor.handed_out}
         return [
             (position, message)
@@ -153,13 +155,17 @@ class Consumers:
         for name in removed:
             self._saved.pop(name, None)
 
+    def held_between(self, first: int, last: int) -> set[int]:
+        """Returns the positions between two that are held."""
+        return {position for position in self._held if first <= position <= last}
+
     def needed_from(self, head: int) -> int:
         """Returns the position behind which somebody needs the messages."""
         here = min((cursor.position for cursor in self._cursors.values()), default=head)
-        return min(here, self._kept_from(head), min(self._held, default=head + 1) - 1)
+        return min(here, self.kept_from(head), min(self._held, default=head + 1) - 1)
 
-    def _kept_from(self, head: int) -> int:
-        """Behind this position everything is needed, whoever it may be for."""
+    def kept_from(self, head: int) -> int:
+        """Returns the position behind which everything is kept: some consumer's needs cannot be told now."""
         away = (position for position, _ in self._away.values())
         return min([head, *away, *(keeper.position for keeper in self._keepers)])
 

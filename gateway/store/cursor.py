@@ -73,6 +73,7 @@ class Cursor:
         self._window = window
         self._identifiers = max(window, PACKET_IDENTIFIERS)
         self._newest_since = self._no_locals = 0  # of the subscriptions
+        self._unsubscribed_up_to = 0
         for wanted in filters:
             self.subscribe(wanted if isinstance(wanted, Subscription) else Subscription(wanted))
         self._read, self._taken = log.attach(self)
@@ -117,6 +118,11 @@ class Cursor:
         return [position for position, *_ in self._unacknowledged.values()]
 
     @property
+    def unsubscribed(self) -> list[int]:
+        """Positions of what was handed out and may be of a subscription that is there no more [MQTT-3.10.4-3]."""
+        return self.handed_out if self._unsubscribed_up_to > self.position else []
+
+    @property
     def unread_from(self) -> int:
         """Everything up to here was handed out, or is not for this consumer."""
         self._skip()
@@ -143,6 +149,7 @@ class Cursor:
         if subscription := self.filters.pop(topic_filter, None):
             self._no_locals -= subscription.not_from is not None
             self._log.audience.leave(self, topic_filter)
+            self._unsubscribed_up_to = max(self.handed_out, default=0)
 
     def grant(self, position: int, message: Message) -> Grant | None:
         """Returns how this consumer takes a message, or None when it is not for it."""

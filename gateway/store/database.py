@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.errors import ADVICE, StoreError, advice_on, is_damage
 from gateway.message import Message
-from gateway.store import consumers, damage, flows, groups, incoming, retained, schema, sessions, wills
+from gateway.store import consumers, damage, flows, gaps, groups, incoming, retained, schema, sessions, wills
 from gateway.store.checkpoints import Checkpoints
 from gateway.store.checksum import sealed
 from gateway.store.groups import Group, Part
@@ -46,6 +46,7 @@ class Housekeeping:
         connection.executemany(consumers.SAVE, map(sealed, self.saved))
         connection.executemany("DELETE FROM cursor WHERE consumer = ?", ((consumer,) for consumer in self.removed))
         connection.execute(groups.TRIM, (self.trim_to,))
+        connection.execute(gaps.TRIM, (self.trim_to,))
         connection.execute(flows.FORGET_DONE)
         return retained.expire(connection, int(time.time() * 1000))
 
@@ -93,6 +94,7 @@ class Database:
         self.oldest: int = (first_row(self._reading, groups.OLDEST) or (0,))[0]
         rows = self._reading.execute("SELECT consumer, position, count FROM cursor")
         self.cursors: dict[str, tuple[int, int]] = {consumer: (position, count) for consumer, position, count in rows}
+        self.gaps = gaps.load(self._reading)
         self.flows = flows.load(self._reading)
         self.incoming = incoming.load(self._reading)
         (self._page_size,) = self._writing.execute("PRAGMA page_size").fetchone()

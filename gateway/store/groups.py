@@ -1,22 +1,23 @@
 """The log's table: one row for what one commit stored, however many messages that is.
 
 A row's ``body`` is MessagePack, deflated where ``deflated`` says so: an array of parts in order. A part is a run of
-PUBLISHes as they came, or one message field by field; the first element says which. ``crc`` is that of all else in the
-row (``crc_of``). A row holds the messages at the positions ``last - count + 1`` to ``last``; ``seq`` is the last number
-of an identity of this store's own that was given up to there.
+PUBLISHes as they came, one message field by field, or a gap: positions of messages that were taken out, as no consumer
+needed them. The first element says which. ``crc`` is that of all else in the row (``crc_of``). A row has the positions
+``last - count + 1`` to ``last``, and the next row those that follow; ``seq`` is the last number of an identity of this
+store's own that was given up to there.
 """
 
 import contextlib
 import sqlite3
 import struct
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from gateway.message import Message
-from gateway.store.run import Run
+from gateway.message import MESSAGE_OVERHEAD, Message
+from gateway.store.run import OVERHEAD, Run
 
 SCHEMA = """
 CREATE TABLE message_group (
@@ -32,29 +33,53 @@ INSERT = "INSERT INTO message_group VALUES (?, ?, ?, ?, ?, ?)"
 READ = "SELECT * FROM message_group WHERE last > ? AND last <= ? ORDER BY last"
 EMPTY = "UPDATE message_group SET deflated = 0, crc = ?, body = ? WHERE last = ?"
 TRIM = "DELETE FROM message_group WHERE last <= ?"
+SPAN_FROM = "SELECT last - count FROM message_group WHERE last > ? ORDER BY last LIMIT 1"
+SEQ_OF = "SELECT seq FROM message_group WHERE last = ?"
+DELETE = "DELETE FROM message_group WHERE last > ? AND last <= ?"
 NEWEST = "SELECT last, seq FROM message_group ORDER BY last DESC LIMIT 1"
 OLDEST = "SELECT last - count + 1 FROM message_group ORDER BY last LIMIT 1"
 
 ROW_BYTES_MAX = 256 * 1024  # a commit with more of them takes several rows: a row is read as a whole
 DEFLATE_FROM = 256  # bytes; less becomes no smaller
 NO_PARTS = msgspec.msgpack.encode([])
-ONE_MESSAGE = 0  # a part's first element; a run has its protocol level there
+ONE_MESSAGE, GAP = 0, 1  # a part's first element; a run has its protocol level there
+PART_OVERHEAD = 60  # bytes in a row besides topic, payload and properties, roughly
 
 Row = tuple[int, int, int, int, int, bytes]
 Part = Message | Run
 """What is stored in one piece: a message, or many as they came."""
 
 
+class Gap:
+    """Positions whose messages were taken out of the log: a run of ``count`` messages of which none is left."""
+
+    __slots__ = ("count",)
+    size = 0
+    publisher = ""
+    topics: tuple[str, ...] = ()
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def messages(self) -> list[Message]:
+        """Returns none."""
+        return []
+
+
 class Group:
-    """Consecutive messages, the first at position ``first``, the last at ``last``; none where they were damaged."""
+    """What is at the positions ``first`` to ``last``: parts in order, or no part where the messages were damaged.
 
-    __slots__ = ("first", "last", "parts", "size")
+    ``message_count`` is how many messages are left of them.
+    """
 
-    def __init__(self, first: int, parts: list[Part], last: int | None = None) -> None:
+    __slots__ = ("first", "last", "message_count", "parts", "size")
+
+    def __init__(self, first: int, parts: Sequence[Part | Gap], last: int | None = None) -> None:
         self.first = first
         self.last = first + sum(part.count for part in parts) - 1 if last is None else last
         self.parts = parts
         self.size = sum(part.size for part in parts)
+        self.message_count = sum(part.count for part in parts if not isinstance(part, Gap))
 
     def read(self, after: int, limit: int) -> list[tuple[int, Message]]:
         """Returns up to ``limit`` messages behind a position."""
@@ -82,7 +107,7 @@ class CorruptGroup(sqlite3.DatabaseError):
         self.is_hole = is_hole
 
 
-def split(first: int, parts: list[Part]) -> Iterator[Group]:
+def split(first: int, parts: Sequence[Part]) -> Iterator[Group]:
     """Yields groups of consecutive parts, none of more than ROW_BYTES_MAX but for a single part."""
     begin = size = 0
     for index, part in enumerate(parts):
@@ -117,6 +142,29 @@ def row_of(group: Group, seq: int, deflate: bool) -> Row:
     return (group.last, count, seq, is_smaller, crc_of(group.last, count, seq, is_smaller, body), body)
 
 
+def replace(
+    connection: sqlite3.Connection, first: int, last: int, parts: Sequence[Part | Gap], *, deflate: bool
+) -> bool:
+    """Puts one row in the place of those that have the positions from one to another; returns whether it could.
+
+    It cannot where a row begins before them, or ends behind them, or some of them are gone.
+    """
+    (before,) = connection.execute(SPAN_FROM, (first - 1,)).fetchone() or (None,)
+    (seq,) = connection.execute(SEQ_OF, (last,)).fetchone() or (None,)
+    if before != first - 1 or seq is None:
+        return False
+    connection.execute(DELETE, (before, last))
+    connection.execute(INSERT, row_of(Group(first, parts, last), seq, deflate))
+    return True
+
+
+def stored_size(part: Part | Gap) -> int:
+    """Returns how many bytes a part takes up in a row, roughly."""
+    if isinstance(part, Gap):
+        return 0
+    return part.size + PART_OVERHEAD - (OVERHEAD if isinstance(part, Run) else MESSAGE_OVERHEAD)
+
+
 def empty(connection: sqlite3.Connection, last: int) -> None:
     """Takes the messages out of the row that ends at a position."""
     count, seq = connection.execute("SELECT count, seq FROM message_group WHERE last = ?", (last,)).fetchone()
@@ -148,7 +196,9 @@ def crc_of(last: int, count: int, seq: int, deflated: int, body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(struct.pack(">4q", last, count, seq, deflated)))
 
 
-def _pack(part: Part) -> tuple[Any, ...]:
+def _pack(part: Part | Gap) -> tuple[Any, ...]:
+    if isinstance(part, Gap):
+        return (GAP, part.count)
     if isinstance(part, Message):
         return (
             ONE_MESSAGE,
@@ -177,10 +227,12 @@ def _pack(part: Part) -> tuple[Any, ...]:
     )
 
 
-def _unpack(fields: list[Any], epoch: int) -> Part:
+def _unpack(fields: list[Any], epoch: int) -> Part | Gap:
     kind, *rest = fields
     if kind == ONE_MESSAGE:
         return Message(*rest)
+    if kind == GAP:
+        return Gap(*rest)
     packets, topics, count, publisher, received_ms, gateway, first_seq = rest
     names = dict.fromkeys(topics)
     return Run(packets, names, count, kind, publisher, received_ms, gateway, epoch, first_seq, not first_seq)

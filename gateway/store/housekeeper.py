@@ -12,6 +12,7 @@ from gateway.message import Message
 from gateway.store.consumers import Consumers
 from gateway.store.database import Database, Housekeeping, Work
 from gateway.store.drops import Drops
+from gateway.store.gaps import Gaps
 from gateway.store.group_commit import GroupCommit
 from gateway.store.retained import Keep
 
@@ -35,7 +36,8 @@ class Housekeeper:
 
     Args:
         database: the store as it was opened.
-        consumers: who takes from it.
+        consumers: the log's consumers.
+        gaps: how many messages are gone from the middle of the log.
         head: returns the newest position.
         commits: where it is written.
         note_waiting: told by how many bytes what waits in memory has become more, or less.
@@ -46,6 +48,7 @@ class Housekeeper:
         self,
         database: Database,
         consumers: Consumers,
+        gaps: Gaps,
         head: Callable[[], int],
         commits: GroupCommit[Sequence[Work], list[Any]],
         note_waiting: Callable[[int], None],
@@ -54,6 +57,7 @@ class Housekeeper:
         self.trimmed = max(0, database.oldest - 1)
         self.retained_count = database.retained_count
         self._consumers = consumers
+        self._gaps = gaps
         self._head = head
         self._commits = commits
         self._note_waiting = note_waiting
@@ -110,7 +114,7 @@ class Housekeeper:
             self._next = None
         self._is_owed = False
         self._write_later()
-        trim_to = min(self._trimmable(), self.trimmed + self._trim_most)
+        trim_to = self._gaps.reach(self.trimmed, self._trim_most, self._trimmable())
         work = Housekeeping(self._consumers.unsaved(), self._consumers.removed(), trim_to)
         if work.saved or work.removed or work.trim_to > self.trimmed or self._sweep_owed:
             self._sweep_owed = False
@@ -175,6 +179,7 @@ class Housekeeper:
             self.problem = ""
             self._consumers.note_saved(work.saved, work.removed)
             self.trimmed = max(self.trimmed, work.trim_to)
+            self._gaps.trim(self.trimmed)
             # Who needs which messages is looked at only where there are enough.
             if self._head() - self.trimmed >= TRIM_MOST and self._trimmable() - self.trimmed >= TRIM_MOST:
                 self._next_after(TRIM_PAUSE_S)

@@ -15,11 +15,13 @@ from gateway.message import Message
 from gateway.numbers import Counters
 from gateway.store import exchange
 from gateway.store.audience import Audience
+from gateway.store.compaction import Compaction, Removed
 from gateway.store.consumers import Consumers, Keeper, Place
 from gateway.store.cursor import Cursor
 from gateway.store.database import Database, Housekeeping, Work
 from gateway.store.drops import EVICTED, GATEWAY
 from gateway.store.folder import MESSAGES, TakenFolder, room_bytes, take_folder
+from gateway.store.gaps import Gaps
 from gateway.store.group_commit import GroupCommit, pass_on
 from gateway.store.groups import Group, Part, split
 from gateway.store.housekeeper import Housekeeper
@@ -61,6 +63,7 @@ class MessageLog:
         self.wills = database.wills
         self.sessions = database.sessions
         self._consumers = Consumers(database.cursors, self.flows)
+        self._gaps = Gaps(database.gaps)
         self.audience = Audience()
         self._tail = Tail()
         self._uncommitted_bytes = 0
@@ -71,9 +74,26 @@ class MessageLog:
             self._commit, self._committed, commit_interval_s, self._tidy
         )
         self._housekeeper = Housekeeper(
-            database, self._consumers, lambda: self.head, self._commits, self._note_uncommitted, commit_interval_s
+            database,
+            self._consumers,
+            self._gaps,
+            lambda: self.head,
+            self._commits,
+            self._note_uncommitted,
+            commit_interval_s,
         )
         self._reader = Reader(folder, database, self.submit, self.drop, self.counters)
+        self._compaction = Compaction(
+            self._consumers,
+            self.audience,
+            self._reader,
+            self._housekeeper,
+            self._gaps,
+            self.submit,
+            self._note_removed,
+            lambda: self.head,
+            commit_interval_s > 0,
+        )
 
     @classmethod
     async def open(cls, folder: Path, *, origin: str, commit_interval_ms: int = 0) -> "MessageLog":
@@ -112,8 +132,9 @@ class MessageLog:
 
     @property
     def stored_count(self) -> int:
-        """Messages in the store: those that wait for somebody, and the newest."""
-        return self.head - self._housekeeper.trimmed
+        """Messages in the store: those that wait for a consumer, those beside them, and the newest."""
+        trimmed = self._housekeeper.trimmed
+        return self.head - trimmed - self._gaps.behind(trimmed)
 
     @property
     def is_damaged(self) -> bool:
@@ -225,8 +246,14 @@ class MessageLog:
 
     @property
     def needed_count(self) -> int:
-        """How many messages are kept because somebody needs them."""
-        return self.head - self._consumers.needed_from(self.head)
+        """How many messages there are from the oldest on that a consumer needs."""
+        needed_from = self.needed_from
+        return self.head - needed_from - self._gaps.behind(needed_from)
+
+    @property
+    def needed_from(self) -> int:
+        """The position behind which consumers need messages."""
+        return self._consumers.needed_from(self.head)
 
     @property
     def used_bytes(self) -> int:
@@ -309,6 +336,7 @@ class MessageLog:
 
     async def close(self) -> None:
         """Saves the cursors, makes everything durable and closes the files."""
+        await self._compaction.close()
         self._housekeeper.close()
         await self._commits.close()
         await self._reader.close()
@@ -337,6 +365,7 @@ class MessageLog:
             self.shares.forget(self._housekeeper.trimmed)
         for cursor, (begin, end) in self._news_by_cursor(stored).items():
             cursor.notice(begin, end, stored)
+        self._compaction.note_stored(part for _, part in stored)
         self.changed()
         if self.committed is not None:
             self.committed()
@@ -354,6 +383,11 @@ class MessageLog:
                     begin, end = found.get(cursor, (first, last))
                     found[cursor] = min(begin, first), max(end, last)
         return found
+
+    def _note_removed(self, removed: Removed) -> None:
+        if self.shares is not None:
+            for position, publisher, messages, size in removed:
+                self.shares.take_out(position, publisher, messages, size)
 
     def _submitted(self, done: asyncio.Future[list[Any]], size: int) -> None:
         self._problem = "" if done.cancelled() or not done.exception() else str(done.exception())

@@ -21,7 +21,7 @@ from gateway.store.damage import DAMAGED
 from gateway.store.drops import GATEWAY
 from gateway.store.drops import INSERT as INSERT_RANGE
 from gateway.store.flows import BEGUN, RELEASED
-from gateway.store.groups import CorruptGroup, Group
+from gateway.store.groups import CorruptGroup, Gap, Group
 from gateway.store.pages import Pages
 from gateway.store.salvage import Salvage
 from gateway.store.sessions import StoredSession
@@ -157,8 +157,9 @@ class Rebuild:
             self._spoilt.append(damage)
             return
         # A run has its identities from the store's epoch, which becomes another one; a message has its own.
-        messages = [message for part in group.parts for message in part.messages()]
-        whole = Group(group.first, [*messages], group.last)
+        parts = [one for part in group.parts for one in ([part] if isinstance(part, Gap) else part.messages())]
+        messages = [part for part in parts if isinstance(part, Message)]
+        whole = Group(group.first, parts, group.last)
         if connection.execute(
             f"{groups.INSERT} ON CONFLICT DO NOTHING", groups.row_of(whole, 0, bool(row[3]))
         ).rowcount:

@@ -3,7 +3,7 @@
 import random
 import sqlite3
 
-from gateway.store import consumers, damage, drops, flows, groups, incoming, retained, sessions, wal, wills
+from gateway.store import consumers, damage, drops, flows, gaps, groups, incoming, retained, sessions, wal, wills
 from gateway.store.reading import read_schema
 
 APPLICATION_ID = 0x486F4664  # "HoFd", so that file(1) and we know whose database this is
@@ -11,6 +11,7 @@ SCHEMA_VERSION = 6
 TABLES = f"""
 CREATE TABLE identity (epoch INTEGER NOT NULL) STRICT;
 {groups.SCHEMA}
+{gaps.SCHEMA}
 {consumers.SCHEMA}
 {sessions.SCHEMA}
 {incoming.SCHEMA}

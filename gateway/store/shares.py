@@ -1,5 +1,6 @@
 """How much of the log each client's messages are, in a memory that stays flat whatever is stored."""
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 
@@ -15,9 +16,13 @@ class Shares:
     """The messages that were stored since it was made, by publisher, until the log needs them no more.
 
     They are forgotten block by block, so that a share is too large by a part of a block at most.
+
+    Args:
+        begin: the position behind which it counts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, begin: int = 0) -> None:
+        self._begin = begin
         self._of: dict[str, Backlog] = {}
         self._blocks: deque[_Block] = deque()
         self._block = BLOCK
@@ -35,21 +40,31 @@ class Shares:
         block = self._blocks[-1]
         block.last = last
         for part in parts:
-            size = queued_size(part) if isinstance(part, Message) else len(part.packets)
+            size = share_size(part)
             for shares in (self._of, block.shares):
                 share = shares.setdefault(part.publisher, Backlog())
                 share.messages += part.count
                 share.bytes += size
             block.messages += part.count
 
+    def take_out(self, position: int, publisher: str, messages: int, size: int) -> None:
+        """Some messages of a client's were taken out of the log, from a position on."""
+        index = bisect_left(self._blocks, position, key=lambda block: block.last)
+        if index == len(self._blocks) or position <= self._begin:
+            return
+        for shares in (self._of, self._blocks[index].shares):
+            if share := shares.get(publisher):
+                share.messages = max(0, share.messages - messages)
+                share.bytes = max(0, share.bytes - size)
+
     def forget(self, last: int) -> None:
         """Nobody needs anything up to a position any more."""
         while self._blocks and self._blocks[0].last <= last:
             for publisher, share in self._blocks.popleft().shares.items():
-                left = self._of[publisher]
+                left = self._of.setdefault(publisher, Backlog())
                 left.messages -= share.messages
                 left.bytes -= share.bytes
-                if not left.messages:
+                if left.messages <= 0:
                     del self._of[publisher]
         if not self._blocks:
             self._block = BLOCK
@@ -60,6 +75,11 @@ class Shares:
         if len(blocks) % 2:
             self._blocks.append(blocks[-1])
         self._block *= 2
+
+
+def share_size(part: Part) -> int:
+    """Returns what a message counts for, or all of a run."""
+    return queued_size(part) if isinstance(part, Message) else len(part.packets)
 
 
 class _Block:

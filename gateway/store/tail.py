@@ -26,12 +26,12 @@ class Tail:
             return
         self._groups[group.last] = group
         self._lasts.insert(bisect_left(self._lasts, group.last), group.last)
-        self._messages += group.last - group.first + 1
+        self._messages += group.message_count
         self._bytes += group.size
         while self._is_full() and len(self._groups) > 1:
             last, oldest = self._groups.popitem(last=False)
             del self._lasts[bisect_left(self._lasts, last)]
-            self._messages -= oldest.last - oldest.first + 1
+            self._messages -= oldest.message_count
             self._bytes -= oldest.size
 
     def behind(self, position: int) -> Iterator[Group]:

@@ -33,3 +33,14 @@ def test_memory_stays_flat() -> None:
     assert shares.of("a").messages == 500_000
     shares.forget(500_000)
     assert shares._block == BLOCK
+
+
+def test_what_is_taken_out_of_the_log_counts_no_more() -> None:
+    shares = Shares(begin=10)
+    shares.note(200, [Message("t", b"12", publisher=name) for name in "aab" * 60])
+    shares.take_out(11, "a", 50, 150)
+    shares.take_out(5, "b", 1, 3)  # from before it counted
+    assert (shares.of("a").messages, shares.of("a").bytes) == (70, 210)
+    assert shares.of("b").messages == 60
+    shares.forget(200)
+    assert shares.of("a").messages == 0

@@ -1,0 +1,317 @@
+"""Takes messages out of the middle of the log that no consumer needs, where one consumer is far behind the others.
+
+The log is trimmed from its beginning, up to the first message that some consumer needs. What comes behind it is
+compacted: rows of which little is needed are rewritten as one row that holds this alone. Positions stay as they are; a
+gap stands for those whose messages are gone.
+
+A sweep goes through all that lies between the slowest consumer and the newest messages, which most consumers still
+take. The next one begins when as much was stored as the last one has left: that bounds the log to about twice what is
+needed, and the reading and writing of all sweeps to about twice what is stored (as garbage collectors do it which run
+when the heap has doubled).
+"""
+
+import asyncio
+import logging
+import sqlite3
+from bisect import bisect_left, bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from gateway.message import Message
+from gateway.store import gaps, groups
+from gateway.store.audience import Audience
+from gateway.store.consumers import Consumers
+from gateway.store.cursor import Cursor
+from gateway.store.database import Work
+from gateway.store.gaps import Gaps
+from gateway.store.groups import Gap, Group, Part, stored_size
+from gateway.store.housekeeper import Housekeeper
+from gateway.store.reader import Reader
+from gateway.store.shares import share_size
+
+SWEEP_FROM_BYTES = 8 * 1024 * 1024  # stored since the last sweep; the newest quarter of it is left alone
+ROW_BYTES = 64 * 1024  # of a row that a sweep writes, roughly; it is read as a whole
+ROW_OVERHEAD = 40  # bytes of a row besides its parts, roughly
+PIECE_ROWS = 500  # rewritten in one transaction, so that no publisher waits long behind it
+LOOKED_AT = 1000  # messages, behind which the event loop has its turn
+PAUSE_S = 0.005  # between two readings of the file, for others who read it
+
+logger = logging.getLogger(__name__)
+
+Removed = list[tuple[int, str, int, int]]
+"""What was taken out: position of the first, publisher, messages, and their bytes as ``Shares`` counts them."""
+
+
+class Compaction:
+    """Sweeps the log now and then.
+
+    Args:
+        consumers: the log's consumers.
+        audience: the subscriptions of those that are here.
+        reader: reads the file.
+        housekeeper: saves the consumers' places, which no message may be missing behind.
+        gaps: told how many messages are gone.
+        submit: writes in a transaction.
+        removed: told what was taken out.
+        head: returns the newest position.
+        deflate: whether rows are made smaller where they can be.
+    """
+
+    def __init__(
+        self,
+        consumers: Consumers,
+        audience: Audience,
+        reader: Reader,
+        housekeeper: Housekeeper,
+        gaps: Gaps,
+        submit: Callable[[Sequence[Work]], Awaitable[list[Any]]],
+        removed: Callable[[Removed], None],
+        head: Callable[[], int],
+        deflate: bool,
+    ) -> None:
+        self._consumers = consumers
+        self._audience = audience
+        self._reader = reader
+        self._housekeeper = housekeeper
+        self._gaps = gaps
+        self._submit = submit
+        self._removed = removed
+        self._head = head
+        self._deflate = deflate
+        self._stored_bytes = 0  # since the last sweep began
+        self._left_bytes = 0  # by the last sweep
+        self._older = self._newer = head()  # behind the older one a quarter of that has come at least
+        self._newer_bytes = 0  # since the newer one
+        self._looked_at = 0
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+
+    def note_stored(self, parts: Iterable[Part]) -> None:
+        """These have become durable."""
+        size = sum(map(stored_size, parts))
+        self._stored_bytes += size
+        self._newer_bytes += size
+        if self._newer_bytes >= SWEEP_FROM_BYTES // 4:
+            self._older, self._newer, self._newer_bytes = self._newer, self._head(), 0
+        if self._stored_bytes >= max(SWEEP_FROM_BYTES, self._left_bytes):
+            self.begin()
+
+    def begin(self) -> None:
+        """A sweep begins, unless there is one."""
+        if not self._closing and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """Ends a sweep with the piece at which it is."""
+        self._closing = True
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        self._stored_bytes = 0
+        try:
+            self._left_bytes = await self._sweep()
+        except sqlite3.Error as error:
+            logger.warning("message store: a sweep through the log ended early: %s", error)
+        except Exception:
+            logger.exception("message store: a sweep through the log ended early")
+
+    async def _sweep(self) -> int:
+        """Returns how many bytes are left of what was looked at."""
+        end = min(self._older, self._head() - 1)
+        after = max(self._consumers.needed_from(self._head()), self._housekeeper.trimmed)
+        needs = _Needs(self._consumers, self._audience, end)
+        left = 0
+        carried: Group | None = None
+        while after < end and self._housekeeper.may_trim and not self._closing:
+            found = [group for group in await self._reader.read(after, self._head()) if group.last <= end]
+            if not found:
+                break
+            for begin in range(0, len(found), PIECE_ROWS):
+                piece = found[begin : begin + PIECE_ROWS]
+                needs.pin(piece[0].first, piece[-1].last)
+                segments = await self._segments(piece, needs, carried)
+                if self._closing or not needs.are_known(piece[0].first, piece[-1].last):
+                    return left
+                carried = await self._rewrite(segments)
+                left += sum(segment.size_after for segment in segments)
+            after = found[-1].last
+            await asyncio.sleep(PAUSE_S)
+        return left
+
+    async def _segments(self, piece: list[Group], needs: "_Needs", carried: Group | None) -> "list[_Segment]":
+        """Returns a piece in rows as they may be written, the first of them behind a row that was written before."""
+        segments = [_Segment(carried or Group(piece[0].first, [], piece[0].first - 1))]
+        for group in piece:
+            if segments[-1].needed_bytes >= ROW_BYTES:
+                segments.append(_Segment(Group(group.first, [], group.first - 1)))
+            position = group.first
+            for part in group.parts:
+                segments[-1].add(position, part, needs.of(position, part))
+                position += part.count
+                self._looked_at += part.count if not isinstance(part, Gap) else 1
+                if self._looked_at >= LOOKED_AT:
+                    self._looked_at = 0
+                    await asyncio.sleep(0)
+            segments[-1].end_row(group.last)
+        return segments
+
+    async def _rewrite(self, segments: "list[_Segment]") -> Group | None:
+        """Writes those that are worth it; returns the last row where others may be joined to it."""
+        worth = [segment for segment in segments if segment.is_worth_it]
+        if not worth:
+            return None
+        # In one transaction with the places: behind a place that is saved, all that was for its consumer is there.
+        self._housekeeper.keep_house()
+        done = await self._submit([segment.write(deflate=self._deflate) for segment in worth])
+        for segment, is_written in zip(worth, done, strict=True):
+            segment.is_written = is_written
+            if is_written:
+                self._gaps.note(segment.first, segment.last, segment.gone)
+                self._removed(segment.removed)
+        last = segments[-1]
+        is_small = last.is_written and last.needed_bytes < ROW_BYTES
+        return Group(last.first, last.parts, last.last) if is_small else None
+
+
+class _Segment:
+    """Rows that may become one: what is needed of them as ``parts``.
+
+    ``removed`` is what is not needed, ``gone`` how many messages are missing at its positions then.
+    """
+
+    def __init__(self, before: Group) -> None:
+        self.first = before.first
+        self.last = before.last
+        self.parts: list[Part | Gap] = list(before.parts)
+        self.needed_bytes = sum(map(stored_size, before.parts))
+        self.removed: Removed = []
+        self.is_written = False
+        self._size = self.needed_bytes
+        self._rows = 1 if before.last >= before.first else 0
+
+    def add(self, position: int, part: Part | Gap, needed: "list[tuple[int, Message]] | None") -> None:
+        """One more part from a position on, and what is needed of it; None for all."""
+        self._size += stored_size(part)
+        if needed is None:
+            self.needed_bytes += stored_size(part)
+            self.parts.append(part)
+            return
+        end = position + part.count
+        if len(needed) < part.count and not isinstance(part, Gap):
+            size = share_size(part) * (part.count - len(needed)) // part.count
+            self.removed.append((position, part.publisher, part.count - len(needed), size))
+        for at, message in needed:
+            self._skip(at - position)
+            self.parts.append(message)
+            self.needed_bytes += stored_size(message)
+            position = at + 1
+        self._skip(end - position)
+
+    def end_row(self, last: int) -> None:
+        """The row is at its end; positions behind its parts are those of messages that were damaged."""
+        self._rows += 1
+        self._skip(last - self.first + 1 - sum(part.count for part in self.parts))
+        self.last = last
+
+    def _skip(self, count: int) -> None:
+        if not count:
+            return
+        if self.parts and isinstance(self.parts[-1], Gap):
+            count += self.parts.pop().count
+        self.parts.append(Gap(count))
+
+    @property
+    def gone(self) -> int:
+        return sum(part.count for part in self.parts if isinstance(part, Gap))
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether half of the bytes at least become free; rows that shrink less would be written too often."""
+        return 2 * (self.needed_bytes + ROW_OVERHEAD) <= self._size + self._rows * ROW_OVERHEAD
+
+    @property
+    def size_after(self) -> int:
+        return self.needed_bytes if self.is_written else self._size
+
+    def write(self, *, deflate: bool) -> Callable[[sqlite3.Connection], bool]:
+        """Returns the work that writes it; it returns whether the rows were still there."""
+        first, last, parts, gone = self.first, self.last, self.parts, self.gone
+
+        def write(connection: sqlite3.Connection) -> bool:
+            if not groups.replace(connection, first, last, parts, deflate=deflate):
+                return False
+            gaps.note(connection, first, last, gone)
+            return True
+
+        return write
+
+
+class _Needs:
+    """What the consumers that are behind a position need of what is before it, as of now: later on they need less."""
+
+    def __init__(self, consumers: Consumers, audience: Audience, end: int) -> None:
+        places = ((cursor, cursor.position) for cursor in consumers.cursors)
+        self._behind = {cursor: position for cursor, position in places if position < end}
+        self._consumers = consumers
+        self._audience = audience
+        self._returned = consumers.returned
+        self._pinned: list[int] = []
+
+    def are_known(self, first: int, last: int) -> bool:
+        """Whether what was said of the messages between two positions is still so.
+
+        A consumer that has left, or left and returned, is none of those that were asked.
+        """
+        is_away = self._consumers.kept_from(last) < last
+        return not is_away and self._consumers.returned == self._returned and not self.pin(first, last)
+
+    def pin(self, first: int, last: int) -> bool:
+        """Finds out which positions are needed whatever is subscribed to; returns whether they are others than before.
+
+        They are those of QoS 2 messages on their way, and of what waits for its PUBACK after an UNSUBSCRIBE.
+        """
+        pinned = self._consumers.held_between(first, last)
+        for cursor in self._behind:
+            pinned.update(position for position in cursor.unsubscribed if first <= position <= last)
+        before, self._pinned = self._pinned, sorted(pinned)
+        return self._pinned != before
+
+    def of(self, first: int, part: Part | Gap) -> list[tuple[int, Message]] | None:
+        """Returns what is needed of a part at a position with the positions; None where all of it is."""
+        if isinstance(part, Gap):
+            return []
+        last = first + part.count - 1
+        pinned = self._pinned[bisect_left(self._pinned, first) : bisect_right(self._pinned, last)]
+        wanted = [self._wants(topic, first, last, part.publisher) for topic in part.topics]
+        if all(wanted):
+            return None
+        if not pinned and not any(one is None for one in wanted) and not any(wanted):
+            return []
+        return [
+            (position, message)
+            for position, message in enumerate(part.messages(), first)
+            if self._is_needed(position, message) or position in pinned
+        ]
+
+    def _wants(self, topic: str, first: int, last: int, publisher: str) -> bool | None:
+        """Whether a consumer needs all messages of a topic name between two positions; None where it may be some."""
+        found: bool | None = False
+        message = Message(topic, b"", publisher=publisher)
+        for cursor, position in self._takers(topic):
+            if position < last and cursor.takes(last, message):
+                if position < first and cursor.takes(first, message):
+                    return True
+                found = None
+        return found
+
+    def _is_needed(self, position: int, message: Message) -> bool:
+        return any(
+            place < position and cursor.takes(position, message) for cursor, place in self._takers(message.topic)
+        )
+
+    def _takers(self, topic: str) -> list[tuple[Cursor, int]]:
+        takers = self._audience.takers(topic)
+        if len(takers) < len(self._behind):
+            return [(cursor, self._behind[cursor]) for cursor in takers if cursor in self._behind]
+        return [(cursor, position) for cursor, position in self._behind.items() if cursor in takers]
