@@ -51,6 +51,7 @@ class Checkpoint:
     def discard(self) -> None:
         """The next stream is a new one with a new id."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        sync(self.folder.parent)
 
 
 def read_plan(content: bytes | str) -> Plan:

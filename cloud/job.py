@@ -3,6 +3,8 @@
 Structured Streaming runs the batches and remembers how far it came; what a batch holds is decided here. A batch that
 was interrupted runs again as it was planned. One that cannot, because its checkpoint is gone or its files have
 changed, is taken back from the tables before anything else happens, and its files are planned anew.
+
+Which batches count is read from the rows of the tables: a table's log tells of the last 30 days only.
 """
 
 import fcntl
@@ -23,13 +25,13 @@ from cloud.plan import Plan, SetAside, choose, divide
 from cloud.spark import generated_code
 from cloud.tables import (
     BATCHES,
+    BRONZE_MESSAGES,
     DATA_TABLES,
     INGESTED,
+    JOB_LOCK,
     LANDING_FILES,
     LEDGER,
     SET_ASIDE,
-    TABLES,
-    Table,
     Tables,
     Transaction,
 )
@@ -42,8 +44,15 @@ class JobRunning(Exception):
     """Another job works on these tables."""
 
 
+class LedgerLost(Exception):
+    """The tables hold batches that the ledger does not know. Nothing was written or deleted; the text names them."""
+
+
 class Report(msgspec.Struct):
-    """What one run did. `rows_in` = `new` + `duplicates` + `quarantined`."""
+    """What one run did. `rows_in` = `new` + `duplicates` + `quarantined`.
+
+    `taken_back` has the batch whose rows were deleted, since it was interrupted and could not go on, if there was one.
+    """
 
     batches: int = 0
     files: int = 0
@@ -53,12 +62,13 @@ class Report(msgspec.Struct):
     quarantined: int = 0
     readings: int = 0
     set_aside: list[SetAside] = msgspec.field(default_factory=list)
+    taken_back: list[int] = msgspec.field(default_factory=list)
 
 
 def ingest(spark: SparkSession, landing: Path, folder: Path) -> Report:
     """Takes everything that has landed into the tables in `folder`.
 
-    Raises ProofFailed, JobRunning, or OSError when a folder cannot be used.
+    Raises ProofFailed, LedgerLost, JobRunning, or OSError when a folder cannot be used.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _only_job(folder), generated_code(spark, False):
@@ -67,7 +77,7 @@ def ingest(spark: SparkSession, landing: Path, folder: Path) -> Report:
 
 @contextmanager
 def _only_job(folder: Path) -> Iterator[None]:
-    with (folder / ".lock").open("w") as lock:
+    with (folder / JOB_LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -84,29 +94,55 @@ class _Job:
         self._tables = Tables(spark, folder)
         self._checkpoint = Checkpoint(folder / "_checkpoint")
         self._recorded = self._load_recorded()
-        self._ingested = {file for file, status, _ in self._recorded if status == INGESTED}
+        self._ingested = {file for file, status, *_ in self._recorded if status == INGESTED}
+        self._in_ledger = self._tables.last_batch(LEDGER)
+        self._counting = max(self._in_ledger, *(batch or 0 for *_, batch in self._recorded), 0)
+        self._carried_out: set[int] = set()
         self._report = Report()
         self._failure: Exception | None = None
 
     def run(self) -> Report:
+        interrupted = self._find_interrupted()
         pending = self._resume()
-        self._take_back_orphans(pending)
+        if interrupted is not None and interrupted not in {plan.batch for plan in pending}:
+            pending = []
+            self._take_back(interrupted)
         taken = self._ingested | {described.file for plan in pending for described in plan.files}
         sound, self._report.set_aside = choose(self._landing, taken)
-        for plan in divide(sound, self._next_number(pending), time.time_ns() // 1_000_000):
-            self._checkpoint.add(plan)
-        if pending or sound:
-            self._stream()
+        first = 1 + max([self._counting, interrupted or 0, *(plan.batch for plan in pending)])
+        plans = [*pending, *divide(sound, first, time.time_ns() // 1_000_000)]
+        if plans:
+            self._carry_out_all(plans, is_planned=len(pending))
             self._checkpoint.forget_plans()
         self._record_set_aside()
         return self._report
 
     # Before the stream
 
-    def _load_recorded(self) -> set[tuple[str, str, str | None]]:
-        if not self._tables.exists(LANDING_FILES):
-            return set()
-        return set(map(tuple, self._tables.read(LANDING_FILES).select("file", "status", "reason").collect()))
+    def _load_recorded(self) -> set[tuple[str, str, str | None, int | None]]:
+        """`file`, `status`, `reason` and `batch` of the table."""
+        rows = self._tables.read(LANDING_FILES).select("file", "status", "reason", "batch")
+        return set(map(tuple, rows.collect()))
+
+    def _find_interrupted(self) -> int | None:
+        """The batch that left rows in the tables and does not count; None when there is none.
+
+        A batch counts once its new messages are in the ledger, or, if it has none, once its files are recorded. A run
+        begins a batch when the one before counts, so at most the last one does not.
+        """
+        unknown = self._tables.batches_after(BRONZE_MESSAGES, self._in_ledger)
+        not_counting = {
+            batch for table in (*DATA_TABLES, BATCHES) for batch in self._tables.batches_after(table, self._counting)
+        }
+        if len(not_counting) > 1 or unknown - not_counting:
+            *others, last = sorted(not_counting | unknown)
+            named = f"batches {', '.join(map(str, others))} and {last}" if others else f"batch {last}"
+            raise LedgerLost(
+                f"the tables have rows of {named}, which the ledger does not know: the tables `ledger` and "
+                "`landing_files` are not those of these rows. Nothing was deleted and nothing taken in; "
+                "bring both tables back from a copy, or move all tables away and take every landing file in again"
+            )
+        return next(iter(not_counting), None)
 
     def _resume(self) -> list[Plan]:
         """The plans of an interrupted run. When they cannot be carried out as they were, a new stream begins."""
@@ -123,27 +159,26 @@ class _Job:
         self._checkpoint.discard()
         return []
 
-    def _take_back_orphans(self, pending: list[Plan]) -> None:
-        """The rows of a batch that never got as far as the ledger, and will not run again under its transaction.
-
-        A batch without a new message has nothing for the ledger: that one counts when its files are recorded.
-        """
-        sealed = max(self._last_number(LEDGER), self._last_number(LANDING_FILES))
-        resumed = {Transaction(self._checkpoint.id or "", plan.batch) for plan in pending}
+    def _take_back(self, batch: int) -> None:
+        """Deletes the rows of a batch that was interrupted. The next one runs under another checkpoint."""
+        self._checkpoint.discard()
         for table in (*DATA_TABLES, BATCHES):
-            last = self._tables.last_transaction(table)
-            if last and last.number > sealed and last not in resumed:
-                self._tables.take_back(table, above=sealed)
-
-    def _last_number(self, table: Table) -> int:
-        last = self._tables.last_transaction(table)
-        return last.number if last else 0
-
-    def _next_number(self, pending: list[Plan]) -> int:
-        """Above every number that any log has seen, so that no table takes a new batch for one that it has."""
-        return 1 + max([*map(self._last_number, TABLES), *(plan.batch for plan in pending)])
+            self._tables.take_back(table, batch)
+        self._report.taken_back.append(batch)
 
     # The stream
+
+    def _carry_out_all(self, plans: list[Plan], is_planned: int) -> None:
+        """The first `is_planned` plans are in the checkpoint already."""
+        for plan in plans[is_planned:]:
+            self._checkpoint.add(plan)
+        self._stream()
+        if passed_over := [plan for plan in plans if plan.batch not in self._carried_out]:
+            # The tables were removed and the checkpoint was not: the stream has seen plans of these numbers.
+            self._checkpoint.discard()
+            for plan in passed_over:
+                self._checkpoint.add(plan)
+            self._stream()
 
     def _stream(self) -> None:
         """Runs what is planned. Raises what a batch raised."""
@@ -165,6 +200,7 @@ class _Job:
             raise
 
     def _carry_out_plan(self, plan: Plan) -> None:
+        self._carried_out.add(plan.batch)
         if all(described.file in self._ingested for described in plan.files):
             return  # killed between its last append and Spark's own note of it
         transaction = Transaction(self._checkpoint.id or "", plan.batch)
@@ -184,7 +220,8 @@ class _Job:
 
     def _record_set_aside(self) -> None:
         now = datetime.now(UTC)
-        unheard = [item for item in self._report.set_aside if (item.file, SET_ASIDE, item.reason) not in self._recorded]
+        known = {recorded[:3] for recorded in self._recorded}
+        unheard = [item for item in self._report.set_aside if (item.file, SET_ASIDE, item.reason) not in known]
         rows = [(item.file, *[None] * 6, SET_ASIDE, item.reason, None, now) for item in unheard]
         if rows:
             self._tables.append_values(LANDING_FILES, rows, None)

@@ -1,4 +1,4 @@
-"""The Delta tables: their columns, appends that are idempotent, and what their logs say was written last."""
+"""The Delta tables: their columns, appends that are idempotent, and which batches they hold."""
 
 import json
 import re
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from cloud.durable_file import sync
 
@@ -129,12 +130,15 @@ INGESTED = "ingested"
 SET_ASIDE = "set aside"
 """The `status` of a landing file."""
 
+JOB_LOCK = ".lock"
+"""The file by which one job at a time works on the tables; it stays."""
+
 DATA_TABLES = (BRONZE_MESSAGES, READINGS, QUARANTINE)
 TABLES = (*DATA_TABLES, LEDGER, BATCHES, LANDING_FILES)
 
 
 class Transaction(NamedTuple):
-    """What names a batch in a Delta log: the checkpoint that ran it, and its number, which only grows."""
+    """What names a batch's append to Delta: the checkpoint that ran it, and its number, which only grows."""
 
     checkpoint: str
     number: int
@@ -148,7 +152,8 @@ class Tables:
         self.folder = folder
 
     def exists(self, table: Table) -> bool:
-        return next(self._commits(table), None) is not None
+        """Whether the table has a log: commits, or a checkpoint of those that Delta has removed."""
+        return any(re.match(r"\d{20}\.(json|checkpoint)", path.name) for path in self._log(table).glob("*"))
 
     def read(self, table: Table) -> DataFrame:
         """The table's rows; none when it does not exist yet."""
@@ -170,30 +175,41 @@ class Tables:
         """The same for a few rows from here."""
         self.append(table, self.spark.createDataFrame(rows, table.columns).coalesce(1), transaction)
 
-    def last_transaction(self, table: Table) -> Transaction | None:
-        """The batch that the table got last, by Delta's own log."""
-        for commit in self._commits(table):
-            for action in _actions(commit):
-                if "txn" in action:
-                    return Transaction(action["txn"]["appId"], action["txn"]["version"])
-        return None
+    def last_batch(self, table: Table) -> int:
+        """The highest number of a batch that the table has rows of; 0 without one."""
+        if not self.exists(table):
+            return 0
+        (row,) = self.read(table).agg(sf.max("batch")).collect()
+        return row[0] or 0
 
-    def take_back(self, table: Table, above: int) -> None:
-        """Deletes the rows of batches with higher numbers."""
-        self.spark.sql(f"DELETE FROM delta.`{self._path(table)}` WHERE batch > {above}")
+    def batches_after(self, table: Table, number: int) -> set[int]:
+        """The batches with higher numbers that the table has rows of."""
+        if not self.exists(table):
+            return set()
+        found = self.read(table).where(sf.col("batch") > number).select("batch").distinct()
+        return {row.batch for row in found.collect()}
+
+    def take_back(self, table: Table, batch: int) -> None:
+        """Deletes the batch's rows and brings that to the disk."""
+        if self.exists(table):
+            self.spark.sql(f"DELETE FROM delta.`{self._path(table)}` WHERE batch = {batch}")
+            self._sync_last_commit(table)
 
     def _path(self, table: Table) -> Path:
         return self.folder / table.name
 
-    def _commits(self, table: Table) -> Iterator[Path]:
-        """The commits of the table's log, newest first."""
-        log = self._path(table) / "_delta_log"
-        names = (path for path in log.glob("*.json") if re.fullmatch(r"\d{20}", path.stem))
-        return iter(sorted(names, reverse=True))
+    def _log(self, table: Table) -> Path:
+        return self._path(table) / "_delta_log"
 
     def _sync_last_commit(self, table: Table) -> None:
-        """Spark leaves what it wrote in the system's cache; the batch is done when it has reached the disk."""
-        commit = next(self._commits(table))
+        """Spark leaves what it wrote in the system's cache; the batch is done when it has reached the disk.
+
+        Without a commit nothing was written: Delta has removed the last one since it is a month old.
+        """
+        commits = [path for path in self._log(table).glob("*.json") if re.fullmatch(r"\d{20}", path.stem)]
+        if not commits:
+            return
+        commit = max(commits)
         added = [self._path(table) / unquote(action["add"]["path"]) for action in _actions(commit) if "add" in action]
         for path in (*added, commit):
             sync(path)

@@ -10,7 +10,7 @@ import typer
 from cloud.batch import ProofFailed
 from cloud.jars import JarsMissing
 from cloud.java import JavaMissing
-from cloud.job import JobRunning, Report, ingest
+from cloud.job import JobRunning, LedgerLost, Report, ingest
 from cloud.spark import SparkMissing, open_session
 from tools.failure import fail, failing_on
 from tools.paths import cache_directory, state_directory
@@ -31,8 +31,11 @@ def ingest_landing(
     try:
         with failing_on(JavaMissing, JarsMissing, SparkMissing, JobRunning, OSError, command="cloud ingest"):
             report = ingest(open_session(cache_directory()), landing, tables or state_directory() / "tables")
-    except ProofFailed as error:
+    except (ProofFailed, LedgerLost) as error:
         fail("cloud ingest", str(error), exit_code=1)
+    for batch in report.taken_back:
+        text = f"deleted the rows of batch {batch}, which was interrupted and could not go on; its files are taken anew"
+        print(f"holdfast cloud ingest: {text}", file=sys.stderr)
     for item in report.set_aside:
         print(f"holdfast cloud ingest: set aside {item.file}: {item.reason}", file=sys.stderr)
     print(msgspec.json.encode(_facts(report)).decode() if as_json else _sentence(report))

@@ -1,7 +1,7 @@
 """What the tables hold, and whether it is what it should be."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,17 +30,28 @@ class Lake(NamedTuple):
     def rows(self, name: str) -> list[dict[str, Any]]:
         """The rows of a table, read as another engine would: Delta's log, then the Parquet files that count."""
         files: dict[str, dict[str, str]] = {}
-        for commit in sorted((self.folder / name / "_delta_log").glob("[0-9]*.json")):
-            for action in map(json.loads, commit.read_text().splitlines()):
-                if "add" in action:
-                    files[unquote(action["add"]["path"])] = action["add"]["partitionValues"]
-                elif "remove" in action:
-                    del files[unquote(action["remove"]["path"])]
+        for action in self._log(name):
+            if add := action.get("add"):
+                files[unquote(add["path"])] = dict(add["partitionValues"])
+            elif remove := action.get("remove"):
+                files.pop(unquote(remove["path"]), None)
         return [
             {**row, **{column: date.fromisoformat(value) for column, value in partition.items()}}
             for path, partition in files.items()
             for row in pq.ParquetFile(self.folder / name / path).read().to_pylist()
         ]
+
+    def _log(self, name: str) -> Iterator[dict[str, Any]]:
+        """The last checkpoint of the table's log, and the commits behind it."""
+        log = self.folder / name / "_delta_log"
+        version = -1
+        if (last := log / "_last_checkpoint").exists():
+            version = json.loads(last.read_text())["version"]
+            checkpoint = pq.ParquetFile(log / f"{version:020}.checkpoint.parquet")
+            yield from checkpoint.read(["add", "remove"]).to_pylist()
+        for commit in sorted(log.glob("[0-9]*.json")):
+            if int(commit.stem) > version:
+                yield from map(json.loads, commit.read_text().splitlines())
 
     def check(self, landed: Iterable[Row]) -> None:
         """The tables hold each message once: `landed` are all rows that ever landed, in the order of landing."""

@@ -8,49 +8,23 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from cloud.tables import (
     BATCHES,
     BRONZE_MESSAGES,
-    LANDING_FILES,
     LEDGER,
-    QUARANTINE,
     READINGS,
     Table,
-    Tables,
-    Transaction,
 )
+from tests.cloud.cut_job import IN_ORDER, cut_after
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
-
-IN_ORDER = (BRONZE_MESSAGES, READINGS, QUARANTINE, BATCHES, LEDGER, LANDING_FILES)
-
-
-class Cut(Exception):
-    """The job ends here."""
 
 
 @pytest.fixture
 def lake(spark: SparkSession, landing: Path, folder: Path) -> Lake:
     return Lake(spark, landing, folder)
-
-
-def cut_after(table: Table, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs the job until a new batch has written that table."""
-    known = [Tables(lake.spark, lake.folder).last_transaction(one) for one in IN_ORDER]
-    latest = max((last.number for last in known if last), default=0)
-    append = Tables.append
-
-    def append_and_end(tables: Tables, to: Table, rows: DataFrame, transaction: Transaction | None) -> None:
-        append(tables, to, rows, transaction)
-        if to is table and transaction and transaction.number > latest:
-            raise Cut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Tables, "append", append_and_end)
-        with pytest.raises(Cut):
-            lake.ingest()
 
 
 def messages(number: int) -> list[object]:

@@ -35,6 +35,7 @@ def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
         "quarantined": 1,
         "readings": 14,
         "set_aside": [],
+        "taken_back": [],
         "holds": True,
     }
     return folder

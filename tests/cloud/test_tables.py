@@ -16,26 +16,25 @@ def spans(tables: Tables) -> list[tuple[int, int]]:
 
 def test_append_is_done_once_for_each_transaction(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables(spark, tmp_path)
-    assert (tables.exists(LEDGER), tables.last_transaction(LEDGER), spans(tables)) == (False, None, [])
+    assert (tables.exists(LEDGER), tables.last_batch(LEDGER), spans(tables)) == (False, 0, [])
     tables.append_values(LEDGER, [("a", 1, 1, 5, 1)], Transaction("stream", 1))
     tables.append_values(LEDGER, [("a", 1, 1, 5, 1)], Transaction("stream", 1))
     tables.append_values(LEDGER, [("a", 1, 6, 9, 2)], Transaction("stream", 2))
-    assert tables.last_transaction(LEDGER) == Transaction("stream", 2)
     tables.append_values(LEDGER, [("a", 1, 6, 9, 2)], Transaction("another stream", 2))
     assert spans(tables) == [(1, 5), (6, 9), (6, 9)]
-    tables.take_back(LEDGER, above=1)
+    assert (tables.last_batch(LEDGER), tables.batches_after(LEDGER, 0)) == (2, {1, 2})
+    tables.take_back(LEDGER, 2)
     assert spans(tables) == [(1, 5)]
-    assert tables.last_transaction(LEDGER) == Transaction("another stream", 2)
+    assert (tables.last_batch(LEDGER), tables.batches_after(LEDGER, 1)) == (1, set())
 
 
-def test_appends_without_a_transaction_leave_the_last_one(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_without_a_batch_are_none_of_the_last_one(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables(spark, tmp_path)
     now = datetime.now(UTC)
     row = ("a.parquet", *[None] * 6, "set aside", "missing", None, now)
-    tables.append_values(LANDING_FILES, [row], Transaction("stream", 7))
     tables.append_values(LANDING_FILES, [row], None)
-    assert tables.last_transaction(LANDING_FILES) == Transaction("stream", 7)
-    assert [found.recorded_at.astimezone(UTC) for found in tables.read(LANDING_FILES).collect()] == [now, now]
+    assert (tables.last_batch(LANDING_FILES), tables.batches_after(LANDING_FILES, 0)) == (0, set())
+    assert [found.recorded_at.astimezone(UTC) for found in tables.read(LANDING_FILES).collect()] == [now]
 
 
 def test_table_that_does_not_exist_reads_as_an_empty_one(spark: SparkSession, tmp_path: Path) -> None:

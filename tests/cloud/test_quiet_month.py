@@ -1,0 +1,109 @@
+"""A month without a message: Delta removes the old commits of its logs, VACUUM the old files; nothing else changes."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cloud.job import LedgerLost, Report
+from cloud.spark import generated_code
+from cloud.tables import BATCHES, LANDING_FILES, LEDGER, READINGS, TABLES, Table
+from tests.cloud.cut_job import cut_after
+from tests.cloud.lake import Lake
+from tests.cloud.messages import land, row
+
+LANDED = [row(1), row(2), row(3), row(4, content=b"no SenML"), row(5)]
+
+
+@pytest.fixture(scope="module")
+def two_batches(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with landing files and tables, which have all of `LANDED`."""
+    place = tmp_path_factory.mktemp("site")
+    (place / "landing").mkdir()
+    lake = Lake(spark, place / "landing", place / "tables")
+    for rows in (LANDED[:2], LANDED[1:]):
+        land(lake.landing, rows)
+        lake.ingest()
+    shutil.copytree(place, place / "kept")
+    return place
+
+
+@pytest.fixture
+def lake(spark: SparkSession, two_batches: Path) -> Lake:
+    """These tables as they were, in their place: a stream's checkpoint holds for one folder."""
+    for name in ("landing", "tables"):
+        shutil.rmtree(two_batches / name)
+        shutil.copytree(two_batches / "kept" / name, two_batches / name)
+    _delta_logs(spark).clearCache()
+    return Lake(spark, two_batches / "landing", two_batches / "tables")
+
+
+def _delta_logs(spark: SparkSession) -> Any:
+    return spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
+
+
+def let_a_month_pass(lake: Lake) -> None:
+    """Each table gets a commit without a batch, as by VACUUM, and a checkpoint; what is older is removed of its log, as
+    Delta removes it when it is 30 days old."""
+    logs = _delta_logs(lake.spark)
+    with generated_code(lake.spark, False):
+        for log in lake.folder.glob("*/_delta_log"):
+            lake.spark.sql(f"ALTER TABLE delta.`{log.parent}` SET TBLPROPERTIES ('quiet' = 'month')")
+            logs.forTable(lake.spark._jsparkSession, str(log.parent)).checkpoint()
+            *old, _ = sorted(log.glob("[0-9]*.json"))
+            for commit in old:
+                commit.unlink()
+                commit.with_suffix(".crc").unlink(missing_ok=True)
+        logs.clearCache()
+
+
+@pytest.mark.parametrize("checkpoint", ["kept", "lost"])
+def test_ingest_goes_on_after_a_quiet_month(lake: Lake, checkpoint: str) -> None:
+    let_a_month_pass(lake)
+    if checkpoint == "lost":
+        shutil.rmtree(lake.folder / "_checkpoint")
+    land(lake.landing, [row(2), row(13), row(14)])
+    assert lake.ingest() == Report(1, 1, rows_in=3, new=2, duplicates=1, readings=4)
+    lake.check([*LANDED, row(13), row(14)])
+
+
+def test_batch_cut_off_before_a_quiet_month_goes_on(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    land(lake.landing, [row(3), row(13), row(14, content=b"no SenML")])
+    cut_after(READINGS, lake, monkeypatch)
+    let_a_month_pass(lake)
+    assert lake.ingest().taken_back == []
+    lake.check([*LANDED, row(13), row(14, content=b"no SenML")])
+
+
+def test_batch_cut_off_before_a_quiet_month_is_taken_back_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    land(lake.landing, [row(3), row(13), row(14, content=b"no SenML")])
+    cut_after(BATCHES, lake, monkeypatch)
+    let_a_month_pass(lake)
+    shutil.rmtree(lake.folder / "_checkpoint")
+    assert lake.ingest().taken_back == [3]
+    lake.check([*LANDED, row(13), row(14, content=b"no SenML")])
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [[LEDGER], [LEDGER, LANDING_FILES], [LEDGER, LANDING_FILES, BATCHES]],
+    ids=lambda lost: " ".join(table.name for table in lost),
+)
+def test_nothing_is_deleted_or_taken_in_where_the_ledger_is_lost(lake: Lake, lost: list[Table]) -> None:
+    land(lake.landing, [row(1), row(20)])
+    for table in lost:
+        shutil.rmtree(lake.folder / table.name)
+    kept = [table for table in TABLES if table not in lost]
+    before = {table: lake.rows(table.name) for table in kept}
+    with pytest.raises(LedgerLost, match="batches 1 and 2"):
+        lake.ingest()
+    assert {table: lake.rows(table.name) for table in kept} == before
+
+
+def test_tables_that_were_removed_are_made_again_though_the_checkpoint_was_kept(lake: Lake) -> None:
+    for table in TABLES:
+        shutil.rmtree(lake.folder / table.name)
+    assert lake.ingest() == Report(1, 2, rows_in=6, new=4, duplicates=1, quarantined=1, readings=8)
+    lake.check(LANDED)
