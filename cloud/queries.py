@@ -1,16 +1,21 @@
 """The tables as SQL views: docs/reference/tables.md lists them with their columns."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
-from cloud.tables import LEDGER, TABLES, Tables
+from cloud.tables import JOB_LOCK, LEDGER, TABLES, Tables
 from cloud.transforms.utc import ANCHORS, TIMELINE
 
 _LEDGER_ROWS = "ledger_rows"
+# By the grammar of Spark's own parser: SELECT, WITH, VALUES, TABLE and FROM; and two that describe.
+_READING = {"StatementDefaultContext", "DescribeRelationContext", "DescribeQueryContext"}
+_EXPLAIN = "ExplainContext"
+_CALLING_JAVA = ("reflect", "java_method", "try_reflect")
 _VIEWS = {
     # What arrived, as few intervals as there can be: a new one begins where nothing before reaches.
     "ledger": f"""
@@ -45,7 +50,7 @@ class NoTables(Exception):
 
 
 class BadQuery(Exception):
-    """Spark does not accept the SQL; the text is the first line of why."""
+    """The SQL is not one statement that only reads, or Spark does not accept it; the text is one line that says why."""
 
 
 class Result(NamedTuple):
@@ -61,24 +66,55 @@ def open_views(spark: SparkSession, folder: Path) -> list[str]:
         raise NoTables(f"there are no tables in {folder}")
     tables = Tables(spark, folder.absolute())
     for table in TABLES:
-        tables.read(table).createOrReplaceTempView(_LEDGER_ROWS if table is LEDGER else table.name)
+        # Delta deletes from, updates and merges into a view of a table alone; of a table with a condition it does not.
+        rows = tables.read(table).where(sf.lit(True))
+        rows.createOrReplaceTempView(_LEDGER_ROWS if table is LEDGER else table.name)
     for name, sql in _VIEWS.items():
         spark.sql(sql).createOrReplaceTempView(name)
     return [*dict.fromkeys([*(table.name for table in TABLES), *_VIEWS])]
 
 
 def has_tables(folder: Path) -> bool:
-    """Whether a job has written there; needs no Spark."""
-    return any((folder / table.name / "_delta_log").is_dir() for table in TABLES)
+    """Whether a job has worked there, though it may have had nothing to write yet; needs no Spark."""
+    return (folder / JOB_LOCK).exists() or any((folder / table.name / "_delta_log").is_dir() for table in TABLES)
 
 
 def select(spark: SparkSession, sql: str) -> Result:
-    """What the SQL gives. Raises BadQuery."""
+    """What a statement that only reads gives. Raises BadQuery for any other, and nothing of it is carried out."""
     try:
+        _check_reads_only(spark, sql)
         return _collect(spark.sql(sql))
     except PySparkException as error:
         text = str(error).strip().splitlines() or [type(error).__name__]
         raise BadQuery(text[0]) from None
+
+
+def _check_reads_only(spark: SparkSession, sql: str) -> None:
+    """Raises BadQuery, or what Spark's parser raises. Its grammar has one rule for all queries, and only for them."""
+    java: Any = spark._jvm
+    session = spark._jsparkSession.sessionState()
+    grammar, antlr = java.org.apache.spark.sql.catalyst.parser, java.org.antlr.v4.runtime
+    lexer = grammar.SqlBaseLexer(grammar.UpperCaseCharStream(antlr.CharStreams.fromString(sql)))
+    parser = grammar.SqlBaseParser(antlr.CommonTokenStream(lexer))
+    for part in (lexer, parser):
+        part.removeErrorListeners()
+    tree = parser.singleStatement()
+    if parser.getNumberOfSyntaxErrors():
+        session.sqlParser().parsePlan(sql)  # raises, unless it is a script or one of Delta's own statements
+        kind = None
+    else:
+        statement = tree.statement()
+        kind = statement and statement.getClass().getSimpleName()
+        if kind == _EXPLAIN:
+            kind = statement.statement().getClass().getSimpleName()
+    if kind not in _READING:
+        raise BadQuery(f"{sql.split()[0]} is refused: a query only reads (SELECT, WITH, VALUES, DESCRIBE, EXPLAIN)")
+    if antlr.tree.xpath.XPath.findAll(tree, "//transformClause", parser).size():
+        raise BadQuery("TRANSFORM is refused: a query starts no programs")
+    builtin, system = java.scala.Option.apply("builtin"), java.scala.Option.apply("system")
+    for name in _CALLING_JAVA:
+        function = java.org.apache.spark.sql.catalyst.FunctionIdentifier(name, builtin, system)
+        session.functionRegistry().dropFunction(function)
 
 
 def count_rows(spark: SparkSession, views: list[str]) -> Result:

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 import typer
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from cloud.job import ingest
+from cloud.queries import open_views
+from cloud.tables import LEDGER, TABLES
 from tests.cloud.messages import land, row
 from tools.query import query
 
@@ -61,6 +64,84 @@ def test_bad_sql_is_bad_usage_with_one_line_that_says_why(tables: Path) -> None:
     result = run("SELECT nonsense FROM readings", "--tables", str(tables))
     assert result.exit_code == 2
     assert "nonsense" in result.stderr and result.stderr.count("\n") == 1
+
+
+WRITING = (
+    "DELETE FROM readings",
+    "delete from readings where seq = 1;",
+    "UPDATE readings SET value = 0",
+    "INSERT INTO readings SELECT * FROM readings",
+    "WITH one AS (SELECT 1) INSERT INTO readings SELECT * FROM readings",
+    "FROM readings INSERT INTO batches SELECT * INSERT INTO readings SELECT *",
+    "MERGE INTO readings USING batches ON true WHEN MATCHED THEN DELETE",
+    "DELETE FROM delta.`{tables}/readings`",
+    "VACUUM delta.`{tables}/readings` RETAIN 0 HOURS",
+    "TRUNCATE TABLE readings",
+    "DROP VIEW readings",
+    "CREATE OR REPLACE TEMPORARY VIEW readings AS SELECT 1",
+    "CREATE TABLE more USING delta AS SELECT 1",
+    "ALTER TABLE delta.`{tables}/readings` SET TBLPROPERTIES ('delta.appendOnly' = 'true')",
+    "EXECUTE IMMEDIATE 'DELETE FROM readings'",
+    "EXPLAIN DELETE FROM readings",
+    "BEGIN DELETE FROM readings; END",
+    "SELECT 1; DELETE FROM readings",
+    "SET spark.sql.ansi.enabled = false",
+    "SELECT TRANSFORM (origin) USING 'touch {tables}/touched' FROM readings",
+    "SELECT * FROM (SELECT TRANSFORM (origin) USING 'touch {tables}/touched' FROM readings)",
+    "SELECT java_method('java.lang.System', 'setProperty', 'java.io.tmpdir', '/')",
+)
+
+
+@pytest.mark.parametrize("sql", WRITING)
+def test_statement_that_does_more_than_read_is_refused_and_changes_nothing(tables: Path, sql: str) -> None:
+    before = {path: path.read_bytes() for path in tables.rglob("*") if path.is_file()}
+    result = run(sql.format(tables=tables), "--tables", str(tables))
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1), result.output
+    assert {path: path.read_bytes() for path in tables.rglob("*") if path.is_file()} == before
+
+
+def test_refusal_names_the_statement_and_what_is_carried_out(tables: Path) -> None:
+    result = run("DELETE FROM readings", "--tables", str(tables))
+    refused = "DELETE is refused: a query only reads (SELECT, WITH, VALUES, DESCRIBE, EXPLAIN)"
+    assert result.stderr == f"holdfast query: {refused}\n"
+
+
+def test_view_of_a_table_cannot_be_deleted_from_by_spark_itself(spark: SparkSession, tables: Path) -> None:
+    open_views(spark, tables)
+    with pytest.raises(AnalysisException):
+        spark.sql("DELETE FROM readings")
+    assert spark.table("readings").count() > 0
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH one AS (SELECT 1 AS n) SELECT * FROM one;",
+        "(VALUES (1), (2)) ORDER BY 1 DESC",
+        "TABLE quarantine",
+        "FROM readings |> WHERE seq = 1 |> SELECT origin",
+        "DESCRIBE readings",
+        "EXPLAIN SELECT * FROM readings",
+        "SELECT 'DELETE FROM readings' AS text -- INSERT",
+    ],
+)
+def test_statement_that_reads_is_carried_out(tables: Path, sql: str) -> None:
+    result = run(sql, "--tables", str(tables), "--csv")
+    assert result.exit_code == 0, result.output
+    assert len(result.stdout.splitlines()) > 1
+
+
+def test_tables_that_are_not_used_yet_are_empty_ones(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir()
+    ingest(spark, tmp_path / "landing", tmp_path / "tables")
+    for table in TABLES:
+        result = run(f"SELECT * FROM {table.name}", "--tables", str(tmp_path / "tables"), "--csv")
+        assert result.exit_code == 0, result.output
+        (header,) = csv.reader(io.StringIO(result.stdout))
+        assert header == [name for name in table.column_names if name != "batch" or table is not LEDGER]
+    listed = json.loads(run("--json", "--tables", str(tmp_path / "tables")).stdout)
+    assert {table["rows"] for table in listed["tables"]} == {0}
+    assert listed["devices"] == []
 
 
 def test_where_there_are_no_tables_it_says_where_it_looked_and_what_makes_some(tmp_path: Path) -> None:
