@@ -206,7 +206,8 @@ class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     subscriptions: Count = 10_000
     """The most subscriptions of one session; more are refused (0x97). One counts once more for every ten slashes and
-    for every 500 characters of its topic filter."""
+    for every 500 characters of its topic filter. Their filters are of 100 patterns at most: those with wildcards at the
+    same levels are of one, and each share name has its own."""
 
     sessions: Count = 10_000
     """The most sessions that stay when their clients go (Session Expiry Interval above 0, or Clean Session 0). A client

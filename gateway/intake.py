@@ -114,6 +114,7 @@ class Intake:
             self._refuse(packet, message, QUOTA_EXCEEDED)
             return True
         self._topics.learn(message)
+        self._broker.log.audience.takers(message.topic)  # in its client's own time, not in that of the commit
         if packet.qos == 1:
             self._turn.add(lambda: self._stored(packet_identifier), *self._broker.publishing.publish(message))
         else:
@@ -159,8 +160,10 @@ class Intake:
 
     def may_take(self, topics: Iterable[str]) -> bool:
         """Whether there is room for messages of some topics now; else each has to be looked at."""
+        if self._held or not self._broker.log.audience.learn(topics):
+            return False
         limits, publisher = self._broker.limits, self._session.client_id
-        return not self._held and all(limits.verdict(topic, publisher) is Verdict.TAKE for topic in topics)
+        return all(limits.verdict(topic, publisher) is Verdict.TAKE for topic in topics)
 
     def take_publishes(self, publishes: Publishes) -> None:
         """The same for many messages of the hot path."""

@@ -10,7 +10,7 @@ from gateway.sender import Sender
 from gateway.store.cursor import Cursor
 from gateway.store.retained import Owed
 from gateway.store.sessions import Entry, SessionDescription
-from gateway.subscriptions import Subscription
+from gateway.subscriptions import Demand, Subscription
 
 if TYPE_CHECKING:
     from gateway.connection import Connection
@@ -20,11 +20,11 @@ class Session:
     """One client's session [section 4.1], durable if it was made with an expiry above zero.
 
     ``cursor`` holds the subscriptions of its own and what waits for them, ``shared`` those that it shares, by
-    their whole topic filter. ``incoming`` are the packet identifiers of the QoS 2 messages that came in and are not
-    released, ``outgoing`` those on their way out, ``owed`` the retained messages that its subscriptions matched.
-    ``user`` is who made it, None for somebody without an account. ``connection`` and ``sender`` are there while the
-    client is. ``unsaved`` are the rows of the store that have changed, by topic filter, "" for the session itself,
-    each with the number of its last change.
+    their whole topic filter; ``demand`` is what both cost. ``incoming`` are the packet identifiers of the QoS 2
+    messages that came in and are not released, ``outgoing`` those on their way out, ``owed`` the retained messages that
+    its subscriptions matched. ``user`` made it; None is a client without an account. ``connection`` and ``sender`` are
+    there while the client is. ``unsaved`` are the rows of the store that have changed, by topic filter, "" for the
+    session itself, each with the number of its last change.
     """
 
     def __init__(self, client_id: str, user: str | None, expiry_s: int, cursor: Cursor, outgoing: Outgoing) -> None:
@@ -36,6 +36,7 @@ class Session:
         self.incoming: set[int] = set()
         self.owed: dict[Owed, None] = {}
         self.shared: dict[str, Subscription] = {}
+        self.demand = Demand()
         self.connection: Connection | None = None
         self.sender: Sender | None = None
         self.disconnected_ms: int | None = None

@@ -13,7 +13,7 @@ from gateway.store.cursor import Cursor
 from gateway.store.delivery import grant_by
 from gateway.store.drops import FILTERED
 from gateway.store.log import MessageLog
-from gateway.subscriptions import Subscription, SubscriptionTree
+from gateway.subscriptions import Subscription
 from wire.packets import NO_LOCAL, RETAIN_AS_PUBLISHED
 from wire.topics import parse_shared
 
@@ -61,7 +61,7 @@ class Subscribers:
     def __init__(self, log: MessageLog, endings: Endings) -> None:
         self._log = log
         self._endings = endings
-        self._tree: SubscriptionTree[Session | ShareGroup] = SubscriptionTree()
+        self._by_cursor: dict[Cursor, Session | ShareGroup] = {}
         self._groups: dict[str, ShareGroup] = {}
 
     def subscribe(self, session: Session, topic_filter: str, options: int, identifier: int = 0) -> bool:
@@ -89,12 +89,13 @@ class Subscribers:
         """Removes a subscription; returns whether there was one."""
         if session.shared.pop(topic_filter, None) is not None:
             session.note_change(topic_filter)
+            session.demand.remove(topic_filter)
             self._leave(session, topic_filter)
             return True
         if topic_filter in session.cursor.filters:
             session.note_change(topic_filter)
             session.cursor.unsubscribe(topic_filter)
-            self._tree.discard(topic_filter, session)
+            session.demand.remove(topic_filter)
             return True
         return False
 
@@ -103,6 +104,7 @@ class Subscribers:
         self._endings.note(session.cursor, session.outgoing.unreceived)
         for topic_filter in [*session.cursor.filters, *session.shared]:
             self.unsubscribe(session, topic_filter)
+        self._by_cursor.pop(session.cursor, None)
         session.cursor.drop()
 
     def end_lost(self, consumer: str) -> None:
@@ -131,13 +133,15 @@ class Subscribers:
 
     def offer(self, message: Message) -> None:
         """Gives a QoS 0 message to those of its subscribers that are there; it is never stored."""
-        for subscriber in self._tree.match(message.topic):
-            subscriber.offer(message)
+        for cursor in self._log.audience.takers(message.topic):
+            if subscriber := self._by_cursor.get(cursor):
+                subscriber.offer(message)
 
     def cursors_for(self, topic: str) -> Iterator[Cursor]:
         """Yields the cursors that take messages of a topic."""
-        for subscriber in self._tree.match(topic):
-            yield subscriber.cursor
+        for cursor in self._log.audience.takers(topic):
+            if cursor in self._by_cursor:
+                yield cursor
 
     def unfed_cursors(self, session: Session) -> list[Cursor]:
         """Returns those cursors of a session that feed nobody now."""
@@ -150,15 +154,19 @@ class Subscribers:
         return [group.cursor for group in self._groups.values()]
 
     def _add(self, session: Session, subscription: Subscription) -> None:
+        if subscription.topic_filter not in session.cursor.filters:
+            session.demand.add(subscription.topic_filter)
         session.cursor.subscribe(subscription)
-        self._tree.add(subscription.topic_filter, session)
+        self._by_cursor[session.cursor] = session
 
     def _join(self, session: Session, topic_filter: str, subscription: Subscription) -> None:
         share_name, bare_filter = parse_shared(topic_filter)
         group = self._groups.get(topic_filter)
         if group is None:
             group = self._groups[topic_filter] = ShareGroup(self._log, str(share_name), bare_filter)
-            self._tree.add(bare_filter, group)
+            self._by_cursor[group.cursor] = group
+        if topic_filter not in session.shared:
+            session.demand.add(topic_filter)
         group.members[session] = None
         session.shared[topic_filter] = subscription
         if session.sender is not None:
@@ -171,6 +179,6 @@ class Subscribers:
             session.sender.close_source(group.cursor)
         if not group.members:
             del self._groups[topic_filter]
-            self._tree.discard(group.topic_filter, group)
+            del self._by_cursor[group.cursor]
             self._endings.note(group.cursor)
             group.cursor.drop()

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from gateway.broker import Broker
 
 
-LEVELS_OF_ONE, CHARACTERS_OF_ONE = 10, 500
 FILTERS_AT_ONCE = 100  # each is held against all access rules, and others have their turns in between
 SEARCHES_MOST = 8  # in one transaction, each perhaps through all retained messages
 OWED_MAX = 100_000  # retained messages on their way to one client; beyond it it may ask for no more
@@ -41,7 +40,6 @@ class Subscribing:
         self._session = session
         self._permissions = permissions
         self._connection = session.connection
-        self._room = broker.config.limits.subscriptions - sum(map(_weight, [*session.cursor.filters, *session.shared]))
 
     async def subscribe(self, packet: Subscribe) -> tuple[list[int], list[Owed]]:
         """Returns the reason codes, and what is to be sent behind them. Raises sqlite3.Error."""
@@ -60,11 +58,10 @@ class Subscribing:
                 codes.append(QUOTA_EXCEEDED)
                 continue
             before = self._session.subscription(topic_filter)
-            if before is None:
-                if (weight := _weight(topic_filter)) > self._room:
-                    codes.append(QUOTA_EXCEEDED)
-                    continue
-                self._room -= weight
+            most = self._broker.config.limits.subscriptions
+            if before is None and not self._session.demand.fits(topic_filter, most):
+                codes.append(QUOTA_EXCEEDED)
+                continue
             is_new = self._broker.subscribers.subscribe(self._session, topic_filter, options, identifier)
             codes.append(options & 3)
             if not is_new and self._session.subscription(topic_filter) != before:
@@ -100,7 +97,6 @@ class Subscribing:
         removed = []
         for topic_filter in packet.filters:
             removed.append(self._broker.subscribers.unsubscribe(self._session, topic_filter))
-            self._room += removed[-1] * _weight(topic_filter)
         if any(removed):
             self._broker.limits.count_again([self._session.cursor])
         await self._broker.sessions.save(self._session.client_id)
@@ -111,11 +107,6 @@ class Subscribing:
         wanted = Owed(0, self._session.client_id, "", 0, qos, identifier)
         now_ms = int(time.time() * 1000)
         return retained.find(wanted, topic_filter, since=head, now_ms=now_ms, durable=self._session.durable and qos > 0)
-
-
-def _weight(topic_filter: str) -> int:
-    """As how many subscriptions one counts: the tree has a branch for each level, and memory for each character."""
-    return 1 + topic_filter.count("/") // LEVELS_OF_ONE + len(topic_filter) // CHARACTERS_OF_ONE
 
 
 def _wants_retained(topic_filter: str, options: int, is_new: bool) -> bool:

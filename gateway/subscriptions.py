@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from wire.topics import parse_shared
+
 Subscriber = TypeVar("Subscriber")
 
 
@@ -21,6 +23,62 @@ class Subscription:
     not_from: str | None = None
     retain_as_published: bool = False
     identifier: int = 0
+
+
+LEVELS_OF_ONE, CHARACTERS_OF_ONE = 10, 500
+PATTERNS_MAX = 100  # of one session: so many of its subscriptions, and one more, can match one topic name
+
+
+class Demand:
+    """What one session's subscriptions cost, by their topic filters; a shared one's begins with its share name.
+
+    ``weight`` is as how many they count: each once, and once more for every ten slashes and 500 characters, since the
+    tree has a branch for each level and keeps each character.
+
+    Filters with wildcards in the same places are of one pattern. Two of a pattern never match the same topic name, so a
+    name matches as many of a session's subscriptions as there are patterns, and one without wildcards.
+    """
+
+    __slots__ = ("_patterns", "weight")
+
+    def __init__(self) -> None:
+        self.weight = 0
+        self._patterns: dict[str, int] = {}
+
+    def fits(self, topic_filter: str, most: int) -> bool:
+        """Whether a subscription more stays within a weight, and within PATTERNS_MAX."""
+        if self.weight + _weight(topic_filter) > most:
+            return False
+        pattern = _pattern(topic_filter)
+        return not pattern or pattern in self._patterns or len(self._patterns) < PATTERNS_MAX
+
+    def add(self, topic_filter: str) -> None:
+        """Counts a subscription."""
+        self.weight += _weight(topic_filter)
+        if pattern := _pattern(topic_filter):
+            self._patterns[pattern] = self._patterns.get(pattern, 0) + 1
+
+    def remove(self, topic_filter: str) -> None:
+        """The opposite of ``add``."""
+        self.weight -= _weight(topic_filter)
+        if pattern := _pattern(topic_filter):
+            self._patterns[pattern] -= 1
+            if not self._patterns[pattern]:
+                del self._patterns[pattern]
+
+
+def _weight(topic_filter: str) -> int:
+    return 1 + topic_filter.count("/") // LEVELS_OF_ONE + len(topic_filter) // CHARACTERS_OF_ONE
+
+
+def _pattern(topic_filter: str) -> str:
+    """Its wildcards, and for each other level nothing; "" where there are none. Share names differ in what they get, so
+    each of them makes patterns of its own."""
+    share_name, bare_filter = parse_shared(topic_filter)
+    if "+" not in bare_filter and "#" not in bare_filter:
+        return "" if share_name is None else f"$share/{share_name}"
+    pattern = "/".join(level if level in ("+", "#") else "" for level in bare_filter.split("/"))
+    return pattern if share_name is None else f"$share/{share_name}/{pattern}"
 
 
 _NOTHING: dict[Any, Any] = {}  # of all nodes that have none: most have either subscribers or children

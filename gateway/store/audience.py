@@ -1,9 +1,11 @@
 """Who takes which topics: the cursors' subscriptions, found by topic name whatever their number."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from gateway.pace import Slice
 from gateway.subscriptions import Subscription, SubscriptionTree
-from gateway.topic_memory import remember
+from gateway.topic_memory import NAME_SIZE_MAX
 
 if TYPE_CHECKING:
     from gateway.store.cursor import Cursor
@@ -19,37 +21,67 @@ class Audience:
 
     def __init__(self) -> None:
         self._tree: SubscriptionTree[tuple[Cursor, str]] = SubscriptionTree()
-        self._known: dict[str, Takers] = {}
-        self._remembered = 0  # subscriptions
+        # What was found last, and what was found before that: where memory is full, the older half goes. So what a
+        # publisher has found is still there when its message is committed.
+        self._newer: dict[str, Takers] = {}
+        self._older: dict[str, Takers] = {}
+        self._remembered = 0  # subscriptions in the newer half
 
     def join(self, cursor: "Cursor", topic_filter: str) -> None:
         """A cursor has a new subscription, or another one of the same topic filter."""
         self._tree.add(topic_filter, (cursor, topic_filter))
-        self._forget()
+        self._forget_matching(topic_filter)
 
     def leave(self, cursor: "Cursor", topic_filter: str) -> None:
         """A cursor has no subscription of this topic filter any more."""
         self._tree.discard(topic_filter, (cursor, topic_filter))
-        self._forget()
+        self._forget_matching(topic_filter)
+
+    def learn(self, topics: Iterable[str]) -> bool:
+        """Finds the takers of some topic names; False, and some are left out, where that takes more than a slice."""
+        slice_ = Slice()
+        for topic in topics:
+            if topic not in self._newer and topic not in self._older:
+                if slice_.is_over:
+                    return False
+                self.takers(topic)
+        return True
 
     def takers(self, topic: str) -> Takers:
         """Returns the cursors that take a topic name, each with those of its subscriptions that match."""
-        found = self._known.get(topic)
+        found = self._newer.get(topic)
         if found is None:
-            subscriptions: dict[Cursor, list[Subscription]] = {}
-            for cursor, topic_filter in self._tree.match(topic):
-                subscriptions.setdefault(cursor, []).append(cursor.filters[topic_filter])
-            found = {cursor: tuple(matching) for cursor, matching in subscriptions.items()}
+            found = self._older.pop(topic, None)
+            if found is None:
+                found = self._find(topic)
             self._remember(topic, found)
         return found
 
+    def remembered(self) -> int:
+        """Returns how many topic names and subscriptions are remembered together."""
+        return sum(1 + sum(map(len, found.values())) for half in (self._newer, self._older) for found in half.values())
+
+    def _find(self, topic: str) -> Takers:
+        subscriptions: dict[Cursor, list[Subscription]] = {}
+        for cursor, topic_filter in self._tree.match(topic):
+            subscriptions.setdefault(cursor, []).append(cursor.filters[topic_filter])
+        return {cursor: tuple(matching) for cursor, matching in subscriptions.items()}
+
     def _remember(self, topic: str, found: Takers) -> None:
         count = sum(map(len, found.values()))
-        if self._remembered + count > SUBSCRIPTIONS_REMEMBERED:
-            self._forget()
-        self._remembered += count
-        remember(self._known, topic, found, TOPICS_REMEMBERED)
+        if len(self._newer) >= TOPICS_REMEMBERED // 2 or self._remembered + count > SUBSCRIPTIONS_REMEMBERED // 2:
+            self._older, self._newer, self._remembered = self._newer, {}, 0
+        if len(topic) <= NAME_SIZE_MAX:
+            self._newer[topic] = found
+            self._remembered += count
 
-    def _forget(self) -> None:
-        self._known.clear()
-        self._remembered = 0
+    def _forget_matching(self, topic_filter: str) -> None:
+        """What was found for topic names that a filter matches is another now."""
+        if "+" in topic_filter or "#" in topic_filter:
+            self._newer.clear()
+            self._older.clear()
+            self._remembered = 0
+            return
+        self._older.pop(topic_filter, None)
+        if found := self._newer.pop(topic_filter, None):
+            self._remembered -= sum(map(len, found.values()))

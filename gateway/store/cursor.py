@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.message import Message
+from gateway.pace import Slice
 from gateway.signals import Signal
 from gateway.store.backlog import Backlog, queued_size
 from gateway.store.delivery import Delivery, Grant, grant_by
@@ -334,16 +335,19 @@ class Cursor:
         grants: dict[tuple[str, int, bool], Grant | None] = {}  # what all of a kind have in common
         (head, dup_up_to), taken = self._dup_up_to, self._taken
         usual_from, passed, unacknowledged = self._usual_from, self.passed, self._unacknowledged
+        slice_ = Slice()
         for position, message in upcoming:
             if len(deliveries) == limit:
                 break
             kind = message.topic, message.qos, message.retain
-            if position <= usual_from:
-                grant = self.grant(position, message)
-            elif kind in grants:
+            if position > usual_from and kind in grants:
                 grant = grants[kind]
+            elif deliveries and slice_.is_over:
+                break
             else:
-                grant = grants[kind] = self.grant(position, message)
+                grant = self.grant(position, message)
+                if position > usual_from:
+                    grants[kind] = grant
             self._read = position
             if grant is None:
                 continue
@@ -360,7 +364,7 @@ class Cursor:
 
     async def _upcoming(self, limit: int) -> list[tuple[int, Message]]:
         """Reads on, past messages for others, up to and including the next ones for this consumer."""
-        reading = max(limit, READ_LEAST)
+        reading, slice_ = max(limit, READ_LEAST), Slice()
         while True:
             self._skip()
             if not self._behind:
@@ -373,6 +377,8 @@ class Cursor:
                         return found[index:]
                     self._miss(position, message)
                 self._read = position
+                if slice_.is_over:
+                    await slice_.give_way()
             if not found:
                 self._read = head
             reading = min(2 * reading, READ_MOST)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from gateway.message import Message
+from gateway.pace import Slice
 from gateway.store.backlog import Backlog, queued_size
 from gateway.store.stretches import Stretches
 
@@ -24,7 +25,7 @@ async def settle(log: "MessageLog", cursors: Iterable["Cursor"]) -> None:
     Raises sqlite3.Error.
     """
     waiting = {cursor for cursor in cursors if cursor.unread_from < log.head}
-    reading = READ_LEAST
+    reading, slice_ = READ_LEAST, Slice()
     while waiting and (position := min(cursor.unread_from for cursor in waiting)) < (head := log.head):
         found = await log.read(position, reading)
         for position, message in found:
@@ -32,6 +33,8 @@ async def settle(log: "MessageLog", cursors: Iterable["Cursor"]) -> None:
                 if cursor.is_next(position, message):
                     cursor.go_past(position - 1)
                     waiting.discard(cursor)
+            if slice_.is_over:
+                await slice_.give_way()
         for cursor in waiting:
             cursor.go_past(position if found else head)
         reading = min(2 * reading, READ_MOST)
@@ -43,7 +46,7 @@ async def count_backlogs(log: "MessageLog", cursors: Iterable["Cursor"]) -> None
 
     Raises sqlite3.Error.
     """
-    counted = {cursor: Backlog() for cursor in cursors}
+    counted, slice_ = {cursor: Backlog() for cursor in cursors}, Slice()
     async with contextlib.AsyncExitStack() as held:
         for cursor in counted:
             await held.enter_async_context(cursor.reading)
@@ -52,6 +55,8 @@ async def count_backlogs(log: "MessageLog", cursors: Iterable["Cursor"]) -> None
                 for cursor in log.audience.takers(message.topic).keys() & counted.keys():
                     if cursor.is_waiting_for(position, message):
                         counted[cursor].add(queued_size(message))
+                if slice_.is_over:
+                    await slice_.give_way()
         for cursor, backlog in counted.items():
             cursor.begin_to_count(backlog)
 

@@ -20,6 +20,7 @@ from gateway import password
 from gateway.accounts import make_account, save_account
 from gateway.broker import Broker
 from gateway.config import LimitsConfig
+from gateway.subscriptions import PATTERNS_MAX, SubscriptionTree
 from tests.gateway.support import LONG_S, Client, running, tcp_port, until
 from wire.authentication import ClientAuthentication
 from wire.packets import (
@@ -278,7 +279,7 @@ async def test_a_filter_of_ten_thousand_levels_counts_as_a_thousand(tmp_path: Pa
 
 async def test_filters_that_all_match_bring_a_message_once(tmp_path: Path) -> None:
     """Every mixture of a name and wildcards: as many filters as there are, and a tree that forks at each level."""
-    filters = ["/".join(levels) for levels in itertools.product("a+", repeat=9)]
+    filters = ["/".join(levels) for levels in itertools.product("a+", repeat=6)]
     async with running(tmp_path) as broker:
         bomber = await connected(broker, "bomber")
         for number, topic_filter in enumerate(filters):
@@ -287,10 +288,77 @@ async def test_filters_that_all_match_bring_a_message_once(tmp_path: Path) -> No
         for _ in filters:
             await bomber.event()
         other = await connected(broker, "other")
-        await other.publish("/".join("a" * 9), b"one")
+        await other.publish("/".join("a" * 6), b"one")
         packet = await bomber.receive()
         assert sorted(packet.properties[SUBSCRIPTION_IDENTIFIER]) == list(range(1, len(filters) + 1))
         assert await bomber.silent()
+
+
+@pytest.mark.parametrize("share", ["", "$share/g/"])
+async def test_a_sessions_filters_fork_only_so_often(tmp_path: Path, share: str) -> None:
+    """Those that can match one topic name are limited, whatever it is; those that cannot are not."""
+    filters = [share + "/".join(levels) + "/#" for levels in itertools.product("a+", repeat=8)]
+    async with running(tmp_path) as broker:
+        bomber = await connected(broker, "bomber")
+        codes = await bomber.subscribe(*filters)
+        assert sum(code == 1 for code in codes) == PATTERNS_MAX and codes.count(0x97) == len(filters) - PATTERNS_MAX
+        assert await bomber.subscribe(*(f"{share}{number}/+/a/#" for number in range(1_000))) == [0x97] * 1_000
+        await bomber.unsubscribe(filters[0])
+        assert await bomber.subscribe(*(f"{share}{number}/+/a/#" for number in range(1_000))) == [1] * 1_000
+        assert await bomber.subscribe(*(f"{share}a/{number}" for number in range(100))) == [0x97 if share else 1] * 100
+
+
+async def test_share_names_without_end_do_not_all_get_one_message(tmp_path: Path) -> None:
+    """Each of them is a consumer of its own."""
+    async with running(tmp_path) as broker:
+        bomber = await connected(broker, "bomber")
+        codes = await bomber.subscribe(*(f"$share/{number}/a" for number in range(200)))
+        assert codes == [1] * PATTERNS_MAX + [0x97] * 100
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_messages_that_many_filters_match_leave_others_their_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qos: int
+) -> None:
+    """However many sessions the filters are of, no turn of the event loop holds their names against more than a few."""
+    matched = most = 0
+
+    def count(tree: SubscriptionTree[Any], topic: str) -> set[Any]:
+        nonlocal matched
+        matched += 1
+        return match(tree, topic)
+
+    async def watch() -> None:
+        nonlocal matched, most
+        while True:
+            most, matched = max(most, matched), 0
+            await asyncio.sleep(0)
+
+    match = SubscriptionTree.match
+    monkeypatch.setattr(SubscriptionTree, "match", count)
+    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    topics = ["/".join("a" * 6) + f"/{number}" for number in range(500)]
+    filters = ["/".join(levels) + "/#" for levels in itertools.product("a+", repeat=6)]
+    async with running(tmp_path) as broker:
+        sessions = [await connected(broker, f"bomber-{number}", receive_maximum=10) for number in range(8)]
+        for session in sessions:
+            await session.subscribe(*filters)
+        talks = await connected(broker, "talks")
+        for topic in topics:  # names that are known go the hot path
+            await talks.publish(topic)
+        await (await connected(broker, "other")).subscribe("+")  # and what was found for them is forgotten
+        matched = 0
+        watching = asyncio.create_task(watch())
+        for _ in range(2):
+            for topic in topics:
+                talks.protocol.publish(topic, b"", qos=qos)
+            talks.flush()
+        talks.send("end")
+        answers = len(topics) * 2 * qos + 1
+        for _ in range(answers):
+            await talks.expect(Puback)
+        watching.cancel()
+        assert 0 < most <= 2 + len(sessions)  # its publisher's, and those of the sessions that it is sent to
 
 
 FLOODS = {

@@ -21,7 +21,7 @@ def test_a_client_that_makes_up_long_topic_names_takes_no_memory() -> None:
     assert audience.takers(LONG) == {}
     assert permissions.may_publish(LONG)
     assert permissions.may_receive(LONG)
-    assert (audience._known, permissions._may_publish, permissions._may_receive) == ({}, {}, {})
-    for number in range(TOPICS_REMEMBERED + 1):
+    assert (audience.remembered(), permissions._may_publish, permissions._may_receive) == (0, {}, {})
+    for number in range(2 * TOPICS_REMEMBERED):
         audience.takers(str(number))
-    assert len(audience._known) == 1
+    assert audience.remembered() == TOPICS_REMEMBERED

@@ -20,6 +20,7 @@ from wire.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY, WILL_DELAY_I
 PIECE = 64 * 1024  # bytes that an attacker writes at once
 LARGE = 1_000_000  # bytes of what is to take much room: the gateway takes packets of 1 MiB
 DAY_S = 86_400
+LEVELS = 12  # of filters that fork at each of them
 PROPERTY_SIZE = 60_000  # bytes of one user property's value
 
 
@@ -120,38 +121,31 @@ async def one_identifier(port: int) -> None:
 
 
 async def overlapping(port: int) -> None:
-    """Filters that fork at each level, and messages that all of them match."""
-    await _overlapping(port, 12)
-
-
-async def overlapping_more(port: int) -> None:
-    """The same with 16,384 filters, of two sessions."""
-    await _overlapping(port, 14)
-
-
-async def _overlapping(port: int, levels: int) -> None:
-    filters = [(topic_filter, RETAIN_NEVER) for topic_filter in _forks(levels, 2**levels)]
-    half = len(filters) // 2
-    async with connected(port, "left") as left, connected(port, "right") as right, connected(port, "talks") as talks:
-        await left.write(_subscribes(filters[:half]))
-        await right.write(_subscribes(filters[half:]))
-        numbers, identifiers = itertools.count(), _identifiers()
+    """Filters that fork at each level, of a hundred sessions, and messages that all of them match."""
+    filters = [(topic_filter, RETAIN_NEVER) for topic_filter in _forks(LEVELS, 2**LEVELS)]
+    numbers, identifiers = itertools.count(), _identifiers()
+    async with contextlib.AsyncExitStack() as sessions:
+        for number in range(100):
+            session = await sessions.enter_async_context(connected(port, f"wants-{number}"))
+            some = filters[number * 40 :] + filters[: number * 40]
+            await session.write(_subscribes(some))
+            await session.answered(len(some))
+        talks = await sessions.enter_async_context(connected(port, "talks"))
         while True:
-            topics = ("/".join("a" * levels) + f"/{next(numbers)}" for _ in range(1_000))
-            messages = (
+            messages = [
                 encode(Publish(topic, b"", qos, packet_identifier=next(identifiers) if qos else None), MQTT_5)
-                for topic in topics
+                for topic in (f"{'a/' * LEVELS}{next(numbers)}" for _ in range(1_000))
                 for qos in (0, 1)
-            )
+            ]
             await talks.write(b"".join(messages))
             await talks.answered(1_000 * 4)
 
 
 async def changing(port: int) -> None:
     """Filters that fork at each level come and go while messages come that they match."""
-    filters = [(topic_filter, RETAIN_NEVER) for topic_filter in _forks(12, 2_000)]
+    filters = [(topic_filter, RETAIN_NEVER) for topic_filter in _forks(LEVELS, 2_000)]
     names = [topic_filter for topic_filter, _ in filters]
-    topics = ["/".join("a" * 12) + f"/{number}" for number in range(1_000)]
+    topics = [f"{'a/' * LEVELS}{number}" for number in range(1_000)]
 
     async def change(line: Line) -> None:
         while True:
@@ -268,7 +262,6 @@ ATTACKS: dict[str, Callable[[int], Awaitable[None]]] = {
     attack.__name__.replace("_", "-"): attack
     for attack in (
         overlapping,
-        overlapping_more,
         changing,
         wills,
         retained_copies,
