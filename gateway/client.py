@@ -9,6 +9,7 @@ from gateway.hot.answers import Answers
 from gateway.hot.inflow import Publishes
 from gateway.hot.topics import Topics
 from gateway.intake import Intake
+from gateway.logs import about
 from gateway.port import Port
 from gateway.sender import Sender
 from gateway.session import Session
@@ -59,6 +60,7 @@ class Client:
         self._protocol = protocol
         self._session = session
         self._name = name
+        self._peer = port.peer
         self._turn = Turn(broker.log, answered, failed)
         self._intake = Intake(broker, protocol, session, permissions, self._turn, topics, disconnect)
         self._subscribing = Subscribing(broker, session, permissions)
@@ -140,6 +142,7 @@ class Client:
             return  # and its session with it, perhaps
         self._sender.expect_retained()
         codes, owed = await self._subscribing.subscribe(packet)
+        self._note_refused_filters(packet, codes)
         if not self._has_ended():
             self._protocol.suback(packet.packet_identifier, codes)
             self._sender.send_retained(owed)
@@ -147,6 +150,15 @@ class Client:
                 self._sender.send_now(message, grant)
         else:
             self._session.owed.update(dict.fromkeys(owed))
+
+    def _note_refused_filters(self, packet: Subscribe, codes: list[int]) -> None:
+        """A line for each SUBSCRIBE, however many of its filters were refused."""
+        refused = [place for place, code in enumerate(codes) if code >= reasons.UNSPECIFIED_ERROR]
+        if refused:
+            first, code = packet.filters[refused[0]][0], codes[refused[0]]
+            who = {"client": self._session.client_id, "user": self._session.user or "", "peer": self._peer}
+            what = {"filter": first, "refused": len(refused), "reason": reasons.describe(code)}
+            logger.warning("subscription refused", extra=about(**who, **what))
 
     def _has_ended(self) -> bool:
         """Whether the connection has ended while we waited."""

@@ -136,6 +136,11 @@ class Link:
         return max(0, self._buffer_bytes - self.queued)
 
     @property
+    def damaged_bytes(self) -> int:
+        """Bytes that came and were no frame, or one that noise has touched."""
+        return self._decoder.damaged_bytes
+
+    @property
     def queued(self) -> int:
         """Bytes of the stream that have not been sent yet."""
         return 0 if self._stream is None else self._stream.queued

@@ -51,6 +51,7 @@ class FrameDecoder:
         self._rest = b""  # of a frame that has not ended yet
         self._skipping = False
         self.damaged = 0
+        self.damaged_bytes = 0
 
     def feed(self, data: bytes | bytearray | memoryview) -> list:
         """The frames that `data` completes, in order."""
@@ -59,6 +60,7 @@ class FrameDecoder:
         frames = [frame for frame in [self._decode(piece) for piece in pieces] if frame is not None]
         if len(self._rest) > self._encoded_max:  # no frame of ours: wait for the next zero
             self._skipping = True
+            self.damaged_bytes += len(self._rest)
             self._rest = b""
         return frames
 
@@ -75,4 +77,5 @@ class FrameDecoder:
             if len(body) >= HEADER_BYTES and crc32(body).to_bytes(CRC_BYTES, "big") == plain[-CRC_BYTES:]:
                 return Frame(plain)
         self.damaged += 1
+        self.damaged_bytes += len(encoded)
         return None

@@ -328,8 +328,11 @@ class ServerConnection(Connection):
         if packet.properties.get(SESSION_EXPIRY_INTERVAL) and not connect_properties.get(SESSION_EXPIRY_INTERVAL):
             text = "a DISCONNECT gives a session an expiry that its CONNECT did not [section 3.14.2.2.2]"
             raise RemoteProtocolError(PROTOCOL_ERROR, text)
-        text = packet.properties.get(REASON_STRING) or describe(packet.reason_code)
-        self._close(packet.reason_code, f"the client says: {text}")
+        said = packet.properties.get(REASON_STRING)
+        if said or packet.reason_code:
+            self._close(packet.reason_code, f"the client says: {said or describe(packet.reason_code)}")
+        else:
+            self._close(packet.reason_code, "the client disconnected")
 
     def _fail(self, error: RemoteProtocolError) -> None:
         if self.state == CONNECTED:

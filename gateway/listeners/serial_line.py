@@ -12,11 +12,14 @@ import serial
 from gateway.listeners.device_log import DeviceLog
 from gateway.listeners.serial_port import SerialPort
 from gateway.listeners.stream_port import CLOSE_GRACE_S
+from gateway.logs import about
 from gateway.port import Port, Visitor
 from gateway.signals import Signal
 from wire.link import Link, LinkData, LinkDown, LinkLog, LinkUp
 
 READ_MOST = 4096
+NOISE_LEAST = 512  # bytes that are no frames; fewer come where a port is opened, or a frame is spoilt now and then
+NOISE_PAUSE_S = 60.0
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +49,8 @@ class SerialLine:
         self._loop = asyncio.get_running_loop()
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self.heard = False  # whether anything ever came
+        self._noise_said = 0  # of the bytes that were no frames
+        self._noise_next_s = 0.0
 
     async def run(self) -> None:
         """Carries bytes until it is cancelled. Raises OSError when the port vanishes."""
@@ -145,7 +150,18 @@ class SerialLine:
             return
         self.heard = True
         self._link.receive_data(data, self._now_ms())
+        self._note_noise()
         self.advance()
+
+    def _note_noise(self) -> None:
+        noise = self._link.damaged_bytes - self._noise_said
+        if noise >= NOISE_LEAST and self._loop.time() >= self._noise_next_s:
+            self._noise_said += noise
+            self._noise_next_s = self._loop.time() + NOISE_PAUSE_S
+            reason = "expected a device's link at this speed: is it another program, or another baud rate?"
+            logger.warning(
+                "no frames on a serial line", extra=about(peer=self._device.name, bytes=noise, reason=reason)
+            )
 
     def _lose(self, error: OSError) -> None:
         self._loop.remove_reader(self._descriptor)

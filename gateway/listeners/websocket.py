@@ -22,6 +22,7 @@ from gateway.port import Port
 
 PATH = "/mqtt"
 SUBPROTOCOL = "mqtt"  # [MQTT-6.0.0-4]
+UPGRADE_REQUIRED = 426
 MESSAGE_MAX = 4 * 1024 * 1024  # bytes of a WebSocket message of several packets, which is put together in memory
 
 logger = logging.getLogger(__name__)
@@ -85,8 +86,14 @@ class WebSocketListener:
         connection = cast(HttpConnection, request.protocol)
         guest, transport = connection.guest, connection.transport
         refusal = _refusal(request, self._config.origins)
-        if refusal is not None or transport is None:
-            return _close_after(refusal or web.Response(status=400))
+        if refusal is not None:
+            status, text = refusal
+            origin = {"origin": request.headers["Origin"]} if "Origin" in request.headers else {}
+            logger.warning("connection refused", extra=about(peer=guest.peer, path=request.path, **origin, reason=text))
+            upgrade = {"Upgrade": "websocket"} if status == UPGRADE_REQUIRED else None
+            return _close_after(web.Response(status=status, text=f"{text}\n", headers=upgrade))
+        if transport is None:
+            return _close_after(web.Response(status=400))
         visitor = self._visitors.identify(guest, transport)
         if visitor is None:
             return _close_after(web.Response(status=403, text="the certificate names no user\n"))
@@ -100,19 +107,18 @@ class WebSocketListener:
         return websocket
 
 
-def _refusal(request: web.BaseRequest, origins: list[str]) -> web.Response | None:
-    """The answer to what is no WebSocket of ours; None if it is one."""
+def _refusal(request: web.BaseRequest, origins: list[str]) -> tuple[int, str] | None:
+    """Status and text of the answer to what is no WebSocket of ours; None if it is one."""
     if request.path != PATH:
-        return web.Response(status=404, text=f"MQTT is at {PATH}\n")
+        return 404, f"MQTT is at {PATH}"
     if not web.WebSocketResponse(protocols=(SUBPROTOCOL,)).can_prepare(request).ok:
-        return web.Response(status=426, text="only WebSocket is spoken here\n", headers={"Upgrade": "websocket"})
+        return UPGRADE_REQUIRED, "only WebSocket is spoken here"
     offered = request.headers.get("Sec-WebSocket-Protocol", "").split(",")
     if SUBPROTOCOL not in map(str.strip, offered):
-        return web.Response(status=400, text=f"the subprotocol has to be {SUBPROTOCOL}\n")
+        return 400, f"the subprotocol has to be {SUBPROTOCOL}"
     origin = request.headers.get("Origin")
     if origin is not None and not _is_ours(origin, request, origins):
-        logger.warning("connection refused", extra=about(peer=request.remote, origin=origin, reason="a foreign page"))
-        return web.Response(status=403, text="pages of this origin may not connect\n")
+        return 403, "pages of this origin may not connect"
     return None
 
 

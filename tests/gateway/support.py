@@ -264,3 +264,8 @@ def reasons_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Why connections ended and logins were refused, by the log."""
     abouts = [getattr(record, "about", {}) for record in caplog.records]
     return [about["reason"] for about in abouts if "reason" in about]
+
+
+def said_of(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
+    """What each line of the log with this event is about."""
+    return [getattr(record, "about", {}) for record in caplog.records if record.getMessage() == event]

@@ -20,7 +20,7 @@ from gateway.logs import (
     about,
     start_logging,
 )
-from tests.gateway.support import Client, running, tcp_port
+from tests.gateway.support import Client, running, said_of, tcp_port, until
 
 CANARY = "c4n4ry-7f3a"
 
@@ -203,3 +203,34 @@ async def test_a_broker_logs_its_clients_but_neither_payload_nor_password(
     assert "sensor" in log
     assert "forger" in log
     assert CANARY not in log
+
+
+async def test_a_refused_subscription_is_a_line_for_each_subscribe(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    rules = tmp_path / "rules"
+    rules.write_text("allow * subscribe public/#\n")
+    async with running(tmp_path / "store", acl=str(rules)) as broker:
+        client = await Client("pump").connect(tcp_port(broker))
+        assert await client.subscribe("public/a") == [1]
+        assert await client.subscribe("public/b", "locks/#", "doors/#") == [1, 0x87, 0x87]
+        await client.disconnect()
+    (about,) = said_of(caplog, "subscription refused")
+    assert about["peer"].startswith("127.0.0.1:")
+    del about["peer"]
+    assert about == {"client": "pump", "user": "", "filter": "locks/#", "refused": 2, "reason": "not authorized (0x87)"}
+
+
+async def test_a_clean_disconnect_reads_as_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with running(tmp_path) as broker:
+        client = await Client("pump").connect(tcp_port(broker))
+        await client.disconnect()
+        await until(lambda: said_of(caplog, "disconnected"), "the line in the log")
+        client = await Client("pump").connect(tcp_port(broker))
+        client.cut()
+        await until(lambda: len(said_of(caplog, "disconnected")) == 2, "the line in the log")
+    clean, lost = (about["reason"] for about in said_of(caplog, "disconnected"))
+    assert clean == "the client disconnected"
+    assert lost != clean

@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from gateway.config import SerialConfig, TcpConfig
-from tests.gateway.support import LONG_S, Client, running, tcp_port, until
+from tests.gateway.support import LONG_S, Client, running, said_of, tcp_port, until
 from tools.sim.serial_line import SerialLine
 from wire.client import ClientConnection
 from wire.errors import Closed
@@ -233,6 +233,39 @@ async def test_garbage_on_the_line_does_no_harm(tmp_path: Path, seed: int) -> No
         device = Device(cable.far)
         await device.expect(Connack)
         device.power_off()
+
+
+async def test_a_program_that_speaks_no_link_is_said_with_a_bounded_rate(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with line() as cable, running(tmp_path, *listeners(cable.near)):
+        port = os.open(cable.far, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+        try:
+            tty.setraw(port)
+            for _ in range(60):
+                os.write(port, b"temperature 21.5, humidity 40\r\n")
+                await asyncio.sleep(0)
+            await until(lambda: said_of(caplog, "no frames on a serial line"), "the line in the log")
+        finally:
+            os.close(port)
+        device = Device(cable.far)
+        await device.expect(Connack)  # and so all of the noise was read
+        device.power_off()
+    (about,) = said_of(caplog, "no frames on a serial line")
+    assert about["peer"] == cable.near and about["bytes"] >= 512
+
+
+async def test_a_frame_that_is_spoilt_now_and_then_is_not_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with line() as cable, running(tmp_path, *listeners(cable.near)):
+        port = os.open(cable.far, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+        tty.setraw(port)
+        os.write(port, b"\0a spoilt frame\0")
+        device = Device(port)
+        await device.expect(Connack)
+        device.power_off()
+    assert said_of(caplog, "no frames on a serial line") == []
 
 
 async def test_a_port_that_is_not_there_is_reported_once_and_used_when_it_comes(

@@ -18,7 +18,7 @@ from gateway.config import LimitsConfig, TlsConfig, WebSocketConfig
 from gateway.listeners.websocket import MESSAGE_MAX
 from gateway.logs import KeyValueFormatter
 from tests.gateway.listeners.host import LONG_S, EchoHost, Host, hosting, port_number
-from tests.gateway.support import reasons_of
+from tests.gateway.support import reasons_of, said_of
 from tools.sim.certificates import Authority
 from wire.packets import Connect, encode
 
@@ -104,6 +104,13 @@ async def test_what_is_no_websocket_of_ours_is_told_so_and_closed() -> None:
             client.writer.write(b"\x10\x10\x00\x04MQTT\r\n\r\n")
             assert b" 400 " in await asyncio.wait_for(client.reader.read(), LONG_S)
         assert not host.ports
+
+
+async def test_a_websocket_to_a_wrong_path_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with hosting(WebSocketConfig(port=0)) as host, raw(host) as client:
+        assert await client.handshake(path="/ws?token=s3cret") == 404
+    (about,) = said_of(caplog, "connection refused")
+    assert about["path"] == "/ws" and about["reason"] == "MQTT is at /mqtt" and about["peer"].startswith("127.0.0.1:")
 
 
 async def test_fragments_with_a_ping_between_them_are_one_stream() -> None:
