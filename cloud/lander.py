@@ -24,8 +24,10 @@ from cloud.landing_folder import LandingFolder
 from wire.backoff import Backoff
 from wire.identity import (
     IDENTITY_PROPERTY,
+    RECEIVE,
     RECEIVED_PROPERTY,
     USER_PROPERTY,
+    WISH_PROPERTY,
     decode_identity,
     decode_received,
     find_user_property,
@@ -123,6 +125,7 @@ class Lander:
         properties = Properties(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = SESSION_EXPIRY_NEVER
         properties.ReceiveMaximum = RECEIVE_MAXIMUM
+        properties.UserProperty = (WISH_PROPERTY, RECEIVE)
         if stop.wait(max(0.0, self._retry_at - time.monotonic())):
             return
         self._retry_later()

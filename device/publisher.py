@@ -46,6 +46,7 @@ class Publisher:
         self._resends = resends
         self._unreleased = unreleased
         self._disowned = Noted(log, DISOWNED, log.pubrecs)
+        self._remark = ""  # what a broker last said of a message that it took
         self._is_lowered = False  # whether it was said that QoS 2 messages go out at QoS 1
         self._connection: ClientConnection | None = None
         self._session_present = False
@@ -160,6 +161,7 @@ class Publisher:
         if puback.reason_code >= UNSPECIFIED_ERROR:
             self._refuse(message_id, puback, now_ms)
         else:
+            self._say_remark(message_id, puback)
             self._acknowledge(message_id, now_ms)
 
     def handle_pubrec(self, pubrec, now_ms: int) -> None:
@@ -171,6 +173,7 @@ class Publisher:
             self._on_the_way.pop(pubrec.packet_identifier)
             self._refuse(message_id, pubrec, now_ms)
             return
+        self._say_remark(message_id, pubrec)
         if not self._owed:
             self._owed_ms = now_ms
         self._owed.append(message_id)
@@ -353,6 +356,13 @@ class Publisher:
         from device.refusals import Refusals
 
         return Refusals(self._log, self._clock, self._say)
+
+    def _say_remark(self, message_id: int, answer) -> None:
+        """A gateway that gives a message another identity says so, with its first answer over each connection."""
+        text = answer.properties.get(REASON_STRING)
+        if text and text != self._remark:
+            self._remark = text
+            self._say(f"message {message_id} taken, but: {text}")
 
     def _say_lowered(self) -> None:
         if not self._is_lowered:

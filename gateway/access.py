@@ -121,13 +121,13 @@ class Permissions:
         return origin in (self._client_id, self.user) and origin != self._access.gateway
 
     def may_send(self, message: Message) -> bool:
-        """Whether it may publish a message: its topic name, the origin and the response topic that it has, if any."""
+        """Whether it may publish a message: to its topic name, and with the response topic that it has, if any."""
         response_topic = message.properties.get(RESPONSE_TOPIC)
-        return (
-            self.may_publish(message.topic)
-            and (not message.origin or self.may_identify(message.origin))
-            and (response_topic is None or self.may_ask_for_answers(response_topic))
-        )
+        return self.may_publish(message.topic) and (response_topic is None or self.may_ask_for_answers(response_topic))
+
+    def may_bring(self, message: Message) -> bool:
+        """Whether a message may have the identity that it has, if any."""
+        return not message.origin or self.may_identify(message.origin)
 
     def _read_rules(self) -> None:
         rules = self._rules = self._access.rules

@@ -173,8 +173,12 @@ class Broker:
     def _publish_will(self, will: StoredWill, note: Work) -> asyncio.Future[Any] | None:
         """Publishes a will, if its client's user may still do so, in one transaction with a note."""
         permissions = self.doorkeeper.access.permissions(will.user, will.session)
-        message = message_from(will.publish, will.session, self.config.name, int(time.time() * 1000))
+        now_ms = int(time.time() * 1000)
+        message = message_from(will.publish, will.session, self.config.name, now_ms)
         if not permissions.may_send(message):
             self.log.drop(REJECTED, GATEWAY, message)
             return None
+        if not permissions.may_bring(message):
+            self.counters.identities_replaced += 1
+            message.renew(self.config.name, now_ms)
         return self.log.submit([*self.publishing.publish(message), note])

@@ -18,6 +18,7 @@ from gateway.store.drops import GATEWAY, REJECTED
 from gateway.store.run import Run
 from gateway.turn import Turn
 from wire.bulk import BulkServerConnection
+from wire.identity import KEEP, find_wishes
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC
 from wire.packets import MQTT_5, Publish, Pubrel
 from wire.properties import PAYLOAD_FORMAT_INDICATOR, USER_PROPERTY
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HELD_MOST = 2000  # messages; an MQTT 5 client stops by itself, at our Receive Maximum
+ORIGIN_SAID = 64  # characters of an origin in a reason string
 HELD_BYTES_MAX = 1024 * 1024  # of these; nothing is read from the client beyond either
 
 
@@ -70,6 +72,10 @@ class Intake:
         self._room.set()
         self._said = SUCCESS  # why a message was refused, as the log has it last
         self._pace = broker.paces.of(session.client_id)
+        connect = protocol.connect_packet
+        self._keeps_identities = connect is not None and KEEP in find_wishes(connect.properties)
+        self._has_replaced = False
+        self._remark = ""  # for the client, with the next acknowledgement
 
     def handle_publish(self, packet: Publish) -> None:
         self._broker.counters.note_received(packet.qos, len(packet.payload))
@@ -115,11 +121,13 @@ class Intake:
             return True
         self._topics.learn(message)
         self._broker.log.audience.takers(message.topic)  # in its client's own time, not in that of the commit
+        remark, self._remark = self._remark, ""
+        work = self._broker.publishing.publish(message)
         if packet.qos == 1:
-            self._turn.add(lambda: self._stored(packet_identifier), *self._broker.publishing.publish(message))
+            self._turn.add(lambda: self._stored(packet_identifier, SUCCESS, remark), *work)
         else:
             notes = [incoming.add(self._session.client_id, [packet_identifier])] if self._session.durable else []
-            self._turn.add(lambda: self._received(packet_identifier), *self._broker.publishing.publish(message), *notes)
+            self._turn.add(lambda: self._received(packet_identifier, remark), *work, *notes)
         return True
 
     def _hold(self, packet: Publish, message: Message) -> None:
@@ -204,14 +212,28 @@ class Intake:
             self._protocol.answer_all(packet_type, identifiers, encode_answers(packet_type, identifiers))
 
     def _check(self, message: Message) -> int:
-        """Whether a message may be published, as a reason code."""
+        """Whether a message may be published, as a reason code; one whose identity it may not have gets a new one."""
         if not self._permissions.may_send(message):
             return NOT_AUTHORIZED
+        if not self._permissions.may_bring(message):
+            if self._keeps_identities:
+                return NOT_AUTHORIZED
+            self._replace_identity(message)
         if message.properties.get(PAYLOAD_FORMAT_INDICATOR) and not _is_text(message.payload):
             return PAYLOAD_FORMAT_INVALID
         if len(message.properties.get(USER_PROPERTY, ())) > USER_PROPERTIES_MAX:
             return QUOTA_EXCEEDED
         return SUCCESS
+
+    def _replace_identity(self, message: Message) -> None:
+        """The client is told with its next acknowledgement, once over each connection: it may be a device of ours."""
+        self._broker.counters.identities_replaced += 1
+        if not self._has_replaced:
+            self._has_replaced = True
+            self._remark = f"not its own identity: messages of {message.origin[:ORIGIN_SAID]!r} get a new one here"
+            what = about(client=self._session.client_id, topic=message.topic, origin=message.origin)
+            logger.warning("identity replaced: no rule lets the client bring it", extra=what)
+        message.renew(self._broker.config.name, int(time.time() * 1000))
 
     def _refuse(self, packet: Publish, message: Message, reason_code: int) -> None:
         """A message is not taken.
@@ -236,14 +258,14 @@ class Intake:
         else:
             self._turn.add(lambda: self._refused(packet_identifier, reason_code))
 
-    def _stored(self, packet_identifier: int, reason_code: int = SUCCESS) -> None:
+    def _stored(self, packet_identifier: int, reason_code: int = SUCCESS, remark: str = "") -> None:
         if self._protocol.connected:
-            self._protocol.puback(packet_identifier, reason_code)
+            self._protocol.puback(packet_identifier, reason_code, remark)
 
-    def _received(self, packet_identifier: int) -> None:
+    def _received(self, packet_identifier: int, remark: str = "") -> None:
         self._session.incoming.add(packet_identifier)
         if self._protocol.connected:
-            self._protocol.pubrec(packet_identifier)
+            self._protocol.pubrec(packet_identifier, SUCCESS, remark)
 
     def _refused(self, packet_identifier: int, reason_code: int) -> None:
         if self._protocol.connected:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wire import identity, properties
-from wire.packets import Publish
+from wire.packets import MQTT_5, Publish
 
 TRAVELLING_PROPERTIES = (
     properties.PAYLOAD_FORMAT_INDICATOR,
@@ -52,6 +52,11 @@ class Message:
     position: int = field(default=0, compare=False)
     halves: dict[int, tuple[bytes, bytes]] | None = field(default=None, compare=False, repr=False)
 
+    def renew(self, gateway_name: str, unix_ms: int) -> None:
+        """Takes identity and provenance off: it is a new message, which a gateway takes in now."""
+        self.origin, self.epoch, self.seq = "", 0, 0
+        self.received_ms, self.received_by = unix_ms, gateway_name
+
     @property
     def count(self) -> int:
         """One; a run of messages has more."""
@@ -73,9 +78,12 @@ class Message:
         return len(self.payload) + len(self.topic) + properties + MESSAGE_OVERHEAD
 
 
-def form(level: int, qos: int) -> int:
-    """Returns a number for what the PUBLISHes of one protocol level and QoS have in common."""
-    return level << 2 | qos
+def form(level: int, qos: int, has_identity: bool) -> int:
+    """Returns a number for what the PUBLISHes of one protocol level and QoS, with identity or without, have in common.
+
+    Over MQTT 3.1.1 there is no identity.
+    """
+    return level << 3 | qos << 1 | (has_identity and level == MQTT_5)
 
 
 def message_from(packet: Publish, publisher: str, gateway_name: str, unix_ms: int) -> Message:
@@ -106,11 +114,8 @@ def message_from(packet: Publish, publisher: str, gateway_name: str, unix_ms: in
     return message
 
 
-def publish_properties(message: Message, identifiers: Sequence[int] = ()) -> dict[int, Any]:
-    """Returns the properties of the PUBLISH that takes a message on: its own, identity and provenance last.
-
-    ``identifiers`` are those of the subscriptions that it matches [MQTT-3.3.4-3].
-    """
+def identity_properties(message: Message, identifiers: Sequence[int] = ()) -> dict[int, Any]:
+    """Returns the same as ``plain_properties`` with identity and provenance, which come last."""
     user_properties = [*message.properties.get(properties.USER_PROPERTY, ())]
     if message.origin:
         text = identity.encode_identity(message.origin, message.epoch, message.seq)
@@ -121,7 +126,10 @@ def publish_properties(message: Message, identifiers: Sequence[int] = ()) -> dic
 
 
 def plain_properties(message: Message, identifiers: Sequence[int] = ()) -> dict[int, Any]:
-    """Returns the same without identity and provenance: for a client that takes no packet so large."""
+    """Returns the properties of the PUBLISH that takes a message on, as they were published.
+
+    ``identifiers`` are those of the subscriptions that it matches [MQTT-3.3.4-3].
+    """
     travelling = dict(message.properties)
     if message.expires_ms:  # what is left of the interval [MQTT-3.3.2-6]
         left_s = -(-(message.expires_ms - int(time.time() * 1000)) // 1000)

@@ -1,5 +1,6 @@
 """What is on its way to one client: room in the window and on the line, and what an acknowledgement stands for."""
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -8,7 +9,7 @@ from typing import Any
 
 from gateway.hot.answers import encode_answers
 from gateway.hot.outflow import encode_publishes
-from gateway.message import Message, plain_properties, publish_properties
+from gateway.message import Message, identity_properties, plain_properties
 from gateway.numbers import Counters
 from gateway.outgoing import Outgoing
 from gateway.port import Port
@@ -18,6 +19,7 @@ from gateway.store.drops import EXPIRED, OVERSIZE
 from gateway.store.log import MessageLog
 from wire.bulk import BulkServerConnection
 from wire.errors import PacketTooLargeError
+from wire.identity import RECEIVE, find_wishes
 from wire.packet_types import PUBREL
 
 Finish = Callable[[list[int]], None]
@@ -61,6 +63,8 @@ class Window:
         self._consumer = consumer
         self._client = client
         self._counters = counters
+        connect = protocol.connect_packet
+        self._has_identity = connect is not None and RECEIVE in find_wishes(connect.properties)
         self._inflight: dict[int, Finish] = {}
         self._acknowledged = Signal()
 
@@ -81,15 +85,16 @@ class Window:
         self, message: Message, grant: Grant, packet_identifier: int | None = None, *, dup: bool = False
     ) -> bool:
         """Returns whether the message is on its way; one that is too large for this client is passed over."""
+        if self._has_identity:
+            with contextlib.suppress(PacketTooLargeError):  # it may fit without
+                self._publish(message, grant, packet_identifier, dup, identity_properties)
+                return True
         try:
-            self._publish(message, grant, packet_identifier, dup, publish_properties)
-        except PacketTooLargeError:
-            try:
-                self._publish(message, grant, packet_identifier, dup, plain_properties)
-            except PacketTooLargeError as error:
-                logger.warning("%s: message on %r passed over: %s", self._client, message.topic, error)
-                self.drop(OVERSIZE, message)
-                return False
+            self._publish(message, grant, packet_identifier, dup, plain_properties)
+        except PacketTooLargeError as error:
+            logger.warning("%s: message on %r passed over: %s", self._client, message.topic, error)
+            self.drop(OVERSIZE, message)
+            return False
         return True
 
     def publish_together(self, messages: Sequence[Message], identifiers: list[int], qos: int) -> bool:
@@ -99,7 +104,8 @@ class Window:
         """
         if qos == 1 and not self.outgoing.flows.keys().isdisjoint(identifiers):
             return False
-        encoded, longest = encode_publishes(messages, identifiers, self.protocol.protocol_level, qos)
+        level = self.protocol.protocol_level
+        encoded, longest = encode_publishes(messages, identifiers, level, qos, self._has_identity)
         if not self.protocol.publish_all(identifiers, encoded, longest, qos):
             return False
         self._counters.note_sent(qos, sum(len(message.payload) for message in messages), len(messages))

@@ -6,7 +6,9 @@ from typing import cast
 
 from wire.client import ClientConnection
 from wire.errors import Closed
+from wire.identity import KEEP, WISH_PROPERTY
 from wire.packets import Packet
+from wire.properties import USER_PROPERTY
 
 
 class Remote(asyncio.Protocol):
@@ -31,7 +33,7 @@ class Remote(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self.writable.set()
-        self._client.connect(self._now_ms())
+        self._client.connect(self._now_ms(), {USER_PROPERTY: [(WISH_PROPERTY, KEEP)]})
         self.flush()
 
     def data_received(self, data: bytes) -> None:

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from gateway.errors import ConfigError
-from gateway.message import Message, publish_properties
+from gateway.message import Message, identity_properties
 from gateway.numbers import RouteState
 from gateway.pem import reason_of
 from gateway.store.cursor import Cursor
@@ -177,7 +177,7 @@ class Route:
             qos=qos,
             retain=message.retain,
             dup=dup,
-            properties=publish_properties(message),
+            properties=identity_properties(message),
             packet_identifier=packet_identifier,
         )
 

@@ -100,10 +100,10 @@ class ClientConnection(Connection):
             retry_interval_ms = RETRY_INTERVAL_3_1_1_MS
         self._retry_timer = _retry_timer(retry_interval_ms)
 
-    def connect(self, now_ms: int) -> None:
-        """Sends the CONNECT."""
+    def connect(self, now_ms: int, properties: dict | None = None) -> None:
+        """Sends the CONNECT, over MQTT 5 with more properties where some are given."""
         self._now_ms = now_ms
-        properties = {}
+        properties = {} if properties is None else dict(properties)
         if self.session_expiry_s:
             properties[SESSION_EXPIRY_INTERVAL] = self.session_expiry_s
         if self.receive_maximum != RECEIVE_MAXIMUM_DEFAULT:

@@ -3,10 +3,15 @@
 `hf-id` = "{epoch:08x}/{seq}/{origin}": who made the message, in which life of its store, its dense number.
 `hf-received` = "{unix_ms}/{gateway_name}": when and where the first gateway accepted it.
 The name comes last in both, so it may hold any character.
+
+`hf-identity`, in a CONNECT, says what the client wants of them: RECEIVE, KEEP, or both as two properties.
 """
 
 IDENTITY_PROPERTY = "hf-id"
 RECEIVED_PROPERTY = "hf-received"
+WISH_PROPERTY = "hf-identity"
+RECEIVE = "receive"  # identity and provenance come with each delivery
+KEEP = "keep"  # a message whose identity the client may not bring is refused; otherwise it gets a new one
 EPOCH_MAX = 0xFFFF_FFFF
 SEQ_MAX = 0x7FFF_FFFF_FFFF_FFFF  # the widest integer that every table and store on the way can hold
 
@@ -54,6 +59,11 @@ def find_user_property(properties: dict, name: str) -> str | None:
         if key == name:
             return value
     return None
+
+
+def find_wishes(properties: dict) -> list:
+    """What a CONNECT's properties say of identities."""
+    return [value for key, value in properties.get(USER_PROPERTY, ()) if key == WISH_PROPERTY]
 
 
 def _check(origin: str, epoch: int, seq: int) -> None:

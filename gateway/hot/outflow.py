@@ -15,6 +15,7 @@ from wire.properties import USER_PROPERTY, encode_properties
 
 FIRST_BYTES = {1: b"\x32", 2: b"\x34"}  # of a PUBLISH, by its QoS
 IDENTIFIER_SIZE = 2
+NO_PROPERTIES = b"\0"
 IDENTITY_HEAD = bytes((USER_PROPERTY,)) + encode_string(IDENTITY_PROPERTY)
 RECEIVED_HEAD = bytes((USER_PROPERTY,)) + encode_string(RECEIVED_PROPERTY)
 
@@ -28,11 +29,11 @@ def is_plain(wanted_qos: int, delivery: Delivery) -> bool:
 
 
 def encode_publishes(
-    messages: Sequence[Message], identifiers: Sequence[int], level: int, qos: int
+    messages: Sequence[Message], identifiers: Sequence[int], level: int, qos: int, has_identity: bool
 ) -> tuple[bytes, int]:
     """Returns the PUBLISHes of plain messages at QoS 1 or 2, and a length that none is longer than."""
-    form_here = form(level, qos)
-    halves = [(message.halves or {}).get(form_here) or split(message, level, qos) for message in messages]
+    form_here = form(level, qos, has_identity)
+    halves = [(message.halves or {}).get(form_here) or split(message, level, qos, has_identity) for message in messages]
     heads, tails = zip(*halves, strict=True)
     numbers = pack(f">{len(identifiers)}H", *identifiers)
     parts: list[bytes] = [b""] * (3 * len(halves))
@@ -42,23 +43,23 @@ def encode_publishes(
     return b"".join(parts), max(map(len, heads)) + IDENTIFIER_SIZE + max(map(len, tails))
 
 
-def split(message: Message, level: int, qos: int) -> tuple[bytes, bytes]:
+def split(message: Message, level: int, qos: int, has_identity: bool) -> tuple[bytes, bytes]:
     """Returns what is before and behind the packet identifier in a message's PUBLISH; the message remembers it."""
     encode_topic = _encode_topic if len(message.topic) <= NAME_SIZE_MAX else encode_string
     topic = encode_topic(message.topic)
-    properties = _encode_properties(message) if level == MQTT_5 else b""
+    properties = _encode_properties(message, has_identity) if level == MQTT_5 else b""
     length = encode_varint(len(topic) + IDENTIFIER_SIZE + len(properties) + len(message.payload))
     halves = FIRST_BYTES[qos] + length + topic, properties + message.payload
-    message.halves = {**(message.halves or {}), form(level, qos): halves}
+    message.halves = {**(message.halves or {}), form(level, qos, has_identity): halves}
     return halves
 
 
-def _encode_properties(message: Message) -> bytes:
-    """The same as `publish_properties` encoded: user properties come last, and identity and provenance last of them."""
-    own = b""
-    if message.properties:
-        encoded = encode_properties(message.properties, PUBLISH)
-        own = encoded[decode_varint(encoded, 0)[1] :]
+def _encode_properties(message: Message, has_identity: bool) -> bytes:
+    """The same as `plain_properties` or `identity_properties` encoded: identity and provenance come last of all."""
+    encoded = encode_properties(message.properties, PUBLISH) if message.properties else NO_PROPERTIES
+    if not has_identity:
+        return encoded
+    own = encoded[decode_varint(encoded, 0)[1] :]
     if message.origin:
         identity = encode_identity(message.origin, message.epoch, message.seq)
         own += IDENTITY_HEAD + encode_string(identity)

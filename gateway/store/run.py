@@ -83,7 +83,7 @@ class Run:
         packets = self.packets
         names: dict[bytes, str] = {}
         qos = packets[0] >> 1 & 3
-        form_here = form(self.level, qos)
+        as_it_came = form(self.level, qos, False)
         start = 0
         for seq in range(self.first_seq, self.first_seq + self.count):
             length = packets[start + 1]
@@ -111,11 +111,12 @@ class Run:
                 self.gateway,
                 self.publisher,
             )
+            tail = packets[behind + IDENTIFIER_SIZE : end]
+            message.payload = tail
             if self.level == MQTT_5:
                 message.payload = packets[self._read_properties(message, behind + IDENTIFIER_SIZE) : end]
-            else:
-                message.payload = packets[behind + IDENTIFIER_SIZE : end]
-                message.halves = {form_here: (packets[start:behind], message.payload)}  # it goes out as it came
+            if not self.bring_identities:
+                message.halves = {as_it_came: (packets[start:behind], tail)}
             yield message
             start = end
 

@@ -27,6 +27,16 @@ def test_messages_refused_for_good_hold_up_no_others() -> None:
     assert sorted(arrived(broker)) == made
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_a_broker_remarks_on_a_message_that_it_takes_is_said_once(qos: int) -> None:
+    board, broker = VirtualBoard(), ModelBroker(remark="not its own identity")
+    device = start(board, broker)
+    made = publish(device, 20, qos)
+    drain(device)
+    assert arrived(broker) == made
+    assert [line for line in board.lines if "identity" in line] == ["message 1 taken, but: not its own identity"]
+
+
 @pytest.mark.parametrize(("topic", "qos"), [("a/#", 1), ("", 1), ("a/+", 2), ("t", 3), ("t", -1)])
 def test_what_no_broker_would_take_is_not_stored(topic: str, qos: int) -> None:
     device = start(VirtualBoard(), ModelBroker())

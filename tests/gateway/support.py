@@ -18,6 +18,7 @@ from gateway.listeners.tcp import TcpListener
 from gateway.store.log import MessageLog
 from wire.client import ClientConnection
 from wire.errors import Closed
+from wire.identity import WISH_PROPERTY
 from wire.packets import Connack, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Unsuback
 from wire.properties import USER_PROPERTY
 
@@ -62,9 +63,13 @@ async def until(condition: Callable[[], Any], what: str) -> None:
 
 
 class Client:
-    """A client on a TCP connection; nothing is acknowledged unless the test does so."""
+    """A client on a TCP connection; nothing is acknowledged unless the test does so.
+
+    The option ``wishes`` is what its CONNECT says of identities.
+    """
 
     def __init__(self, client_id: str = "client", **options: Any) -> None:
+        self._wishes = [(WISH_PROPERTY, wish) for wish in options.pop("wishes", ())]
         self.protocol = ClientConnection(client_id, **options)
         self.connack: Connack
         self._events: list[Packet | Closed] = []
@@ -84,7 +89,7 @@ class Client:
         transport, _ = await loop.create_connection(lambda: line, "127.0.0.1", port)
         self._writer = asyncio.StreamWriter(transport, line, self._reader, loop)
         _writers.append(self._writer)
-        self.protocol.connect(_now_ms())
+        self.protocol.connect(_now_ms(), {USER_PROPERTY: self._wishes} if self._wishes else {})
         self.flush()
 
     def flush(self) -> None:

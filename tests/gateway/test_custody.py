@@ -13,6 +13,7 @@ import pytest
 from gateway.store import housekeeper
 from tests.gateway.store.support import disk_full, messages_in, stored
 from tests.gateway.support import Client, GatewayProcess, reasons_of, running, tcp_port, until, user_property
+from wire.identity import RECEIVE
 from wire.packets import Connack, Disconnect, Puback, Publish
 from wire.properties import REASON_STRING
 
@@ -153,7 +154,7 @@ async def test_no_connack_leaves_for_a_session_that_could_not_be_saved(tmp_path:
 async def test_a_durable_subscriber_gets_all_that_was_acknowledged_before_a_kill(tmp_path: Path) -> None:
     gateway = GatewayProcess(tmp_path)
     await gateway.start()
-    subscriber = await Client("subscriber").connect(gateway.port)
+    subscriber = await Client("subscriber", wishes=(RECEIVE,)).connect(gateway.port)
     await subscriber.subscribe("a/#")
     acknowledged: set[int] = set()
     received: dict[int, str] = {}
@@ -174,7 +175,7 @@ async def test_a_durable_subscriber_gets_all_that_was_acknowledged_before_a_kill
             pass
         await asyncio.gather(reading, return_exceptions=True)
         await gateway.start()
-        subscriber = await Client("subscriber").connect(gateway.port)
+        subscriber = await Client("subscriber", wishes=(RECEIVE,)).connect(gateway.port)
         assert subscriber.connack.session_present
     while not acknowledged <= received.keys():
         note(received, await subscriber.receive())

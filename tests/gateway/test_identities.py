@@ -8,9 +8,9 @@ import pytest
 
 from tests.gateway.store.support import stored
 from tests.gateway.support import Client, running, tcp_port, user_property
-from wire.identity import IDENTITY_PROPERTY, encode_identity
-from wire.packets import Connack, Puback, Pubrec, Will
-from wire.properties import USER_PROPERTY
+from wire.identity import IDENTITY_PROPERTY, KEEP, RECEIVE, RECEIVED_PROPERTY, decode_received, encode_identity
+from wire.packets import Puback, Publish, Pubrec, Will
+from wire.properties import REASON_STRING, USER_PROPERTY
 from wire.reasons import NOT_AUTHORIZED
 
 EPOCH = 42
@@ -18,53 +18,95 @@ EVERYTHING = "allow * publish,subscribe #\n"
 
 
 def as_from(origin: str, seq: int = 1) -> dict[str, Any]:
-    """Properties by which a message says that it comes from an origin."""
-    return {"properties": {USER_PROPERTY: [(IDENTITY_PROPERTY, encode_identity(origin, EPOCH, seq))]}}
+    """Properties by which a message says that it comes from an origin, and that a gateway had it in 1970."""
+    pairs = [("a", "1"), (IDENTITY_PROPERTY, encode_identity(origin, EPOCH, seq)), (RECEIVED_PROPERTY, "17/elsewhere")]
+    return {"properties": {USER_PROPERTY: pairs}}
+
+
+def named(origin: str, seq: int) -> dict[int, Any]:
+    """The same without a provenance, as devices have it: such a message goes the hot path."""
+    return {USER_PROPERTY: [(IDENTITY_PROPERTY, encode_identity(origin, EPOCH, seq))]}
+
+
+def identity(packet: Publish) -> str | None:
+    return user_property(packet, IDENTITY_PROPERTY)
 
 
 def refusals(folder: Path) -> list[tuple[Any, ...]]:
     return stored(folder, "SELECT reason, publisher, origin, first, last, messages FROM dropped ORDER BY first")
 
 
+async def reading(port: int) -> Client:
+    reader = await Client("reader", wishes=(RECEIVE,)).connect(port)
+    await reader.subscribe("#")
+    return reader
+
+
 async def test_a_device_needs_no_rules_for_its_own_name(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        reader = await Client("reader").connect(tcp_port(broker))
-        await reader.subscribe("#")
+        reader = await reading(tcp_port(broker))
         device = await Client("garage").connect(tcp_port(broker))
         await device.publish("a", **as_from("garage"))
-        assert user_property(await reader.receive(), IDENTITY_PROPERTY) == encode_identity("garage", EPOCH, 1)
+        assert identity(await reader.receive()) == encode_identity("garage", EPOCH, 1)
 
 
 @pytest.mark.parametrize("origin", ["garage", "test-gateway"])
-async def test_nobody_publishes_in_anothers_name(tmp_path: Path, origin: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_message_in_anothers_name_is_a_new_message(
+    tmp_path: Path, origin: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with running(tmp_path) as broker:
-        reader = await Client("reader").connect(tcp_port(broker))
-        await reader.subscribe("#")
+        reader = await reading(tcp_port(broker))
         forger = await Client("forger").connect(tcp_port(broker))
         for seq, (qos, answer) in enumerate([(1, Puback), (2, Pubrec), (1, Puback)], 1):
             forger.send("a", b"forged", qos=qos, **as_from(origin, seq))
-            assert (await forger.expect(answer)).reason_code == NOT_AUTHORIZED
+            answered = await forger.expect(answer)
+            assert (answered.reason_code, REASON_STRING in answered.properties) == (0, seq == 1)
+            packet = await reader.receive()
+            assert packet.properties[USER_PROPERTY][0] == ("a", "1")
+            assert identity(packet) == f"{broker.log.store_epoch:08x}/{seq}/test-gateway"
+            received_ms, gateway = decode_received(str(user_property(packet, RECEIVED_PROPERTY)))
+            assert received_ms > 17 and gateway == "test-gateway"
         forger.send("a", b"forged", qos=0, **as_from(origin, 4))
-        await forger.publish("a", b"its own", **as_from("forger"))
-        assert (await reader.receive()).payload == b"its own"
-        assert broker.counters.messages_dropped["rejected"] == 4
-    assert refusals(tmp_path) == [("rejected", "forger", origin, 1, 4, 4)]
+        packet = await reader.receive()
+        assert (packet.payload, identity(packet)) == (b"forged", None)
+        assert broker.counters.identities_replaced == 4
+        assert broker.counters.messages_dropped["rejected"] == 0
+    assert refusals(tmp_path) == []
     (line,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert line.about == {"client": "forger", "topic": "a", "origin": origin}  # type: ignore[attr-defined]
 
 
-async def test_who_takes_the_gateways_name_for_a_client_identifier_does_not_speak_for_it(tmp_path: Path) -> None:
+async def test_a_client_that_wants_identities_kept_is_refused_where_it_may_not_bring_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A route that sends a message again would else have it counted twice."""
     async with running(tmp_path) as broker:
+        reader = await reading(tcp_port(broker))
+        route = await Client("route", wishes=(KEEP,)).connect(tcp_port(broker))
+        for seq, (qos, answer) in enumerate([(1, Puback), (2, Pubrec), (1, Puback)], 1):
+            route.send("a", b"forged", qos=qos, **as_from("garage", seq))
+            assert (await route.expect(answer)).reason_code == NOT_AUTHORIZED
+        await route.publish("a", b"its own", **as_from("route"))
+        assert (await reader.receive()).payload == b"its own"
+        assert broker.counters.messages_dropped["rejected"] == 3
+    assert refusals(tmp_path) == [("rejected", "route", "garage", 1, 3, 3)]
+    (line,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert line.about == {"client": "route", "topic": "a", "origin": "garage"}  # type: ignore[attr-defined]
+
+
+async def test_a_client_whose_identifier_is_the_gateways_name_does_not_speak_for_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        reader = await reading(tcp_port(broker))
         forger = await Client("test-gateway").connect(tcp_port(broker))
-        forger.send("a", b"", **as_from("test-gateway"))
-        assert (await forger.expect(Puback)).reason_code == NOT_AUTHORIZED
+        await forger.publish("a", **as_from("test-gateway"))
+        assert identity(await reader.receive()) == f"{broker.log.store_epoch:08x}/1/test-gateway"
 
 
 async def test_a_route_of_another_gateway_brings_those_that_a_rule_allows(tmp_path: Path) -> None:
     rules = tmp_path / "rules"
     rules.write_text(EVERYTHING + "deny * identify locks-*\nallow - identify *\n")
     async with running(tmp_path / "store", acl=str(rules)) as broker:
-        route = await Client("site-2-central").connect(tcp_port(broker))
+        route = await Client("site-2-central", wishes=(KEEP,)).connect(tcp_port(broker))
         for seq in range(1, 4):
             await route.publish("a", **as_from("garage", seq))
             await route.publish("a", **as_from("cellar", seq))
@@ -74,45 +116,54 @@ async def test_a_route_of_another_gateway_brings_those_that_a_rule_allows(tmp_pa
 
 async def test_by_the_hot_path_others_names_do_not_slip_through(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
+        reader = await reading(tcp_port(broker))
         device = await Client("garage").connect(tcp_port(broker))
-        await device.publish("a", **as_from("garage", 1))  # from now on that goes the hot path
+        for seq in (1, 2):  # from the second on that goes the hot path
+            await device.publish("a", properties=named("garage", seq))
+            await reader.receive()
         origins = ["garage", "garage", "cellar", "garage", "garage2", "garag", "garage"]
-        for seq, origin in enumerate(origins, 2):
-            device.protocol.publish("a", b"", qos=1, **as_from(origin, seq))
+        for seq, origin in enumerate(origins, 3):
+            device.protocol.publish("a", b"", qos=1, properties=named(origin, seq))
         device.flush()
-        answers = [(await device.expect(Puback)).reason_code for _ in origins]
-        assert answers == [0 if origin == "garage" else NOT_AUTHORIZED for origin in origins]
+        assert [(await device.expect(Puback)).reason_code for _ in origins] == [0] * len(origins)
+        came = [str(identity(await reader.receive())).rpartition("/")[2] for _ in origins]
+        assert came == [origin if origin == "garage" else "test-gateway" for origin in origins]
 
 
 async def test_new_rules_count_for_the_next_message(tmp_path: Path) -> None:
     rules = tmp_path / "rules"
     rules.write_text(EVERYTHING + "allow * identify cellar\n")
     async with running(tmp_path / "store", acl=str(rules)) as broker:
+        reader = await reading(tcp_port(broker))
         device = await Client("garage").connect(tcp_port(broker))
         for seq in range(1, 4):
             await device.publish("a", **as_from("cellar", seq))
+            assert str(identity(await reader.receive())).endswith("/cellar")
         rules.write_text(EVERYTHING)
         broker.reload()
-        device.send("a", b"", **as_from("cellar", 4))
-        assert (await device.expect(Puback)).reason_code == NOT_AUTHORIZED
+        await device.publish("a", **as_from("cellar", 4))
+        assert str(identity(await reader.receive())).endswith("/test-gateway")
 
 
-async def test_a_will_is_no_way_to_speak_for_another(tmp_path: Path) -> None:
+async def test_a_will_in_anothers_name_is_published_as_a_new_message(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        forger = Client("forger", will=Will("a", b"", 1, **as_from("garage")))
-        await forger.open(tcp_port(broker))
-        assert (await forger.expect(Connack)).reason_code == NOT_AUTHORIZED
+        reader = await reading(tcp_port(broker))
+        forger = await Client("forger", will=Will("a", b"", 1, **as_from("garage"))).connect(tcp_port(broker))
+        forger.cut()
+        packet = await reader.receive()
+        assert packet.properties[USER_PROPERTY][0] == ("a", "1")
+        assert identity(packet) == f"{broker.log.store_epoch:08x}/1/test-gateway"
 
 
 async def test_a_will_is_held_against_the_rules_of_when_it_is_published(tmp_path: Path) -> None:
     rules = tmp_path / "rules"
     rules.write_text(EVERYTHING + "allow * identify garage\n")
     async with running(tmp_path / "store", acl=str(rules)) as broker:
-        reader = await Client("reader").connect(tcp_port(broker))
-        await reader.subscribe("#")
-        forger = await Client("forger", will=Will("a", b"", 1, **as_from("garage"))).connect(tcp_port(broker))
-        rules.write_text(EVERYTHING)
-        broker.reload()
-        forger.cut()
-        assert await reader.silent()
-    assert refusals(tmp_path / "store") == [("rejected", "forger", "garage", 1, 1, 1)]
+        reader = await reading(tcp_port(broker))
+        for rule, origin in (("", "garage"), (EVERYTHING, "test-gateway")):
+            client = await Client("client", will=Will("a", b"", 1, **as_from("garage"))).connect(tcp_port(broker))
+            if rule:
+                rules.write_text(rule)
+                broker.reload()
+            client.cut()
+            assert str(identity(await reader.receive())).endswith(f"/{origin}")

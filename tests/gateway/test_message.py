@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from gateway.message import message_from, publish_properties
+from gateway.message import identity_properties, message_from, plain_properties
 from wire.codec.decoder import PacketDecoder
 from wire.codec.to_server import READERS
 from wire.packets import Publish
@@ -50,7 +50,8 @@ def test_what_belongs_to_one_connection_does_not_travel() -> None:
     packet = Publish("a", b"", 1, packet_identifier=1, properties={TOPIC_ALIAS: 3, CONTENT_TYPE: "text/plain"})
     message = message_from(packet, "client", "gw", 1234)
     message.origin, message.epoch, message.seq = "gw", 42, 7
-    assert publish_properties(message) == {
+    assert plain_properties(message) == {CONTENT_TYPE: "text/plain"}
+    assert identity_properties(message) == {
         CONTENT_TYPE: "text/plain",
         USER_PROPERTY: [("hf-id", "0000002a/7/gw"), ("hf-received", "1234/gw")],
     }

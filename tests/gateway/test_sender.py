@@ -8,6 +8,7 @@ import pytest
 
 from gateway import sender as sender_module
 from tests.gateway.support import Client, running, tcp_port, until, user_property
+from wire.identity import RECEIVE
 from wire.packets import Publish
 from wire.properties import (
     CONTENT_TYPE,
@@ -36,21 +37,20 @@ async def test_a_message_arrives_with_all_that_travels_with_it(tmp_path: Path) -
             publisher.send("a", b"payload", qos=qos, properties=dict(properties))
             packet = await subscriber.receive()
             assert (packet.payload, packet.qos, packet.retain) == (b"payload", qos, False)
-            assert packet.properties.pop(USER_PROPERTY)[:3] == properties[USER_PROPERTY]
-            assert packet.properties == {k: v for k, v in properties.items() if k != USER_PROPERTY}
+            assert packet.properties == properties
 
 
 async def test_the_first_gateway_gives_identity_and_provenance_and_the_second_keeps_them(tmp_path: Path) -> None:
     rules = tmp_path / "rules"
     rules.write_text("allow * publish,subscribe #\nallow - identify test-gateway\n")
     async with running(tmp_path / "one") as one, running(tmp_path / "two", acl=str(rules)) as two:
-        first = await Client("subscriber").connect(tcp_port(one))
+        first = await Client("subscriber", wishes=(RECEIVE,)).connect(tcp_port(one))
         await first.subscribe("a")
         publisher = await Client("publisher").connect(tcp_port(one))
         await publisher.publish("a", b"")
         packet = await first.receive()
         assert user_property(packet, "hf-id") == f"{one.log.store_epoch:08x}/1/test-gateway"
-        second = await Client("subscriber").connect(tcp_port(two))
+        second = await Client("subscriber", wishes=(RECEIVE,)).connect(tcp_port(two))
         await second.subscribe("a")
         forwarder = await Client("forwarder").connect(tcp_port(two))
         await forwarder.publish("a", b"", properties=packet.properties)

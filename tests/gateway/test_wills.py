@@ -9,6 +9,7 @@ import pytest
 
 from tests.gateway.store.support import messages_in, stored
 from tests.gateway.support import Client, GatewayProcess, running, tcp_port, until, user_property
+from wire.identity import RECEIVE
 from wire.packets import Connack, Publish, Will
 from wire.properties import CONTENT_TYPE, WILL_DELAY_INTERVAL
 
@@ -27,7 +28,8 @@ async def watching(port: int, options: int = 2) -> Client:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_a_client_that_is_gone_without_a_word_has_its_will(tmp_path: Path, qos: int) -> None:
     async with running(tmp_path) as broker:
-        watcher = await watching(tcp_port(broker))
+        watcher = await Client("watcher", wishes=(RECEIVE,)).connect(tcp_port(broker))
+        await watcher.subscribe("will/#", options=2)
         last = Will("will/a", b"gone", qos, properties={CONTENT_TYPE: "text/plain"})
         client = await Client("client", will=last).connect(tcp_port(broker))
         client.cut()

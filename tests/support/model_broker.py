@@ -42,6 +42,7 @@ class ModelBroker:
         refuses: the reason code for a PUBLISH, 0 for most.
         ends: whether the connection ends over a PUBLISH, with the answers that are still on the line.
         announces: the properties of the CONNACK.
+        remark: the reason string of a PUBACK or PUBREC.
         packets_left: so many packets more are answered; with the last one `cut` is called, and its answer is lost.
         filters_max: of a SUBSCRIBE; one with more ends the connection.
         grants: the only topic filters that may be subscribed to; None: all.
@@ -57,6 +58,7 @@ class ModelBroker:
     refuses: Callable[[Publish], int] = lambda _publish: SUCCESS
     ends: Callable[[Publish], bool] = lambda _publish: False
     announces: dict[int, object] = field(default_factory=dict)
+    remark: str = ""
     packets_left: int | None = None
     cut: Callable[[], None] = lambda: None
     filters_max: int = 8
@@ -164,10 +166,10 @@ class ModelBroker:
             if publish.qos == 2:
                 if reason_code == SUCCESS:
                     self.session.received[publish.packet_identifier] = publish
-                connection.pubrec(publish.packet_identifier, reason_code)
+                connection.pubrec(publish.packet_identifier, reason_code, self.remark)
             else:
                 self.arrived += [publish] if reason_code == SUCCESS else []
-                connection.puback(publish.packet_identifier, reason_code)
+                connection.puback(publish.packet_identifier, reason_code, self.remark)
 
 
 def _send(connection: ServerConnection, command: Publish, dup: bool) -> None:

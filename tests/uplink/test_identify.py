@@ -8,7 +8,7 @@ import pytest
 from tests.gateway.support import Client, hang_up, tcp_port, user_property
 from tests.gateway.support import running as running_broker
 from tests.uplink.support import append, opened, route_config, running, until
-from wire.identity import IDENTITY_PROPERTY
+from wire.identity import IDENTITY_PROPERTY, RECEIVE
 
 EVERYTHING = "allow * publish,subscribe #\n"
 
@@ -21,7 +21,7 @@ def test_what_the_next_gateway_refuses_stays_until_a_rule_lets_the_route_bring_i
 
     async def run() -> list[str | None]:
         async with running_broker(tmp_path / "central", acl=str(rules)) as central, opened(tmp_path) as log:
-            reader = await Client("reader").connect(tcp_port(central))
+            reader = await Client("reader", wishes=(RECEIVE,)).connect(tcp_port(central))
             await reader.subscribe("#")
             async with running(log, route_config(tcp_port(central))):
                 await append(log, range(1, 6))

@@ -1,14 +1,11 @@
 """What the standards have a broker do with a client's bytes, as our own protocol core tells it from these alone."""
 
-import contextlib
 from dataclasses import dataclass, field
-from typing import Any
 
 from wire import properties as p
 from wire.codec import to_client
 from wire.codec.decoder import PacketDecoder
 from wire.errors import Closed, RemoteProtocolError
-from wire.identity import IDENTITY_PROPERTY, decode_identity
 from wire.packet_types import PINGRESP, PUBACK, PUBCOMP, PUBLISH, PUBREC, SUBACK, UNSUBACK
 from wire.packets import (
     MQTT_5,
@@ -69,7 +66,6 @@ class Expected(Heard):
     depends: bool = False
     is_whole: bool = True
     maximum_packet_size: int = MAXIMUM_PACKET_SIZE
-    client_id: str = ""
 
 
 class Ear:
@@ -155,7 +151,7 @@ def _serve(server: ServerConnection, event: Packet, expected: Expected) -> None:
     elif isinstance(event, Auth):
         server.refuse(NOT_AUTHORIZED)
     elif isinstance(event, Publish):
-        _take(server, event, expected.client_id)
+        _take(server, event)
     elif isinstance(event, Pubrel):
         server.pubcomp(event.packet_identifier)
     elif isinstance(event, Subscribe):
@@ -170,15 +166,14 @@ def _let_in(server: ServerConnection, packet: Connect, expected: Expected) -> No
         server.authenticate(b"?")
         return
     expected.logs_in = packet.username is not None or packet.password is not None
-    expected.client_id = packet.client_id
-    if packet.will is not None and _is_forbidden(packet.will.topic, packet.will.properties, packet.client_id):
+    if packet.will is not None and _is_forbidden(packet.will.topic):
         server.refuse(NOT_AUTHORIZED)
         return
     server.accept(False, {} if packet.client_id else {p.ASSIGNED_CLIENT_IDENTIFIER: ASSIGNED})
 
 
-def _take(server: ServerConnection, message: Publish, client_id: str) -> None:
-    code = _fault(message, client_id)
+def _take(server: ServerConnection, message: Publish) -> None:
+    code = _fault(message)
     identifier = message.packet_identifier
     if identifier is not None and (server.protocol_level == MQTT_5 or not code):
         acknowledge = server.puback if message.qos == 1 else server.pubrec
@@ -187,9 +182,9 @@ def _take(server: ServerConnection, message: Publish, client_id: str) -> None:
         server.disconnect(code)
 
 
-def _fault(message: Publish, client_id: str) -> int:
+def _fault(message: Publish) -> int:
     """Why a broker does not take a message; 0 if it does."""
-    if _is_forbidden(message.topic, message.properties, client_id):
+    if _is_forbidden(message.topic):
         return NOT_AUTHORIZED
     if message.properties.get(p.PAYLOAD_FORMAT_INDICATOR):
         try:
@@ -199,15 +194,9 @@ def _fault(message: Publish, client_id: str) -> int:
     return 0
 
 
-def _is_forbidden(topic: str, properties: dict[int, Any], client_id: str) -> bool:
-    """Whether it is for what the gateway says of itself, or comes in the name of somebody else."""
-    if topic.split("/")[0] == "$SYS":
-        return True
-    for name, value in properties.get(p.USER_PROPERTY, ()):
-        with contextlib.suppress(ValueError):
-            if name == IDENTITY_PROPERTY:
-                return decode_identity(value)[0] != client_id
-    return False
+def _is_forbidden(topic: str) -> bool:
+    """Whether it is for what the gateway says of itself."""
+    return topic.split("/")[0] == "$SYS"
 
 
 def faults(expected: Expected, heard: Heard, is_closed: bool, is_shared: bool) -> list[str]:

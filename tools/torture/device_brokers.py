@@ -15,7 +15,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from tools.demo.process import Process
 from tools.demo.site import holdfast
 from tools.sim.mosquitto import Mosquitto, free_port
-from wire.identity import IDENTITY_PROPERTY
+from wire.identity import IDENTITY_PROPERTY, RECEIVE, WISH_PROPERTY
 
 READER, ALL, END = "reader", "torture/#", "torture/end"
 FOR_EVER_S = 0xFFFF_FFFF
@@ -106,7 +106,9 @@ class Reader:
     def _connect(self) -> Client:
         client = Client(CallbackAPIVersion.VERSION2, READER, protocol=MQTTProtocolVersion.MQTTv5)
         client.on_message = lambda _client, _userdata, message: self._came.put(message)
-        client.connect("127.0.0.1", self._port, clean_start=False, properties=_for_ever())
+        properties = _for_ever()
+        properties.UserProperty = (WISH_PROPERTY, RECEIVE)
+        client.connect("127.0.0.1", self._port, clean_start=False, properties=properties)
         client.loop_start()
         return client
 

@@ -12,11 +12,16 @@ from gateway.broker import Broker
 from gateway.hot.inflow import Inflow
 from tests.gateway.store.support import messages_in, stored
 from tests.gateway.support import Client, running, tcp_port
-from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY
+from wire.identity import IDENTITY_PROPERTY, RECEIVE, RECEIVED_PROPERTY
 from wire.packets import MQTT_3_1_1, MQTT_5, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from wire.properties import CONTENT_TYPE, CORRELATION_DATA, MESSAGE_EXPIRY_INTERVAL, RESPONSE_TOPIC, USER_PROPERTY
 
-SUBSCRIBERS = [("old", MQTT_3_1_1, 1), ("new", MQTT_5, 1), ("exact", MQTT_5, 2)]
+SUBSCRIBERS: list[tuple[str, int, int, tuple[str, ...]]] = [
+    ("old", MQTT_3_1_1, 1, ()),
+    ("new", MQTT_5, 1, ()),
+    ("exact", MQTT_5, 2, (RECEIVE,)),
+    ("asking", MQTT_5, 1, (RECEIVE,)),
+]
 Seen = dict[str, list[Any]]
 
 
@@ -67,10 +72,13 @@ def session(dice: random.Random) -> list[Step]:
 async def play(broker: Broker, steps: list[Step]) -> Seen:
     """Returns what each client gets, with a last message at the end of it."""
     port = tcp_port(broker)
-    subscribers = [(await Client(name, protocol_level=level).connect(port), qos) for name, level, qos in SUBSCRIBERS]
+    subscribers = [
+        (await Client(name, wishes=wishes, protocol_level=level).connect(port), qos)
+        for name, level, qos, wishes in SUBSCRIBERS
+    ]
     for subscriber, qos in subscribers:
         await subscriber.subscribe("a/#", options=qos)
-    seen: Seen = {name: [] for name, _, _ in SUBSCRIBERS} | {"answers": []}
+    seen: Seen = {name: [] for name, *_ in SUBSCRIBERS} | {"answers": []}
     publishers = {level: await Client(f"publisher-{level}", protocol_level=level).connect(port) for level in (4, 5)}
     for level, qos, messages in steps:
         publisher = publishers[level]
@@ -87,7 +95,7 @@ async def play(broker: Broker, steps: list[Step]) -> Seen:
                     publisher.protocol.pubrel(answer.packet_identifier)
                 publisher.flush()
     await publishers[MQTT_5].publish("a/end", b"")
-    for (subscriber, _), (name, _, _) in zip(subscribers, SUBSCRIBERS, strict=True):
+    for (subscriber, _), (name, *_) in zip(subscribers, SUBSCRIBERS, strict=True):
         seen[name] = [of(packet, broker) for packet in await receive_all(subscriber)]
     return seen
 

@@ -8,7 +8,7 @@ from gateway.hot import inflow, publishes
 from tests.gateway.store.support import messages_in, stored
 from tests.gateway.support import Client, GatewayProcess, running, tcp_port, user_property
 from wire.errors import Closed
-from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY
+from wire.identity import IDENTITY_PROPERTY, RECEIVE, RECEIVED_PROPERTY
 from wire.packets import MQTT_3_1_1, MQTT_5, NO_LOCAL, Puback, Pubcomp, Publish, Pubrec
 
 MANY = 300
@@ -46,7 +46,7 @@ async def test_messages_reach_a_subscriber_in_order_with_identity_and_provenance
 ) -> None:
     async with running(tmp_path) as broker:
         publisher = await Client("publisher", protocol_level=MQTT_3_1_1).connect(tcp_port(broker))
-        subscriber = await Client("subscriber", protocol_level=level).connect(tcp_port(broker))
+        subscriber = await Client("subscriber", wishes=(RECEIVE,), protocol_level=level).connect(tcp_port(broker))
         await subscriber.subscribe("a/#")
         await publisher.publish("a/b", b"first")
         assert (await subscriber.receive()).payload == b"first"

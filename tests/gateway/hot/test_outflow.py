@@ -5,14 +5,16 @@ import random
 import pytest
 
 from gateway.hot.outflow import encode_publishes, is_plain
-from gateway.message import Message, publish_properties
+from gateway.message import Message, identity_properties, plain_properties
 from gateway.store.delivery import Delivery
 from wire.packets import MQTT_3_1_1, MQTT_5, Publish
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
 
 
+@pytest.mark.parametrize("has_identity", [False, True])
 @pytest.mark.parametrize("level", [MQTT_3_1_1, MQTT_5])
-def test_it_is_the_same_as_each_publish_by_itself(seed: int, level: int) -> None:
+def test_it_is_the_same_as_each_publish_by_itself(seed: int, level: int, has_identity: bool) -> None:
+    properties_of = identity_properties if has_identity else plain_properties
     dice = random.Random(seed)
     messages = [
         Message(
@@ -30,14 +32,14 @@ def test_it_is_the_same_as_each_publish_by_itself(seed: int, level: int) -> None
     for first, qos in ((1, 1), (40_000, 1), (1, 2), (40_000, 2), (2, 1)):
         identifiers = list(range(first, first + len(messages)))
         each = [
-            Publish(message.topic, message.payload, qos, False, False, identifier, publish_properties(message))
+            Publish(message.topic, message.payload, qos, False, False, identifier, properties_of(message))
             for message, identifier in zip(messages, identifiers, strict=True)
         ]
         if level == MQTT_3_1_1:
             for publish in each:
                 publish.properties = {}
         packets = [publish.encode(level) for publish in each]
-        encoded, longest = encode_publishes(messages, identifiers, level, qos)
+        encoded, longest = encode_publishes(messages, identifiers, level, qos, has_identity)
         assert encoded == b"".join(packets)
         assert longest >= max(map(len, packets))
 
