@@ -1,6 +1,7 @@
 """What a device is made of, each part as the configuration has it; needed at the start alone."""
 
 from device import clock
+from device.brokers import Brokers
 from device.errors import ConfigError
 from device.noted import UNRELEASED, is_sent, read_setting
 from device.publisher import Publisher
@@ -129,11 +130,11 @@ def _make_tls(port, poller):
 
 def make_network(config, board, say):
     """None where the board has its own, or a line."""
-    if config.wifi is None:
+    if not config.networks:
         return None
     if board.Network is None:
         raise ConfigError(f"network is an object, expected none: {board.NAME} has no Wi-Fi to join")
-    return board.Network(config.wifi.ssid, config.wifi.password, say)
+    return board.Network(config.networks, config.host_name, say)
 
 
 class NoWatchdog:
@@ -159,8 +160,8 @@ def make_watchdog(config, board):
     return board.Watchdog(config.watchdog_ms)
 
 
-def make_session(device, port, on_message) -> Session:
-    """`device` is the `device.device.Device` that gets it, with all other parts."""
+def make_session(device, make_port, on_message) -> Session:
+    """`device` is the `device.device.Device` that gets it, with all other parts; for `make_port` see `Brokers`."""
     config = device.config
     unreleased = make_unreleased(device.log)
     publisher = Publisher(
@@ -174,13 +175,15 @@ def make_session(device, port, on_message) -> Session:
         from device.status import Status
 
         status = Status(config, device.facts())
-    return Session(port, config, publisher, device.clock, device.say, inbox, status, _when_timed(device), mark)
+    brokers = Brokers(config.ports, make_port, device.log)
+    return Session(brokers, config, publisher, device.clock, device.say, inbox, status, _when_timed(device), mark)
 
 
 def _when_timed(device):
     """The network, and over TLS not before a clock that was never set has been."""
     sntp = device.sntp
-    if sntp is None or device.config.port.kind != "tls" or device.board.unix_ms() >= clock.EARLIEST_UNIX_MS:
+    needs_time = any(port.kind == "tls" for port in device.config.ports)
+    if sntp is None or not needs_time or device.board.unix_ms() >= clock.EARLIEST_UNIX_MS:
         return device.network
     from device.sntp import TimedNetwork
 

@@ -15,6 +15,11 @@ from wire.topics import check_topic_filter, check_topic_name, matches, parse_sha
 NAME_BYTES_MAX = 128  # of a client id: it stands in each message, and each message in one flash sector
 TOPIC_BYTES_MAX = 512
 SSID_BYTES_MAX, PASSWORD_BYTES_MAX = 32, 63  # of WPA
+NETWORKS_MAX, PORTS_MAX = 8, 4
+HOST_NAME_BYTES_MAX = 32  # of MicroPython's `network.hostname`
+LOGIN_BYTES_MAX = 256  # of a user's name, or a password
+PASSWORD, SCRAM = "password", "scram-sha-256"
+RESTART_AFTER_S_MIN, RESTART_AFTER_S_MAX = 60, 2_592_000
 SECTORS_MAX = 4096
 INTERVAL_MS_MAX = 86_400_000
 DUTY_INTERVAL_MS_MIN = 10_000  # below, waking costs more than the sleep saves
@@ -38,14 +43,16 @@ class Config:
         if not _is_senml_name(self.client_id):
             raise ConfigError(f"client_id is {_shown(self.client_id)}, expected {NAME_EXPECTATION}")
         self.topic = section.topic("topic")
-        self.wifi = _Wifi(section.section("network")) if section.has("network") else None
-        self.port = _Port(section.section("port"))
+        self.networks = _read_networks(section) if section.has("network") else []
+        self.host_name = section.text("host_name", HOST_NAME_BYTES_MAX) if section.has("host_name") else None
+        self.ports = _read_ports(section)
         flash = section.section("flash")
         self.flash_path = flash.text("path")
         self.sector_count = flash.integer("sector_count", MIN_SECTORS, SECTORS_MAX)
         self.on_full = flash.choice_or("on_full", POLICIES, "reject_new")
         flash.end()
         self._read_mqtt(section)
+        self.restart_after_s = section.integer_or_none("restart_after_s", RESTART_AFTER_S_MIN, RESTART_AFTER_S_MAX)
         self.watchdog_ms = section.integer_or_none("watchdog_ms", WATCHDOG_MS_MIN, COUNT_MAX)
         self.health_interval_ms = section.integer_or_none("health_interval_ms", HEALTH_INTERVAL_MS_MIN, INTERVAL_MS_MAX)
         self.interval_ms = section.integer("interval_ms", 1, INTERVAL_MS_MAX)
@@ -62,6 +69,8 @@ class Config:
         self.shortest_interval_ms = max(shortest + [DUTY_INTERVAL_MS_MIN if self.duty else 1])
         if self.readings_limit and self.journal is None:
             raise ConfigError("journal is null, expected a path: readings_limit counts over all boots by it")
+        if self.duty and self.restart_after_s:
+            raise section.wrong("restart_after_s", self.restart_after_s, "none with duty, which starts anew each time")
         if self.duty and not self.qos:
             raise section.wrong("qos", 0, "1 or 2 with duty: a sleep forgets what is not stored")
         if self.journal is not None and not self.qos:
@@ -70,6 +79,8 @@ class Config:
     def _read_mqtt(self, section) -> None:
         self.qos = section.integer("qos", 0, 2) if section.has("qos") else 1
         self.protocol_level = LEVELS[section.choice_or("mqtt_version", tuple(sorted(LEVELS)), "5")]
+        if self.protocol_level != MQTT_5 and any(port.is_scram for port in self.ports):
+            raise section.wrong("mqtt_version", "3.1.1", f'"5" with port.authentication "{SCRAM}"')
         self.retry_interval_ms = section.integer_or_none("retry_interval_ms", 0, RETRY_INTERVAL_MS_MAX)
         self.resends = section.choice_or("lost_session", LOST_SESSION, "resend") == "resend"
         self.status = _Status(section.section_or_text("status", "topic")) if section.has("status") else None
@@ -86,7 +97,8 @@ class Config:
 
 
 class Readable:
-    """What can be used of a configuration that cannot be used, to say so: `port`, and `client_id`, `status`, `wifi`.
+    """What can be used of a configuration that cannot be used, to say so: `ports`, and `client_id`, `status`,
+    `networks`, `host_name`.
 
     Raises `error`, or another ConfigError, where that is not enough.
     """
@@ -96,23 +108,41 @@ class Readable:
 
     def __init__(self, path: str, error: Exception) -> None:
         section = _Section("", _read_keys(path))
-        self.port = self.status = self.wifi = None
+        self.ports: list = []
+        self.networks: list = []
+        self.status = self.host_name = None
         try:
-            self.port = _Port(section.section("port"))
+            self.ports = _read_ports(section)
             self.client_id = section.text("client_id", NAME_BYTES_MAX)
-            if section.has("network"):
-                self.wifi = _Wifi(section.section("network"))
+            self.networks = _read_networks(section) if section.has("network") else []
             self.status = _Status(section.section_or_text("status", "topic"))
         except ConfigError:
             pass
-        if self.status is None and (self.port is None or self.port.kind != "uart"):
+        if self.status is None and not (self.ports and self.ports[0].kind == "uart"):
             raise error
+
+
+def _read_networks(section) -> list:
+    return [_Wifi(one) for one in section.some("network", NETWORKS_MAX)]
+
+
+def _read_ports(section) -> list:
+    return [_Port(one) for one in section.some("port", PORTS_MAX)]
 
 
 class _Wifi:
     def __init__(self, section) -> None:
         self.ssid = section.text("ssid", SSID_BYTES_MAX)
         self.password = section.text("password", PASSWORD_BYTES_MAX)
+        self.address = _Address(section.section("address")).whole if section.has("address") else None
+        section.end()
+
+
+class _Address:
+    """`whole` is what MicroPython's `ifconfig` takes."""
+
+    def __init__(self, section) -> None:
+        self.whole = (section.ip("ip"), section.ip("netmask"), section.ip("gateway"), section.ip("dns"))
         section.end()
 
 
@@ -127,7 +157,16 @@ class _Port:
         else:
             self.path = section.text("path")
             self.baud = section.integer("baud", 1, COUNT_MAX)
+        self._read_login(section)
         section.end()
+
+    def _read_login(self, section) -> None:
+        has_login = section.has("user") or section.has("password")
+        self.user = section.text("user", LOGIN_BYTES_MAX) if has_login else None
+        self.password = section.text("password", LOGIN_BYTES_MAX) if has_login else None
+        self.is_scram = has_login and section.choice_or("authentication", (PASSWORD, SCRAM), PASSWORD) == SCRAM
+        if self.is_scram and any(not " " <= character <= "~" for character in self.password or ""):
+            raise section.wrong("password", "…", f'printable ASCII with authentication "{SCRAM}"')
 
     def _read_tls(self, section) -> None:
         self.server_name = section.text("server_name") if section.has("server_name") else self.host
@@ -231,6 +270,23 @@ class _Section:
         entries = [{main_key: entry} if isinstance(entry, str) else entry for entry in value]
         return [_Section(f"{self._path_of(key)}[{number}]", entry) for number, entry in enumerate(entries)]
 
+    def some(self, key: str, most: int) -> list:
+        """The sections of a list that is not empty; an object stands for a list of one."""
+        expectation = f"an object of keys and values, or a list of 1 to {most}"
+        value = self._take(key, expectation)
+        if not isinstance(value, list):
+            return [_Section(self._path_of(key), value)]
+        if not 0 < len(value) <= most:
+            raise self.wrong(key, value, expectation)
+        return [_Section(f"{self._path_of(key)}[{number}]", entry) for number, entry in enumerate(value)]
+
+    def ip(self, key: str) -> str:
+        text = self.text(key)
+        parts = text.split(".")
+        if len(parts) != 4 or not all(part.isdigit() and int(part) < 256 for part in parts):
+            raise self.wrong(key, text, "an IPv4 address such as 192.168.1.20")
+        return text
+
     def section_or_text(self, key: str, main_key: str):
         """A section; a string stands for one with only `main_key`."""
         value = self._take(key, f"an object, or a string for its {main_key}")
@@ -272,7 +328,7 @@ def _values(checked) -> Values:
     for key, value in checked.__dict__.items():
         if isinstance(value, PARTS):
             value = _values(value)
-        setattr(values, key, value if key != "sensors" else [_values(sensor) for sensor in value])
+        setattr(values, key, [_values(one) for one in value] if isinstance(value, list) else value)
     return values
 
 

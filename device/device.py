@@ -48,6 +48,7 @@ class Device:
         self._is_erasing = False  # a line is being asked for silence
         self._busy_ms = 0  # until then a line that is never idle is not asked again
         self._ready = 0
+        self._alone_ms: int | None = 0  # since then there has been no connection
         self.clock = assembly.make_clock(config.clock, slept.boot_id if slept else self.log.boot_id, board)
         self.sntp = assembly.make_sntp(config.clock, self.clock, board)
         self.unstored = assembly.make_unstored(config)
@@ -55,7 +56,7 @@ class Device:
         self.sampler = Sampler(config, self.log, journal, self.clock, self._make_probes(), self.say, self.unstored)
         self._losses: list = []  # the one `Losses`, once something is lost
         self._health = assembly.make_health(config, self)
-        self._session = assembly.make_session(self, self._make_port(), on_message)
+        self._session = assembly.make_session(self, self._make_port, on_message)
 
     def advance(self, longest_ms: int | None = None) -> None:
         """One turn: what is due, then a wait for the port or the next moment at which something is due.
@@ -67,6 +68,8 @@ class Device:
         self._watchdog.feed()
         self.sampler.advance(now_ms)
         self._turn(now_ms)
+        if self.config.restart_after_s is not None:
+            self._look_for_connection(now_ms)
         if self.wants_restart and self._session is not None and self._session.is_settled:
             self._restart()
         elif not self.has_ended:
@@ -136,6 +139,16 @@ class Device:
         if hasattr(self._flash, "close"):
             self._flash.close()
 
+    def _look_for_connection(self, now_ms: int) -> None:
+        assert self._session is not None
+        if self._session.attached:
+            self._alone_ms = None
+        elif self._alone_ms is None:
+            self._alone_ms = now_ms
+        elif now_ms >= self._alone_ms + 1000 * self.config.restart_after_s and not self.wants_restart:
+            self.say(f"no connection for {self.config.restart_after_s} s: it starts anew")
+            self.wants_restart = True
+
     def _restart(self) -> None:
         self.close()
         self.has_ended = True
@@ -159,7 +172,10 @@ class Device:
     def _timers_ms(self, now_ms: int) -> list:
         assert self._session is not None
         parts = (self.sampler, self._session, self.network, self.sntp, self._health)
-        return [part.next_timer_ms() for part in parts if part is not None] + [now_ms + self.uptime.CALL_MS]
+        timers_ms = [part.next_timer_ms() for part in parts if part is not None] + [now_ms + self.uptime.CALL_MS]
+        if self.config.restart_after_s is not None and self._alone_ms is not None and not self.wants_restart:
+            timers_ms.append(self._alone_ms + 1000 * self.config.restart_after_s)
+        return timers_ms
 
     def _wait(self, timers_ms: list) -> bool:
         """Until the port is ready or the first of these moments; returns whether the port is."""
@@ -215,7 +231,7 @@ class Device:
     def _make_probes(self) -> list:
         return [Probe(sensor) for sensor in self.config.sensors]
 
-    def _make_port(self):
+    def _make_port(self, config):
         from device.assembly import make_port
 
-        return make_port(self.config.port, self._poller, self.log.boot_id, self.board)
+        return make_port(config, self._poller, self.log.boot_id, self.board)

@@ -4,9 +4,10 @@ import struct
 
 from flash_store.errors import MessageTooLarge, StoreCorrupt, StoreFull
 
-# Keys of settings, see `publisher`, `unreleased`, `session_mark` and `refusals`.
+# Keys of settings, see `publisher`, `unreleased`, `session_mark`, `refusals`, `brokers` and `scram`.
 DISOWNED, UNRELEASED, SESSION_MARK = "lost_session", "unreleased", "session_mark"
 PROVEN, SET_ASIDE = "refused", "set_aside"
+BROKER, SCRAM = "broker", "scram"  # the latter with the number of the broker
 
 
 def read_setting(log, key: str) -> bytes | None:

@@ -86,6 +86,11 @@ class Publisher:
         return bool(self._taken() or self._log.remembered())
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether the broker has something to answer."""
+        return bool(self._on_the_way or self._owed)
+
+    @property
     def is_noted(self) -> bool:
         """Whether a start would know, too, what is to be sent anew."""
         return self._disowned.is_durable

@@ -3,6 +3,7 @@
 import select
 
 from device.assembly import make_port
+from device.brokers import Brokers
 from device.clock import Clock, earliest
 from device.ports import Down
 from device.publisher import Publisher
@@ -13,11 +14,21 @@ WAIT_MS = 1_000
 TURN_MS = 500  # at most: a watchdog may wait for no longer than a second
 
 
+class NoSettings:
+    """None is there, and none is kept."""
+
+    def get(self, key: str) -> bytes | None:
+        return None
+
+    def set(self, key: str, value: bytes) -> None:
+        pass
+
+
 class NoLog:
     """Nothing is stored and nothing is sent."""
 
     last_id = epoch = 0
-    settings: dict = {}  # noqa: RUF012 - never written
+    settings = NoSettings()
 
     def messages(self, after: int = 0):
         return iter(())
@@ -43,7 +54,9 @@ def run(keys, text: str, board, watchdog=None) -> None:
     board.say(text)
     poller = select.poll()
     uptime = board.Uptime()
-    network = board.Network(keys.wifi.ssid, keys.wifi.password, board.say) if keys.wifi and board.Network else None
+    network = None
+    if keys.networks and board.Network:
+        network = board.Network(keys.networks, keys.host_name, board.say)
     speaker = _make_speaker(keys, text, poller, network, board)
     ready = say_ms = 0
     while True:
@@ -98,12 +111,13 @@ class Line:
 
 def _make_speaker(keys, text: str, poller, network, board):
     boot_id = board.random_u32()
-    port = make_port(keys.port, poller, boot_id, board)
     if keys.status is None:
-        return Line(port)
+        return Line(make_port(keys.ports[0], poller, boot_id, board))
     from device.status import Status
 
     clock = Clock(boot_id)
-    publisher = Publisher(NoLog(), keys.client_id, clock, board.say)
+    log = NoLog()
+    publisher = Publisher(log, keys.client_id, clock, board.say)
     status = Status(keys, {"error": text})
-    return Session(port, keys, publisher, clock, board.say, status=status, network=network)
+    brokers = Brokers(keys.ports[:1], lambda config: make_port(config, poller, boot_id, board), log)
+    return Session(brokers, keys, publisher, clock, board.say, status=status, network=network)

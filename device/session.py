@@ -5,6 +5,7 @@ from device.ports import Down, Up
 from flash_store.errors import StoreFull
 from wire.backoff import Backoff
 from wire.client import ClientConnection
+from wire.codec.packet import MQTT_5
 from wire.errors import Closed
 from wire.packet_types import CONNACK, DISCONNECT, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK, UNSUBACK
 from wire.reasons import SUCCESS
@@ -20,10 +21,10 @@ PACKET_SIZE_MAX = 4096  # of what comes in: answers, with a reason
 
 
 class Session:
-    """Owns the port and the connection, and lends the connection to the publisher.
+    """Owns the connection, and lends it to the publisher.
 
     Args:
-        port: see `device.ports`.
+        brokers: `device.brokers.Brokers`.
         config: `device.config.Config`.
         clock: `device.clock.Clock`, which hears the time that the broker offers.
         say: called with each line for people.
@@ -33,8 +34,12 @@ class Session:
         mark: `device.session_mark.SessionMark` of a device that subscribes over MQTT 5, else None.
     """
 
-    def __init__(self, port, config, publisher, clock, say, inbox=None, status=None, network=None, mark=None) -> None:
-        self._port = port
+    def __init__(
+        self, brokers, config, publisher, clock, say, inbox=None, status=None, network=None, mark=None
+    ) -> None:
+        self._brokers = brokers
+        self._port = brokers.port
+        self._scram = brokers.make_scram(say)  # None: it logs in by a password, or not at all
         self._config = config
         self._publisher = publisher
         self._clock = clock
@@ -62,6 +67,8 @@ class Session:
         elif self._retry_ms is None:
             self._port.advance(ready, now_ms)
             self._handle_port(now_ms)
+        elif self._scram is not None and self._scram.is_deriving:
+            self._scram.derive()
         elif has_network and now_ms >= self._retry_ms:
             self._open(now_ms)
         if self._connection is not None:
@@ -73,6 +80,8 @@ class Session:
         self._fill(now_ms)
         if self._connection is not None:
             self._handle_port(now_ms)
+        if self._brokers.is_due_home(now_ms) and self.is_settled and not self._publisher.is_waiting:
+            self._leave("the first broker is tried again", now_ms)
         if self._silence_ms is not None and now_ms >= self._silence_ms:
             self._silence_ms = None
             self._complain("nobody answers")
@@ -114,7 +123,9 @@ class Session:
 
     def next_timer_ms(self) -> int | None:
         """When `advance` wants to be called at the latest."""
-        timers = [self._silence_ms, self._publisher.next_timer_ms()]
+        timers = [self._silence_ms, self._publisher.next_timer_ms(), self._brokers.next_timer_ms()]
+        if self._scram is not None and self._scram.is_deriving:
+            timers.append(0)
         if self._network is None or self._network.is_up:  # else the network's own look at it is what comes next
             timers.append(self._retry_ms)
         if self._inbox is not None:
@@ -153,12 +164,17 @@ class Session:
 
     def _connect(self, now_ms: int) -> None:
         config = self._config
+        login = (None, None) if self._scram is not None else self._brokers.login
         self._connection = ClientConnection(
             config.client_id,
             protocol_level=config.protocol_level,
             keep_alive_s=KEEP_ALIVE_S,
             receive_maximum=RECEIVE_MAXIMUM,
             maximum_packet_size=PACKET_SIZE_MAX,
+            clean_start=self._brokers.is_other,
+            username=login[0],
+            password=login[1],
+            authentication=self._authentication(),
             will=None if self._status is None else self._status.will(),
             retry_interval_ms=self._retry_interval_ms(),
             first_identifier=self._publisher.first_request,
@@ -205,6 +221,8 @@ class Session:
             from wire.reasons import describe
 
             self._publisher.handle_close(event.reason_code, describe(event.reason_code), now_ms)
+        elif kind == CONNACK and event.reason_code == SUCCESS and self._scram is not None and not self._scram.is_proven:
+            self._lose("the broker does not prove that it knows the password", now_ms)
         elif kind == CONNACK and event.reason_code == SUCCESS:
             self._hear_time(event, now_ms)
             self._look_at_session(event.session_present, now_ms)
@@ -241,11 +259,18 @@ class Session:
         self.connects += 1
         goes_on = session_present and not is_other
         self._say(f"connected to {self._port.name}, to {'its old' if goes_on else 'a new'} session")
+        self._brokers.accept(now_ms)
         is_in_doubt = self._is_in_doubt and (self._mark is None or self._mark.verdict is None)
-        self._publisher.attach(self._connection, session_present, is_in_doubt, is_other)
-        self._is_known = self._publisher.is_noted
         if self._status is not None:
             self._status.say_online(self._connection)
+        self._publisher.attach(self._connection, session_present, is_in_doubt, is_other)
+        self._is_known = self._publisher.is_noted
+        if self._brokers.is_other and self._is_known:
+            self._brokers.note()
+            if self._config.protocol_level != MQTT_5:  # a session that was begun clean ends with the connection
+                self._publisher.detach()
+                self._open_anew(now_ms)
+                return
         if self._inbox is not None:
             is_marked = self._mark is not None and self._is_known
             self._inbox.attach(self._connection, goes_on, self._mark.take_filters() if is_marked else [])
@@ -258,6 +283,28 @@ class Session:
         self._port.close()
         self._connection = None
         self._retry_ms = now_ms
+
+    def _leave(self, text: str, now_ms: int) -> None:
+        assert self._connection is not None
+        if self._status is not None:
+            self._status.say_offline(self._connection)
+        self._connection.disconnect()
+        self._send(self._connection.data_to_send(), now_ms)
+        self._lose(text, now_ms)
+
+    def _take_port(self) -> None:
+        """Of the broker whose turn it is."""
+        if self._port is not self._brokers.port:
+            self._port = self._brokers.port
+            self._scram = self._brokers.make_scram(self._say)
+
+    def _authentication(self):
+        if self._scram is None:
+            return None
+        from device.scram import METHOD
+        from wire.authentication import ClientAuthentication
+
+        return ClientAuthentication(METHOD, self._scram.respond)
 
     def _send(self, data: bytes, now_ms: int) -> None:
         if data:
@@ -278,8 +325,12 @@ class Session:
         self._retry_ms = now_ms + self._backoff.next_wait_ms()
         if was_connected:
             self._say(f"disconnected: {text}")
+        elif self._scram is not None and self._scram.is_deriving:
+            return  # it has said so, and the same broker's turn is next
         else:
             self._complain(text)
+        self._brokers.lose(was_connected)
+        self._take_port()
 
     def _complain(self, text: str) -> None:
         """Once for each time without a broker."""

@@ -1,6 +1,7 @@
 """Whether the device is there: said by itself at the start and the end of each connection, else by its will.
 
-Messages of QoS 0 in JSON: each supersedes the one before.
+Messages of QoS 1 in JSON, as the will is: a route takes them, so that a broker behind it does not keep an old one. Each
+supersedes the one before, so that none is sent again: the next connection says it anew.
 """
 
 import json
@@ -33,7 +34,7 @@ class Status:
 
     def _say(self, connection, payload: bytes) -> None:
         try:
-            connection.publish(self._topic, payload, qos=0, retain=self._retain)
+            connection.publish(self._topic, payload, qos=min(1, connection.maximum_qos_peer), retain=self._retain)
         except WireError:
             pass  # a broker that keeps no messages refuses a will that is to be kept, and says so
 

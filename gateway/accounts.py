@@ -15,7 +15,7 @@ from pathlib import Path
 from gateway.config_file import open_file
 from gateway.errors import ConfigError
 from gateway.password import PASSWORD_SIZE_MAX, PREFIX, hash_password
-from gateway.scram import ScramKeys, decode_keys, make_keys
+from gateway.scram import ITERATIONS, ScramKeys, decode_keys, make_keys
 
 NAME_SIZE_MAX = 256  # characters
 RESERVED_NAMES = ("*", "-")  # what the access rules call everybody and nobody
@@ -88,12 +88,15 @@ def check_name(name: str) -> None:
         raise ValueError(f"{name!r}: a name has no colon, control character or blank at its ends, nor # before it")
 
 
-def make_account(name: str, secret: bytes, *, with_scram: bool) -> Account:
-    """Makes an account of a new password. Raises ValueError when name or password cannot be used."""
+def make_account(name: str, secret: bytes, *, with_scram: bool, iterations: int = ITERATIONS) -> Account:
+    """Makes an account of a new password; ``iterations`` are those of its keys for SCRAM.
+
+    Raises ValueError when name or password cannot be used.
+    """
     check_name(name)
     if not 0 < len(secret) <= PASSWORD_SIZE_MAX:
         raise ValueError(f"a password has 1 to {PASSWORD_SIZE_MAX} bytes")
-    keys = make_keys(secret) if with_scram else None
+    keys = make_keys(secret, iterations) if with_scram else None
     return Account(name, hash_password(secret), keys)
 
 

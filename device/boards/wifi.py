@@ -1,9 +1,13 @@
-"""A Wi-Fi that is joined, and joined again whenever it is gone. Nothing here waits."""
+"""The Wi-Fi networks of a device, in the order in which it tries them: joined, and joined again whenever one is gone.
+
+Nothing here waits, but a look for a network that stands before the one that is joined, which takes some seconds.
+"""
 
 import network
 
 LOOK_MS = 250
 JOIN_MS = 15_000  # then an attempt is given up for a fresh one
+HOME_MS = 600_000  # from one look for a network that stands before the joined one to the next
 REASONS = (
     ("STAT_WRONG_PASSWORD", "wrong password"),
     ("STAT_NO_AP_FOUND", "not found"),
@@ -16,17 +20,24 @@ class Wifi:
     """`is_up` tells whether there is an address, as of the last `advance`.
 
     Args:
+        networks: each with `ssid`, `password` and `address`: a tuple of IPv4 address, netmask, gateway and name server,
+            or None where the network gives one (DHCP).
+        host_name: by which the network knows the device, or None.
         say: called with each line for people.
     """
 
-    def __init__(self, ssid: str, password: str, say) -> None:
-        self._ssid, self._password = ssid, password
+    def __init__(self, networks: list, host_name: str | None, say) -> None:
+        self._networks = networks
+        self._number = 0  # of the one that is tried, or joined
         self._say = say
+        if host_name is not None:
+            network.hostname(host_name)
         self._station = network.WLAN(network.STA_IF)
         self._station.active(True)
         self._look_ms = 0
         self._give_up_ms: int | None = None  # of the attempt
-        self._said = ""
+        self._home_ms = 0
+        self._said: list = [""] * len(networks)
         self.is_up = False
 
     def advance(self, now_ms: int) -> None:
@@ -37,10 +48,16 @@ class Wifi:
         if self._station.isconnected():
             if not self.is_up:
                 self._tell(f"joined, address {self._station.ifconfig()[0]}")
+                self._home_ms = now_ms + HOME_MS
             self.is_up, self._give_up_ms = True, None
-            return
+            if not self._number or now_ms < self._home_ms:
+                return
+            self._home_ms = now_ms + HOME_MS
+            if not self._sees_earlier():
+                return
         if self.is_up:
             self._tell("lost")
+            self._number = 0
         self.is_up = False
         if self._give_up_ms is None or now_ms >= self._give_up_ms:
             self._join(now_ms)
@@ -49,14 +66,26 @@ class Wifi:
         """When `advance` wants to be called."""
         return self._look_ms
 
+    def _sees_earlier(self) -> bool:
+        """Whether a network is there that stands before the joined one."""
+        earlier = [one.ssid.encode() for one in self._networks[: self._number]]
+        try:
+            return any(found[0] in earlier for found in self._station.scan())
+        except OSError:
+            return False
+
     def _join(self, now_ms: int) -> None:
         """Begins an attempt, or the next one; a station that is still at the last one would refuse it."""
         if self._give_up_ms is not None:
             self._tell(f"cannot be joined: {self._reason()}; attempts go on")
+            self._number = (self._number + 1) % len(self._networks)
         self._give_up_ms = now_ms + JOIN_MS
+        chosen = self._networks[self._number]
         try:
             self._station.disconnect()
-            self._station.connect(self._ssid, self._password)
+            if any(one.address for one in self._networks):
+                self._station.ifconfig(chosen.address or "dhcp")
+            self._station.connect(chosen.ssid, chosen.password)
         except OSError as error:
             self._tell(f"cannot be joined: {error}; attempts go on")
 
@@ -68,6 +97,6 @@ class Wifi:
         return f"no answer in {JOIN_MS // 1000} s"
 
     def _tell(self, text: str) -> None:
-        if text != self._said:
-            self._said = text
-            self._say(f"Wi-Fi {self._ssid} {text}")
+        if text != self._said[self._number]:
+            self._said[self._number] = text
+            self._say(f"Wi-Fi {self._networks[self._number].ssid} {text}")

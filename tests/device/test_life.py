@@ -27,7 +27,7 @@ async def test_status_is_said_with_each_connection_and_left_as_a_will(micropytho
         assert will is not None and (will.topic, json.loads(will.payload)) == (STATUS["topic"], {"status": "lost"})
         first = broker.publishes[0][0]
         said = json.loads(first.payload)
-        assert (first.topic, first.qos, said["status"], said["boot"]) == (STATUS["topic"], 0, "online", 1)
+        assert (first.topic, first.qos, said["status"], said["boot"]) == (STATUS["topic"], 1, "online", 1)
 
 
 async def test_bad_configuration_is_said_at_the_status_topic_and_flash_is_left_alone(

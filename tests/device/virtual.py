@@ -193,7 +193,7 @@ class VirtualDevice(Device):
             self.advance()
         raise AssertionError(f"the device does not come to rest: {self.board.lines[-5:]}")
 
-    def _make_port(self) -> VirtualPort:
+    def _make_port(self, _config: object) -> VirtualPort:
         return self.port
 
     def _wait(self, timers_ms: list[int | None]) -> bool:

@@ -48,6 +48,7 @@ class ModelBroker:
         grants: the only topic filters that may be subscribed to; None: all.
         subscribes: whether a SUBSCRIBE is answered.
         unsubscribes: whether an UNSUBSCRIBE is answered.
+        is_down: whether CONNECTs stay without an answer.
         connects: how many CONNECTs were answered.
         requests: the packet identifiers of SUBSCRIBEs and UNSUBSCRIBEs.
     """
@@ -65,6 +66,7 @@ class ModelBroker:
     grants: list[str] | None = None
     subscribes: bool = True
     unsubscribes: bool = True
+    is_down: bool = False
     connects: int = 0
     requests: list[int] = field(default_factory=list)
     arrived: list[Publish] = field(default_factory=list)
@@ -85,7 +87,7 @@ class ModelBroker:
 
     def answer(self, connection: ServerConnection, event: object) -> None:
         if isinstance(event, Connect):
-            self._is_deaf = False
+            self._is_deaf = self.is_down
         if self._is_deaf:
             return
         self._answer(connection, event)
@@ -143,6 +145,8 @@ class ModelBroker:
 
     def _accept(self, connection: ServerConnection, connect: Connect) -> None:
         self.connects += 1
+        if connect.clean_start:
+            self.sessions.pop(connect.client_id, None)
         is_present = connect.client_id in self.sessions
         self._present = self.sessions.setdefault(connect.client_id, BrokerSession())
         connection.accept(is_present, dict(self.announces))

@@ -173,7 +173,7 @@ class SleepingDevice(Sleeper):
     def _make_probes(self) -> list[Probe]:
         return [Probe()]
 
-    def _make_port(self) -> "RadioPort":
+    def _make_port(self, _config: object) -> "RadioPort":
         self.radio = RadioPort()
         return self.radio
 

@@ -43,7 +43,9 @@ async def test_wrong_wifi_password_is_said(platform: str, micropython: MicroPyth
     program = """
 from device.boards import board
 now_ms = [0]
-network = board.Network("attic", "guess", board.say)
+class Attic:
+    ssid, password, address = "attic", "guess", None
+network = board.Network([Attic], None, board.say)
 while now_ms[0] < 20_000:
     network.advance(now_ms[0])
     now_ms[0] = network.next_timer_ms()
@@ -52,6 +54,39 @@ while now_ms[0] < 20_000:
     board.wifi("wrong password")
     await board.start()
     await board.says("Wi-Fi attic cannot be joined: wrong password; attempts go on")
+
+
+NETWORKS = """
+class Attic:
+    ssid, password, address = "attic", "p", None
+class Cellar:
+    ssid, password, address = "cellar", "q", ("10.0.0.9", "255.255.255.0", "10.0.0.1", "10.0.0.2")
+from device.boards import board
+import time
+now_ms = [0]
+network = board.Network([Attic, Cellar], "shed-7", board.say)
+while True:
+    network.advance(now_ms[0])
+    now_ms[0] = network.next_timer_ms() + 4_750
+    time.sleep(0.1)
+"""
+
+
+@EACH_PLATFORM
+async def test_second_network_is_joined_where_the_first_is_gone_and_left_when_it_is_back(
+    platform: str, micropython: MicroPython, tmp_path: Path
+) -> None:
+    board = Board(platform, micropython, tmp_path, NOWHERE, NETWORKS)
+    board.wifi("up cellar")
+    await board.start()
+    await board.says("Wi-Fi attic cannot be joined")
+    await board.says("Wi-Fi cellar joined, address 10.0.0.9")
+    assert (tmp_path / "hostname").read_text() == "shed-7"
+    board.wifi("up attic cellar")
+    await board.says("Wi-Fi attic joined, address 127.0.0.1")
+    board.wifi("up cellar")
+    await board.says("Wi-Fi attic lost")
+    await board.end()
 
 
 @EACH_PLATFORM

@@ -18,7 +18,7 @@ TURN_MS = 1000
 
 config = load(sys.argv[1])
 poller = select.poll()
-port = make_port(config.port, poller, 1, board)
+port = make_port(config.ports[0], poller, 1, board)
 connection = ClientConnection("device", protocol_level=config.protocol_level, receive_maximum=1)
 uptime = board.Uptime()
 came = sent = returned = 0

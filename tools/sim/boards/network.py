@@ -1,6 +1,7 @@
 """`network` of a simulated board: a Wi-Fi whose access point is what the file `wifi` of the chip's folder says it is.
 
-`up`, `down` (or no such file), `wrong password`; `broken` and `hanging` are the radio. Joining takes a moment;
+`up` (with names behind it: only these), `down` (or no such file), `wrong password`; `broken` and `hanging` are the
+radio. Joining takes a moment;
 an ESP32 joins again by itself, an RP2 does not.
 """
 
@@ -11,12 +12,17 @@ import _chip
 
 STA_IF, AP_IF = 0, 1
 JOIN_MS = 200
+ADDRESSES = ("127.0.0.1", "255.0.0.0", "127.0.0.1", "127.0.0.1")
 if sys.platform == "rp2":
     STAT_IDLE, STAT_CONNECTING, STAT_GOT_IP = 0, 1, 3
     STAT_CONNECT_FAIL, STAT_NO_AP_FOUND, STAT_WRONG_PASSWORD = -1, -2, -3
 else:
     STAT_IDLE, STAT_CONNECTING, STAT_GOT_IP = 1000, 1001, 1010
     STAT_NO_AP_FOUND, STAT_WRONG_PASSWORD = 201, 202
+
+
+def hostname(name: str) -> None:
+    _chip.write("hostname", name.encode())
 
 
 def _ticks_ms() -> int:
@@ -30,6 +36,8 @@ class WLAN:
         self._is_active = False
         self._status = STAT_IDLE
         self._since_ms = 0
+        self._ssid = ""
+        self._addresses: object = ADDRESSES
 
     def active(self, is_active: bool) -> None:
         if _chip.read("wifi") == "broken":
@@ -38,7 +46,12 @@ class WLAN:
             time.sleep(0.01)
         self._is_active = is_active
 
+    def scan(self) -> list:
+        state, *names = _chip.read("wifi").split()
+        return [(name.encode(), b"", 1, -60, 3, False) for name in names] if state == "up" else []
+
     def connect(self, ssid: str, password: str) -> None:
+        self._ssid = ssid
         if not self._is_active or self._status == STAT_CONNECTING:
             raise OSError("Wifi Internal State Error")
         self._status, self._since_ms = STAT_CONNECTING, _ticks_ms()
@@ -49,11 +62,18 @@ class WLAN:
     def isconnected(self) -> bool:
         return self.status() == STAT_GOT_IP
 
-    def ifconfig(self) -> tuple:
-        return ("127.0.0.1", "255.0.0.0", "127.0.0.1", "127.0.0.1")
+    def ifconfig(self, addresses: object = None) -> object:
+        if addresses is None:
+            return self._addresses
+        self._addresses = ADDRESSES if addresses == "dhcp" else addresses
+        return None
 
     def status(self) -> int:
-        point = _chip.read("wifi")
+        point, *names = (_chip.read("wifi") or "down").split(" ")
+        if names and point == "up" and self._ssid not in names:
+            point = "down"
+        elif names:
+            point = " ".join([point] + ([] if point == "up" else names))
         if self._status == STAT_GOT_IP and point != "up":
             self._status = STAT_NO_AP_FOUND
         elif self._status != STAT_IDLE and self._status != STAT_GOT_IP:

@@ -1,0 +1,104 @@
+"""Several brokers in order, in virtual time, and a device that finds none."""
+
+from typing import Any
+
+from tests.device.publishing import arrived, drain, publish
+from tests.device.virtual import VirtualBoard, VirtualDevice, VirtualPort
+from tests.support.model_broker import ModelBroker
+
+FIRST, SECOND = ({"kind": "tcp", "host": host, "port": 1883} for host in ("first", "second"))
+MINUTE = 60.0
+
+
+class Fleet(VirtualDevice):
+    """A device with two brokers; `used` is the port that it has opened last."""
+
+    def __init__(self, board: VirtualBoard, first: ModelBroker, second: ModelBroker, **change: Any) -> None:
+        self._brokers = {"first": first, "second": second}
+        super().__init__(board, first, port=[FIRST, SECOND], qos=2, **change)
+
+    def _make_port(self, config: Any) -> VirtualPort:
+        self.port = VirtualPort(self._brokers[config.host])
+        self.port.name = config.host
+        self._brokers[config.host].cut = self.port.cut
+        return self.port
+
+    def is_at_first(self) -> bool:
+        return self.port.name == "first" and self.port.is_open
+
+
+def test_device_goes_to_the_second_broker_and_returns_to_the_first() -> None:
+    board, first, second = VirtualBoard(), ModelBroker(is_down=True), ModelBroker()
+    device = Fleet(board, first, second)
+    made = publish(device, 20)
+    drain(device)
+    assert arrived(second) == made and device.port.name == "second"
+    first.is_down = False
+    assert device.run(lambda: device.port.name == "first" and device.connects > 1, 11 * MINUTE)
+    made = publish(device, 20)
+    drain(device)
+    assert arrived(first) == made
+
+
+def test_first_broker_that_stays_away_is_looked_for_less_and_less_often() -> None:
+    board, first, second = VirtualBoard(), ModelBroker(is_down=True), ModelBroker()
+    device = Fleet(board, first, second)
+    device.run(seconds=24 * 3600)
+    assert device.port.name == "second"
+    looks = sum("no broker at first" in line for line in board.lines)
+    assert 10 <= looks <= 20
+
+
+def test_session_of_a_broker_to_which_the_device_returns_is_begun_anew() -> None:
+    """What the first has had a PUBREC for went to the second; its packet identifiers are other messages' by then."""
+    board, first, second = VirtualBoard(), ModelBroker(completes=False), ModelBroker()
+    for version in ("5", "3.1.1"):
+        device = Fleet(board, first, second, mqtt_version=version)
+        made = publish(device, 12)
+        device.run(seconds=MINUTE)
+        assert len(first.session.received) == 8
+        first.is_down = True
+        device.port.cut()
+        drain(device)
+        assert set(made) <= set(arrived(second))
+        first.is_down = False
+        first.completes = True
+        assert device.run(device.is_at_first, 30 * MINUTE)
+        device.run(seconds=MINUTE)
+        assert not first.session.received
+        device.log._writer.last_id += 65_535 - 12  # the packet identifiers come round
+        made = publish(device, 12)
+        drain(device)
+        assert set(made) <= set(arrived(first))
+        first.completes = False
+        device.close()
+
+
+def test_restart_between_two_brokers_forgets_which_was_the_last_of_neither() -> None:
+    board, first, second = VirtualBoard(), ModelBroker(completes=False), ModelBroker()
+    device = Fleet(board, first, second)
+    made = publish(device, 8)
+    device.run(seconds=MINUTE)
+    first.is_down = True
+    device.port.cut()
+    device.run(lambda: device.port.name == "second" and device.port.is_open, MINUTE)
+    device = Fleet(board, first, second)
+    drain(device)
+    assert set(made) <= set(arrived(second))
+    first.is_down, first.completes = False, True
+    device = Fleet(board, first, second)
+    device.run(seconds=MINUTE)
+    assert device.port.name == "first" and not first.session.received
+
+
+def test_device_without_a_connection_starts_anew() -> None:
+    board, broker = VirtualBoard(), ModelBroker()
+    device = VirtualDevice(board, broker, restart_after_s=600)
+    device.run(seconds=3600)
+    assert not board.restarts, "it is connected"
+    broker.is_down = True
+    device.port.cut()
+    assert not device.run(seconds=599) and not board.restarts
+    device.run(seconds=2)
+    assert [board.restarts, device.has_ended] == [1, True]
+    assert any("no connection for 600 s: it starts anew" in line for line in board.lines)
