@@ -60,7 +60,7 @@ class Broker:
         self.paces = Paces(config.limits.messages_per_s)
         self.timers = Timers()
         self.wills = Wills(log, self._publish_will)
-        self.sessions = Sessions(log, self.subscribers, config.limits.sessions, self._session_ended)
+        self.sessions = Sessions(log, self.subscribers, config.limits, self._session_ended)
         self.devices = Devices(Path(config.store.path))
         self.doorkeeper = Doorkeeper(
             Path(config.accounts) if config.accounts else None, Path(config.acl) if config.acl else None, config.name

@@ -213,6 +213,12 @@ class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The most sessions that stay when their clients go (Session Expiry Interval above 0, or Clean Session 0). A client
     that would make one more is refused (0x97; over MQTT 3.1.1 3, server unavailable)."""
 
+    session_expiry_max_s: Annotated[int, msgspec.Meta(ge=1, le=0xFFFF_FFFF)] = 14 * 24 * 3600
+    """How long a session stays whose client is away, in seconds, also where its client asks for longer or, as over MQTT
+    3.1.1, for ever: two weeks, so that clients outlast a holiday and those that never return do not fill the store.
+    MQTT 5 clients are told. What waited leaves a [range in the store](store.md#what-was-dropped). 4294967295 is for
+    ever."""
+
     retained_messages: Count = 100_000
     """The most topics with a retained message. A retained message for one more topic is refused (0x97; over MQTT 3.1.1
     it stays unacknowledged); at QoS 0, and as a will, it is delivered and not kept. Topics that have one get new ones

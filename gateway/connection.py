@@ -225,7 +225,10 @@ class Connection:
             announced[properties.ASSIGNED_CLIENT_IDENTIFIER] = admitted.client_id
         if admitted.proof is not None:
             announced[properties.AUTHENTICATION_DATA] = admitted.proof
-        longest_s = self._broker.config.limits.keep_alive_s
+        limits = self._broker.config.limits
+        if packet.session_expiry_s > limits.session_expiry_max_s:
+            announced[properties.SESSION_EXPIRY_INTERVAL] = limits.session_expiry_max_s
+        longest_s = limits.keep_alive_s
         if longest_s and not 0 < packet.keep_alive_s <= longest_s:
             announced[properties.SERVER_KEEP_ALIVE] = longest_s
         if packet.properties.get(properties.MAXIMUM_PACKET_SIZE, OFFER_FROM) >= OFFER_FROM:

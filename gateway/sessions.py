@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Coroutine, Iterable
 from typing import TYPE_CHECKING
 
 from gateway.arrival import Admitted
+from gateway.config import LimitsConfig
 from gateway.doorkeeper import Refused
 from gateway.outgoing import Outgoing
 from gateway.session import Session
@@ -33,6 +34,7 @@ SESSION_PREFIX = "session/"
 SPOILT = SessionDescription(NEVER_EXPIRES_S, None)
 """What a session is whose own row is spoilt, until it has ended."""
 
+RETURN_S = 3600.0  # behind a start, for clients of a gateway that was off for long
 EARLIEST_UNIX_MS = 1_767_225_600_000  # 2026: a clock that told less was not set, and tells nobody's age
 
 logger = logging.getLogger(__name__)
@@ -44,13 +46,15 @@ class Sessions:
     Args:
         log: the message log, in which each session has its cursor.
         subscribers: where sessions enter and leave their subscriptions.
-        most: so many durable ones there may be.
+        limits: how many durable sessions there may be, and how long one stays whose client is away.
         ended: called with the client identifier of a session that has ended.
     """
 
-    def __init__(self, log: MessageLog, subscribers: Subscribers, most: int, ended: Callable[[str], None]) -> None:
+    def __init__(
+        self, log: MessageLog, subscribers: Subscribers, limits: LimitsConfig, ended: Callable[[str], None]
+    ) -> None:
         self._log = log
-        self._most = most
+        self._limits = limits
         self._ended = ended
         self._subscribers = subscribers
         self._sessions: dict[str, Session] = {}
@@ -68,7 +72,7 @@ class Sessions:
                 logger.error("session store: the session of client %r is spoilt and ends", client_id)
                 self.end(session)
             else:
-                self._keep_or_end(session)
+                self._keep_or_end(session, at_least_s=RETURN_S)
         cursors = [session.cursor for session in self._sessions.values()] + self._subscribers.cursors()
         here = {cursor.consumer for cursor in cursors}
         for consumer in self._log.consumers():
@@ -145,7 +149,7 @@ class Sessions:
             session = None
         present = session is not None
         if session is None:
-            if packet.session_expiry_s and self._durable >= self._most:
+            if packet.session_expiry_s and self._durable >= self._limits.sessions:
                 raise Refused(QUOTA_EXCEEDED, f"{self._durable} sessions wait for their clients (limits.sessions)")
             session = self.create(client_id, user, packet.session_expiry_s, durable=packet.session_expiry_s > 0)
         session.user = user
@@ -178,13 +182,19 @@ class Sessions:
         if self._keep_or_end(session):
             self._settle(self._subscribers.unfed_cursors(session))
 
-    def _keep_or_end(self, session: Session) -> bool:
-        """A session without a connection waits for its expiry, unless that is now; returns whether it does."""
+    def _keep_or_end(self, session: Session, at_least_s: float = 0.0) -> bool:
+        """A session without a connection waits for its expiry, unless that is now; returns whether it does.
+
+        One that ends sooner than its client asked for waits so long at least.
+        """
         if session.expiry_s == 0:
             self.end(session)
             return False
-        if session.expiry_s != NEVER_EXPIRES_S:
-            self._let_expire(session)
+        longest_s = self._limits.session_expiry_max_s
+        if session.expiry_s > longest_s:
+            self._let_expire(session, longest_s, at_least_s)
+        elif session.expiry_s != NEVER_EXPIRES_S:
+            self._let_expire(session, session.expiry_s)
         self._in_background(self.save(session.client_id))
         return True
 
@@ -221,14 +231,15 @@ class Sessions:
             await self._log.submit([save_session(client_id, {name: session.entry(name) for name in changes})])
             session.note_saved(changes)
 
-    def _let_expire(self, session: Session) -> None:
+    def _let_expire(self, session: Session, expiry_s: int, at_least_s: float = 0.0) -> None:
         now_ms = int(time.time() * 1000)
         if session.disconnected_ms is None or session.disconnected_ms < EARLIEST_UNIX_MS:
             session.disconnected_ms = now_ms
         # A clock that was set back, or is not set yet, makes no session older.
         passed_s = max(0, now_ms - session.disconnected_ms) / 1000
         loop = asyncio.get_running_loop()
-        session.expiry = loop.call_later(max(0.0, session.expiry_s - passed_s), self._expire, session)
+        wait_s = max(expiry_s - passed_s, min(expiry_s, at_least_s))
+        session.expiry = loop.call_later(wait_s, self._expire, session)
 
     def _expire(self, session: Session) -> None:
         logger.info("session of %s expired", session.client_id)

@@ -28,7 +28,7 @@ from wire.time_offer import offered_time
 
 async def test_the_connack_says_what_is_offered(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        client = await Client().connect(tcp_port(broker))
+        client = await Client(session_expiry_s=14 * 24 * 3600).connect(tcp_port(broker))
         properties = dict(client.connack.properties)
         offered_ms = offered_time(properties)
         assert offered_ms is not None and abs(offered_ms - 1000 * time.time()) < 60_000

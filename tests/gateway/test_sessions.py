@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.broker import Broker
+from gateway.config import LimitsConfig
 from gateway.store import checksum, housekeeper
 from gateway.store.log import MessageLog
 from gateway.store.quarantine import notes_in
@@ -18,8 +19,8 @@ from tests.gateway.store.support import stored
 from tests.gateway.support import LONG_S, Client, GatewayProcess, configure, running, tcp_port, until
 from tests.gateway.test_custody import commits_held_up
 from wire.errors import Closed
-from wire.packets import Connack, Disconnect, Publish
-from wire.properties import ASSIGNED_CLIENT_IDENTIFIER
+from wire.packets import MQTT_3_1_1, MQTT_5, Connack, Disconnect, Publish
+from wire.properties import ASSIGNED_CLIENT_IDENTIFIER, SESSION_EXPIRY_INTERVAL
 
 
 async def test_a_resumed_session_receives_what_it_missed(tmp_path: Path) -> None:
@@ -147,6 +148,35 @@ async def test_a_session_expires(tmp_path: Path) -> None:
         await until(lambda: broker.sessions.get("client") is None, "the session expired")
         client = await Client("client").connect(tcp_port(broker))
         assert not client.connack.session_present
+
+
+@pytest.mark.parametrize("level", [MQTT_3_1_1, MQTT_5])
+async def test_a_client_that_never_returns_keeps_no_session_for_ever(tmp_path: Path, level: int) -> None:
+    async with running(tmp_path, limits=LimitsConfig(session_expiry_max_s=1)) as broker:
+        phone = await Client("phone", protocol_level=level, session_expiry_s=0xFFFFFFFF).connect(tcp_port(broker))
+        assert phone.connack.properties.get(SESSION_EXPIRY_INTERVAL) == (1 if level == MQTT_5 else None)
+        await phone.subscribe("a")
+        await phone.disconnect()
+        publisher = await Client("publisher", session_expiry_s=0).connect(tcp_port(broker))
+        await publisher.publish("a", b"for the phone")
+        await until(lambda: broker.sessions.get("phone") is None, "its session ended")
+    ranges = stored(tmp_path, "SELECT reason, consumer, messages FROM dropped")
+    assert ranges == [("ended", "session/phone", 1)]
+
+
+async def test_clients_have_time_to_return_to_a_gateway_that_was_off_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = LimitsConfig(session_expiry_max_s=10_000)
+    async with running(tmp_path, limits=limits) as broker:
+        for client_id, expiry_s in (("asked", 5000), ("endless", 0xFFFFFFFF)):
+            client = await Client(client_id, session_expiry_s=expiry_s).connect(tcp_port(broker))
+            await client.disconnect()
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + 20_000)
+    async with running(tmp_path, limits=limits) as broker:
+        await until(lambda: broker.sessions.get("asked") is None, "it was away for as long as its client had asked for")
+        assert broker.sessions.get("endless") is not None
 
 
 async def test_a_session_that_is_resumed_in_time_does_not_expire(tmp_path: Path) -> None:

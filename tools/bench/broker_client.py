@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from tools.bench.broker_packets import Publishes, connect, subscribe
-from wire.packets import MQTT_3_1_1
+from wire.packets import MQTT_3_1_1, Publish
 
 READ_MOST = 256 * 1024
 ANSWER_DEADLINE_S = 30.0
@@ -41,6 +41,11 @@ class Client:
     def subscribe(self, *topic_filters: str, qos: int = 1) -> None:
         self.socket.sendall(subscribe(*topic_filters, qos=qos, level=self.level))
         self._expect(0x90)
+
+    def publish(self, topic: str) -> None:
+        """Publishes a message of QoS 1 and waits for its PUBACK."""
+        self.socket.sendall(Publish(topic, b"", 1, packet_identifier=1).encode(self.level))
+        self._expect(PUBACK)
 
     def close(self) -> None:
         """Says DISCONNECT."""

@@ -1,4 +1,4 @@
-"""``holdfast bench storage``: bytes that the gateway writes to the medium for each message."""
+"""``holdfast bench storage``: bytes that the gateway writes for each message, and keeps behind one that waits."""
 
 import contextlib
 import sqlite3
@@ -10,11 +10,13 @@ from typing import Annotated
 
 import typer
 
+from tools.bench.broker_client import Client
 from tools.bench.broker_load import forget_kept
 from tools.bench.broker_processes import BenchUnavailable, Broker, gateway, load
 from tools.bench.disk import bytes_written
 from tools.bench.figure import Figure, print_figures
 from tools.failure import failing_on
+from wire.packets import MQTT_3_1_1
 
 GATHERING_MS = 1000
 # messages/s: commit_interval_ms, most bytes a message (4.2 KB, 300, 200)
@@ -23,17 +25,21 @@ ACKNOWLEDGEMENT = 4  # bytes to the client, which the kernel counts as written t
 SHORT_S = 1.0
 QUIET_S = 3.0  # longer than between two looks of the housekeeping
 STORE, KERNEL, DEVICE = "wchar", "write_bytes", "sectors"
+FORGOTTEN, FORGOTTEN_EXPIRY_S = "bench-forgotten", 3600
+FORGOTTEN_BYTES_MAX = 64_000_000  # of all files
 KINDS = {STORE: "by the store", KERNEL: "as whole pages of the kernel"}
 TITLE = "bytes written for each QoS 1 message of 100 B, kept for a subscriber that is away"
 
 
 def storage(
     seconds: Annotated[float, typer.Option(min=1, help="How long each rate is held.")] = 20.0,
+    behind: Annotated[int, typer.Option(min=1, help="Messages behind one that waits for a session.")] = 500_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
     """Measure what the gateway writes to the medium. Ends with 0 also where a bar is missed."""
     with failing_on(BenchUnavailable, command="bench storage"):
         figures = [figure for rate in RATES for figure in _figures(rate, seconds)]
+        figures.append(_behind_one_that_waits(behind))
     print_figures({"title": TITLE}, figures, as_json)
 
 
@@ -49,6 +55,21 @@ def _figures(rate: int, seconds: float) -> Iterator[Figure]:
         yield Figure(f"{name}, {what}", "bytes", (long[key] - short[key]) / messages, None, bar, at_most=True)
     if DEVICE in long:
         yield Figure(f"{name}, to the whole disk, whoever wrote it", "bytes", long[DEVICE] / long["messages"])
+
+
+def _behind_one_that_waits(count: int) -> Figure:
+    """One message waits for a session that is away; then many come that another subscriber takes."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder, gateway(Path(folder)) as ours:
+        forgotten = Client(ours.port, FORGOTTEN, MQTT_3_1_1, FORGOTTEN_EXPIRY_S)
+        forgotten.subscribe("alarm")
+        forgotten.close()
+        sender = Client(ours.port, "bench-alarm")
+        sender.publish("alarm")
+        sender.close()
+        load(ours, count=count, subscribers=1, window=2000)
+        size = sum(path.stat().st_size for path in (Path(folder) / "store").iterdir())
+    name = f"the store with one message that waits, and {count:,} behind it that others took"
+    return Figure(name, "bytes", size, None, FORGOTTEN_BYTES_MAX, at_most=True)
 
 
 def _written(broker: Broker, folder: Path, rate: int, seconds: float) -> dict[str, int]:
