@@ -308,7 +308,7 @@ async def test_a_session_that_the_medium_has_spoilt_is_set_aside_and_the_others_
         async with running(tmp_path) as broker:
             (session,) = broker.sessions.all()
             assert (session.client_id, list(session.cursor.filters)) == ("whole", ["a"])
-    places = [note.place for note in notes_in(tmp_path)]
+    places = sorted(note.place for note in notes_in(tmp_path))
     assert places == [
         "the session of client 'gone'",
         "the subscription 'b' of client 'whole'",
