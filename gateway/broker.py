@@ -16,6 +16,7 @@ from gateway.devices import Devices
 from gateway.doorkeeper import Doorkeeper
 from gateway.endings import Endings
 from gateway.errors import ConfigError, ListenError
+from gateway.holdings import Holdings
 from gateway.limits import Limits
 from gateway.listeners.listeners import Listeners
 from gateway.message import message_from
@@ -55,11 +56,12 @@ class Broker:
         self.counters = log.counters
         self.limits = Limits(config, log, self._queues, self._queues_for)
         self._endings = Endings(log)
-        self.subscribers = Subscribers(log, self._endings)
+        self._holdings = Holdings(config.limits.kept_bytes)
+        self.subscribers = Subscribers(log, self._endings, self._holdings)
         self.publishing = Publishing(self.subscribers, log, self.limits)
         self.paces = Paces(config.limits.messages_per_s)
         self.timers = Timers()
-        self.wills = Wills(log, self._publish_will)
+        self.wills = Wills(log, self._holdings, self._publish_will)
         self.sessions = Sessions(log, self.subscribers, config.limits, self._session_ended)
         self.devices = Devices(Path(config.store.path))
         self.doorkeeper = Doorkeeper(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.arrival import Admitted, Arrival
 from gateway.client import Client
 from gateway.doorkeeper import Refused
+from gateway.holdings import owner_of
 from gateway.hot.inflow import Inflow
 from gateway.hot.topics import Topics
 from gateway.logs import about
@@ -101,6 +102,10 @@ class Connection:
             await self._broker.log.wait_for_room()
             await self._client.wait_for_room()
 
+    def owner_of(self, user: str | None) -> str:
+        """Returns who answers for what this client has the gateway keep, where it is a user's or nobody's."""
+        return owner_of(user, self._port.visitor.host)
+
     def disconnect(self, reason_code: int) -> None:
         """Ends the connection from our side, telling the client why."""
         if self._protocol.connected:
@@ -181,9 +186,11 @@ class Connection:
         if admitted is None or self._is_over():
             return
         broker, client_id = self._broker, admitted.client_id
+        owner = self.owner_of(admitted.permissions.user)
+        broker.wills.check(client_id, owner, admitted.packet.will)
         session, present = broker.sessions.take_up(self, admitted)
         self._session = session
-        will, note = broker.wills.arrive(client_id, session.user, admitted.packet.will)
+        will, note = broker.wills.arrive(client_id, session.user, admitted.packet.will, owner)
         await broker.sessions.save(client_id)
         await broker.log.submit(note)  # with it, what an earlier connection brought is durable, or is not
         if self._is_over():
@@ -213,6 +220,8 @@ class Connection:
             failed=self._fail,
             disconnect=self.disconnect,
         )
+        admitted.packet.will = None  # else the protocol core keeps what is large of the CONNECT
+        admitted.packet.properties.pop(properties.USER_PROPERTY, None)
 
     def _is_over(self) -> bool:
         """Whether the connection has ended while we waited."""

@@ -20,7 +20,8 @@ class Session:
     """One client's session [section 4.1], durable if it was made with an expiry above zero.
 
     ``cursor`` holds the subscriptions of its own and what waits for them, ``shared`` those that it shares, by
-    their whole topic filter; ``demand`` is what both cost. ``incoming`` are the packet identifiers of the QoS 2
+    their whole topic filter; ``demand`` is what both cost,
+    and ``owner`` who answers for it. ``incoming`` are the packet identifiers of the QoS 2
     messages that came in and are not released, ``outgoing`` those on their way out, ``owed`` the retained messages that
     its subscriptions matched. ``user`` made it; None is a client without an account. ``connection`` and ``sender`` are
     there while the client is. ``unsaved`` are the rows of the store that have changed, by topic filter, "" for the
@@ -37,6 +38,7 @@ class Session:
         self.owed: dict[Owed, None] = {}
         self.shared: dict[str, Subscription] = {}
         self.demand = Demand()
+        self.owner = ""
         self.connection: Connection | None = None
         self.sender: Sender | None = None
         self.disconnected_ms: int | None = None

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from gateway.endings import Endings
+from gateway.holdings import Holdings
 from gateway.message import Message
 from gateway.sender import Sender
 from gateway.session import Session
@@ -56,13 +57,27 @@ class Subscribers:
     Args:
         log: the message log in which the groups have their cursors.
         endings: told of what goes with those that end.
+        holdings: where the memory of subscriptions is counted.
     """
 
-    def __init__(self, log: MessageLog, endings: Endings) -> None:
+    def __init__(self, log: MessageLog, endings: Endings, holdings: Holdings) -> None:
+        self._holdings = holdings
         self._log = log
         self._endings = endings
         self._by_cursor: dict[Cursor, Session | ShareGroup] = {}
         self._groups: dict[str, ShareGroup] = {}
+
+    def give(self, session: Session, owner: str) -> None:
+        """From now on the session's subscriptions count for this owner."""
+        if owner != session.owner:
+            self._holdings.add(session.owner, -session.demand.size)
+            self._holdings.add(owner, session.demand.size)
+            session.owner = owner
+
+    def fits(self, session: Session, topic_filter: str, most: int) -> bool:
+        """Whether a session may have a subscription more; ``most`` is the weight of all its subscriptions."""
+        size = session.demand.size_of(topic_filter)
+        return session.demand.fits(topic_filter, most) and self._holdings.fits(session.owner, size)
 
     def subscribe(self, session: Session, topic_filter: str, options: int, identifier: int = 0) -> bool:
         """Adds or replaces a subscription by its options byte; returns whether it is a new one."""
@@ -89,13 +104,13 @@ class Subscribers:
         """Removes a subscription; returns whether there was one."""
         if session.shared.pop(topic_filter, None) is not None:
             session.note_change(topic_filter)
-            session.demand.remove(topic_filter)
+            self._uncount(session, topic_filter)
             self._leave(session, topic_filter)
             return True
         if topic_filter in session.cursor.filters:
             session.note_change(topic_filter)
             session.cursor.unsubscribe(topic_filter)
-            session.demand.remove(topic_filter)
+            self._uncount(session, topic_filter)
             return True
         return False
 
@@ -153,9 +168,17 @@ class Subscribers:
         """Returns the cursors of all groups."""
         return [group.cursor for group in self._groups.values()]
 
+    def _count(self, session: Session, topic_filter: str) -> None:
+        session.demand.add(topic_filter)
+        self._holdings.add(session.owner, session.demand.size_of(topic_filter))
+
+    def _uncount(self, session: Session, topic_filter: str) -> None:
+        session.demand.remove(topic_filter)
+        self._holdings.add(session.owner, -session.demand.size_of(topic_filter))
+
     def _add(self, session: Session, subscription: Subscription) -> None:
         if subscription.topic_filter not in session.cursor.filters:
-            session.demand.add(subscription.topic_filter)
+            self._count(session, subscription.topic_filter)
         session.cursor.subscribe(subscription)
         self._by_cursor[session.cursor] = session
 
@@ -166,7 +189,7 @@ class Subscribers:
             group = self._groups[topic_filter] = ShareGroup(self._log, str(share_name), bare_filter)
             self._by_cursor[group.cursor] = group
         if topic_filter not in session.shared:
-            session.demand.add(topic_filter)
+            self._count(session, topic_filter)
         group.members[session] = None
         session.shared[topic_filter] = subscription
         if session.sender is not None:

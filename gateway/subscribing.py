@@ -59,7 +59,7 @@ class Subscribing:
                 continue
             before = self._session.subscription(topic_filter)
             most = self._broker.config.limits.subscriptions
-            if before is None and not self._session.demand.fits(topic_filter, most):
+            if before is None and not self._broker.subscribers.fits(self._session, topic_filter, most):
                 codes.append(QUOTA_EXCEEDED)
                 continue
             is_new = self._broker.subscribers.subscribe(self._session, topic_filter, options, identifier)

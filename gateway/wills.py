@@ -10,13 +10,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from gateway.doorkeeper import Refused
+from gateway.holdings import Holdings
 from gateway.logs import about
 from gateway.store import wills as stored
 from gateway.store.database import Work
 from gateway.store.log import MessageLog
-from gateway.store.wills import StoredWill
+from gateway.store.wills import StoredWill, size_of
 from wire.packets import Publish, Will
 from wire.properties import WILL_DELAY_INTERVAL
+from wire.reasons import QUOTA_EXCEEDED
 
 logger = logging.getLogger(__name__)
 
@@ -26,11 +29,18 @@ class Wills:
 
     Args:
         log: where they are kept.
+        holdings: where their memory is counted.
         publish: publishes one and writes other work with it; returns None if the client may not any more.
     """
 
-    def __init__(self, log: MessageLog, publish: Callable[[StoredWill, Work], asyncio.Future[Any] | None]) -> None:
+    def __init__(
+        self,
+        log: MessageLog,
+        holdings: Holdings,
+        publish: Callable[[StoredWill, Work], asyncio.Future[Any] | None],
+    ) -> None:
         self._log = log
+        self._holdings = holdings
         self._publish = publish
         self._wills: dict[str, StoredWill] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -38,7 +48,7 @@ class Wills:
     def open(self, has_session: Callable[[str], bool]) -> None:
         """Goes on with the wills of before; a client without a session can not come back to it."""
         for will in self._log.wills:
-            self._wills[will.session] = will
+            self._keep(will)
             if has_session(will.session):
                 self._wait(will)
             else:
@@ -50,7 +60,18 @@ class Wills:
             timer.cancel()
         self._timers.clear()
 
-    def arrive(self, session: str, user: str | None, will: Will | None) -> tuple[StoredWill | None, list[Work]]:
+    def check(self, session: str, owner: str, will: Will | None) -> None:
+        """Raises Refused where a client that connects brings a will, and its owner has too much kept already."""
+        if will is None:
+            return
+        before = self._wills.get(session)
+        freed = before.size if before is not None and before.owner == owner else 0
+        if not self._holdings.fits(owner, size_of(will.topic, will.payload, will.properties) - freed):
+            raise Refused(QUOTA_EXCEEDED, f"{self._holdings.of(owner)} bytes are kept for {owner} (limits.kept_bytes)")
+
+    def arrive(
+        self, session: str, user: str | None, will: Will | None, owner: str
+    ) -> tuple[StoredWill | None, list[Work]]:
         """A client connects, with a will or without; returns that, and what has to be durable before CONNACK.
 
         A will that waits for the client's return waits on meanwhile: ``stay`` or ``turn_back`` comes next.
@@ -62,14 +83,14 @@ class Wills:
         properties = dict(will.properties)
         delay_s = properties.pop(WILL_DELAY_INTERVAL, 0)
         publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=properties)
-        new = StoredWill(session, user, publish, delay_s)
+        new = StoredWill(session, user, publish, delay_s, owner=owner)
         return new, [stored.save(new)]
 
     def stay(self, session: str, will: StoredWill | None) -> None:
         """The client that has arrived is let in: a will that waited for it is not published [MQTT-3.1.3-9]."""
-        self._wills.pop(session, None)
+        self._let_go(session)
         if will is not None:
-            self._wills[session] = will
+            self._keep(will)
 
     def turn_back(self, session: str) -> None:
         """The client that has arrived is not let in: it has no will but the one that waited for it, if any."""
@@ -122,7 +143,17 @@ class Wills:
     def _forget(self, session: str) -> StoredWill | None:
         if timer := self._timers.pop(session, None):
             timer.cancel()
-        return self._wills.pop(session, None)
+        return self._let_go(session)
+
+    def _keep(self, will: StoredWill) -> None:
+        self._wills[will.session] = will
+        self._holdings.add(will.owner, will.size)
+
+    def _let_go(self, session: str) -> StoredWill | None:
+        will = self._wills.pop(session, None)
+        if will is not None:
+            self._holdings.add(will.owner, -will.size)
+        return will
 
 
 def _report(done: asyncio.Future[Any]) -> None:

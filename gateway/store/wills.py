@@ -1,8 +1,9 @@
 """Wills of clients that are connected, or whose delay has not passed [section 3.1.2.5]."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -28,6 +29,9 @@ SAVE = "INSERT OR REPLACE INTO will VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 FIND = "SELECT * FROM will WHERE session = ?"
 REMOVE = "DELETE FROM will WHERE session = ?"
 
+SIZE_OF_ONE = 1_000
+USER_PROPERTY_SIZE = 100  # of the objects alone
+
 Write = Callable[[sqlite3.Connection], object]
 
 
@@ -35,7 +39,8 @@ Write = Callable[[sqlite3.Connection], object]
 class StoredWill:
     """One client's will: ``publish`` is what is published, unless ``delay_s`` passes with the client back.
 
-    ``due_ms`` is the unix time at which the delay has passed, 0 while the client is connected.
+    ``due_ms`` is the unix time at which the delay has passed, 0 while the client is connected; ``owner`` answers for
+    what it takes, of a will from before the start nobody does.
     """
 
     session: str
@@ -43,6 +48,23 @@ class StoredWill:
     publish: Publish
     delay_s: int
     due_ms: int = 0
+    owner: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, roughly and rather too many."""
+        return size_of(self.publish.topic, self.publish.payload, self.publish.properties)
+
+
+def size_of(topic: str, payload: bytes, properties: Mapping[int, Any]) -> int:
+    """Returns the bytes of memory that a will takes, roughly and rather too many."""
+    size = len(topic) + len(payload)
+    for value in properties.values():
+        if isinstance(value, list):
+            size += sum(USER_PROPERTY_SIZE + len(name) + len(text) for name, text in value)
+        elif isinstance(value, str | bytes):
+            size += len(value)
+    return SIZE_OF_ONE + 2 * size
 
 
 def load(connection: sqlite3.Connection) -> list[StoredWill]:

@@ -1,18 +1,21 @@
 """What is small on the line and large in memory, or long in work: others notice nothing of it."""
 
 import asyncio
+import gc
 import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.accounts import make_account, save_account
 from gateway.broker import Broker
 from gateway.config import LimitsConfig, StoreConfig
 from gateway.store.audience import SUBSCRIPTIONS_REMEMBERED, TOPICS_REMEMBERED
 from tests.gateway.support import LONG_S, Client, running, tcp_port, until
-from wire.packets import RETAIN_NEVER, Connect, Puback, Publish, Pubrec, Suback, Will, encode
-from wire.properties import USER_PROPERTY
+from wire.packets import MQTT_3_1_1, RETAIN_NEVER, Connack, Connect, Puback, Publish, Pubrec, Suback, Will, encode
+from wire.properties import USER_PROPERTY, WILL_DELAY_INTERVAL
+from wire.reasons import SERVER_UNAVAILABLE
 
 
 async def connected(broker: Broker, name: str, **options: Any) -> Client:
@@ -143,3 +146,72 @@ async def test_a_client_that_takes_nothing_cannot_ask_for_more_and_more(
             await subscriber.receive()
         assert await subscriber.silent()
         assert await subscriber.subscribe("a/#") == [1]  # it has taken them
+
+
+@pytest.mark.parametrize("as_one", ["user", "address"])
+async def test_wills_in_many_names_are_counted_together(tmp_path: Path, as_one: str) -> None:
+    """By user or, without one, by address; one that is replaced, or published, makes room again."""
+    will = Will("will", b"x" * 60_000, 0, False, {WILL_DELAY_INTERVAL: 1_000})
+    settings: dict[str, Any] = {"limits": LimitsConfig(kept_bytes=1_048_576)}
+    login: dict[str, Any] = {}
+    if as_one == "user":
+        save_account(tmp_path / "accounts", make_account("bomber", b"x", with_scram=False))
+        save_account(tmp_path / "accounts", make_account("other", b"x", with_scram=False))
+        settings["accounts"] = str(tmp_path / "accounts")
+        login = {"username": "bomber", "password": b"x"}
+    async with running(tmp_path, **settings) as broker:
+        codes, clients = [], []
+        for number in range(12):
+            client = Client(f"bomber-{number}", will=will, session_expiry_s=1_000, **login)
+            await client.open(tcp_port(broker))
+            codes.append((await client.expect(Connack)).reason_code)
+            client.cut()
+            clients.append(client)
+        assert codes == [0] * 8 + [0x97] * 4
+        await connected(broker, "bomber-3", will=will, clean_start=False, session_expiry_s=1_000, **login)
+        await connected(broker, "without a will", **login)
+        older = Client("older", will=will, protocol_level=MQTT_3_1_1, session_expiry_s=0, clean_start=True, **login)
+        await older.open(tcp_port(broker))
+        assert (await older.expect(Connack)).reason_code == SERVER_UNAVAILABLE
+        if as_one == "user":
+            await connected(broker, "other", will=will, username="other", password=b"x")
+        again = await connected(
+            broker, "bomber-4", clean_start=True, session_expiry_s=0, **login
+        )  # its will is published
+        await again.disconnect()
+        await connected(broker, "bomber-9", will=will, **login)
+
+
+async def test_subscriptions_of_many_sessions_are_counted_together(tmp_path: Path) -> None:
+    """Also those of sessions from before the start, which count for who takes them up."""
+    deep = ["/".join(f"{number}-{level}" for level in range(10)) for number in range(100)]
+    limits = LimitsConfig(kept_bytes=1_048_576)
+    async with running(tmp_path, limits=limits) as broker:
+        first, second = await connected(broker, "first"), await connected(broker, "second")
+        assert await first.subscribe(*deep) == [1] * 100
+        codes = await second.subscribe(*(f"b/{one}" for one in deep), *(f"c/{one}" for one in deep))
+        granted = codes.count(1)
+        assert 100 < granted < 200 and codes == [1] * granted + [0x97] * (200 - granted)
+        await first.unsubscribe(*deep)
+        assert await second.subscribe(*(f"c/{one}" for one in deep)) == [1] * 100
+        assert 0 < (await first.subscribe(*deep)).count(0x97) < 100
+    async with running(tmp_path, limits=limits) as broker:
+        first = await connected(broker, "first", clean_start=False)
+        second = await connected(broker, "second", clean_start=False)
+        codes = await first.subscribe(*(f"d/{one}" for one in deep))
+        assert codes.count(0x97) > 80
+        await second.unsubscribe(*(f"c/{one}" for one in deep))
+        assert (await first.subscribe(*(f"d/{one}" for one in deep))).count(0x97) < 20
+
+
+async def test_a_connect_is_not_kept_with_what_is_large_in_it(tmp_path: Path) -> None:
+    """Neither its user properties nor its will, which is kept as one."""
+    async with running(tmp_path) as broker:
+        will = Will("will", b"x" * 50_000)
+        reader, writer = await asyncio.open_connection("127.0.0.1", tcp_port(broker))
+        gc.collect()
+        writer.write(encode(Connect("client", True, 0, None, None, will, {USER_PROPERTY: [("a", "b" * 50_000)]})))
+        await asyncio.wait_for(reader.readexactly(4), LONG_S)
+        kept = [one for one in gc.get_objects() if isinstance(one, Connect) and one.clean_start]
+        assert len(kept) == 1 and kept[0].will is None and USER_PROPERTY not in kept[0].properties
+        writer.transport.abort()

@@ -30,6 +30,8 @@ name = "bench"
 [store]
 path = "store"
 commit_interval_ms = {interval_ms}
+[limits]
+kept_bytes = 1_000_000_000
 [[listener]]
 kind = "tcp"
 port = {port}
