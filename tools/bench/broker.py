@@ -4,6 +4,7 @@ import functools
 import itertools
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -24,8 +25,9 @@ from tools.bench.broker_processes import (
     slow_sync_s,
 )
 from tools.bench.disk import paced_syncs_s, sync_s
-from tools.bench.figure import Figure, print_figures
+from tools.bench.figure import Figure
 from tools.failure import failing_on
+from tools.result import JSON_OPTION, end_bench, quick_option
 from wire.packets import MQTT_5
 
 PUBLISHERS = (1, 4)
@@ -40,15 +42,18 @@ TITLE = "QoS 1 and 2 publishes of 100 B acknowledged, broker on one core, genera
 
 def broker(
     seconds: Annotated[float, typer.Option(min=0.2, help="How long each measurement takes.")] = 2.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    quick: Annotated[bool, quick_option(seconds=0.2)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Measure how many publishes the gateway acknowledges, beside mosquitto. Ends with 0 also where a bar is missed."""
+    """Measure how many publishes the gateway acknowledges, beside mosquitto. Ends with 1 where a goal is missed."""
+    started = time.monotonic()
     with (
         failing_on(BenchUnavailable, command="bench broker"),
         tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
         ExitStack() as stack,
     ):
-        print_figures({"title": TITLE}, list(_figures(Path(folder), stack, seconds)), as_json)
+        figures = list(_figures(Path(folder), stack, seconds))
+    end_bench("broker", figures, time.monotonic() - started, as_json, about={"title": TITLE})
 
 
 def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]:

@@ -1,6 +1,7 @@
 """``holdfast bench fanout``: messages through the gateway to its subscribers, beside mosquitto in the same run."""
 
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,8 +11,9 @@ import typer
 
 from tools.bench.broker_processes import BenchUnavailable, Generator, gateway, mosquitto
 from tools.bench.disk import sync_s
-from tools.bench.figure import Figure, print_figures
+from tools.bench.figure import Figure
 from tools.failure import failing_on
+from tools.result import JSON_OPTION, end_bench, quick_option
 
 SUBSCRIBERS = (1, 10, 100)
 WINDOW = 200
@@ -27,15 +29,18 @@ TITLE = "QoS 1 publishes of 100 B through to online QoS 1 subscribers, one publi
 
 def fanout(
     seconds: Annotated[float, typer.Option(min=0.2, help="How long each measurement takes.")] = 2.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    quick: Annotated[bool, quick_option(seconds=0.3)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Measure messages through to subscribers, beside mosquitto. Ends with 0 also where a bar is missed."""
+    """Measure messages through to subscribers, beside mosquitto. Ends with 1 where a goal is missed."""
+    started = time.monotonic()
     with (
         failing_on(BenchUnavailable, command="bench fanout"),
         tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
         ExitStack() as stack,
     ):
-        print_figures({"title": TITLE}, list(_figures(Path(folder), stack, seconds)), as_json)
+        figures = list(_figures(Path(folder), stack, seconds))
+    end_bench("fanout", figures, time.monotonic() - started, as_json, about={"title": TITLE})
 
 
 def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]:

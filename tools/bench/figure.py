@@ -1,10 +1,8 @@
-"""One measured figure with its bar, and how a benchmark prints its figures."""
+"""One measured figure with its goal, and a table of figures for people."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-BROKERS = ("gateway", "mosquitto")
 VERDICT = {True: "ok", False: "MISSED", None: ""}
 
 
@@ -35,35 +33,11 @@ class Figure:
         return self.ours / self.theirs if self.theirs else None
 
 
-def print_figures(
-    head: Mapping[str, str], figures: Sequence[Figure], as_json: bool, names: tuple[str, str] = BROKERS
-) -> None:
-    """A table below the head's lines, or one JSON object with the head and ``figures``.
-
-    There ``ours`` and ``theirs`` have the ``names`` of what was measured.
-    """
-    ours, theirs = names
-    if as_json:
-        print(json.dumps({**head, "figures": [_row(figure, ours, theirs) for figure in figures]}))
-        return
-    print("\n".join(f"{key}: {text}" for key, text in head.items()), end="\n\n")
+def table(figures: Sequence[Figure], ours: str, theirs: str) -> list[str]:
+    """Returns lines with a figure each, below the names of what was measured."""
     width = max(len(figure.name) for figure in figures)
-    print(f"{'':<{width}}  {ours:>10}  {theirs:>10}  {'ratio':>8}  {'bar':>12}")
-    for figure in figures:
-        print(_line(figure, width))
-
-
-def _row(figure: Figure, ours: str, theirs: str) -> dict[str, object]:
-    return {
-        "name": figure.name,
-        "unit": figure.unit,
-        ours: figure.ours,
-        theirs: figure.theirs,
-        "bar": figure.bar,
-        "at_most": figure.at_most,
-        "ratio": figure.ratio,
-        "ok": figure.holds,
-    }
+    head = f"{'':<{width}}  {ours:>10}  {theirs:>10}  {'ratio':>8}  {'goal':>12}"
+    return [head, *(_line(figure, width) for figure in figures)]
 
 
 def _line(figure: Figure, width: int) -> str:

@@ -1,26 +1,25 @@
 """``holdfast bench flash``: what the store costs on simulated flash and a real MicroPython, beside littlefs."""
 
+import time
 from typing import Annotated
 
 import typer
 
-from tools.bench.figure import print_figures
-from tools.bench.flash_figures import Report, measure
+from tools.bench.flash_figures import measure
 from tools.failure import failing_on
 from tools.micropython import MicroPythonUnavailable
+from tools.result import JSON_OPTION, end_bench, quick_option
 
 
 def flash(
     messages: Annotated[int, typer.Option(min=100, help="How many messages the workload has.")] = 10_000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    quick: Annotated[bool, quick_option(messages=1_000)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Count what the store costs a chip and a board, beside littlefs. Ends with 0 also where a bar is missed."""
+    """Count what the store costs a chip and a board, beside littlefs. Ends with 1 where a goal is missed."""
+    started = time.monotonic()
     with failing_on(MicroPythonUnavailable, command="bench flash"):
         report = measure(messages)
-    print_report(report, as_json)
-
-
-def print_report(report: Report, as_json: bool) -> None:
-    """What was measured and where, then one line a figure."""
-    head = {"workload": report.workload, "store": report.store, "littlefs": report.littlefs, "vm": report.vm}
-    print_figures(head, report.figures, as_json, names=("measured", "littlefs"))
+    about = {"workload": report.workload, "store": report.store, "littlefs": report.littlefs, "vm": report.vm}
+    seconds = time.monotonic() - started
+    end_bench("flash", report.figures, seconds, as_json, names=("measured", "littlefs"), about=about)

@@ -11,8 +11,9 @@ import typer
 
 from tools.bench.broker_client import Client
 from tools.bench.broker_processes import BenchUnavailable, Broker, gateway, load, mosquitto
-from tools.bench.figure import Figure, print_figures
+from tools.bench.figure import Figure
 from tools.failure import failing_on
+from tools.result import JSON_OPTION, end_bench, quick_option
 
 IDLE_MB_MAX, CONNECTION_KB_MAX, GROWTH_MB_MAX = 60, 15, 20
 START_S_MAX, IDLE_CPU_MAX = 2, 0.01
@@ -23,14 +24,17 @@ TITLE = "memory (VmRSS), start-up and idle CPU"
 def memory(
     messages: Annotated[int, typer.Option(min=1000, help="How many messages to store.")] = 10_000_000,
     connections: Annotated[int, typer.Option(min=1, help="How many connections to open.")] = 1000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    quick: Annotated[bool, quick_option(messages=100_000, connections=200)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Measure the gateway's memory, start-up and idle CPU. Ends with 0 also where a bar is missed."""
+    """Measure the gateway's memory, start-up and idle CPU. Ends with 1 where a goal is missed."""
+    started = time.monotonic()
     with (
         failing_on(BenchUnavailable, command="bench memory"),
         tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
     ):
-        print_figures({"title": TITLE}, list(_figures(Path(folder), messages, connections)), as_json)
+        figures = list(_figures(Path(folder), messages, connections))
+    end_bench("memory", figures, time.monotonic() - started, as_json, about={"title": TITLE})
 
 
 def _figures(folder: Path, messages: int, connections: int) -> Iterator[Figure]:

@@ -12,6 +12,7 @@ from tools.bench.figure import VERDICT, number
 from tools.paths import source_root
 
 PAGE = source_root() / "docs/reference/figures.md"
+SIGNS = {"<=": "≤", ">=": "≥"}
 BEGIN, END = "<!-- made of the benchmarks' output by tools/bench/page.py: begin -->", "<!-- end -->"
 
 
@@ -28,21 +29,21 @@ def _section(output: str) -> str:
     lines = [
         f"## {title[0].upper()}{title[1:]}",
         "",
-        "| | gateway | mosquitto | ratio | bar | |",
+        "| | gateway | mosquitto | ratio | goal | |",
         "|---|---|---|---|---|---|",
     ]
-    return "\n".join([*lines, *map(_row, report["figures"])]) + "\n"
+    return "\n".join([*lines, *map(_row, report["rows"])]) + "\n"
 
 
-def _row(figure: dict[str, Any]) -> str:
-    sign = "≤" if figure["at_most"] else "≥"
+def _row(row: dict[str, Any]) -> str:
+    sign, _, goal = (row["goal"] or "").partition(" ")
     cells = [
-        f"{figure['name']}, {figure['unit']}",
-        number(figure["gateway"]),
-        "" if figure["mosquitto"] is None else number(figure["mosquitto"]),
-        "" if figure["ratio"] is None else number(figure["ratio"]),
-        "" if figure["bar"] is None else f"{sign} {number(figure['bar'])}",
-        VERDICT[figure["ok"]],
+        f"{row['what']}, {row['unit']}",
+        number(row["ours"]),
+        "" if row["peer"] is None else number(row["peer"]),
+        "" if row["ratio"] is None else number(row["ratio"]),
+        f"{SIGNS[sign]} {number(float(goal))}" if goal else "",
+        VERDICT[row["holds"]],
     ]
     return f"| {' | '.join(cells)} |"
 

@@ -5,6 +5,7 @@ Between them lies a pair of pseudo-terminals that carries bytes at the pace of a
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -33,7 +34,8 @@ class Host(Process):
 
     def arrivals(self) -> list[tuple[float, int]]:
         """When how many bytes of the stream had come, in all."""
-        return [(float(at), int(total)) for at, total in (line.split() for line in self._lines if " " in line)]
+        found = (re.fullmatch(r"([\d.]+) (\d+)", line) for line in self._lines)  # others are the listener's log
+        return [(float(match[1]), int(match[2])) for match in found if match]
 
     def starts(self) -> int:
         return self._lines.count("up")

@@ -14,8 +14,9 @@ from tools.bench.broker_client import Client
 from tools.bench.broker_load import forget_kept
 from tools.bench.broker_processes import BenchUnavailable, Broker, gateway, load
 from tools.bench.disk import bytes_written
-from tools.bench.figure import Figure, print_figures
+from tools.bench.figure import Figure
 from tools.failure import failing_on
+from tools.result import JSON_OPTION, end_bench, quick_option
 from wire.packets import MQTT_3_1_1
 
 GATHERING_MS = 1000
@@ -34,13 +35,15 @@ TITLE = "bytes written for each QoS 1 message of 100 B, kept for a subscriber th
 def storage(
     seconds: Annotated[float, typer.Option(min=1, help="How long each rate is held.")] = 20.0,
     behind: Annotated[int, typer.Option(min=1, help="Messages behind one that waits for a session.")] = 500_000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    quick: Annotated[bool, quick_option(seconds=1.0, behind=20_000)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Measure what the gateway writes to the medium. Ends with 0 also where a bar is missed."""
+    """Measure what the gateway writes to the medium. Ends with 1 where a goal is missed."""
+    started = time.monotonic()
     with failing_on(BenchUnavailable, command="bench storage"):
         figures = [figure for rate in RATES for figure in _figures(rate, seconds)]
         figures.append(_behind_one_that_waits(behind))
-    print_figures({"title": TITLE}, figures, as_json)
+    end_bench("storage", figures, time.monotonic() - started, as_json, about={"title": TITLE})
 
 
 def _figures(rate: int, seconds: float) -> Iterator[Figure]:

@@ -13,6 +13,7 @@ from tools.check.runner import run
 from tools.check.subject import Address
 from tools.check.suite import load
 from tools.failure import fail
+from tools.result import JSON_OPTION, end_judged, quick_option
 
 
 class Version(StrEnum):
@@ -28,7 +29,8 @@ def broker(
     version: Annotated[Version | None, typer.Option(help="Check this version alone.")] = None,
     user: Annotated[str | None, typer.Option(help="Log in as this user.")] = None,
     password: Annotated[str | None, typer.Option(envvar="HOLDFAST_PASSWORD", help="The user's password.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    quick: Annotated[bool, quick_option()] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Check a broker against every statement of MQTT 3.1.1 and 5.0 that can be seen from outside.
 
@@ -42,10 +44,5 @@ def broker(
         outcomes = asyncio.run(run(checks, address))
     except OSError as error:  # a timeout is one too
         fail("check broker", f"no broker at {host}:{port}: {os.strerror(error.errno) if error.errno else error}")
-    if as_json:
-        typer.echo(report.as_json(outcomes, time.monotonic() - started))
-    else:
-        for line in report.lines(outcomes):
-            typer.echo(line)
-    if any(outcome.result == "fail" for outcome in outcomes):
-        raise typer.Exit(1)
+    seconds = time.monotonic() - started
+    end_judged("check", "broker", report.judge(outcomes), seconds, report.lines(outcomes), as_json)

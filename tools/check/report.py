@@ -1,11 +1,11 @@
 """What the outcomes say, for people and for programs."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 
 from tools.check.outcome import Outcome
+from tools.result import Judgement
 
 MARKS = {"pass": "ok", "fail": "FAIL", "skip": "skip"}
 
@@ -23,17 +23,20 @@ def lines(outcomes: list[Outcome]) -> Iterator[str]:
     yield f"{count['pass']} kept, {count['fail']} broken, {count['skip']} not offered"
 
 
-def as_json(outcomes: list[Outcome], seconds: float) -> str:
-    """One JSON object with every outcome."""
+def judge(outcomes: list[Outcome]) -> Judgement:
+    """Whether the broker keeps all that was checked, with every outcome."""
     count = Counter(outcome.result for outcome in outcomes)
-    report = {
-        "kept": count["pass"],
-        "broken": count["fail"],
-        "not_offered": count["skip"],
-        "seconds": round(seconds, 1),
-        "checks": [asdict(outcome) for outcome in outcomes],
-    }
-    return json.dumps(report)
+    broken = [one for one in outcomes if one.result == "fail"]
+    return Judgement(
+        not broken,
+        violations=[f"{one.version}: {sentence(one.name)}: expected {one.expected}; came {one.came}" for one in broken],
+        more={
+            "kept": count["pass"],
+            "broken": count["fail"],
+            "not_offered": count["skip"],
+            "checks": [asdict(outcome) for outcome in outcomes],
+        },
+    )
 
 
 def sentence(name: str) -> str:

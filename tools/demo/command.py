@@ -17,14 +17,16 @@ from tools.demo.faults import draw_faults
 from tools.demo.firmware import find_firmware
 from tools.demo.folder import demo_folder
 from tools.demo.process import ProcessFailed
-from tools.demo.report import Outcome, outcome_json, print_outcome
+from tools.demo.report import Outcome, judge_outcome, print_outcome
 from tools.demo.run import Run
 from tools.demo.site import DEVICES, NETWORK_DEVICE, QOS, Broker, Site
 from tools.demo.verdict import judge
 from tools.paths import cache_directory
+from tools.result import JSON_OPTION, end_judged, quick_option
 from uplink.config import parse_broker
 
 READINGS = 6_000
+QUICK_READINGS = 1_500
 CHARTED_METRIC = "load"
 INTERRUPTED = 130
 
@@ -35,7 +37,8 @@ def demo(
     broker: Annotated[str | None, typer.Option(help="A central broker that runs already: mqtt://host:port.")] = None,
     keep: Annotated[Path | None, typer.Option(help="Leave every file of the run in this empty folder.")] = None,
     seed: Annotated[int | None, typer.Option(help="Draws the moments, lengths and victims of the faults.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    quick: Annotated[bool, quick_option(readings=QUICK_READINGS)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Run the whole system on this machine, break it, and prove from its tables that no reading is lost or twice."""
     central = _central(broker)
@@ -47,14 +50,12 @@ def demo(
     except ProcessFailed as error:
         console.print(f"[bold red]The demo broke down[/] (seed {seed}): ", end="")
         console.print(str(error), markup=False)
-        raise typer.Exit(1) from None
+        raise typer.Exit(2) from None
     except (KeyboardInterrupt, asyncio.CancelledError):
         console.print("Interrupted; every process has been stopped.")
         raise typer.Exit(INTERRUPTED) from None
     print_outcome(console, outcome)
-    if json:
-        print(outcome_json(outcome))
-    raise typer.Exit(0 if outcome.verdict.holds else 1)
+    end_judged("demo", "first-reading", judge_outcome(outcome, seed), outcome.seconds, [], as_json)
 
 
 def _central(broker: str | None) -> Broker | None:

@@ -1,6 +1,5 @@
 """What the demo prints at its end."""
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tools.demo.verdict import Verdict
+from tools.result import Judgement
 
 
 class Outcome(NamedTuple):
@@ -45,18 +45,25 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
     )
 
 
-def outcome_json(outcome: Outcome) -> str:
-    """Returns the outcome as one line of JSON."""
+def judge_outcome(outcome: Outcome, seed: int) -> Judgement:
+    """The verdict, counted in readings."""
     verdict = outcome.verdict
-    counts = {column: verdict.total(column) for column in ("made", "in_table", "missing", "twice", "uncounted")}
-    return json.dumps(
-        {
-            "demo": "first-reading",
-            **counts,
+    return Judgement(
+        verdict.holds,
+        seed,
+        messages=verdict.total("made"),
+        lost=verdict.total("missing"),
+        twice=verdict.total("twice"),
+        violations=[
+            f"{one.origin}: {one.missing} missing, {one.twice} twice"
+            for one in verdict.origins
+            if one.missing or one.twice
+        ],
+        more={
+            "in_table": verdict.total("in_table"),
+            "uncounted": verdict.total("uncounted"),
             "removed": verdict.removed,
             "faults": outcome.faults,
             "vm": outcome.vm,
-            "seconds": round(outcome.seconds, 1),
-            "holds": verdict.holds,
-        }
+        },
     )

@@ -1,7 +1,6 @@
 """``holdfast torture attacks``: what one client does to another one's acknowledgements, and to the gateway's memory."""
 
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -15,6 +14,7 @@ import uvloop
 from tools.demo.process import Process, ProcessFailed
 from tools.failure import failing_on
 from tools.paths import memory_folder, source_root
+from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
 from tools.sim.mosquitto import free_port
 from tools.torture.attack_kinds import ATTACKS
 from tools.torture.broker_lines import Lines, Ways
@@ -57,7 +57,8 @@ class Outcome:
 def attacks(
     seconds: Annotated[float, typer.Option(min=1, help="How long each attack goes on.")] = 60.0,
     attack: Annotated[list[str] | None, typer.Option(help="Only this attack; may be given again.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    quick: Annotated[bool, quick_option(seconds=1.0)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Attack a gateway with default limits while an ordinary client publishes.
 
@@ -72,14 +73,16 @@ def attacks(
         for name in names:
             with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
                 outcomes.append(uvloop.run(_endure(Path(folder), name, seconds)))
-            _print_text(outcomes[-1])
-    holds = all(outcome.holds for outcome in outcomes)
-    if as_json:
-        found = [{**asdict(outcome), "holds": outcome.holds} for outcome in outcomes]
-        whole_s = round(time.monotonic() - started_s, 1)
-        print(json.dumps({"torture": "attacks", "seconds": whole_s, "holds": holds, "attacks": found}))
-    if not holds:
-        raise typer.Exit(1)
+            if not as_json:
+                print(_line(outcomes[-1]), flush=True)
+    bad = [_line(outcome) for outcome in outcomes if not outcome.holds]
+    judgement = Judgement(
+        not bad,
+        messages=sum(outcome.acknowledged for outcome in outcomes),
+        violations=bad,
+        more={"attacks": [{**asdict(outcome), "holds": outcome.holds} for outcome in outcomes]},
+    )
+    end_judged("torture", "attacks", judgement, time.monotonic() - started_s, [], as_json)
 
 
 async def _endure(folder: Path, name: str, seconds: float) -> Outcome:
@@ -158,10 +161,7 @@ def _memory_kb(gateway: Process) -> int:
     raise ProcessFailed("the gateway has ended")
 
 
-def _print_text(outcome: Outcome) -> None:
+def _line(outcome: Outcome) -> str:
     waited = f"the longest wait {outcome.longest_wait_s:.3f} s ({outcome.longest_work_s:.3f} s of work)"
     fault = outcome.fault or ("" if outcome.holds else "DOES NOT HOLD")
-    print(
-        f"{outcome.attack:17} {outcome.acknowledged:6,} acknowledged, {waited}, {outcome.memory_mb:+.1f} MB {fault}",
-        flush=True,
-    )
+    return f"{outcome.attack:17} {outcome.acknowledged:6,} acknowledged, {waited}, {outcome.memory_mb:+.1f} MB {fault}"

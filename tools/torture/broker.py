@@ -1,9 +1,10 @@
 """``holdfast torture broker``: malicious and broken sessions over all listeners of a gateway, beside good clients."""
 
 import asyncio
-import json
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ import typer
 from tools.demo.process import ProcessFailed
 from tools.failure import failing_on
 from tools.paths import memory_folder
+from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
 from tools.torture.broker_replay import replay
 from tools.torture.broker_run import Outcome, torture
 
@@ -22,13 +24,15 @@ def broker(
     seed: Annotated[int, typer.Option(min=0, help="What all chance follows from.")] = 1,
     generators: Annotated[int, typer.Option(min=1, max=8, help="Processes that send them.")] = 1,
     session: Annotated[int | None, typer.Option(min=0, help="Play only the session with this number, alone.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    quick: Annotated[bool, quick_option(packets=40_000)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Storm a gateway with spoilt sessions over all kinds of lines. Ends with 1 where it or anybody else notices.
 
     A session that the gateway answers wrongly is named with its number; with the same seed and ``--session`` it is
     played again, and made as small as can be.
     """
+    started = time.monotonic()
     with (
         failing_on(ProcessFailed, OSError, command="torture broker"),
         tempfile.TemporaryDirectory(dir=memory_folder()) as folder,
@@ -37,12 +41,16 @@ def broker(
             _replay(Path(folder), seed, session)
             return
         outcome = asyncio.run(torture(Path(folder), seed, packets, generators, lambda line: _say(line)))
-    if as_json:
-        print(json.dumps({**asdict(outcome), "seed": seed, "holds": outcome.holds}))
-    else:
-        _print_text(outcome, seed)
-    if not outcome.holds:
-        raise typer.Exit(1)
+    more = asdict(outcome)
+    own, leaks, failures = (more.pop(key) for key in ("violations", "leaks", "failures"))
+    violations = [
+        *own,
+        *(f"left behind: {count} {kind}" for kind, count in leaks.items()),
+        *(f"session {number}: {fault}; again with --seed {seed} --session {number}" for number, fault in failures),
+    ]
+    judgement = Judgement(outcome.holds, seed, outcome.witnessed, violations=violations, more=more)
+    lines = [*_lines(outcome), *(f"  {violation}" for violation in violations)]
+    end_judged("torture", "broker", judgement, time.monotonic() - started, lines, as_json)
 
 
 def _replay(folder: Path, seed: int, session: int) -> None:
@@ -58,20 +66,16 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def _print_text(outcome: Outcome, seed: int) -> None:
+def _lines(outcome: Outcome) -> Iterator[str]:
     rate = outcome.packets / outcome.storm_seconds if outcome.storm_seconds else 0
-    lines = ", ".join(f"{kind} {count:,}" for kind, count in sorted(outcome.lines.items()))
-    print(
+    yield (
         f"{outcome.packets:,} packets in {outcome.sessions:,} sessions, {rate:,.0f}/s; processor time of the "
-        f"gateway: {outcome.gateway_cpu_s:.0f} s\n{lines}\n"
-        f"good clients: {outcome.witnessed:,} messages, each once and in order, the slowest "
-        f"{outcome.witness_longest_s} s\n"
-        f"after each round in use, blocks: {outcome.blocks}, kB besides: {outcome.malloc_kb}\n"
-        f"from the system, kB: {outcome.memory_kb}"
+        f"gateway: {outcome.gateway_cpu_s:.0f} s"
     )
-    for violation in outcome.violations:
-        print(f"  {violation}")
-    for kind, count in outcome.leaks.items():
-        print(f"  left behind: {count} {kind}")
-    for number, fault in outcome.failures:
-        print(f"  session {number}: {fault}; again with --seed {seed} --session {number}")
+    yield ", ".join(f"{kind} {count:,}" for kind, count in sorted(outcome.lines.items()))
+    yield (
+        f"good clients: {outcome.witnessed:,} messages, each once and in order, the slowest "
+        f"{outcome.witness_longest_s} s"
+    )
+    yield f"after each round in use, blocks: {outcome.blocks}, kB besides: {outcome.malloc_kb}"
+    yield f"from the system, kB: {outcome.memory_kb}"

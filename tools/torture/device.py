@@ -1,9 +1,9 @@
 """``holdfast torture device``: the firmware under cuts of power, line and broker; the count must be right."""
 
 import asyncio
-import json
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +15,7 @@ from tools.demo.process import ProcessFailed
 from tools.failure import failing_on
 from tools.micropython import MicroPythonUnavailable, find
 from tools.paths import memory_folder
+from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
 from tools.sim.mosquitto import MosquittoUnavailable
 from tools.torture.device_outcome import Outcome
 from tools.torture.device_site import torture
@@ -36,31 +37,34 @@ def device(
     ),
     qos: Annotated[int, typer.Option(min=1, max=2, help="Of the devices' messages.")] = 1,
     seed: Annotated[int, typer.Option(help="What all chance follows from.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    quick: Annotated[bool, quick_option(cuts=20)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Cut the power and the lines of real devices, and their broker. Ends with 1 where a message is lost or doubled."""
     started = time.monotonic()
     with failing_on(*FAILURES, command="torture device"), tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         outcome = asyncio.run(torture(find(), Path(folder), broker.value, qos, cuts, seed))
-    seconds = round(time.monotonic() - started, 1)
-    if as_json:
-        print(json.dumps({**asdict(outcome), "seed": seed, "seconds": seconds, "holds": outcome.holds}))
-    else:
-        _print_text(outcome, seconds)
-    if not outcome.holds:
-        raise typer.Exit(1)
+    seconds = time.monotonic() - started
+    more = asdict(outcome)
+    lost, twice, disorder, violations = (more.pop(key) for key in ("lost", "twice", "disorder", "violations"))
+    judgement = Judgement(outcome.holds, seed, outcome.stored, lost, twice, disorder, violations, more)
+    end_judged("torture", "device", judgement, seconds, _lines(outcome, seconds), as_json)
 
 
-def _print_text(outcome: Outcome, seconds: float) -> None:
-    print(
-        f"{outcome.cuts} cuts in {seconds} s: {outcome.power_cuts} of power, {outcome.line_cuts} of lines, "
-        f"{outcome.broker_cuts} of the broker ({outcome.broker}); it lost {outcome.session_losses} sessions\n"
-        f"QoS {outcome.qos}: {outcome.stored} messages stored; {outcome.lost} lost, {outcome.twice} twice, "
-        f"{outcome.disorder} out of order; {outcome.repeated} sent again\n"
-        f"{outcome.told} did not arrive, as their devices tell; {outcome.resent} came again after a lost session\n"
-        f"{outcome.commands} commands: {outcome.unanswered} unanswered, {outcome.answered_twice} answered twice; "
-        f"{outcome.begun_anew} begun anew by the broker\n"
-        f"{'HOLDS' if outcome.holds else 'DOES NOT HOLD'}"
+def _lines(outcome: Outcome, seconds: float) -> Iterator[str]:
+    yield (
+        f"{outcome.cuts} cuts in {seconds:.1f} s: {outcome.power_cuts} of power, {outcome.line_cuts} of lines, "
+        f"{outcome.broker_cuts} of the broker ({outcome.broker}); it lost {outcome.session_losses} sessions"
     )
+    yield (
+        f"QoS {outcome.qos}: {outcome.stored} messages stored; {outcome.lost} lost, {outcome.twice} twice, "
+        f"{outcome.disorder} out of order; {outcome.repeated} sent again"
+    )
+    yield f"{outcome.told} did not arrive, as their devices tell; {outcome.resent} came again after a lost session"
+    yield (
+        f"{outcome.commands} commands: {outcome.unanswered} unanswered, {outcome.answered_twice} answered twice; "
+        f"{outcome.begun_anew} begun anew by the broker"
+    )
+    yield "HOLDS" if outcome.holds else "DOES NOT HOLD"
     for violation in outcome.violations:
-        print(f"  {violation}")
+        yield f"  {violation}"

@@ -1,18 +1,19 @@
 """`holdfast torture link`: the serial link over lines that lose, spoil, repeat and invent bytes."""
 
-import json
 import time
 from typing import Annotated
 
 import typer
 
+from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
 from tools.torture import link_noise
 
 
 def link(
     size: Annotated[int, typer.Option("--bytes", min=1, help="How many bytes to send at least.")] = 1_000_000,
     seed: Annotated[int, typer.Option(help="The same seed makes the same noise.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quick: Annotated[bool, quick_option(size=200_000)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Send streams over bad serial lines, in virtual time.
 
@@ -24,13 +25,8 @@ def link(
         delivered = link_noise.fuzz(size, seed)
     except ValueError as error:
         failure = str(error)
-    seconds = round(time.monotonic() - started, 1)
-    if as_json:
-        report = {"bytes": size, "delivered": delivered, "seed": seed, "seconds": seconds, "failure": failure}
-        typer.echo(json.dumps(report))
-    elif failure:
-        typer.echo(f"seed {seed}: {failure}")
-    else:
-        typer.echo(f"{size:,} bytes over bad lines: {delivered:,} delivered, all as they were sent")
-    if failure:
-        raise typer.Exit(1)
+    more = {"bytes": size, "delivered": delivered}
+    judgement = Judgement(not failure, seed, violations=[failure] if failure else [], more=more)
+    held = f"{size:,} bytes over bad lines: {delivered:,} delivered, all as they were sent"
+    line = f"seed {seed}: {failure}" if failure else held
+    end_judged("torture", "link", judgement, time.monotonic() - started, [line], as_json)

@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from tools.failure import fail, failing_on
+from tools.failure import failing_on
 from tools.micropython import MicroPythonUnavailable, find
 from tools.paths import memory_folder
+from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
 from tools.sim.mosquitto import Mosquitto, MosquittoUnavailable
 
 PROGRAM = ["-m", "tools.torture.device_soak"]  # run as a file it would find this folder's `device` first
@@ -22,25 +23,35 @@ GROWTH_MAX = 256  # bytes: less than the least that a message could leave behind
 
 def soak(
     messages: Annotated[int, typer.Option(min=100, help="How many, of QoS 1 and 2 by turns.")] = 100_000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    quick: Annotated[bool, quick_option(messages=5_000)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Send messages through a real device's flash to mosquitto. Ends with 1 where its heap in use has grown."""
     started = time.monotonic()
+    used: list[int] = []
+    violations = []
     with failing_on(*FAILURES, command="torture soak"), tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
-        used = _soak(Path(folder), messages)
-    growth = max(used) - used[0]
-    seconds = round(time.monotonic() - started, 1)
-    if as_json:
-        print(json.dumps({"messages": messages, "heap_bytes": used, "growth_bytes": growth, "seconds": seconds}))
-    else:
-        looks = " ".join(str(one) for one in used)
-        print(f"{messages} messages in {seconds} s; heap in use after each tenth: {looks}; growth {growth} bytes")
-    if growth > GROWTH_MAX:
-        raise typer.Exit(1)
+        try:
+            used = _soak(Path(folder), messages)
+        except DeviceEnded as error:
+            violations.append(str(error))
+    growth = max(used) - used[0] if used else None
+    if growth is not None and growth > GROWTH_MAX:
+        violations.append(f"the heap in use has grown by {growth} bytes, more than {GROWTH_MAX}")
+    more = {"heap_bytes": used, "growth_bytes": growth}
+    judgement = Judgement(not violations, messages=messages, violations=violations, more=more)
+    seconds = time.monotonic() - started
+    looks = " ".join(map(str, used))
+    held = f"{messages} messages in {seconds:.1f} s; heap in use after each tenth: {looks}; growth {growth} bytes"
+    end_judged("torture", "soak", judgement, seconds, [held, *violations], as_json)
+
+
+class DeviceEnded(Exception):
+    """The device's program ended by itself; the text has its output."""
 
 
 def _soak(folder: Path, messages: int) -> list[int]:
-    """The bytes in use after each tenth of the messages."""
+    """The bytes in use after each tenth of the messages. Raises DeviceEnded."""
     vm = find()
     broker = Mosquitto(folder)
     broker.start()
@@ -52,8 +63,7 @@ def _soak(folder: Path, messages: int) -> list[int]:
     finally:
         broker.stop()
     if done.returncode:
-        code, output = done.returncode, done.stdout + done.stderr
-        fail("torture soak", f"the device ended with exit code {code}:\n{output}", exit_code=1)
+        raise DeviceEnded(f"the device ended with exit code {done.returncode}:\n{done.stdout}{done.stderr}")
     used: list[int] = json.loads(done.stdout.splitlines()[-1])
     return used
 

@@ -1,6 +1,5 @@
 """``holdfast torture store``: the power goes at each write and sync of a gateway's store."""
 
-import json
 import random
 import shutil
 import sqlite3
@@ -21,6 +20,7 @@ from gateway.message import Message
 from gateway.store.database import Database
 from tools.failure import failing_on
 from tools.paths import memory_folder, source_root
+from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
 from tools.strace import StraceUnavailable
 from tools.torture.store_disk import Disk
 from tools.torture.store_life import CONSUMER, DURABLE, PASSED, SUBMITTED
@@ -46,7 +46,7 @@ class Torture:
 
     def __init__(self, seed: int, length: int, attempts: int) -> None:
         self.counts = Counter(cuts=0, cuts_two_deep=0, broken=0)
-        self.violations: list[dict[str, object]] = []
+        self.violations: list[str] = []
         self._seed = seed
         self._length = length
         self._attempts = attempts
@@ -109,7 +109,8 @@ class Torture:
     def _note(self, places: tuple[int, ...], what: str) -> None:
         self.counts["broken"] += 1
         if len(self.violations) < VIOLATIONS_MAX:
-            self.violations.append({"places": places, **self._said, "what": what})
+            said = ", ".join(f"{name} {number}" for name, number in self._said.items())
+            self.violations.append(f"cut at {places}, {said}: {what}")
 
     def _look_at(self, database: Database) -> None:
         found = _state_of(database)
@@ -149,7 +150,8 @@ def store(
     steps: Annotated[int, typer.Option(min=1, help="What the store is asked to write, one after the other.")] = 300,
     attempts: Annotated[int, typer.Option(min=1, help="How often the power goes at each place.")] = 2,
     seed: Annotated[int, typer.Option(help="What all chance follows from.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    quick: Annotated[bool, quick_option(steps=40, attempts=1)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Cut the power of a gateway's store. Ends with 1 where anything that was promised is not there."""
     started = time.monotonic()
@@ -157,13 +159,8 @@ def store(
     lost = failing_on(StraceUnavailable, command="torture store")
     with lost, tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         torture.run(Path(folder) / "store")
-    report = {**torture.counts, "violations": torture.violations, "seed": seed, "steps": steps}
-    report["seconds"] = round(time.monotonic() - started, 1)
-    if as_json:
-        print(json.dumps(report))
-    else:
-        print(", ".join(f"{what.replace('_', ' ')} {number:,}" for what, number in torture.counts.items()))
-        for violation in torture.violations:
-            print(violation)
-    if torture.counts["broken"]:
-        raise typer.Exit(1)
+    judgement = Judgement(
+        not torture.counts["broken"], seed, violations=torture.violations, more={"steps": steps, **torture.counts}
+    )
+    counts = ", ".join(f"{what.replace('_', ' ')} {number:,}" for what, number in torture.counts.items())
+    end_judged("torture", "store", judgement, time.monotonic() - started, [counts, *torture.violations], as_json)

@@ -1,11 +1,11 @@
 """`holdfast torture wire`: bytes into every MQTT decoder and both ends of a connection, both versions."""
 
-import json
 import time
 from typing import Annotated
 
 import typer
 
+from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
 from tools.sim.virtual_line import Dice
 from tools.torture import mqtt_noise
 
@@ -15,7 +15,8 @@ PROGRESS_BYTES = 10_000_000
 def wire(
     size: Annotated[int, typer.Option("--bytes", min=1, help="How many bytes to feed at least.")] = 10_000_000,
     seed: Annotated[int, typer.Option(help="The same seed feeds the same bytes.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quick: Annotated[bool, quick_option(size=1_000_000)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Feed spoilt packets to the MQTT decoders and connections.
 
@@ -36,18 +37,8 @@ def wire(
         if fed >= said:
             said += PROGRESS_BYTES
             typer.echo(f"{fed:,} bytes", err=True)
-    report = {
-        "bytes": fed,
-        "streams": streams,
-        "seed": seed,
-        "seconds": round(time.monotonic() - started, 1),
-        "failure": failure,
-    }
-    if as_json:
-        typer.echo(json.dumps(report))
-    elif failure:
-        typer.echo(f"after {fed:,} bytes, seed {seed}: {failure}")
-    else:
-        typer.echo(f"{fed:,} bytes in {streams:,} streams: only documented errors, the same in any pieces")
-    if failure:
-        raise typer.Exit(1)
+    more = {"bytes": fed, "streams": streams}
+    judgement = Judgement(not failure, seed, violations=[failure] if failure else [], more=more)
+    held = f"{fed:,} bytes in {streams:,} streams: only documented errors, the same in any pieces"
+    line = f"after {fed:,} bytes, seed {seed}: {failure}" if failure else held
+    end_judged("torture", "wire", judgement, time.monotonic() - started, [line], as_json)

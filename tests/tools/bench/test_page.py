@@ -1,10 +1,12 @@
 """The page of the gateway's figures has those of all its benchmarks, as they print them."""
 
 import pytest
+import typer
 
 from tools.bench import broker, fanout, memory, storage
-from tools.bench.figure import Figure, print_figures
+from tools.bench.figure import Figure
 from tools.bench.page import BEGIN, END, PAGE, renew
+from tools.result import end_bench
 
 FIGURES = [
     Figure("fast", "messages/s", 300_000, 100_000, 200_000),
@@ -14,11 +16,12 @@ FIGURES = [
 
 def test_the_page_shows_what_a_benchmark_printed(capsys: pytest.CaptureFixture[str]) -> None:
     print("something before it")
-    print_figures({"title": "how fast"}, FIGURES, as_json=True)
+    with pytest.raises(typer.Exit):
+        end_bench("broker", FIGURES, 1.0, as_json=True, about={"title": "how fast"})
     page = renew(f"# Figures\n\n{BEGIN}\nthose of before\n{END}\n", [capsys.readouterr().out])
     assert page.splitlines() == [
         *("# Figures", "", BEGIN, "", "## How fast", ""),
-        *("| | gateway | mosquitto | ratio | bar | |", "|---|---|---|---|---|---|"),
+        *("| | gateway | mosquitto | ratio | goal | |", "|---|---|---|---|---|---|"),
         "| fast, messages/s | 300,000 | 100,000 | 3 | ≥ 200,000 | ok |",
         "| large, kB | 16.25 |  |  | ≤ 15 | MISSED |",
         *("", END),

@@ -13,6 +13,7 @@ import pytest
 
 from tests.house.repository import ROOT
 from tests.support.mosquitto import free_port, wait_for_port
+from tests.support.result_shape import faults_of
 from tools.check.conformance import MOSQUITTO, mosquitto_faults
 from tools.check.outcome import Outcome
 from tools.check.runner import run
@@ -101,6 +102,7 @@ def test_command_reports_and_ends_with_1_where_a_statement_is_broken(tmp_path: P
         done = holdfast("check", "broker", "--port", str(port), "--version", "3.1.1", "--json")
     assert done.returncode == 1, done.stderr
     report = json.loads(done.stdout)
+    assert faults_of(report, "check") == []
     assert {one["version"] for one in report["checks"]} == {"3.1.1"}
     broken = [one for one in report["checks"] if one["result"] == "fail"]
     assert report["broken"] == len(broken) > 0

@@ -5,6 +5,7 @@ import json
 import typer
 from typer.testing import CliRunner
 
+from tests.support.result_shape import faults_of
 from tools.torture.attack_kinds import ATTACKS
 from tools.torture.attacks import MEMORY_MAX_MB, WAIT_MAX_S, Outcome, attacks
 
@@ -15,7 +16,11 @@ app.command()(attacks)
 def test_an_attack_is_endured_and_measured() -> None:
     result = CliRunner().invoke(app, ["--seconds", "1", "--attack", "pings", "--attack", "wills", "--json"])
     report = json.loads(result.stdout.splitlines()[-1])
-    assert report["torture"] == "attacks" and report["holds"] == (result.exit_code == 0)
+    assert (
+        faults_of(report, "torture") == []
+        and report["torture"] == "attacks"
+        and report["holds"] == (result.exit_code == 0)
+    )
     assert [outcome["attack"] for outcome in report["attacks"]] == ["pings", "wills"]
     for outcome in report["attacks"]:
         assert not outcome["fault"]

@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.support.result_shape import faults_of
 from tools.micropython import MicroPython
 from tools.torture.device import device
 from tools.torture.device_kinds import Kind
@@ -38,6 +39,7 @@ def test_the_command_reports_what_it_did_to_our_gateway(seed: int) -> None:
     result = CliRunner().invoke(app, arguments)
     report = json.loads(result.stdout.splitlines()[-1])
     assert result.exit_code == 0, report
+    assert faults_of(report, "torture") == []
     assert (report["broker"], report["qos"], report["seed"]) == ("gateway", 1, seed)
     assert report["power_cuts"] + report["line_cuts"] + report["broker_cuts"] >= 10
     assert report["lost"] == report["disorder"] == 0
