@@ -1,4 +1,4 @@
-"""`holdfast device build`: what a board needs of Holdfast, compiled: a folder for `mip`, and a ROMFS image."""
+"""`holdfast device build`: what a board needs of Holdfast: compiled modules, a manifest to freeze them, an image."""
 
 import ast
 import json
@@ -6,26 +6,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tools.failure import fail
-from tools.folding import fold
-from tools.linking import link
+from tools.build import BuildError, Program, encode_image, fold, gather, link
+from tools.failure import fail, failing_on
 from tools.paths import source_root
-from tools.pruning import prune
-from tools.romfs import encode_image
-from tools.texts import gather
 
 PACKAGES = ("wire", "flash_store", "device")
 IMAGE = "holdfast.romfs"
+FROZEN = "frozen"  # the folder of the manifest
 LIBRARY = Path("device/library.py")
+LIBRARY_NAME = "holdfast.py"  # what it is called on a board
 PROGRAM = "firmware"
-ENTRIES = ("device.main", "device.library")
 GROUPS = {  # modules that are loaded together, so that one can stand for them
     PROGRAM: ("device.device", "device.memory", "device.publisher", "device.values", "flash_store.log"),
     "inbox": ("device.commands", "device.inbox", "wire.codec.suback", "wire.codec.subscribe"),
@@ -52,52 +49,80 @@ def build(
     board: Annotated[Board, typer.Option("--board", help="What it is for.")],
     out: Annotated[Path | None, typer.Option("--out", help="The folder; without it holdfast-BOARD here.")] = None,
 ) -> None:
-    """Compile the firmware and the libraries for a board."""
+    """Compile the firmware and the libraries for a board: modules, a manifest to freeze them, and an image."""
     folder = out or Path(f"holdfast-{board}")
     if folder.exists() and any(folder.iterdir()) and not (folder / "package.json").exists():
         fail("device build", f"{folder} is neither empty nor an earlier build; nothing was changed")
-    sizes = build_board(board, folder)
-    image = encode_image(compile_board(board, keeps_names=False))
+    with failing_on(BuildError, command="device build"):
+        image = make_image(board)
+        sizes = build_board(board, folder)
     (folder / IMAGE).write_bytes(image)
     for package in PACKAGES:
         found = [size for name, size in sizes.items() if name.startswith(f"{package}/")]
         typer.echo(f"{package:12} {len(found):3} modules {sum(found):7} bytes")
     typer.echo(f"{folder}: for {board}, {len(sizes)} modules, {sum(sizes.values())} bytes")
+    typer.echo(f"{folder / FROZEN}: to freeze them into a MicroPython that you build: FROZEN_MANIFEST includes it")
     typer.echo(f"{folder / IMAGE}: {len(image)} bytes, to execute in place: mpremote romfs deploy {folder / IMAGE}")
 
 
 def build_board(board: Board, folder: Path) -> dict[str, int]:
-    """Writes the folder anew; returns each compiled file's name in it and its size. Raises as `compile_board` does."""
-    compiled = compile_board(board, keeps_names=True)
+    """Writes the folder anew: compiled modules, `package.json` for mip, and the manifest with its sources.
+
+    Returns each compiled file's name in it and its size. Raises subprocess.CalledProcessError where a module cannot be
+    compiled.
+    """
+    sources = {source.relative_to(source_root()): source.read_text() for source in needed(board)}
+    compiled = _compile_all(sources)
     shutil.rmtree(folder, ignore_errors=True)
     for name, content in compiled.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
+    _write_frozen(sources, folder / FROZEN)
     package = {"urls": [[name, name] for name in compiled], "deps": []}
     (folder / "package.json").write_text(json.dumps(package, indent=1) + "\n")
     return {name: len(content) for name, content in compiled.items()}
 
 
-def compile_board(board: Board, keeps_names: bool) -> dict[str, bytes]:
-    """Each compiled module by its path.
+def make_image(board: Board) -> bytes:
+    """The whole program as a ROMFS image, rewritten to take less of the heap.
 
-    Args:
-        keeps_names: of constants, as a library; without them it is a whole program, linked and pruned, which takes less
-            of the heap.
-
-    Raises subprocess.CalledProcessError where a module cannot be compiled.
+    Raises:
+        BuildError: a module cannot be rewritten; the text names the file and the line.
+        subprocess.CalledProcessError: a module cannot be compiled.
     """
+    return encode_image(compile_program(board))
+
+
+def compile_program(board: Board) -> dict[str, bytes]:
+    """Each compiled module of the rewritten program by its path. Raises as `make_image` does."""
     paths = {_module(source): source.relative_to(source_root()) for source in needed(board)}
-    modules = fold({module: (source_root() / path).read_text() for module, path in paths.items()}, keeps_names)
-    if not keeps_names:
-        modules = gather(prune(link(modules, GROUPS), ENTRIES), PROGRAM)
-        paths |= {name: Path(f"{name}.py") for name in GROUPS}
+    sources = {module: (path.as_posix(), (source_root() / path).read_text()) for module, path in paths.items()}
+    program = gather(link(fold(Program.parse(sources)), GROUPS), PROGRAM)
+    paths |= {name: Path(f"{name}.py") for name in GROUPS}
+    return _compile_all({paths[name]: text for name, text in program.texts().items()})
+
+
+def _compile_all(texts: Mapping[Path, str]) -> dict[str, bytes]:
+    """Each compiled module by its path on a board."""
     with tempfile.TemporaryDirectory() as folder:
-        return {_name_on_board(paths[name]): _compile(text, paths[name], folder) for name, text in modules.items()}
+        return {
+            _name_on_board(path).with_suffix(".mpy").as_posix(): _compile(text, path, folder)
+            for path, text in texts.items()
+        }
 
 
-def _name_on_board(path: Path) -> str:
-    return "holdfast.mpy" if path == LIBRARY else path.with_suffix(".mpy").as_posix()
+def _write_frozen(sources: Mapping[Path, str], folder: Path) -> None:
+    """The sources as they are, and a manifest by which a build of MicroPython freezes them."""
+    for path, text in sources.items():
+        file = folder / _name_on_board(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    lines = [f'package("{package}", opt=3)' for package in PACKAGES]  # without assertions and line numbers
+    (folder / "manifest.py").write_text("\n".join([*lines, f'module("{LIBRARY_NAME}", opt=3)']) + "\n")
+
+
+def _name_on_board(path: Path) -> Path:
+    return Path(LIBRARY_NAME) if path == LIBRARY else path
 
 
 def _module(source: Path) -> str:

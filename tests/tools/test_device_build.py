@@ -40,6 +40,19 @@ def test_same_sources_make_the_same_bytes_and_mip_finds_each_file(tmp_path: Path
     assert package["urls"] == [[name, name] for name in sizes]
 
 
+def test_frozen_modules_are_the_sources_as_they_are(tmp_path: Path) -> None:
+    build_board(Board.ESP32, tmp_path)
+    frozen = tmp_path / "frozen"
+    manifest = (frozen / "manifest.py").read_text().splitlines()
+    assert manifest == [f'package("{name}", opt=3)' for name in ("wire", "flash_store", "device")] + [
+        'module("holdfast.py", opt=3)'
+    ]
+    library = "device/library.py"
+    for name in names(Board.ESP32):
+        on_board = "holdfast.py" if name == library else name
+        assert (frozen / on_board).read_text() == (source_root() / name).read_text()
+
+
 def test_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious").touch()
     command = [sys.executable, "-m", "tools.cli", "device", "build", "--board", "rp2", "--out", str(tmp_path)]

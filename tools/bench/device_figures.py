@@ -12,7 +12,6 @@ from tools.bench import reconnect
 from tools.bench.device_run import Board, Traffic
 from tools.demo.process import Process
 from tools.micropython import MicroPython
-from tools.romfs import encode_image
 from tools.sim.network_link import NetworkLink
 
 BAR_KIB = 64  # of a 32-bit board, for this device executed in place; with TLS twice as much
@@ -52,7 +51,7 @@ class Bench:
         self._runs = 0
         self._image = folder / device_build.IMAGE
         device_build.build_board(device_build.Board.UNIX, self._firmware)
-        self._image.write_bytes(encode_image(device_build.compile_board(device_build.Board.UNIX, keeps_names=False)))
+        self._image.write_bytes(device_build.make_image(device_build.Board.UNIX))
 
     def measure(self) -> dict[str, Any]:
         """Some minutes. Raises ProcessFailed where the device does not even run in the largest heap."""

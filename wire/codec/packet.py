@@ -23,11 +23,15 @@ class Packet:
     def encode(self, level: int = MQTT_5) -> bytes:
         raise NotImplementedError
 
+    def field_values(self) -> list:
+        """The values of `FIELDS`, in their order."""
+        return [getattr(self, name) for name in self.FIELDS]
+
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and all(getattr(self, name) == getattr(other, name) for name in self.FIELDS)
+        return isinstance(other, Packet) and type(self) is type(other) and self.field_values() == other.field_values()
 
     def __repr__(self) -> str:
-        fields = ", ".join([f"{name}={getattr(self, name)!r}" for name in self.FIELDS])
+        fields = ", ".join([f"{name}={value!r}" for name, value in zip(self.FIELDS, self.field_values())])
         return f"{type(self).__name__}({fields})"
 
 

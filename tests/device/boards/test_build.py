@@ -8,7 +8,7 @@ from tests.device.boards.powered import PLATFORMS
 from tests.device.boards.powered import Board as Powered
 from tests.device.firmware import Firmware, published, tcp
 from tests.support.scripted_broker import scripted_broker
-from tools.device_build import Board, build_board, compile_board
+from tools.device_build import Board, build_board, compile_program
 from tools.micropython import MicroPython
 from tools.paths import source_root
 
@@ -27,7 +27,7 @@ async def test_built_firmware_delivers_readings(micropython: MicroPython, tmp_pa
 async def test_whole_program_delivers_readings_and_takes_commands(
     payload: str, micropython: MicroPython, tmp_path: Path
 ) -> None:
-    write(compile_board(Board.UNIX, keeps_names=False), tmp_path / "program")
+    write(compile_program(Board.UNIX), tmp_path / "program")
     change = {
         "qos": 2,
         "commands": "to/garage",
@@ -47,7 +47,7 @@ async def test_whole_program_delivers_readings_and_takes_commands(
 async def test_whole_program_of_a_board_delivers_readings(
     platform: str, micropython: MicroPython, tmp_path: Path
 ) -> None:
-    files = compile_board(Board(platform), keeps_names=False)
+    files = compile_program(Board(platform))
     simulated_uart = "device/boards/terminal.py"
     files[simulated_uart] = (source_root() / simulated_uart).read_bytes()
     write(files, tmp_path / "program")

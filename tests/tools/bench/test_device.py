@@ -10,7 +10,6 @@ from tools import device_build
 from tools.bench.device_figures import BAR_KIB
 from tools.bench.device_run import Board
 from tools.micropython import MicroPython, MicroPythonUnavailable, find_32_bit
-from tools.romfs import encode_image
 from tools.sim.mosquitto import Mosquitto
 
 
@@ -50,7 +49,7 @@ def test_device_with_commands_and_status_runs_in_place_in_64_kilowords(
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("image") / device_build.IMAGE
-    path.write_bytes(encode_image(device_build.compile_board(device_build.Board.UNIX, keeps_names=False)))
+    path.write_bytes(device_build.make_image(device_build.Board.UNIX))
     return path
 
 

@@ -1,0 +1,234 @@
+"""A program as a build sees it: all of its modules, each with its syntax tree and its scopes."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from tools.build.scopes import Binding, Scopes
+
+READS_NAMES = ("globals",)  # a module that calls it may list its own names
+UNKNOWN_NAMES = ("exec", "eval", "locals", "vars")  # a name in the text that they are given stands nowhere else
+MAKES_VALUES = ("bytearray", "bytes", "dict", "frozenset", "len", "list", "max", "min", "range", "set", "sum", "tuple")
+DECORATORS = ("classmethod", "property", "staticmethod")
+COMPUTED_ACCESS = ("getattr", "hasattr", "setattr", "delattr")
+
+
+class BuildError(Exception):
+    """The build cannot prove that the rewritten program means the same; the text names the file and the line."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """One module: its name, the path that errors and tracebacks name, and its syntax tree."""
+
+    name: str
+    path: str
+    tree: ast.Module
+
+    @cached_property
+    def scopes(self) -> Scopes:
+        """Which binding each name in the tree means; of the tree as it was when this was first asked."""
+        return Scopes(self.tree)
+
+    @property
+    def reads_its_names(self) -> bool:
+        """Whether a function of the module lists the module's own names."""
+        return any(isinstance(node, ast.Name) and node.id in READS_NAMES for node in ast.walk(self.tree))
+
+    def refuse(self, node: ast.AST, why: str) -> BuildError:
+        """The error for a node that a build cannot rewrite."""
+        path = getattr(node, "source_path", self.path)  # a linked module has its nodes from several files
+        return BuildError(f"{path}:{getattr(node, 'lineno', 1)}: {why}")
+
+
+class Program:
+    """The modules of a program by their names; `parse` makes one of sources, each step of a build one of another."""
+
+    def __init__(self, modules: Mapping[str, Module]) -> None:
+        self.modules = dict(modules)
+
+    @classmethod
+    def parse(cls, sources: Mapping[str, tuple[str, str]]) -> "Program":
+        """Reads the modules, each a path and a text, by their names.
+
+        Raises BuildError where a module names things in a way that no build can follow; SyntaxError.
+        """
+        program = cls({name: Module(name, path, _parsed(path, text)) for name, (path, text) in sources.items()})
+        for module in program.modules.values():
+            for node in ast.walk(module.tree):
+                for error in program._faults(module, node):
+                    raise error
+        return program
+
+    def texts(self) -> dict[str, str]:
+        """The text of each module, without comments."""
+        return {
+            name: ast.unparse(ast.fix_missing_locations(module.tree)) + "\n" for name, module in self.modules.items()
+        }
+
+    def __contains__(self, name: str | None) -> bool:
+        return name in self.modules
+
+    def is_package(self, name: str) -> bool:
+        """Whether other modules are in this one."""
+        return any(other.startswith(f"{name}.") for other in self.modules)
+
+    def only_defines(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether loading a module, and those that it imports, does nothing but bind names."""
+        module = self.modules[name]
+        tree = module.tree
+        if any(_acts(module, node) for statement in tree.body for node in _loaded(statement)):
+            return False
+        imported = {module for statement in tree.body for module in self.imported(statement)} - seen - {name}
+        return all(self.only_defines(module, seen | imported | {name}) for module in imported)
+
+    def imported(self, node: ast.AST) -> Iterator[str]:
+        """Which of the program's modules an import loads, or takes names of."""
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                if whole in self.modules:
+                    yield whole
+                elif node.module in self.modules:
+                    yield node.module
+
+    def opened_by_prefix(self) -> set[str]:
+        """The modules whose names are asked for by a computed text: those that `__import__` may load."""
+        prefixes = {prefix for module in self.modules.values() for prefix in _import_prefixes(module.tree)}
+        return {name for name in self.modules if any(name.startswith(prefix) for prefix in prefixes)}
+
+    def _faults(self, module: Module, node: ast.AST) -> Iterator[BuildError]:
+        """What no build can follow in a node."""
+        if isinstance(node, ast.ImportFrom) and (node.level or any(alias.name == "*" for alias in node.names)):
+            yield module.refuse(node, "an import that is relative, or of *, does not say which names it binds")
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name in self.modules:
+                    yield module.refuse(node, f"write 'from … import …' for {alias.name}, a module of this program")
+        if isinstance(node, ast.Match | ast.TryStar):
+            yield module.refuse(node, "MicroPython has no such statement")
+        if isinstance(node, ast.Name) and node.id in UNKNOWN_NAMES and not module.scopes.is_bound(node):
+            yield module.refuse(node, f"{node.id}() may use any name, so none can be rewritten")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not module.scopes.is_bound(node.func):
+            yield from self._faults_of_call(module, node, node.func.id)
+
+    def _faults_of_call(self, module: Module, node: ast.Call, function: str) -> Iterator[BuildError]:
+        if function == "__import__" and _prefix(node) is None:
+            yield module.refuse(node, "__import__ needs a literal beginning, as in __import__('drivers.' + name)")
+        if function not in COMPUTED_ACCESS or len(node.args) < 2 or is_text(node.args[1]):
+            return
+        if not (self._is_foreign(module, node.args[0]) or self._is_instance(module, node.args[0])):
+            why = f"a computed {function} may ask a module of this program for any of its names"
+            yield module.refuse(node, f"{why}; give it a literal name, or an instance")
+
+    def _is_foreign(self, module: Module, value: ast.expr) -> bool:
+        """Whether a value is a module that the program only imports, one that a checked `__import__` returns, or a
+        package out of `sys.modules`, which holds no names but those of its modules."""
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "__import__":
+            return True
+        if isinstance(value, ast.Subscript) and ast.unparse(value.value) == "sys.modules":
+            return True
+        if not isinstance(value, ast.Name):
+            return False
+        bindings = module.scopes.bindings_of(value)
+        return bool(bindings) and all(isinstance(one.node, ast.Import) for one in bindings)
+
+    def _is_instance(self, module: Module, value: ast.expr) -> bool:
+        """Whether a value is a method's own object, or a local one that was just made from a class of the program."""
+        if not isinstance(value, ast.Name):
+            return False
+        bindings = module.scopes.bindings_of(value)
+        if len(bindings) != 1:
+            return False
+        if bindings[0].is_self:
+            return True
+        made = bindings[0].statement
+        return (
+            isinstance(made, ast.Assign)
+            and isinstance(made.value, ast.Call)
+            and isinstance(made.value.func, ast.Name)
+            and self._is_class(module, made.value.func)
+        )
+
+    def _is_class(self, module: Module, name: ast.Name) -> bool:
+        bindings = module.scopes.bindings_of(name)
+        if len(bindings) != 1:
+            return False
+        node = bindings[0].node
+        if isinstance(node, ast.ImportFrom) and node.module in self.modules:
+            found = self.modules[node.module].scopes.module.bindings.get(bindings[0].imported or "", [])
+            return len(found) == 1 and isinstance(found[0].node, ast.ClassDef)
+        return isinstance(node, ast.ClassDef)
+
+
+def _parsed(path: str, text: str) -> ast.Module:
+    tree = ast.parse(text, path)
+    for node in ast.walk(tree):
+        node.source_path = path  # type: ignore[attr-defined]
+    return tree
+
+
+def is_text(node: ast.expr) -> bool:
+    """Whether an expression is a literal text."""
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _loaded(node: ast.AST) -> Iterator[ast.AST]:
+    """What runs when a module is loaded: all but the insides of functions."""
+    outside: list[ast.AST | None]
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        outside = [*node.decorator_list, *node.args.defaults, *node.args.kw_defaults]
+    elif isinstance(node, ast.Lambda):
+        outside = [*node.args.defaults, *node.args.kw_defaults]
+    else:
+        outside = [*ast.iter_child_nodes(node)]
+    yield node
+    for one in outside:
+        if one is not None:
+            yield from _loaded(one)
+
+
+def _acts(module: Module, node: ast.AST) -> bool:
+    """Whether a node that runs when its module is loaded may do more than make a value and bind a name."""
+    if isinstance(node, ast.Call):
+        if not isinstance(node.func, ast.Name):
+            return True
+        return node.func.id not in MAKES_VALUES and not _only_computes(module.scopes.bindings_of(node.func))
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return any(getattr(one, "id", "") not in DECORATORS for one in node.decorator_list)
+    return isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load)
+
+
+def _only_computes(bindings: list[Binding]) -> bool:
+    """Whether to call what is bound here changes nothing but a new object: a short function, or a plain class."""
+    called = bindings[0].node if len(bindings) == 1 else None
+    if isinstance(called, ast.ClassDef) and not called.bases:
+        body = [one for one in called.body if isinstance(one, ast.FunctionDef) and one.name in ("__init__", "__new__")]
+    else:
+        body = [called] if isinstance(called, ast.FunctionDef) else []
+    return bool(body) and not any(_changes_others(node) for function in body for node in ast.walk(function))
+
+
+def _changes_others(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return not (isinstance(node.func, ast.Name) and node.func.id in MAKES_VALUES)
+    if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+        return not (isinstance(node.value, ast.Name) and node.value.id == "self")
+    return isinstance(node, ast.Global | ast.Nonlocal | ast.Subscript) and not isinstance(
+        getattr(node, "ctx", None), ast.Load
+    )
+
+
+def _import_prefixes(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "__import__":
+            yield _prefix(node) or ""
+
+
+def _prefix(call: ast.Call) -> str | None:
+    """With which literal text the name of the module begins that `__import__` is given."""
+    name = call.args[0] if call.args else None
+    if isinstance(name, ast.BinOp) and isinstance(name.op, ast.Add):
+        name = name.left
+    return str(name.value) if name is not None and is_text(name) and isinstance(name, ast.Constant) else None
