@@ -226,6 +226,11 @@ class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     MQTT 5 clients are told. What waited leaves a [range in the store](store.md#what-was-dropped). 4294967295 is for
     ever."""
 
+    retained_bytes: Annotated[int, msgspec.Meta(ge=65_536)] = 256 * 1024 * 1024
+    """The most bytes of all retained messages together, of name, payload and properties; never more than half of
+    `store.max_bytes`. Beyond it a retained message is refused as with `retained_messages`, unless it is no larger than
+    the one whose place it takes, or than 1,024 bytes and takes one's place."""
+
     retained_messages: Count = 100_000
     """The most topics with a retained message. A retained message for one more topic is refused (0x97; over MQTT 3.1.1
     it stays unacknowledged); at QoS 0, and as a will, it is delivered and not kept. Topics that have one get new ones

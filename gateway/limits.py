@@ -8,11 +8,12 @@ acknowledgement, and there is no telling whose.
 import asyncio
 import logging
 import sqlite3
+import sys
 from collections.abc import Callable, Iterable
 from enum import Enum
 
 from gateway.config import ClientConfig, GatewayConfig, QueueConfig
-from gateway.message import Message
+from gateway.message import MESSAGE_OVERHEAD, Message
 from gateway.store.backlog import Backlog
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
@@ -20,6 +21,7 @@ from gateway.store.shares import Shares
 from gateway.store.survey import count_backlogs
 
 RETRY_S = 0.05
+RETAINED_LEAST = 1024  # bytes of a retained message that may always take the place of another one
 DISCARD_PAUSE_S = 0.02  # one reading of the file then finds the oldest of a queue for many messages
 
 logger = logging.getLogger(__name__)
@@ -54,6 +56,8 @@ class Limits:
         self._queue = queue = config.queue
         self._client = config.client
         self._retained_most = config.limits.retained_messages
+        half = (config.store.max_bytes or sys.maxsize) // 2  # the other half stays for messages
+        self._retained_bytes = min(config.limits.retained_bytes, half)
         self._shares = log.shares = Shares(log.head) if config.client.max_messages or config.client.max_bytes else None
         self._looked_s = 0.0
         self._log = log
@@ -124,9 +128,22 @@ class Limits:
 
     def may_keep(self, message: Message) -> bool:
         """Whether a message may become its topic's retained one."""
-        if not message.payload or self._log.retained_count < self._retained_most:
+        if not message.payload:
             return True
-        return self._log.has_retained(message.topic)
+        if not message.qos and self._refuses(message.publisher):
+            return False  # at QoS 1 and 2 the message itself was asked for
+        log, most, size = self._log, self._retained_bytes, message.size - MESSAGE_OVERHEAD
+        if log.retained_count < self._retained_most and log.retained_bytes + size <= most:
+            return True
+        before = log.retained_size(message.topic)
+        if before is None:
+            return False
+        return size <= max(before, RETAINED_LEAST) or log.retained_bytes - before + size <= most
+
+    def _refuses(self, publisher: str) -> bool:
+        """Whether the store, or this client's share of it, is full, and nothing makes room by itself."""
+        is_full = self._store.when_full != "discard_old" and self._store_is_full()
+        return is_full or (self._shares is not None and self._has_its_share(self._shares, publisher))
 
     def wait(self, retry: Callable[[], None]) -> None:
         """Calls back when there may be room."""

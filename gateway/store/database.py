@@ -42,7 +42,7 @@ class Housekeeping:
     removed: list[str]
     trim_to: int
 
-    def __call__(self, connection: sqlite3.Connection) -> int:
+    def __call__(self, connection: sqlite3.Connection) -> retained.Extent:
         connection.executemany(consumers.SAVE, map(sealed, self.saved))
         connection.executemany("DELETE FROM cursor WHERE consumer = ?", ((consumer,) for consumer in self.removed))
         connection.execute(groups.TRIM, (self.trim_to,))
@@ -102,7 +102,7 @@ class Database:
         self.owed = retained.load_owed(self._reading)
         self.wills = wills.load(self._reading)
         self.sessions = sessions.load(self._reading)
-        self.retained_count = retained.count(self._reading)
+        self.retained = retained.measure(self._reading)
 
     def _prepare(self) -> None:
         # The version is read before anything is written, so that a foreign database keeps what is in it.
@@ -220,9 +220,9 @@ class Database:
             raise damage.find_hole(self._reading, after + 1, up_to) from its_own
         return groups.decode(row, self.epoch)
 
-    def has_retained(self, topic: str) -> bool:
-        """Whether a topic has a retained message; its row alone is looked for."""
-        return retained.is_there(self._reading, topic)
+    def retained_size(self, topic: str) -> int | None:
+        """Returns the bytes of a topic's retained message, None where it has none; its row alone is looked for."""
+        return retained.size_of(self._reading, topic)
 
     def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
         """Returns position and message by topic, None where it has no retained one: as many as fit READ_BYTES_MAX."""

@@ -14,7 +14,7 @@ from gateway.store.database import Database, Housekeeping, Work
 from gateway.store.drops import Drops
 from gateway.store.gaps import Gaps
 from gateway.store.group_commit import GroupCommit
-from gateway.store.retained import Keep
+from gateway.store.retained import Extent, Keep
 
 HOUSEKEEPING_INTERVAL_S = 1.0  # a crash repeats at most this much to a consumer; every save costs a sync
 SWEEP_INTERVAL_S = 60.0  # between looks for retained messages that have expired
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 class Housekeeper:
     """Saves where the consumers are, trims what none of them needs, and sweeps out retained messages that have expired.
 
-    ``trimmed`` is the last position that is gone, ``retained_count`` how many topics have a retained message;
+    ``trimmed`` is the last position that is gone, ``retained`` the extent of all retained messages;
     ``may_trim`` is False once a damaged page was in the way; ``problem`` says why the newest attempt to write failed,
     "" where it did not.
 
@@ -55,7 +55,7 @@ class Housekeeper:
         interval_s: float,
     ) -> None:
         self.trimmed = max(0, database.oldest - 1)
-        self.retained_count = database.retained_count
+        self.retained = database.retained
         self._consumers = consumers
         self._gaps = gaps
         self._head = head
@@ -72,7 +72,7 @@ class Housekeeper:
         self._sweeping = Alarm(self._sweep)
         self.problem = ""
         self.may_trim = True
-        if self.retained_count:
+        if self.retained.topics:
             self._sweep_in(0.0)
 
     @property
@@ -126,7 +126,9 @@ class Housekeeper:
 
     def note_written(self, done: list[tuple[Any, Work]]) -> None:
         """Results and works of a commit: retained messages among them are counted, and swept when they expire."""
-        self.retained_count += sum(result for result, work in done if isinstance(work, Keep | Housekeeping))
+        for result, work in done:
+            if isinstance(work, Keep | Housekeeping):
+                self.retained = Extent(self.retained.topics + result.topics, self.retained.bytes + result.bytes)
         for _, work in done:
             if isinstance(work, Keep) and work.message.expires_ms:
                 self._sweep_in(max(0.0, work.message.expires_ms / 1000 - time.time()) + SWEEP_DELAY_S)
@@ -145,7 +147,7 @@ class Housekeeper:
     def _sweep(self) -> None:
         self._sweep_owed = True
         self.keep_house()
-        if self.retained_count:
+        if self.retained.topics:
             self._sweep_in(SWEEP_INTERVAL_S)
 
     def _write_later(self) -> None:

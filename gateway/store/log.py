@@ -144,7 +144,12 @@ class MessageLog:
     @property
     def retained_count(self) -> int:
         """How many topics have a retained message."""
-        return self._housekeeper.retained_count
+        return self._housekeeper.retained.topics
+
+    @property
+    def retained_bytes(self) -> int:
+        """How many bytes the retained messages have of name, payload and properties."""
+        return self._housekeeper.retained.bytes
 
     def append(self, message: Message) -> asyncio.Future[int]:
         """Stores a message: the future resolves with its position once it is durable, never before.
@@ -228,9 +233,12 @@ class MessageLog:
         """Returns the positions that a consumer has given away while what is before them still waits."""
         return {flow.position for flow in self.flows if flow.source == consumer}
 
-    def has_retained(self, topic: str) -> bool:
-        """Whether a topic has a retained message, as of the last commit; looks into the file. Raises sqlite3.Error."""
-        return self._database.has_retained(topic)
+    def retained_size(self, topic: str) -> int | None:
+        """Returns the bytes of a topic's retained message, as of the last commit, None where it has none.
+
+        Looks into the file. Raises sqlite3.Error.
+        """
+        return self._database.retained_size(topic)
 
     async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
         """Returns position and message by topic, None where it has no retained one.

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -42,9 +42,12 @@ CREATE TABLE owed (
 KEEP = "INSERT INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 CLEAR = "DELETE FROM retained WHERE topic = ?"
 FIND = "SELECT topic, position FROM retained WHERE topic >= ? AND topic < ? AND (expires_ms = 0 OR expires_ms > ?)"
-IS_THERE = "SELECT 1 FROM retained WHERE topic = ?"
+SIZE = "length(topic) + length(payload) + length(properties)"
+SIZE_OF = f"SELECT {SIZE} FROM retained WHERE topic = ?"
+MEASURE = f"SELECT count(*), coalesce(sum({SIZE}), 0) FROM retained"
 READ = "SELECT * FROM retained WHERE topic = ?"
-EXPIRE = "DELETE FROM retained WHERE expires_ms > 0 AND expires_ms <= ?"
+EXPIRED = "expires_ms > 0 AND expires_ms <= ?"
+EXPIRE = f"DELETE FROM retained WHERE {EXPIRED}"
 OWE = "INSERT INTO owed VALUES (?, ?, ?, ?, ?, ?)"
 SETTLE = "DELETE FROM owed WHERE number = ?"
 SETTLE_ALL = "DELETE FROM owed WHERE session = ?"
@@ -53,6 +56,13 @@ BEHIND_ALL = b""  # SQLite has bytes behind any text
 BEHIND_SLASH = "0"
 
 Write = Callable[[sqlite3.Connection], Any]
+
+
+class Extent(NamedTuple):
+    """How many topics have a retained message, and how many bytes these have of name, payload and properties."""
+
+    topics: int = 0
+    bytes: int = 0
 
 
 class CorruptRetained(sqlite3.DatabaseError):
@@ -84,17 +94,20 @@ class Owed:
 class Keep:
     """A message becomes its topic's retained one; without payload the topic has none any more [MQTT-3.3.1-6].
 
-    Returns by how many the topics with a retained message have become more.
+    Returns by what the extent of all retained messages has changed.
     """
 
     message: Message
 
-    def __call__(self, connection: sqlite3.Connection) -> int:
-        fewer = connection.execute(CLEAR, (self.message.topic,)).rowcount
-        if not self.message.payload:
-            return -fewer
-        connection.execute(KEEP, _row_from(self.message))
-        return 1 - fewer
+    def __call__(self, connection: sqlite3.Connection) -> Extent:
+        before = size_of(connection, self.message.topic)
+        topics, size = (0, 0) if before is None else (-1, -before)
+        connection.execute(CLEAR, (self.message.topic,))
+        if self.message.payload:
+            row = _row_from(self.message)
+            connection.execute(KEEP, row)
+            topics, size = topics + 1, size + sum(map(len, (row[0], row[2], row[4])))
+        return Extent(topics, size)
 
 
 def find(owed: Owed, topic_filter: str, *, since: int, now_ms: int, durable: bool) -> Write:
@@ -136,9 +149,12 @@ def settle_all(session: str) -> Write:
     return lambda connection: connection.execute(SETTLE_ALL, (session,)) and None
 
 
-def expire(connection: sqlite3.Connection, now_ms: int) -> int:
-    """Removes what has expired; returns by how many they have become more, as ``Keep`` does."""
-    return -connection.execute(EXPIRE, (now_ms,)).rowcount
+def expire(connection: sqlite3.Connection, now_ms: int) -> Extent:
+    """Removes what has expired; returns by what their extent has changed, as ``Keep`` does."""
+    topics, size = connection.execute(f"{MEASURE} WHERE {EXPIRED}", (now_ms,)).fetchone()
+    if topics:
+        connection.execute(EXPIRE, (now_ms,))
+    return Extent(-topics, -size)
 
 
 def load_owed(connection: sqlite3.Connection) -> dict[str, list[Owed]]:
@@ -149,14 +165,15 @@ def load_owed(connection: sqlite3.Connection) -> dict[str, list[Owed]]:
     return owed
 
 
-def count(connection: sqlite3.Connection) -> int:
-    """Returns how many topics have a retained message."""
-    return int(first_row(connection, "SELECT count(*) FROM retained")[0])
+def measure(connection: sqlite3.Connection) -> Extent:
+    """Returns the extent of all retained messages."""
+    return Extent(*first_row(connection, MEASURE))
 
 
-def is_there(connection: sqlite3.Connection, topic: str) -> bool:
-    """Whether a topic has one."""
-    return first_row(connection, IS_THERE, (topic,)) is not None
+def size_of(connection: sqlite3.Connection, topic: str) -> int | None:
+    """Returns the bytes of a topic's retained message, None where it has none."""
+    row = first_row(connection, SIZE_OF, (topic,))
+    return None if row is None else int(row[0])
 
 
 def read(connection: sqlite3.Connection, topics: Iterable[str], most: int) -> dict[str, tuple[int, Message] | None]:

@@ -329,6 +329,48 @@ async def test_beyond_that_what_cannot_be_refused_is_delivered_and_not_kept(tmp_
     assert [row[:2] + row[4:] for row in dropped(tmp_path)] == [("rejected", "retained", 1)] * 2
 
 
+@pytest.mark.parametrize("by", ["limit", "half of the store"])
+async def test_retained_messages_have_only_so_many_bytes(tmp_path: Path, by: str) -> None:
+    """Whatever way they come: at QoS 0, at QoS 1 and as a will; small ones take another one's place all the same."""
+    settings: dict[str, Any] = {"limits": LimitsConfig(retained_bytes=500_000)}
+    if by != "limit":
+        settings = {"store": StoreConfig(str(tmp_path), max_bytes=1_000_000)}
+    async with running(tmp_path, **settings) as broker:
+        publisher = await connected(broker, "publisher")
+        for number in range(4):
+            await publisher.publish(str(number), bytes(100_000), retain=True)
+        publisher.send("4", bytes(100_000), qos=0, retain=True)
+        publisher.send("5", bytes(100_000), retain=True)
+        assert (await publisher.expect(Puback)).reason_code == 0x97
+        will = Will("6", bytes(60_000), 1, True)
+        dying = await connected(broker, "dying", will=will)
+        dying.cut()
+        await publisher.publish("0", bytes(50_000), retain=True)
+        await publisher.publish("0", bytes(100_000), retain=True)
+        assert (broker.log.retained_count, 400_000 < broker.log.retained_bytes <= 500_000) == (5, True)  # with the will
+        await publisher.publish("small", b"1", retain=True)
+        await publisher.publish("1", bytes(139_500), retain=True)
+        await publisher.publish("small", bytes(900), retain=True)
+        publisher.send("small", bytes(10_000), retain=True)
+        assert (await publisher.expect(Puback)).reason_code == 0x97
+        held = broker.log.retained_bytes
+    async with running(tmp_path, **settings) as broker:
+        assert broker.log.retained_bytes == held
+    assert [row[:2] for row in dropped(tmp_path)].count(("rejected", "retained")) >= 1
+
+
+async def test_a_full_store_keeps_no_retained_message_of_qos_0(tmp_path: Path) -> None:
+    async with limited(tmp_path, max_messages=1, when_full="reject_incoming") as broker:
+        await away(broker, "a")
+        publisher, reader = await connected(broker, "publisher"), await connected(broker, "reader")
+        await reader.subscribe("r")
+        await publisher.publish("a", b"0")
+        publisher.send("r", b"1", qos=0, retain=True)
+        assert (await reader.receive()).payload == b"1"
+        assert await received(broker, 1) == [0]
+        assert broker.log.retained_count == 0
+
+
 async def test_an_older_client_is_left_without_an_answer_to_a_retained_message_too_many(tmp_path: Path) -> None:
     async with running(tmp_path, limits=LimitsConfig(retained_messages=1)) as broker:
         publisher = await connected(broker, "publisher", protocol_level=4, session_expiry_s=0)
