@@ -48,19 +48,22 @@ class Rule:
 
 
 def load_rules(path: Path) -> tuple[Rule, ...]:
-    """Reads a file of access rules. Raises ConfigError, which names the line."""
+    """Reads a file of access rules. Raises ConfigError, which names each line that is wrong, on one of its own."""
     try:
         lines = read_file(path).decode().replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8") from error
-    rules = []
+    rules: list[Rule] = []
+    errors: list[str] = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         try:
             rules.append(_decode(line))
         except ValueError as error:
-            raise ConfigError(f"{path}:{number}: {error}") from error
+            errors.append(f"{path}:{number}: {error}")
+    if errors:
+        raise ConfigError("\n".join(errors))
     return tuple(rules)
 
 

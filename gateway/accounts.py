@@ -55,7 +55,7 @@ class Accounts:
 
 
 def load_accounts(path: Path) -> dict[str, Account]:
-    """Reads an accounts file. Raises ConfigError, which names the line."""
+    """Reads an accounts file. Raises ConfigError, which names each line that is wrong, on one of its own."""
     try:
         with open_file(path) as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -67,16 +67,20 @@ def load_accounts(path: Path) -> dict[str, Account]:
     if mode & TOO_OPEN:
         raise ConfigError(f"{path}: others may read or change it; expected the permissions 0600 or 0640")
     accounts: dict[str, Account] = {}
+    errors: list[str] = []
     for number, line in enumerate(lines, 1):
         if not _is_account(line):
             continue
         try:
             account = _decode(line)
         except ValueError as error:
-            raise ConfigError(f"{path}:{number}: {error}") from None
+            errors.append(f"{path}:{number}: {error}")
+            continue
         if account.name in accounts:
-            raise ConfigError(f"{path}:{number}: {account.name!r} has an account already")
+            errors.append(f"{path}:{number}: {account.name!r} has an account already")
         accounts[account.name] = account
+    if errors:
+        raise ConfigError("\n".join(errors))
     return accounts
 
 

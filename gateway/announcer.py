@@ -40,7 +40,7 @@ class Announcer:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        topics = SysTopics(_version(), self._counters, self._state, loop.time())
+        topics = SysTopics(gateway_version(), self._counters, self._state, loop.time())
         while True:
             try:
                 for topic, payload in topics.messages(loop.time()):
@@ -50,7 +50,8 @@ class Announcer:
             await asyncio.sleep(INTERVAL_S)
 
 
-def _version() -> str:
+def gateway_version() -> str:
+    """Returns the version of Holdfast that runs, as it is installed."""
     try:
         return version("holdfast")
     except PackageNotFoundError:  # from a checkout that is not installed

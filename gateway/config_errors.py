@@ -1,9 +1,10 @@
-"""What is wrong in a configuration file: in which file, on which line, at which key, and what was expected there."""
+"""What is wrong in a configuration file: all of it, each with its line, its key and what was expected there."""
 
 import re
 import tomllib
+import typing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -25,47 +26,134 @@ TYPES = {
 }
 """The names that a user of TOML knows, by msgspec's."""
 
+OF_MOSQUITTO = re.compile(
+    r"^\s*(acl_file|address|allow_anonymous|autosave_interval|bind_address|cafile|certfile|cleansession|connection"
+    r"|include_dir|keyfile|listener|log_dest|log_type|max_connections|max_queued_messages|password_file"
+    r"|per_listener_settings|persistence|persistence_location|pid_file|plugin|port|protocol|require_certificate|topic"
+    r"|use_identity_as_username)[ \t]+[^\s=]",
+    re.MULTILINE,
+)
+OF_TOML = re.compile(r"^\s*(\[|[\w.\"'-]+\s*=)", re.MULTILINE)
 
-def located(path: Path, key: str, what: str) -> ConfigError:
-    """The error of a key, written as ``listener[0].tls.key``."""
-    try:
-        line = toml_lines.line_of(toml_lines.find_lines(path.read_text("utf-8")), _split(key))
-    except (OSError, ValueError):  # it has changed since it was found wrong
-        return ConfigError(f"{path}: {key}: {what}")
-    return ConfigError(f"{path}:{line}: {key}: {what}")
-
-
-def from_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> ConfigError:
-    """The error of a text that is no TOML."""
-    what = str(error)
-    if place := re.search(r" \(at line (\d+), column (\d+)\)$", what):
-        return ConfigError(f"{path}:{place[1]}: not TOML: {what[: place.start()]} (column {place[2]})")
-    return ConfigError(f"{path}:{len(text.splitlines()) or 1}: not TOML: {what}")
+Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
-def from_validation(
-    path: Path, error: msgspec.ValidationError, expected: type, tables: Any, under: str = ""
-) -> ConfigError:
-    """The error of tables that are not as expected, in the file's own words.
+class ConfigSource:
+    """A configuration file: its table, and the errors that are found in it.
 
     Args:
         path: the file.
-        error: what msgspec says.
-        expected: the type that the tables were converted to.
-        tables: the tables.
-        under: the key that they stand at.
+        text: what is in it, where it has been read.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no TOML.
     """
-    what, _, key = str(error).partition(" - at `$")
-    key = under + key.rstrip("`")
-    if field := re.fullmatch(r"Object (contains unknown|missing required) field `(.*)`", what):
-        known = _keys_of(_type_at(expected, tables, _parts(key, under)))
-        key = f"{key}.{field[2]}"
-        if field[1] == "missing required":
-            what = "missing"
-        else:
-            what = f"unknown key, expected one of {', '.join(known)}" if known else "unknown key"
+
+    def __init__(self, path: Path, text: str | None = None) -> None:
+        self.path = path
+        self._errors: list[tuple[int, str]] = []
+        text = read_text(path) if text is None else text
+        try:
+            self.table: dict[str, Any] = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise _from_syntax(path, text, error) from error
+        self._lines = toml_lines.find_lines(text)
+
+    def add(self, key: str, what: str) -> None:
+        """Notes what is wrong at a key, written as ``listener[0].tls.key``."""
+        line = toml_lines.line_of(self._lines, _split(key))
+        self._errors.append((line, f"{self.path}:{line}: {key}: {what}" if key else f"{self.path}: {what}"))
+
+    def include(self, key: str, error: ConfigError) -> None:
+        """Notes what is wrong in a file that a key names; the error names that file itself."""
+        self._errors.append((toml_lines.line_of(self._lines, _split(key)), str(error)))
+
+    def raise_errors(self) -> None:
+        """Raises ConfigError with all that was found, a line each in the file's order; nothing where all is right."""
+        if self._errors:
+            raise ConfigError("\n".join(text for _, text in sorted(self._errors, key=lambda error: error[0])))
+
+    def struct(self, table: Any, expected: type[Struct], key: str) -> Struct | None:
+        """Returns the struct of a table that stands at a key, or notes all that is wrong in it and returns None."""
+        if not isinstance(table, dict):
+            found: Struct | None = self._convert(table, expected, key)
+            return found
+        before = len(self._errors)
+        self.fields(table, expected, key)
+        return self._convert(table, expected, key) if len(self._errors) == before else None
+
+    def fields(self, table: dict[str, Any], expected: type[msgspec.Struct], key: str = "") -> dict[str, Any]:
+        """Returns the values of a table's keys that are right, and notes what is wrong with the others.
+
+        In a list of tables None stands for each that is wrong.
+        """
+        types = typing.get_type_hints(expected, include_extras=True)
+        known = {field.encode_name: field for field in msgspec.structs.fields(expected)}
+        tag = [expected.__struct_config__.tag_field] if expected.__struct_config__.tag_field else []
+        start = f"{key}." if key else ""
+        values = {}
+        for name, value in table.items():
+            if name in known:
+                found = self._value(value, types[known[name].name], start + name)
+                if found is not None:
+                    values[name] = found
+            elif name not in tag:
+                self.add(start + name, f"unknown key, expected one of {', '.join([*tag, *known])}")
+        for name, field in known.items():
+            if field.required and name not in table:
+                self.add(start + name, "missing")
+        return values
+
+    def _value(self, value: Any, expected: Any, key: str) -> Any:
+        structs = _structs_of(expected)
+        if structs and typing.get_origin(expected) is list:
+            if not isinstance(value, list):
+                return self._convert(value, expected, key)
+            (item,) = typing.get_args(expected)
+            return [self._value(one, item, f"{key}[{number}]") for number, one in enumerate(value)]
+        chosen = [one for one in structs if len(structs) == 1 or _has_tag_of(value, one)]
+        if chosen and isinstance(value, dict):
+            return self.struct(value, chosen[0], key)
+        return self._convert(value, expected, key)
+
+    def _convert(self, value: Any, expected: Any, key: str) -> Any:
+        try:
+            return msgspec.convert(value, expected)
+        except msgspec.ValidationError as error:
+            self.add(*_in_the_files_words(error, expected, key))
+            return None
+
+
+def read_text(path: Path) -> str:
+    """Returns a configuration file's text; the file may be a pipe. Raises ConfigError."""
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: not UTF-8") from error
+
+
+def _structs_of(expected: Any) -> list[type[msgspec.Struct]]:
+    """The structs that a type is, holds or chooses from."""
+    if isinstance(expected, type) and issubclass(expected, msgspec.Struct):
+        return [expected]
+    return [struct for one in typing.get_args(expected) for struct in _structs_of(one)]
+
+
+def _has_tag_of(value: Any, struct: type[msgspec.Struct]) -> bool:
+    config = struct.__struct_config__
+    return isinstance(value, dict) and value.get(config.tag_field) == config.tag
+
+
+def _in_the_files_words(error: msgspec.ValidationError, expected: Any, key: str) -> tuple[str, str]:
+    """Returns the key that an error of msgspec is about, and what is wrong there."""
+    what, _, below = str(error).partition(" - at `$")
+    key += below.rstrip("`")
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", what):  # the tag that says which table it is
+        key, what = f"{key}.{missing[1]}", "missing"
     elif what.startswith("Invalid enum value"):
-        found = _type_at(expected, tables, _parts(key, under))
+        found = inspect.type_info(expected)
         assert isinstance(found, inspect.LiteralType)
         what = f"{what.removeprefix('Invalid enum value ')}, expected one of {', '.join(map(repr, found.values))}"
     elif named := re.match(r"(\w+): ", what):  # a check of our own, which names the key in its table
@@ -74,8 +162,7 @@ def from_validation(
         what = _in_words(what, key)
     if key.endswith(".kind"):
         what += ', expected "tcp", "websocket", "unix" or "serial"'
-    key = key.lstrip(".")
-    return located(path, key, what) if key else ConfigError(f"{path}: {what}")
+    return key.lstrip("."), what
 
 
 def _in_words(what: str, key: str) -> str:
@@ -88,39 +175,17 @@ def _in_words(what: str, key: str) -> str:
     return what.replace("Expected", "expected").replace(" <= ", " of at most ").replace(" >= ", " of at least ")
 
 
+def _from_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> ConfigError:
+    """The error of a text that is no TOML."""
+    if OF_MOSQUITTO.search(text) and not OF_TOML.search(text):
+        return ConfigError(f"{path}: a mosquitto.conf: docs/how-to/mosquitto.md has what each of its keys is here")
+    what = str(error)
+    if place := re.search(r" \(at line (\d+), column (\d+)\)$", what):
+        return ConfigError(f"{path}:{place[1]}: not TOML: {what[: place.start()]} (column {place[2]})")
+    return ConfigError(f"{path}:{len(text.splitlines()) or 1}: not TOML: {what}")
+
+
 def _split(key: str) -> toml_lines.Path:
     """``listener[0].tls.key`` in its parts."""
     parts = re.findall(r"\[(\d+)\]|([^.\[\]]+)", key)
     return tuple(int(number) if number else name for number, name in parts)
-
-
-def _parts(key: str, under: str) -> toml_lines.Path:
-    """The parts of a key, from the tables on that were converted."""
-    return _split(key.removeprefix(under).lstrip("."))
-
-
-def _type_at(expected: type, tables: Any, path: toml_lines.Path) -> inspect.Type:
-    """What is expected at a path of the tables."""
-    found: inspect.Type = inspect.type_info(expected)
-    for part in path:
-        if isinstance(found, inspect.ListType) and isinstance(part, int):
-            found = found.item_type
-        elif isinstance(found, inspect.StructType):
-            found = next(field.type for field in found.fields if field.encode_name == part)
-        tables = tables[part]
-        if isinstance(found, inspect.UnionType):
-            found = _chosen(found, tables)
-    return found
-
-
-def _keys_of(table: inspect.Type) -> list[str]:
-    if not isinstance(table, inspect.StructType):
-        return []
-    tag = [table.tag_field] if table.tag_field else []
-    return tag + [field.encode_name for field in table.fields]
-
-
-def _chosen(union: inspect.UnionType, table: Any) -> inspect.Type:
-    """The table's own type among several: the one of its tag, or the only one that is a table."""
-    structs = [one for one in union.types if isinstance(one, inspect.StructType)]
-    return next((one for one in structs if one.tag_field and table.get(one.tag_field) == one.tag), structs[0])

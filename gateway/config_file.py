@@ -3,15 +3,15 @@
 import ipaddress
 import os
 import stat
-import tomllib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from gateway.config import GatewayConfig, ListenerConfig, TcpConfig, UnixConfig, WebSocketConfig
-from gateway.config_errors import from_syntax, from_validation, located
+from gateway.config import GatewayConfig, ListenerConfig, StoreConfig, TcpConfig, UnixConfig, WebSocketConfig
+from gateway.config_errors import ConfigSource
 from gateway.errors import ConfigError
 
 DEFAULT_PATH = Path("/etc/holdfast/gateway.toml")
@@ -21,14 +21,23 @@ Table = dict[str, Any]
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
-class _Routes(msgspec.Struct):
-    route: list[Table]
-
-
 class _WithRoutes(GatewayConfig, frozen=True):
     """All that may stand in the file."""
 
     route: list[Table] = msgspec.field(default_factory=list)
+
+
+@dataclass
+class Draft:
+    """What is right in a configuration file, so that this can be held against the machine whatever else is wrong.
+
+    ``config`` has an empty name or store where there is none that is right. ``listeners`` and ``routes`` have the
+    tables that are right by their numbers; routes are not looked into. Relative paths start at the file's folder.
+    """
+
+    config: GatewayConfig
+    listeners: dict[int, ListenerConfig]
+    routes: list[Table]
 
 
 def load(path: Path) -> tuple[GatewayConfig, list[Table]]:
@@ -36,45 +45,52 @@ def load(path: Path) -> tuple[GatewayConfig, list[Table]]:
     ``[[route]]`` tables as they stand there.
 
     Raises:
-        ConfigError: the file cannot be read, or a key is unknown, missing or not as expected.
+        ConfigError: the file cannot be read, or keys are unknown, missing or not as expected: a line for each.
     """
-    try:
-        text = path.read_text("utf-8")
-        table = tomllib.loads(text)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not TOML: not UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
-        raise from_syntax(path, text, error) from error
-    try:
-        routes = msgspec.convert({"route": table.pop("route", [])}, _Routes).route
-        config = msgspec.convert(table, GatewayConfig)
-    except msgspec.ValidationError as error:
-        raise from_validation(path, error, _WithRoutes, table) from error
-    for key, what in _strangers_welcome(config):
-        raise located(path, key, what)
-    return _all_beside(path.parent, config), routes
+    source = ConfigSource(path)
+    draft = draft_of(source)
+    source.raise_errors()
+    return draft.config, draft.routes
 
 
-def check_files(path: Path, config: GatewayConfig) -> None:
-    """Raises ConfigError for the first file that a configuration names and that cannot be read."""
-    named = [("accounts", config.accounts), ("acl", config.acl)]
-    for number, listener in enumerate(config.listener):
+def draft_of(source: ConfigSource) -> Draft:
+    """Reads what is right in a configuration file, and notes in it what is wrong."""
+    values = source.fields(source.table, _WithRoutes)
+    routes = values.pop("route", [])
+    folder = source.path.parent
+    found = enumerate(values.pop("listener", []))
+    listeners = {number: _listener_beside(folder, listener) for number, listener in found if listener is not None}
+    values = {"name": "", "store": StoreConfig(""), **values}
+    config = GatewayConfig(**values, listener=list(listeners.values()))
+    if config.store.path:
+        config = msgspec.structs.replace(config, store=beside(folder, config.store, "path"))
+    config = beside(folder, config, "accounts", "acl")
+    draft = Draft(config, listeners, routes)
+    for key, what in _strangers_welcome(draft, "accounts" in source.table):
+        source.add(key, what)
+    return draft
+
+
+def named_files(draft: Draft) -> Iterator[tuple[str, str]]:
+    """Yields the files that a configuration names, by their keys."""
+    named = [("accounts", draft.config.accounts), ("acl", draft.config.acl)]
+    for number, listener in draft.listeners.items():
         if isinstance(listener, TcpConfig | WebSocketConfig) and listener.tls:
             tls = msgspec.structs.asdict(listener.tls)
             named += [(f"listener[{number}].tls.{key}", tls[key]) for key in TLS_FILES]
-    check_readable(path, named)
+    return ((key, file) for key, file in named if file is not None)
 
 
-def check_readable(path: Path, named: Iterable[tuple[str, str | None]]) -> None:
-    """Raises ConfigError for the first of some keys whose file cannot be read."""
+def check_readable(source: ConfigSource, named: Iterable[tuple[str, str]]) -> set[str]:
+    """Notes the files that cannot be read, by their keys; returns these keys."""
+    unreadable = set()
     for key, file in named:
         try:
-            if file is not None:
-                open_file(file).close()
+            open_file(file).close()
         except ConfigError as error:
-            raise located(path, key, str(error)) from error
+            source.add(key, str(error))
+            unreadable.add(key)
+    return unreadable
 
 
 def open_file(path: str | Path) -> BinaryIO:
@@ -108,11 +124,11 @@ def beside(folder: Path, struct: Struct, *keys: str) -> Struct:
     return msgspec.structs.replace(struct, **paths)
 
 
-def _strangers_welcome(config: GatewayConfig) -> Iterator[tuple[str, str]]:
+def _strangers_welcome(draft: Draft, has_accounts: bool) -> Iterator[tuple[str, str]]:
     """The listeners that strangers reach though nothing says so."""
-    for number, listener in enumerate(config.listener):
+    for number, listener in draft.listeners.items():
         if isinstance(listener, TcpConfig | WebSocketConfig) and not _is_loopback(listener.host):
-            knows_its_clients = config.accounts or (listener.tls and listener.tls.client_ca)
+            knows_its_clients = has_accounts or (listener.tls and listener.tls.client_ca)
             if not (listener.allow_anonymous or knows_its_clients):
                 yield (
                     f"listener[{number}].host",
@@ -128,15 +144,9 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _all_beside(folder: Path, config: GatewayConfig) -> GatewayConfig:
-    listeners: list[ListenerConfig] = []
-    for listener in config.listener:
-        if isinstance(listener, UnixConfig):
-            listener = beside(folder, listener, "path")
-        elif isinstance(listener, TcpConfig | WebSocketConfig) and listener.tls:
-            tls = beside(folder, listener.tls, *TLS_FILES)
-            listener = msgspec.structs.replace(listener, tls=tls)
-        listeners.append(listener)
-    store = beside(folder, config.store, "path")
-    config = msgspec.structs.replace(config, store=store, listener=listeners)
-    return beside(folder, config, "accounts", "acl")
+def _listener_beside(folder: Path, listener: ListenerConfig) -> ListenerConfig:
+    if isinstance(listener, UnixConfig):
+        return beside(folder, listener, "path")
+    if isinstance(listener, TcpConfig | WebSocketConfig) and listener.tls:
+        return msgspec.structs.replace(listener, tls=beside(folder, listener.tls, *TLS_FILES))
+    return listener

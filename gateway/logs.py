@@ -37,6 +37,7 @@ def start_logging(*, as_json: bool = False, stream: TextIO = sys.stderr) -> None
     handler = LimitedHandler(stream)
     handler.setFormatter(JsonFormatter() if as_json else KeyValueFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.captureWarnings(True)
 
 
 class KeyValueFormatter(logging.Formatter):
@@ -124,10 +125,12 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
     yield "time", time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     yield "level", record.levelname.lower()
     yield "part", record.name
-    yield "event", _shorten(_message(record))
+    # What ends the gateway is its own words, and all of them help.
+    most = TRACEBACK_MAX if record.levelno >= logging.CRITICAL else VALUE_MAX
+    yield "event", _shorten(_message(record), most)
     for key, value in getattr(record, "about", {}).items():
         value = _tellable(value)
-        yield key, _shorten(str(value)) if not isinstance(value, int | float | None) else value
+        yield key, _shorten(str(value), most) if not isinstance(value, int | float | None) else value
     if record.exc_info and record.exc_info[0]:
         yield "traceback", _shorten(logging.Formatter().formatException(record.exc_info), TRACEBACK_MAX)
 

@@ -10,7 +10,8 @@ import typer
 
 def fail(command: str, text: str, exit_code: int = 2) -> NoReturn:
     """Ends the command: 2 where it is called wrongly or something that it needs is not there, 1 as `tools.cli` says."""
-    print(f"holdfast {command}: {text}", file=sys.stderr)
+    for line in text.splitlines() or [""]:
+        print(f"holdfast {command}: {line}", file=sys.stderr)
     raise typer.Exit(exit_code)
 
 

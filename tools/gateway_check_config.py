@@ -5,39 +5,23 @@ from typing import Annotated
 
 import typer
 
-from gateway.access import Access
-from gateway.accounts import load_accounts
-from gateway.config import GatewayConfig, TcpConfig, WebSocketConfig
-from gateway.config_file import DEFAULT_PATH, check_files, load
+from gateway.config_file import DEFAULT_PATH
 from gateway.errors import GatewayError
-from gateway.listeners.tls import make_context
-from gateway.places import check_places
+from gateway.store.folder import is_taken
 from tools.failure import failing_on
-from uplink import credentials
-from uplink.config import decode_routes
+from tools.gateway_config import read_configuration
 
 
 def check_config(
-    config: Annotated[Path, typer.Argument(metavar="FILE", help="The gateway's TOML file.")] = DEFAULT_PATH,
+    config: Annotated[Path | None, typer.Argument(metavar="FILE", help="The gateway's TOML file.")] = None,
+    option: Annotated[Path | None, typer.Option("--config", help="The same, as `gateway run` takes it.")] = None,
 ) -> None:
     """Check a gateway's configuration with all files that it names."""
+    path = config or option or DEFAULT_PATH
     with failing_on(GatewayError, command="gateway check-config"):
-        found = check(config)
-    typer.echo(f"{config}: ok" if found.listener else f"{config}: ok, but it has no [[listener]]: nobody can connect")
-
-
-def check(path: Path) -> GatewayConfig:
-    """Reads a configuration with all files that it names. Raises ConfigError for what is wrong first."""
-    config, tables = load(path)
-    routes = decode_routes(path, tables)
-    check_files(path, config)
-    credentials.check(path, routes)
-    check_places(path, config)
-    if config.accounts is not None:
-        load_accounts(Path(config.accounts))
-    if config.acl is not None:
-        Access(Path(config.acl))
-    for listener in config.listener:
-        if isinstance(listener, TcpConfig | WebSocketConfig) and listener.tls:
-            make_context(listener.tls)
-    return config
+        found = read_configuration(path)
+    for event, reason in found.warnings:
+        typer.echo(f"holdfast gateway check-config: warning: {event}: {reason}", err=True)
+    if is_taken(Path(found.config.store.path)):
+        typer.echo(f"holdfast gateway check-config: note: a gateway runs on {found.config.store.path}", err=True)
+    typer.echo(f"{path}: ok")

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gateway.config import NonEmpty
-from gateway.config_errors import from_validation, located
+from gateway.config_errors import ConfigSource
 from gateway.config_file import Table, beside
 from wire.errors import WireError
 from wire.topics import check_topic_filter
@@ -87,10 +87,6 @@ class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             raise ValueError("backoff_longest_ms: it is below backoff_shortest_ms")
 
 
-class _File(msgspec.Struct):
-    route: list[RouteConfig]
-
-
 def parse_broker(url: str) -> tuple[str, int, bool]:
     """Returns host and port of a broker's URL, and whether TLS is spoken there.
 
@@ -114,17 +110,24 @@ def decode_routes(file: Path, tables: list[Table]) -> list[RouteConfig]:
     """Checks the ``[[route]]`` tables of a configuration file; relative paths in them start at its folder.
 
     Raises:
-        ConfigError: names the file, the key and what was expected.
+        ConfigError: names the file, the keys and what was expected, a line for each.
     """
-    try:
-        routes = msgspec.convert({"route": tables}, _File).route
-    except msgspec.ValidationError as error:
-        raise from_validation(file, error, _File, {"route": tables}) from error
-    names = [route.name for route in routes]
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise located(file, f"route[{number}].name", f"two routes are named {name!r}")
-    return [_beside(file.parent, route) for route in routes]
+    source = ConfigSource(file)
+    routes = routes_of(source, tables)
+    source.raise_errors()
+    return list(routes.values())
+
+
+def routes_of(source: ConfigSource, tables: list[Table]) -> dict[int, RouteConfig]:
+    """Returns the ``[[route]]`` tables that are right, by their numbers, and notes what is wrong with the others."""
+    found = {number: source.struct(table, RouteConfig, f"route[{number}]") for number, table in enumerate(tables)}
+    routes = {number: _beside(source.path.parent, route) for number, route in found.items() if route is not None}
+    names: set[str] = set()
+    for number, route in routes.items():
+        if route.name in names:
+            source.add(f"route[{number}].name", f"two routes are named {route.name!r}")
+        names.add(route.name)
+    return routes
 
 
 def _beside(folder: Path, route: RouteConfig) -> RouteConfig:

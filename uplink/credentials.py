@@ -1,10 +1,12 @@
 """What a route shows the next broker, and by what it knows that broker."""
 
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from gateway.config_errors import ConfigSource
 from gateway.config_file import check_readable, read_file
 from gateway.errors import ConfigError
 from gateway.pem import load_authorities, load_own
@@ -27,15 +29,17 @@ class Credentials:
         return password, _make_context(config.tls or RouteTlsConfig()) if is_encrypted else None
 
 
-def check(file: Path, routes: list[RouteConfig]) -> None:
-    """Raises ConfigError for the first file that a route of a configuration file names and that cannot be used."""
-    for number, route in enumerate(routes):
-        named = [(f"route[{number}].password_file", route.password_file)]
-        if route.tls is not None:
-            tls = msgspec.structs.asdict(route.tls)
-            named += [(f"route[{number}].tls.{key}", tls[key]) for key in TLS_FILES]
-        check_readable(file, named)
-        Credentials(route).read()
+def check(source: ConfigSource, routes: Mapping[int, RouteConfig]) -> None:
+    """Notes each file that a route of a configuration file names and that cannot be used."""
+    for number, route in routes.items():
+        tls = {} if route.tls is None else msgspec.structs.asdict(route.tls)
+        files = {"password_file": route.password_file} | {f"tls.{key}": tls.get(key) for key in TLS_FILES}
+        named = [(f"route[{number}].{key}", file) for key, file in files.items() if file is not None]
+        if not check_readable(source, named):
+            try:
+                Credentials(route).read()
+            except ConfigError as error:
+                source.include(f"route[{number}]", error)
 
 
 def secret_files(routes: list[RouteConfig]) -> list[str]:

@@ -33,6 +33,7 @@ class Listeners:
         self._connect = connect
         self._entrance = Entrance(config.limits)
         self._maximum_packet_size = config.limits.maximum_packet_size
+        self._configs = config.listener
         self.all: list[Listener] = [self._make(one, allows_anonymous(config, one)) for one in config.listener]
 
     async def open(self) -> None:
@@ -48,6 +49,10 @@ class Listeners:
         except ListenError:
             await self.close()
             raise
+
+    def places(self) -> list[str]:
+        """Returns where each of them listens, for the log: its kind and its address, path or device."""
+        return [_place_of(config, listener) for config, listener in zip(self._configs, self.all, strict=True)]
 
     async def close(self) -> None:
         """Accepts nobody any more, and waits for those whose ports are closed to take our last words."""
@@ -86,3 +91,14 @@ class Listeners:
             maximum_packet_size=self._maximum_packet_size,
             connect=self._connect,
         )
+
+
+def _place_of(config: ListenerConfig, listener: "Listener") -> str:
+    if isinstance(config, SerialConfig):
+        return f"serial {config.device}"
+    if isinstance(config, UnixConfig):
+        return f"unix {config.path}"
+    kind = "tcp" if isinstance(config, TcpConfig) else "websocket"
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    port = getattr(listener, "port", config.port)  # where it was 0 the system has chosen one
+    return f"{kind}{' with TLS' if config.tls else ''} {host}:{port}"

@@ -1,6 +1,7 @@
 """The store's folder, which one process has at a time."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import sqlite3
@@ -17,6 +18,44 @@ MESSAGES = "messages.sqlite"
 LOCK = "lock"
 RESERVED_BYTES = 64 * 1024 * 1024  # of the disk: what is full to the brim cannot even note what may be deleted
 FOLDER_MODE, FILE_MODE = 0o700, 0o600  # who can open a file of SQLite can lock it, too
+
+
+def why_unusable(folder: Path) -> str:
+    """Says why a store's folder cannot be used or made, with the path that is at fault; "" where it can be."""
+    nearest = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
+    if not nearest.is_dir():
+        return f"{nearest}: {os.strerror(errno.ENOTDIR)}"
+    for path in (nearest, *_own_files(folder)):
+        if not os.access(path, os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)):
+            return f"{path}: {os.strerror(errno.EROFS if _is_read_only(path) else errno.EACCES)}"
+    return ""
+
+
+def is_in_memory(folder: Path) -> bool:
+    """Whether a folder, or the one that it would be made in, is of a file system that a restart of the machine empties.
+
+    https://www.kernel.org/doc/html/latest/filesystems/proc.html, mountinfo
+    """
+    nearest = next(one for one in (folder, *folder.parents) if one.exists())
+    device = os.stat(nearest).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return any(mount[2] == number and mount[mount.index("-") + 1] in ("tmpfs", "ramfs") for mount in mounts)
+
+
+def is_taken(folder: Path) -> bool:
+    """Whether a process uses a store; it is not disturbed.
+
+    https://www.man7.org/linux/man-pages/man5/proc_locks.5.html
+    """
+    try:
+        status = os.stat(folder / LOCK)
+    except OSError:
+        return False
+    device = status.st_dev
+    place = f"{os.major(device):02x}:{os.minor(device):02x}:{status.st_ino}"
+    locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return any("FLOCK" in lock and place in lock for lock in locks)
 
 
 def room_bytes(folder: Path) -> int:
@@ -105,6 +144,10 @@ def _finish_exchange(folder: Path, taken: TakenFolder) -> None:
     except StoreError:
         taken.close()
         raise
+
+
+def _is_read_only(path: Path) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def _identity(path: Path) -> tuple[int, int]:

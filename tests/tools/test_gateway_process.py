@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from gateway.accounts import delete_account, make_account, save_account
+from gateway.store.folder import is_in_memory
 from tests.house.repository import ROOT
 from tests.support.mosquitto import free_port
 from tools.sim.certificates import Authority
@@ -44,20 +46,22 @@ class Gateway:
         with self.said.open("w") as log:
             process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "gateway garage ready\n", self.said.read_text()
+            self.wait_for_event("ready", process)
             yield process
         finally:
             process.kill()
             process.communicate()
 
-    def wait_for_event(self, part: str) -> dict[str, str]:
-        """The first line of the log with this in its event."""
+    def wait_for_event(self, part: str, process: "subprocess.Popen[str] | None" = None) -> dict[str, str]:
+        """The first line of the log with this in its event; fails at once where the process has ended without it."""
         for _ in range(int(LONG_S / 0.02)):
+            has_ended = process is not None and process.poll() is not None
             for line in self.said.read_text().splitlines():
                 entry: dict[str, str] = json.loads(line)
                 if part in entry["event"]:
                     return entry
+            if has_ended:
+                break
             signal.sigtimedwait([], 0.02)
         raise AssertionError(f"{part!r} is not in the log:\n{self.said.read_text()}")
 
@@ -278,6 +282,184 @@ def test_check_config_says_that_a_configuration_is_right(tmp_path: Path) -> None
     done = check("gateway", "check-config", str(path))
     assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
     assert not (tmp_path / "store").exists()
+
+
+def test_check_config_reports_all_that_is_wrong_at_once(tmp_path: Path) -> None:
+    (tmp_path / "rules").write_text("everything is allowed\nallow * publish a/#\nallow * fly a\n")
+    (tmp_path / "accounts").write_text("bob without a password\nalice\n")
+    (tmp_path / "accounts").chmod(0o600)
+    (tmp_path / "in the way").touch()
+    path = tmp_path / "gateway.toml"
+    path.write_text(
+        """name = 3
+colour = "red"
+accounts = "accounts"
+acl = "rules"
+[store]
+path = "in the way/store"
+commit_interval_ms = -1
+[queue]
+when_full = "never"
+[[listener]]
+kind = "tcp"
+port = "x"
+[[listener]]
+kind = "udp"
+[[listener]]
+kind = "tcp"
+tls = { certificate = "absent", key = "absent too" }
+[[listener]]
+kind = "unix"
+path = "a"
+[[listener]]
+kind = "unix"
+path = "a"
+paht = "b"
+[[listener]]
+kind = "unix"
+path = "a"
+[[route]]
+name = "up"
+broker = "here"
+[[route]]
+name = "on"
+broker = "mqtt://b"
+user = "u"
+password_file = "absent"
+"""
+    )
+    expected = [
+        f"{path}:1: name: expected text, got a number",
+        f"{path}:2: colour: unknown key, expected one of name, ",
+        f"{tmp_path}/accounts:1: ",
+        f"{tmp_path}/accounts:2: ",
+        f"{tmp_path}/rules:1: expected 'allow WHO ACTIONS WHAT'",
+        f"{tmp_path}/rules:3: unknown action 'fly'",
+        f"{path}:7: store.commit_interval_ms: expected a number of at least 0",
+        f"{path}:9: queue.when_full: 'never', expected one of ",
+        f"{path}:12: listener[0].port: expected a number, got text",
+        f"{path}:14: listener[1].kind: Invalid value 'udp'",
+        f"{path}:17: listener[2].tls.certificate: {tmp_path}/absent: No such file",
+        f"{path}:17: listener[2].tls.key: {tmp_path}/absent too: No such file",
+        f"{path}:24: listener[4].paht: unknown key",
+        f"{path}:27: listener[5].path: '{tmp_path}/a': listener[3] listens there already",
+        f"{path}:30: route[0].broker: 'here', expected mqtt://host",
+        f"{path}:35: route[1].password_file: {tmp_path}/absent: No such file",
+    ]
+    for command in ("check-config", "run --config"):
+        done = check("gateway", *command.split(), str(path))
+        assert (done.returncode, done.stdout) == (2, "")
+        prefix = f"holdfast gateway {command.split()[0]}: "
+        lines = [line.removeprefix(prefix) for line in done.stderr.splitlines()]
+        assert [line[: len(start)] for line, start in zip(lines, expected, strict=True)] == expected
+
+
+def test_a_store_that_cannot_be_used_is_an_error_of_the_configuration(tmp_path: Path) -> None:
+    gateway, folder = Gateway(tmp_path), tmp_path / "store"
+    folder.touch()
+    done = check("gateway", "check-config", str(gateway.path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"gateway.toml:8: store.path: {folder}: Not a directory" in done.stderr
+    folder.unlink()
+    tmp_path.chmod(0o500)
+    without_rights = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    try:
+        for command in (["check-config"], ["run", "--config"]):
+            argv = [*without_rights, *HOLDFAST, "gateway", *command, str(gateway.path)]
+            done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert f"gateway.toml:8: store.path: {tmp_path}: Permission denied" in done.stderr
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_check_config_says_that_a_gateway_runs_on_the_store_and_leaves_it_alone(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path)
+    with gateway.running():
+        done = check("gateway", "check-config", "--config", str(gateway.path))
+        assert (done.returncode, done.stdout) == (0, f"{gateway.path}: ok\n")
+        assert f"note: a gateway runs on {tmp_path / 'store'}" in done.stderr
+        assert publish(gateway.port) == 0
+    done = check("gateway", "check-config", str(gateway.path))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_store_in_memory_is_warned_of(tmp_path: Path) -> None:
+    memory = Path("/dev/shm")
+    if not is_in_memory(memory):
+        pytest.skip("/dev/shm is no file system in memory")
+    assert not is_in_memory(ROOT)
+    path = tmp_path / "gateway.toml"
+    path.write_text(f'name = "garage"\n[store]\npath = "{memory}/absent/holdfast"\n')
+    done = check("gateway", "check-config", str(path))
+    assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
+    assert "warning: what is stored is not durable: /dev/shm/absent/holdfast: on a file system in memory" in done.stderr
+    assert "warning: no client can connect: there is no [[listener]]" in done.stderr
+
+
+def test_a_mosquitto_conf_is_known_for_one(tmp_path: Path) -> None:
+    path = tmp_path / "mosquitto.conf"
+    path.write_text("# Debian's\npid_file /run/mosquitto/mosquitto.pid\n\npersistence true\nlistener 1883\n")
+    done = check("gateway", "check-config", str(path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{path}: a mosquitto.conf: docs/how-to/mosquitto.md " in done.stderr
+    path.write_text("persistence true\n[store]\npath = 'a'\n")
+    assert ":1: not TOML" in check("gateway", "check-config", str(path)).stderr
+
+
+def test_the_start_is_one_line_with_version_listeners_and_store(tmp_path: Path) -> None:
+    listener = f'[[listener]]\nkind = "unix"\npath = "socket"\n[[listener]]\nkind = "websocket"\nport = {free_port()}\n'
+    gateway = Gateway(tmp_path, listener=listener)
+    with gateway.running() as process:
+        (line,) = gateway.said.read_text().splitlines()
+        process.terminate()
+        out, _ = process.communicate(timeout=LONG_S)
+    started = json.loads(line)
+    assert (started["event"], started["gateway"], started["store"]) == ("ready", "garage", str(tmp_path / "store"))
+    assert started["version"] == version("holdfast")
+    kinds = started["listeners"].split(", ")
+    assert kinds[:2] == [f"tcp 127.0.0.1:{gateway.port}", f"unix {tmp_path / 'socket'}"]
+    assert kinds[2].startswith("websocket 127.0.0.1:")
+    assert out == ""
+
+
+def test_a_log_in_json_is_json_from_its_first_line_on(tmp_path: Path) -> None:
+    """Also where the configuration is wrong, or the start ends behind it."""
+    broken = [
+        Gateway(tmp_path, "colour = 3\nshape = 4").path.read_text(),
+        'name = "garage"\n[log]\nformat = "json"\nthis is no TOML\n',
+    ]
+    for text in broken:
+        (tmp_path / "gateway.toml").write_text(text)
+        done = check("gateway", "run", "--config", str(tmp_path / "gateway.toml"))
+        lines = [json.loads(line) for line in done.stderr.splitlines()]
+        assert (done.returncode, done.stdout, len(lines)) == (2, "", len(lines))
+        assert {line["event"] for line in lines} == {"the gateway cannot run"}
+        assert all(line["reason"].startswith(f"{tmp_path / 'gateway.toml'}:") for line in lines)
+    gateway = Gateway(tmp_path)
+    with socket.create_server(("127.0.0.1", gateway.port)):
+        done = check("gateway", "run", "--config", str(gateway.path))
+    line = json.loads(done.stderr.splitlines()[-1])
+    assert (done.returncode, line["event"]) == (2, "the gateway cannot run")
+    assert f"127.0.0.1:{gateway.port}: Address already in use" in line["reason"]
+
+
+def test_sighup_names_the_keys_that_count_from_the_next_start(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path, listener='[[route]]\nname = "up"\nbroker = "mqtt://127.0.0.1:1"\n')
+    whole = gateway.path.read_text()
+    with gateway.running() as process:
+        process.send_signal(signal.SIGHUP)
+        gateway.wait_for_event("were read again")
+        changed = whole.replace('broker = "mqtt://127.0.0.1:1"', 'broker = "mqtt://127.0.0.1:2"')
+        gateway.path.write_text(changed.replace("[store]", "[limits]\nsessions = 3\n[store]\nmax_messages = 5"))
+        process.send_signal(signal.SIGHUP)
+        keys = gateway.wait_for_event("count from the next start")["keys"]
+        assert keys == "store.max_messages, limits.sessions, route[0].broker"
+        gateway.path.write_text(whole + "colour = 3\n")
+        process.send_signal(signal.SIGHUP)
+        assert "colour: unknown key" in gateway.wait_for_event("next start would fail")["reason"]
+        said = gateway.said.read_text()
+    assert said.count("count from the next start") == 1  # the first SIGHUP found nothing changed
 
 
 @pytest.mark.parametrize(

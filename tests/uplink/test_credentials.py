@@ -13,6 +13,7 @@ import pytest
 from cryptography import x509
 from paho.mqtt.client import MQTTMessage
 
+from gateway.config_errors import ConfigSource
 from gateway.config_file import load
 from gateway.errors import ConfigError
 from tests.support.mosquitto import subscriber
@@ -20,7 +21,7 @@ from tests.uplink.support import append, get, opened, route_config, running, unt
 from tools.sim.certificates import Authority
 from tools.sim.mosquitto import Mosquitto, free_port
 from uplink import credentials
-from uplink.config import RouteConfig, RouteTlsConfig, decode_routes
+from uplink.config import RouteConfig, RouteTlsConfig, routes_of
 
 MINIMAL = 'name = "gw"\n[store]\npath = "store"\n[[route]]\nname = "up"\n'
 
@@ -132,6 +133,14 @@ def test_a_route_whose_password_file_vanishes_says_so_and_goes_on_when_it_is_bac
         asyncio.run(scenario(port, received))
 
 
+def check(path: Path) -> None:
+    """Reads a configuration with the files of its routes."""
+    source = ConfigSource(path)
+    routes = routes_of(source, load(path)[1])
+    credentials.check(source, routes)
+    source.raise_errors()
+
+
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
@@ -171,5 +180,5 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, lines: str, compl
     path.write_text(MINIMAL + lines)
     (tmp_path / "empty").touch()
     with pytest.raises(ConfigError) as caught:
-        credentials.check(path, decode_routes(path, load(path)[1]))
+        check(path)
     assert str(caught.value).startswith(complaint.format(folder=tmp_path, path=path))

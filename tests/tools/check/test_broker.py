@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,9 +46,12 @@ def gateway(folder: Path, settings: str = "") -> Iterator[int]:
     config, port = folder / "gateway.toml", free_port()
     config.write_text(f'name = "checked"\n{settings}store.path = "store"\n[[listener]]\nkind = "tcp"\nport = {port}\n')
     command = [*HOLDFAST, "gateway", "run", "--config", str(config)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    log = folder / "log"
+    with log.open("w") as file, subprocess.Popen(command, cwd=ROOT, stderr=file) as process:
         try:
-            assert process.stdout is not None and process.stdout.readline() == b"gateway checked ready\n"
+            while " event=ready " not in log.read_text():
+                assert process.poll() is None, log.read_text()
+                time.sleep(0.02)
             yield port
         finally:
             process.terminate()

@@ -1,0 +1,125 @@
+"""A gateway's configuration as `gateway run` starts with it and `gateway check-config` looks at it."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.access_rules import load_rules
+from gateway.accounts import load_accounts
+from gateway.config import GatewayConfig, TcpConfig, WebSocketConfig
+from gateway.config_errors import ConfigSource
+from gateway.config_file import TLS_FILES, Draft, check_readable, draft_of, named_files
+from gateway.errors import ConfigError
+from gateway.exposure import exposed, exposed_files
+from gateway.listeners.tls import make_context
+from gateway.places import check_places
+from gateway.store.folder import is_in_memory, why_unusable
+from uplink import credentials
+from uplink.config import RouteConfig, routes_of
+
+
+@dataclass
+class Configuration:
+    """A configuration with which a gateway can start.
+
+    ``warnings`` say what should be otherwise: an event for the log, and its reason.
+    """
+
+    config: GatewayConfig
+    routes: list[RouteConfig]
+    warnings: list[tuple[str, str]]
+
+
+def read_configuration(path: Path, text: str | None = None) -> Configuration:
+    """Reads a configuration file and all files that it names, and looks at the store's folder.
+
+    Args:
+        path: the file.
+        text: what is in it, where it has been read.
+
+    Raises:
+        ConfigError: a gateway cannot start with it; a line for each thing that is wrong.
+    """
+    source = ConfigSource(path, text)
+    draft = draft_of(source)
+    routes = routes_of(source, draft.routes)
+    _check_files(source, draft)
+    credentials.check(source, routes)
+    check_places(source, draft)
+    _check_store(source, draft)
+    source.raise_errors()
+    config, served = draft.config, list(routes.values())
+    return Configuration(config, served, _warnings(config, served))
+
+
+def wants_json(text: str) -> bool:
+    """Whether a configuration file asks for a log in JSON, also where it is wrong otherwise."""
+    try:
+        log = tomllib.loads(text).get("log")
+        return isinstance(log, dict) and log.get("format") == "json"
+    except tomllib.TOMLDecodeError:
+        return bool(re.search(r"""^\s*(log\.)?format\s*=\s*["']json["']""", text, re.MULTILINE))
+
+
+def changed_keys(before: Configuration, after: Configuration) -> list[str]:
+    """Returns the keys whose values are not the same in two configurations."""
+    return list(_changed(_tables_of(before), _tables_of(after), ""))
+
+
+def _tables_of(configuration: Configuration) -> dict[str, Any]:
+    tables: dict[str, Any] = msgspec.to_builtins(configuration.config)
+    return tables | {"route": msgspec.to_builtins(configuration.routes)}
+
+
+def _changed(before: Any, after: Any, key: str) -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in before | after:
+            yield from _changed(before.get(name), after.get(name), f"{key}.{name}" if key else name)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for number, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _changed(old, new, f"{key}[{number}]")
+    elif before != after:
+        yield key
+
+
+def _check_files(source: ConfigSource, draft: Draft) -> None:
+    unreadable = check_readable(source, named_files(draft))
+    config = draft.config
+    for key, file, read in (("accounts", config.accounts, load_accounts), ("acl", config.acl, load_rules)):
+        if file is not None and key not in unreadable:
+            try:
+                read(Path(file))
+            except ConfigError as error:
+                source.include(key, error)
+    for number, listener in draft.listeners.items():
+        if isinstance(listener, TcpConfig | WebSocketConfig) and listener.tls:
+            key = f"listener[{number}].tls"
+            if unreadable.isdisjoint(f"{key}.{file}" for file in TLS_FILES):
+                try:
+                    make_context(listener.tls)
+                except ConfigError as error:
+                    source.include(key, error)
+
+
+def _check_store(source: ConfigSource, draft: Draft) -> None:
+    folder = draft.config.store.path
+    if folder and (why := why_unusable(Path(folder))):
+        source.add("store.path", why)
+
+
+def _warnings(config: GatewayConfig, routes: list[RouteConfig]) -> list[tuple[str, str]]:
+    warnings = [
+        ("a secret is open to others", reason)
+        for reason in (*exposed(config), *exposed_files(credentials.secret_files(routes)))
+    ]
+    if is_in_memory(Path(config.store.path)):
+        reason = f"{config.store.path}: on a file system in memory, which a restart of the machine empties"
+        warnings.append(("what is stored is not durable", reason))
+    if not config.listener:
+        warnings.append(("no client can connect", "there is no [[listener]]"))
+    return warnings
