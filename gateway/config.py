@@ -132,11 +132,12 @@ class QueueConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What may wait for one session, or for the sessions that share a subscription: on the way to the client and not
     acknowledged, or not sent yet."""
 
-    max_messages: Count | None = None
-    """The most messages."""
+    max_messages: Count = 1_000_000
+    """The most messages: those of a day at ten in a second. For a consumer that must miss none, as a lander, it is to
+    be what comes in its longest outage."""
 
-    max_bytes: Count | None = None
-    """The most bytes, of payload and topic name."""
+    max_bytes: Count = 256 * 1024 * 1024
+    """The most bytes, of payload and topic name: so many that some sessions which never return fill no SD card."""
 
     when_full: WhenFull = "discard_old"
     """What happens to the next message. `"discard_old"` drops the oldest that are not sent yet. `"reject_incoming"`

@@ -63,7 +63,10 @@ class Limits:
         self._log = log
         self._cursors = cursors
         self._wanted_by = wanted_by
-        log.counts_backlogs = self._counts_queues = bool(queue.max_messages or queue.max_bytes)
+        self._queue_discards = queue.when_full == "discard_old"
+        # To count what waits takes a look at each message: where the next one is taken anyway, that can be later.
+        log.counts_backlogs = not self._queue_discards
+        self._news: dict[Cursor, None] = {}
         self._waiting: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._discarding: asyncio.Task[None] | None = None
@@ -73,11 +76,11 @@ class Limits:
 
     async def open(self) -> None:
         """Counts what waits already, and watches from now on."""
-        if self._counts_queues:
+        if not self._queue_discards:
             await count_backlogs(self._log, self._cursors())
-        queue_discards = self._counts_queues and self._queue.when_full == "discard_old"
-        if queue_discards or self._store.when_full == "discard_old":
+        if self._queue_discards or self._store.when_full == "discard_old":
             self._log.committed = self._discard
+            self._discard(self._cursors())
 
     async def close(self) -> None:
         """Watches no more; who waits goes on waiting."""
@@ -92,11 +95,14 @@ class Limits:
 
     def count_again(self, cursors: Iterable[Cursor]) -> None:
         """What these cursors take is not what it was: what waits for them has no limit until it is counted anew."""
-        if not self._counts_queues:
-            return
+        self._begin_to_count(cursor for cursor in cursors if not self._queue_discards or cursor.backlog is not None)
+
+    def _begin_to_count(self, cursors: Iterable[Cursor]) -> None:
         for cursor in cursors:
             cursor.backlog = None
             self._uncounted[cursor] = None
+        if not self._uncounted:
+            return
         if self._counting is None or self._counting.done():
             self._counting = asyncio.get_running_loop().create_task(self._count())
 
@@ -111,8 +117,8 @@ class Limits:
                 logger.error("what waits for %s has no limit: it cannot be counted: %s", cursor.consumer, error)
             if cursor in self._uncounted:  # it takes something else now
                 cursor.backlog = None
-        if self._is_open:
-            self._discard()
+            elif self._is_open:
+                self._discard([cursor])
 
     def verdict(self, topic: str, publisher: str) -> Verdict:
         """Returns what becomes of a message that a client publishes now."""
@@ -120,7 +126,7 @@ class Limits:
             return _VERDICTS[self._client.when_full]
         if self._store.when_full != "discard_old" and self._store_is_full():
             return _VERDICTS[self._store.when_full]
-        if self._counts_queues and self._queue.when_full != "discard_old":
+        if not self._queue_discards:
             for cursor in self._wanted_by(topic):
                 if cursor.backlog is not None and _is_full(self._queue, cursor.backlog):
                     return _VERDICTS[self._queue.when_full]
@@ -158,9 +164,11 @@ class Limits:
         for retry in waiting:
             retry()
 
-    def _discard(self) -> None:
-        """After a commit: what is too much is dropped, from the oldest on."""
+    def _discard(self, cursors: Iterable[Cursor]) -> None:
+        """More may wait for these: what is too much is dropped, from the oldest on."""
         self._dirty = True
+        if self._queue_discards:
+            self._news.update(dict.fromkeys(cursors))
         if self._discarding is None or self._discarding.done():
             self._discarding = asyncio.get_running_loop().create_task(self._discard_all())
 
@@ -178,10 +186,19 @@ class Limits:
             while self._is_open and (over := self._store_is_over()):
                 if not await self._log.evict(*over):
                     break
-        if self._counts_queues and self._queue.when_full == "discard_old":
-            for cursor in list(self._cursors()):
-                if cursor.backlog is not None and self._is_over(cursor.backlog):
-                    await cursor.discard_oldest(lambda backlog: not self._is_over(backlog))
+        news, self._news = self._news, {}
+        for cursor in news:
+            if cursor.closed or cursor in self._uncounted:
+                continue
+            if cursor.backlog is None:
+                if self._is_over(cursor.noticed) and cursor in self._cursors():
+                    self._begin_to_count([cursor])
+                elif self._is_over(cursor.noticed):
+                    cursor.estimate()  # it has no limit
+            elif self._is_over(cursor.backlog):
+                await cursor.discard_oldest(lambda backlog: not self._is_over(backlog))
+            elif not self._is_over(Backlog(2 * cursor.backlog.messages, 2 * cursor.backlog.bytes)):
+                cursor.estimate()
 
     @property
     def _is_open(self) -> bool:
@@ -215,10 +232,7 @@ class Limits:
         return (count, size) if count > 0 or size > 0 else None
 
     def _is_over(self, backlog: Backlog) -> bool:
-        queue = self._queue
-        return (queue.max_messages is not None and backlog.messages > queue.max_messages) or (
-            queue.max_bytes is not None and backlog.bytes > queue.max_bytes
-        )
+        return backlog.messages > self._queue.max_messages or backlog.bytes > self._queue.max_bytes
 
 
 def _is_full(limit: QueueConfig | ClientConfig, backlog: Backlog) -> bool:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import sqlite3
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from gateway.message import Message
@@ -86,9 +86,8 @@ class Compaction:
         self._task: asyncio.Task[None] | None = None
         self._closing = False
 
-    def note_stored(self, parts: Iterable[Part]) -> None:
-        """These have become durable."""
-        size = sum(map(stored_size, parts))
+    def note_stored(self, size: int) -> None:
+        """So many bytes of messages have become durable."""
         self._stored_bytes += size
         self._newer_bytes += size
         if self._newer_bytes >= SWEEP_FROM_BYTES // 4:

@@ -50,8 +50,9 @@ class Cursor:
 
     ``closed`` says whether it has left the log, ``may_receive`` whether the consumer may have a topic name's messages
     now, where there are rules for it; ``backlog`` counts what waits for it, where there is a limit for that and it has
-    been counted. While somebody holds ``reading``, nothing is handed out. ``stretches`` are where something may wait
-    for it; ``passed`` are positions that were given away while what is before them waits.
+    been counted; ``noticed`` is what may wait at most, as all counts that came in the same commits. While ``reading``
+    is held, nothing is handed out. ``stretches`` are where something may wait for it; ``passed`` are positions that
+    were given away while what is before them waits.
     A new consumer begins at the log's head. Raises ValueError if the consumer has a cursor already.
     """
 
@@ -70,6 +71,7 @@ class Cursor:
         self.may_receive: Callable[[str], bool] = _everything
         self.closed = False
         self.backlog: Backlog | None = Backlog() if log.counts_backlogs else None
+        self.noticed = Backlog()
         self._log = log
         self._window = window
         self._identifiers = max(window, PACKET_IDENTIFIERS)
@@ -86,6 +88,7 @@ class Cursor:
         if self._behind:
             self.stretches.add(self._read + 1, log.head)
             self.backlog = None  # until it is counted
+            self.noticed = Backlog(log.count_behind(self._read))  # how large they are is not known
         # position, grant, size, and how many were taken before it
         self._unacknowledged: OrderedDict[int, tuple[int, Grant, int, int]] = OrderedDict()
         self._returned: list[tuple[int, int]] = []
@@ -224,12 +227,16 @@ class Cursor:
                 heapq.heappush(self._returned, (position, packet_identifier))
         self._tell()
 
-    def notice(self, first: int, last: int, stored: Iterable[tuple[int, Part]]) -> None:
-        """The log's news, with their positions: from one to another some may be for this consumer."""
+    def notice(self, first: int, last: int, stored: Iterable[tuple[int, Part]], size: int) -> None:
+        """The log's news, with their positions and size: from one to another some may be for this consumer."""
         if not self._behind:
             self._behind = True
             self._read = first - 1
+            if not self._unacknowledged:
+                self.noticed = Backlog()
         self.stretches.add(first, last)
+        self.noticed.messages += last - first + 1
+        self.noticed.bytes += size
         if self.backlog is not None:
             for begin, part in stored:
                 for position, message in enumerate(part.messages(), begin):
@@ -250,6 +257,10 @@ class Cursor:
         if self._behind:
             self._read = max(self._read, position)
             self._behind = self._read < self._log.head
+
+    def estimate(self) -> None:
+        """What waits is not counted from now on: ``noticed`` begins with what it is, or with nothing."""
+        self.noticed, self.backlog = self.backlog or Backlog(), None
 
     def begin_to_count(self, backlog: Backlog) -> None:
         """So much waits to be handed out: together with what is not acknowledged, ``backlog`` says it from now on."""

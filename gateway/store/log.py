@@ -6,7 +6,7 @@ import itertools
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from gateway.store.drops import EVICTED, GATEWAY
 from gateway.store.folder import MESSAGES, TakenFolder, room_bytes, take_folder
 from gateway.store.gaps import Gaps
 from gateway.store.group_commit import GroupCommit, pass_on
-from gateway.store.groups import Group, Part, split
+from gateway.store.groups import Group, Part, split, stored_size
 from gateway.store.housekeeper import Housekeeper
 from gateway.store.reader import Reader
 from gateway.store.shares import Shares
@@ -41,13 +41,13 @@ class MessageLog:
     """The durable log of one gateway. ``open`` makes one; it belongs to the event loop that opened it.
 
     ``counts_backlogs`` has cursors count what waits for them, ``shares`` counts the messages by publisher where there
-    is a limit for that; ``committed`` is called when messages have become durable.
+    is a limit for that; ``committed`` is called when messages have become durable, with the cursors they may be for.
     """
 
     def __init__(self, folder: Path, taken: TakenFolder, database: Database, commit_interval_s: float) -> None:
         self.counters = Counters()
         self.counts_backlogs = False
-        self.committed: Callable[[], None] | None = None
+        self.committed: Callable[[Iterable[Cursor]], None] | None = None
         self.shares: Shares | None = None
         self._problem = ""
         self.head = database.position
@@ -133,8 +133,7 @@ class MessageLog:
     @property
     def stored_count(self) -> int:
         """Messages in the store: those that wait for a consumer, those beside them, and the newest."""
-        trimmed = self._housekeeper.trimmed
-        return self.head - trimmed - self._gaps.behind(trimmed)
+        return self.count_behind(self._housekeeper.trimmed)
 
     @property
     def is_damaged(self) -> bool:
@@ -255,8 +254,11 @@ class MessageLog:
     @property
     def needed_count(self) -> int:
         """How many messages there are from the oldest on that a consumer needs."""
-        needed_from = self.needed_from
-        return self.head - needed_from - self._gaps.behind(needed_from)
+        return self.count_behind(self.needed_from)
+
+    def count_behind(self, position: int) -> int:
+        """Returns how many messages are in the log behind a position, for whomever they are."""
+        return self.head - position - self._gaps.behind(position)
 
     @property
     def needed_from(self) -> int:
@@ -371,12 +373,14 @@ class MessageLog:
         if self.shares is not None:
             self.shares.note(self.head, (part for _, part in stored))
             self.shares.forget(self._housekeeper.trimmed)
-        for cursor, (begin, end) in self._news_by_cursor(stored).items():
-            cursor.notice(begin, end, stored)
-        self._compaction.note_stored(part for _, part in stored)
+        size = sum(stored_size(part) for _, part in stored)
+        news_by_cursor = self._news_by_cursor(stored)
+        for cursor, (begin, end) in news_by_cursor.items():
+            cursor.notice(begin, end, stored, size)
+        self._compaction.note_stored(size)
         self.changed()
         if self.committed is not None:
-            self.committed()
+            self.committed(news_by_cursor)
 
     def _news_by_cursor(self, stored: list[tuple[int, Part]]) -> dict[Cursor, tuple[int, int]]:
         """Between which positions something may be for each cursor; each topic is looked up once."""

@@ -19,7 +19,7 @@ from tests.gateway.support import until
 
 
 def limits_of(log: MessageLog) -> Limits:
-    config = GatewayConfig(name="gw", store=StoreConfig(path=""), queue=QueueConfig(max_messages=10))
+    config = GatewayConfig(name="gw", store=StoreConfig(path=""), queue=QueueConfig(when_full="reject_incoming"))
     return Limits(config, log, list, lambda _: [])
 
 

@@ -23,8 +23,8 @@ async def test_the_queries_find_what_a_full_queue_has_dropped(tmp_path: Path) ->
             await publisher.publish(
                 "a", properties={USER_PROPERTY: [(IDENTITY_PROPERTY, encode_identity("garage", 7, seq))]}
             )
-        backlog = broker.sessions.get("dashboard").cursor.backlog  # type: ignore[union-attr]
-        await until(lambda: backlog.messages == 4, "the oldest were dropped")  # type: ignore[union-attr]
+        cursor = broker.sessions.get("dashboard").cursor  # type: ignore[union-attr]
+        await until(lambda: cursor.backlog and cursor.backlog.messages == 4, "the oldest were dropped")
     assert stored(tmp_path, how_much) == [("evicted", "session/dashboard", 8)]
     assert [row[1:] for row in stored(tmp_path, latest)] == [
         ("evicted", "session/dashboard", "garage", "garage", 1, 8, 8),
