@@ -22,55 +22,79 @@ class Command:
 
 
 GROUPS = {
-    "check": "What a standard demands, looked at from outside.",
-    "bench": "What the parts cost, counted and beside others.",
-    "device": "The firmware for a board.",
-    "flash": "A device's store, from a copy of its flash.",
-    "gateway": "The local broker: listeners, sessions, durable message store, routes.",
-    "torture": "What must hold whatever happens: power cuts, noise, ruined images.",
-    "lander": "From the central broker into landing files.",
-    "cloud": "From landing files into tables.",
+    "check": "Test a broker against the MQTT standards.",
+    "bench": "Measure speed, memory and bytes written, and compare with other software.",
+    "device": "Build the firmware for a board.",
+    "flash": "Look into a copy of a device's flash.",
+    "gateway": "Run the gateway, the broker for devices, and look after its files.",
+    "torture": "Try to make parts lose or repeat messages: power cuts, noise, kills, attacks.",
+    "lander": "Write messages from a broker into landing files.",
+    "cloud": "Bring landing files into tables.",
 }
 COMMANDS = {
-    "demo": Command("tools.demo.command:demo", "Run the real system here, break it, and prove the count.", "tools"),
-    "query": Command("tools.query:query", "Print rows from the tables; without SQL, what there is.", "cloud"),
-    "test": Command("tools.testing:app", "Run Holdfast's own checks and tests (from a checkout).", "dev"),
-    "check broker": Command("tools.check.broker:broker", "Check any broker against the MQTT standards.", ""),
-    "bench flash": Command("tools.bench.flash:flash", "Count what the flash store costs, beside littlefs.", "tools"),
-    "bench link": Command("tools.bench.link:link", "Measure the serial link, simulated and real.", "gateway"),
-    "bench device": Command("tools.bench.device:device", "Measure the firmware: heap, speed, bytes.", "tools"),
-    "bench broker": Command("tools.bench.broker:broker", "Measure the broker, beside mosquitto.", "gateway"),
-    "bench fanout": Command("tools.bench.fanout:fanout", "Measure messages to subscribers.", "gateway"),
-    "bench memory": Command("tools.bench.memory:memory", "Measure the gateway's memory and start-up.", "gateway"),
-    "bench storage": Command("tools.bench.storage:storage", "Count bytes written for each message.", "gateway"),
-    "torture wire": Command("tools.torture.wire:wire", "Feed noise to the MQTT decoders and connections.", ""),
-    "torture flash": Command("tools.torture.flash:flash", "Cut a store's power at every byte.", ""),
-    "torture link": Command("tools.torture.link:link", "Run the serial link over bad lines.", ""),
-    "torture broker": Command("tools.torture.broker:broker", "Storm a gateway with spoilt sessions.", "tools"),
+    "demo": Command(
+        "tools.demo.command:demo", "Run the whole system here, break it, and count the readings in its tables.", "tools"
+    ),
+    "query": Command("tools.query:query", "Print rows of the tables that an SQL query selects.", "cloud"),
+    "test": Command("tools.testing:app", "Run Holdfast's own style checks and tests (from a checkout).", "dev"),
+    "check broker": Command("tools.check.broker:broker", "Check any broker against MQTT 3.1.1 and 5.0.", ""),
+    "bench flash": Command(
+        "tools.bench.flash:flash", "Count flash writes, erases and memory of the flash store, beside littlefs.", "tools"
+    ),
+    "bench link": Command("tools.bench.link:link", "Measure throughput and recovery of the serial link.", "gateway"),
+    "bench device": Command(
+        "tools.bench.device:device", "Measure the heap and the speed of the firmware on MicroPython.", "tools"
+    ),
+    "bench broker": Command(
+        "tools.bench.broker:broker", "Measure how many publishes per second the gateway acknowledges.", "gateway"
+    ),
+    "bench fanout": Command(
+        "tools.bench.fanout:fanout", "Measure how many messages per second reach subscribers.", "gateway"
+    ),
+    "bench memory": Command(
+        "tools.bench.memory:memory", "Measure the memory and the start-up time of the gateway.", "gateway"
+    ),
+    "bench storage": Command(
+        "tools.bench.storage:storage", "Count the bytes that the gateway writes to disk for each message.", "gateway"
+    ),
+    "torture wire": Command("tools.torture.wire:wire", "Feed corrupt packets to the MQTT decoders.", ""),
+    "torture flash": Command(
+        "tools.torture.flash:flash", "Cut the power of the flash store at every byte it writes.", ""
+    ),
+    "torture link": Command(
+        "tools.torture.link:link", "Run the serial link over lines that lose and corrupt bytes.", ""
+    ),
+    "torture broker": Command("tools.torture.broker:broker", "Send corrupt MQTT sessions to a gateway.", "tools"),
     "torture attacks": Command(
-        "tools.torture.attacks:attacks", "Attack a gateway beside an ordinary client.", "gateway"
+        "tools.torture.attacks:attacks", "Attack a gateway while an ordinary client publishes.", "gateway"
     ),
     "torture store": Command(
-        "tools.torture.store:store", "Cut the power of a gateway's store at each write.", "gateway"
+        "tools.torture.store:store", "Cut the power of the gateway's store at each write.", "gateway"
     ),
-    "torture device": Command("tools.torture.device:device", "Cut real devices' power and lines.", "tools"),
-    "torture soak": Command("tools.torture.soak:soak", "Send messages until a device's heap would grow.", ""),
-    "device build": Command("tools.device_build:build", "Compile what a board needs, for mip.", "tools"),
-    "flash inspect": Command("tools.flash.inspect:inspect", "Show what a store on flash holds.", ""),
-    "gateway run": Command("tools.gateway_process:run", "Run a gateway until it is told to stop.", "gateway"),
+    "torture device": Command(
+        "tools.torture.device:device", "Cut the power and the connections of devices on MicroPython.", "tools"
+    ),
+    "torture soak": Command("tools.torture.soak:soak", "Send many messages through a device and watch its heap.", ""),
+    "device build": Command(
+        "tools.device_build:build", "Compile the firmware for a board, ready for `mip install`.", "tools"
+    ),
+    "flash inspect": Command("tools.flash.inspect:inspect", "Show what is stored in a copy of a device's flash.", ""),
+    "gateway run": Command("tools.gateway_process:run", "Run a gateway.", "gateway"),
     "gateway check-config": Command(
-        "tools.gateway_check_config:check_config", "Say whether a gateway would start with a configuration.", "gateway"
+        "tools.gateway_check_config:check_config", "Check a configuration file without starting a gateway.", "gateway"
     ),
-    "gateway repair": Command(
-        "tools.gateway_repair:repair_store", "Make a damaged store whole again, with all that can be read.", "gateway"
+    "gateway repair": Command("tools.gateway_repair:repair_store", "Repair a damaged message store.", "gateway"),
+    "gateway devices": Command(
+        "tools.gateway_devices:list_devices", "List the devices that have connected to a gateway.", "gateway"
     ),
-    "gateway devices": Command("tools.gateway_devices:list_devices", "List the devices a gateway knows.", "gateway"),
     "gateway quarantine": Command(
         "tools.gateway_quarantine:list_notes", "List what a gateway could not read and has set aside.", "gateway"
     ),
-    "gateway passwd": Command("tools.gateway_passwd:passwd", "Make, change or delete an account.", "gateway"),
-    "lander run": Command("tools.lander:app", "Run a lander until it is told to stop.", "cloud"),
-    "cloud ingest": Command("tools.cloud_ingest:app", "Take new landing files into the tables.", "cloud"),
+    "gateway passwd": Command(
+        "tools.gateway_passwd:passwd", "Add an account, change its password or delete it.", "gateway"
+    ),
+    "lander run": Command("tools.lander:app", "Run a lander.", "cloud"),
+    "cloud ingest": Command("tools.cloud_ingest:app", "Bring new landing files into the tables.", "cloud"),
 }
 
 

@@ -20,11 +20,15 @@ app = typer.Typer(add_completion=False)
 
 @app.command("ingest")
 def ingest_landing(
-    landing: Annotated[Path | None, typer.Option(help="The landing folder.", show_default="state folder")] = None,
-    tables: Annotated[Path | None, typer.Option(help="The folder of tables.", show_default="state folder")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    landing: Annotated[
+        Path | None, typer.Option(help="The folder with the landing files.", show_default="state folder")
+    ] = None,
+    tables: Annotated[
+        Path | None, typer.Option(help="The folder with the tables.", show_default="state folder")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as one JSON object.")] = False,
 ) -> None:
-    """Take what has landed since the last time into the tables; each message once."""
+    """Bring the landing files that are new since the last run into the tables, each message once."""
     landing = landing or state_directory() / "landing"
     if not landing.is_dir():
         fail("cloud ingest", f"the landing folder {landing} does not exist")

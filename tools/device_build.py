@@ -46,10 +46,12 @@ FLASHES = {
 
 
 def build(
-    board: Annotated[Board, typer.Option("--board", help="What it is for.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The folder; without it holdfast-BOARD here.")] = None,
+    board: Annotated[Board, typer.Option("--board", help="The kind of board.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder to write to.", show_default="holdfast-BOARD")
+    ] = None,
 ) -> None:
-    """Compile the firmware and the libraries for a board: modules, a manifest to freeze them, and an image."""
+    """Compile the firmware for a board: modules for `mip`, a manifest to freeze them, and an image for flash."""
     folder = out or Path(f"holdfast-{board}")
     if folder.exists() and any(folder.iterdir()) and not (folder / "package.json").exists():
         fail("device build", f"{folder} is neither empty nor an earlier build; nothing was changed")

@@ -16,7 +16,7 @@ def check_config(
     config: Annotated[Path | None, typer.Argument(metavar="FILE", help="The gateway's TOML file.")] = None,
     option: Annotated[Path | None, typer.Option("--config", help="The same, as `gateway run` takes it.")] = None,
 ) -> None:
-    """Check a gateway's configuration with all files that it names."""
+    """Check a gateway's configuration and the files that it names, without starting a gateway."""
     path = config or option or DEFAULT_PATH
     with failing_on(GatewayError, command="gateway check-config"):
         found = read_configuration(path)

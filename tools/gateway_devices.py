@@ -19,9 +19,11 @@ HEADINGS = ("client", "user", "from", "MQTT", "connected", "last seen", "first s
 
 def list_devices(
     config: Annotated[Path, typer.Argument(metavar="FILE", help="The gateway's TOML file.")] = DEFAULT_PATH,
-    as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON array with one object for each device.")
+    ] = False,
 ) -> None:
-    """List the devices that a gateway, running or not, knows; those seen last come last."""
+    """List the devices that have connected to a gateway, the latest at the end. The gateway may run."""
     with failing_on(GatewayError, command="gateway devices"):
         gateway_config, _ = load(config)
         devices = _devices_of(Path(gateway_config.store.path))

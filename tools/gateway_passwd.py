@@ -14,18 +14,18 @@ from tools.failure import fail, failing_on
 
 
 def passwd(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The accounts file; it is made where there is none.")],
-    user: Annotated[str, typer.Argument(metavar="USER", help="The account's name.")],
-    scram: Annotated[bool, typer.Option(help="Let it log in by SCRAM-SHA-256 as well.")] = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The accounts file. It is created if there is none.")],
+    user: Annotated[str, typer.Argument(metavar="USER", help="The user name of the account.")],
+    scram: Annotated[bool, typer.Option(help="Whether the account may log in by SCRAM-SHA-256 too.")] = False,
     iterations: Annotated[
         int,
         typer.Option(
-            min=ITERATIONS_MIN, help="Of the keys for SCRAM: fewer for a device, with a long random password."
+            min=ITERATIONS_MIN, help="How often SCRAM hashes the password: fewer for a device with a long random one."
         ),
     ] = ITERATIONS,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the account.")] = False,
 ) -> None:
-    """Give USER a new password, asked for twice, or read as one line where standard input is no terminal."""
+    """Add an account or change its password: asked for twice, or read from standard input if that is a pipe."""
     with failing_on(GatewayError, ValueError, command="gateway passwd"):
         if delete:
             _delete(file, user)

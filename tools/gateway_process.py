@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 def run(config: Annotated[Path, typer.Option(help="The gateway's TOML file.")] = DEFAULT_PATH) -> None:
-    """Run a gateway until SIGTERM or Ctrl-C; SIGHUP has it read accounts, access rules and certificates again."""
+    """Run a gateway until SIGTERM or Ctrl-C. On SIGHUP it reads accounts, access rules and certificates again."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
     os.umask(0o077)  # what the store says is for its owner alone
     with failing_on(GatewayError, command="gateway run"):

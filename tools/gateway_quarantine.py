@@ -15,9 +15,9 @@ from tools.utc import utc_of
 
 def list_notes(
     config: Annotated[Path, typer.Argument(metavar="FILE", help="The gateway's TOML file.")] = DEFAULT_PATH,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one object for each entry.")] = False,
 ) -> None:
-    """List what a gateway, running or not, has set aside because it could not be read."""
+    """List what a gateway could not read and has set aside, the oldest first. The gateway may run."""
     with failing_on(GatewayError, command="gateway quarantine"):
         gateway_config, _ = load(config)
         notes = notes_in(Path(gateway_config.store.path))

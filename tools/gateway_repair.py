@@ -17,9 +17,9 @@ from uplink.route import ROUTE_PREFIX
 
 def repair_store(
     config: Annotated[Path, typer.Argument(metavar="FILE", help="The gateway's TOML file.")] = DEFAULT_PATH,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as one JSON object.")] = False,
 ) -> None:
-    """Look at a stopped gateway's store; where it is damaged, write a new one with all that can be read."""
+    """Check the message store of a gateway that is stopped. If damaged, write a new one with all that can be read."""
     os.umask(0o077)  # the new store is its owner's alone, as the old one
     with failing_on(GatewayError, command="gateway repair"):
         gateway_config, tables = load(config)

@@ -20,14 +20,24 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def run(
-    broker: Annotated[str, typer.Option(help="The central broker, mqtt://host:port.")] = "mqtt://127.0.0.1:1883",
-    landing: Annotated[Path | None, typer.Option(help="The landing folder.", show_default="state folder")] = None,
-    name: Annotated[str, typer.Option(help="This lander: its client id, and the start of its files.")] = "lander-1",
-    topic_filter: Annotated[str, typer.Option("--filter", help="What to land.")] = "#",
-    group: Annotated[str, typer.Option(help="The share that landers divide among them.")] = "lander",
-    roll_seconds: Annotated[float, typer.Option(min=0.1, help="The longest that a message waits.")] = 60,
+    broker: Annotated[
+        str, typer.Option(help="The broker to subscribe to, mqtt://host:port.")
+    ] = "mqtt://127.0.0.1:1883",
+    landing: Annotated[
+        Path | None, typer.Option(help="The folder for landing files.", show_default="state folder")
+    ] = None,
+    name: Annotated[
+        str, typer.Option(help="The lander's name: its client identifier, and how its files begin.")
+    ] = "lander-1",
+    topic_filter: Annotated[str, typer.Option("--filter", help="The topic filter to subscribe to.")] = "#",
+    group: Annotated[
+        str, typer.Option(help="The shared subscription. Landers of one group divide the messages.")
+    ] = "lander",
+    roll_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Seconds after which a landing file is closed at the latest.")
+    ] = 60,
 ) -> None:
-    """Run a lander until SIGTERM or Ctrl-C; it then lands and acknowledges what it holds."""
+    """Subscribe to a broker and write its messages into landing files, until SIGTERM or Ctrl-C."""
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())

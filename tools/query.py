@@ -24,13 +24,16 @@ _PIPE_WIDTH = 100_000
 
 def query(
     sql: Annotated[
-        str | None, typer.Argument(metavar="SQL", help="Spark SQL; without it, the tables and the devices.")
+        str | None,
+        typer.Argument(metavar="SQL", help="A query in Spark SQL. Without it, the tables and devices are listed."),
     ] = None,
-    tables: Annotated[Path | None, typer.Option(help="The folder of tables.", show_default="state folder")] = None,
+    tables: Annotated[
+        Path | None, typer.Option(help="The folder with the tables.", show_default="state folder")
+    ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array with an object a row.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one object for each row.")] = False,
 ) -> None:
-    """Print rows from the tables; without SQL, list tables and devices."""
+    """Print the rows that a query selects from the tables. Nothing is changed: statements that write are refused."""
     folder = tables or _default_tables()
     if as_csv and (as_json or sql is None):
         fail("query", "--csv needs SQL, and excludes --json")

@@ -13,7 +13,7 @@ import typer
 
 from tools.bench.figure import Figure, table
 
-JSON_OPTION = typer.Option("--json", help="Print the result as one JSON object, as the last line.")
+JSON_OPTION = typer.Option("--json", help="Print the result as one JSON object in the last line.")
 
 
 def quick_option(**sizes: Any) -> Any:
@@ -24,7 +24,7 @@ def quick_option(**sizes: Any) -> Any:
             context.default_map = {**(context.default_map or {}), **sizes}
         return wanted
 
-    text = "The same method with less to do, in at most 45 s."
+    text = "Do the same with less, in at most 45 s."
     return typer.Option("--quick", help=text, is_eager=True, callback=shrink)
 
 

@@ -17,10 +17,10 @@ app = typer.Typer(add_completion=False)
 def run_tests(
     pytest_arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="PYTEST ARGUMENTS", help="Passed on to pytest, as in: tests/wire -k topics"),
+        typer.Argument(metavar="PYTEST ARGUMENTS", help="Arguments for pytest, as in: tests/wire -k topics"),
     ] = None,
 ) -> None:
-    """Check style and types, then run the tests, all in tox's own environment."""
+    """Check style and types and run the tests, in an environment that tox makes."""
     import tox  # noqa: F401  (so that a missing tox is named like any missing library)
 
     root = source_root()

@@ -1,5 +1,6 @@
 """The `holdfast` command as its users call it: in a process of its own."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.repository import ROOT
-from tools.cli import COMMANDS, GROUPS
+from tools.cli import COMMANDS, GROUPS, load
 
 # What only one role's extra brings, by the names that are imported.
 GATEWAY_ONLY = ("aiohttp", "argon2", "prometheus_client", "serial", "sqlitedict", "uvloop")
@@ -47,6 +48,24 @@ def test_command_explains_itself(command: str) -> None:
     done = holdfast(*command.split(), "--help")
     assert done.returncode == 0, done.stderr
     assert f"holdfast {command}" in done.stdout
+
+
+RIDDLES = re.compile(r"\b(anybody|everybody|nobody|somebody|whoever|spoilt|where a|where it|all chance follows)\b")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_help_text_is_a_plain_sentence(command: str) -> None:
+    parser = load(COMMANDS[command])
+    texts = [COMMANDS[command].summary, parser.help or ""]
+    for option in parser.params:
+        texts.append(getattr(option, "help", None) or f"{option.name} has no help text")
+    for text in filter(None, texts):
+        assert text[0].isupper() and not RIDDLES.search(text), text
+
+
+def test_each_group_says_what_its_commands_do() -> None:
+    for summary in GROUPS.values():
+        assert summary[0].isupper() and summary.endswith(".") and not RIDDLES.search(summary), summary
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command != "test"])

@@ -41,11 +41,11 @@ TITLE = "QoS 1 and 2 publishes of 100 B acknowledged, broker on one core, genera
 
 
 def broker(
-    seconds: Annotated[float, typer.Option(min=0.2, help="How long each measurement takes.")] = 2.0,
+    seconds: Annotated[float, typer.Option(min=0.2, help="Seconds that each measurement takes.")] = 2.0,
     quick: Annotated[bool, quick_option(seconds=0.2)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Measure how many publishes the gateway acknowledges, beside mosquitto. Ends with 1 where a goal is missed."""
+    """Measure publishes per second that the gateway and mosquitto acknowledge. Ends with 1 if a goal is missed."""
     started = time.monotonic()
     with (
         failing_on(BenchUnavailable, command="bench broker"),

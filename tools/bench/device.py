@@ -24,14 +24,14 @@ FAILURES = (MicroPythonUnavailable, MosquittoUnavailable, ProcessFailed, subproc
 
 def device(
     umqtt: Annotated[
-        Path | None, typer.Option(help="A folder with micropython-lib's umqtt, to measure the same beside it.")
+        Path | None, typer.Option(help="A folder with micropython-lib's umqtt, which is then measured too.")
     ] = None,
     quick: Annotated[bool, quick_option()] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Measure the compiled firmware on a real MicroPython: least heap, messages/s, bytes on the wire, time to start.
+    """Measure the compiled firmware on a real MicroPython: the least heap, messages/s, bytes sent, time to start.
 
-    Ends with 1 where a goal is missed. --quick measures one heap, at QoS 1, and no QoS 2.
+    Takes about ten minutes. Ends with 1 if a goal is missed. --quick measures QoS 1 only, and one heap.
     """
     started = time.monotonic()
     with failing_on(*FAILURES, command="bench device"), tempfile.TemporaryDirectory() as folder:

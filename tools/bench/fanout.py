@@ -28,11 +28,11 @@ TITLE = "QoS 1 publishes of 100 B through to online QoS 1 subscribers, one publi
 
 
 def fanout(
-    seconds: Annotated[float, typer.Option(min=0.2, help="How long each measurement takes.")] = 2.0,
+    seconds: Annotated[float, typer.Option(min=0.2, help="Seconds that each measurement takes.")] = 2.0,
     quick: Annotated[bool, quick_option(seconds=0.3)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Measure messages through to subscribers, beside mosquitto. Ends with 1 where a goal is missed."""
+    """Measure messages per second from publisher to subscribers, beside mosquitto. Ends with 1 if a goal is missed."""
     started = time.monotonic()
     with (
         failing_on(BenchUnavailable, command="bench fanout"),

@@ -12,11 +12,14 @@ from tools.result import JSON_OPTION, end_bench, quick_option
 
 
 def flash(
-    messages: Annotated[int, typer.Option(min=100, help="How many messages the workload has.")] = 10_000,
+    messages: Annotated[int, typer.Option(min=100, help="How many messages to store.")] = 10_000,
     quick: Annotated[bool, quick_option(messages=1_000)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Count what the store costs a chip and a board, beside littlefs. Ends with 1 where a goal is missed."""
+    """Count bytes programmed, erases and memory of the flash store, and of littlefs for the same messages.
+
+    Runs on a simulated flash chip and a real MicroPython. Ends with 1 if a goal is missed.
+    """
     started = time.monotonic()
     with failing_on(MicroPythonUnavailable, command="bench flash"):
         report = measure(messages)

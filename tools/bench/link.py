@@ -35,14 +35,15 @@ QUICK = Sizes(200_000, 3, 20_000, 1, 2, 8.0)
 
 
 def link(
-    seed: Annotated[int, typer.Option(help="The same seed spoils the same bytes.")] = 1,
+    seed: Annotated[
+        int, typer.Option(help="The number from which errors are drawn; the same number, the same errors.")
+    ] = 1,
     quick: Annotated[bool, quick_option()] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Measure the serial link at 115,200 baud: on a simulated line, and between real processes in two minutes.
+    """Measure the serial link at 115,200 baud: on a simulated line, and between a MicroPython and the gateway's code.
 
-    Shares are of what the bare line carries in the same run. Ends with 1 where the simulated line misses a goal, or a
-    byte is lost anywhere.
+    Takes two minutes. Ends with 1 if a goal is missed on the simulated line, or a byte is lost on any.
     """
     started = time.monotonic()
     sizes = QUICK if quick else WHOLE

@@ -23,11 +23,11 @@ TITLE = "memory (VmRSS), start-up and idle CPU"
 
 def memory(
     messages: Annotated[int, typer.Option(min=1000, help="How many messages to store.")] = 10_000_000,
-    connections: Annotated[int, typer.Option(min=1, help="How many connections to open.")] = 1000,
+    connections: Annotated[int, typer.Option(min=1, help="How many connections to hold open.")] = 1000,
     quick: Annotated[bool, quick_option(messages=100_000, connections=200)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Measure the gateway's memory, start-up and idle CPU. Ends with 1 where a goal is missed."""
+    """Measure the gateway's memory, start-up time and idle CPU. Ends with 1 if a goal is missed."""
     started = time.monotonic()
     with (
         failing_on(BenchUnavailable, command="bench memory"),

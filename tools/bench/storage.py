@@ -33,12 +33,14 @@ TITLE = "bytes written for each QoS 1 message of 100 B, kept for a subscriber th
 
 
 def storage(
-    seconds: Annotated[float, typer.Option(min=1, help="How long each rate is held.")] = 20.0,
-    behind: Annotated[int, typer.Option(min=1, help="Messages behind one that waits for a session.")] = 500_000,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds for which each rate is held.")] = 20.0,
+    behind: Annotated[
+        int, typer.Option(min=1, help="How many messages to store behind one that waits for a session.")
+    ] = 500_000,
     quick: Annotated[bool, quick_option(seconds=1.0, behind=20_000)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Measure what the gateway writes to the medium. Ends with 1 where a goal is missed."""
+    """Count the bytes that the gateway writes to disk for each message. Ends with 1 if a goal is missed."""
     started = time.monotonic()
     with failing_on(BenchUnavailable, command="bench storage"):
         figures = [figure for rate in RATES for figure in _figures(rate, seconds)]

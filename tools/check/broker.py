@@ -24,18 +24,18 @@ class Version(StrEnum):
 
 
 def broker(
-    host: Annotated[str, typer.Option(help="The broker's address.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The broker's host name or address.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Its TCP port.")] = 1883,
-    version: Annotated[Version | None, typer.Option(help="Check this version alone.")] = None,
-    user: Annotated[str | None, typer.Option(help="Log in as this user.")] = None,
+    version: Annotated[Version | None, typer.Option(help="Check only this version of MQTT.")] = None,
+    user: Annotated[str | None, typer.Option(help="Log in with this user name.")] = None,
     password: Annotated[str | None, typer.Option(envvar="HOLDFAST_PASSWORD", help="The user's password.")] = None,
     quick: Annotated[bool, quick_option()] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Check a broker against every statement of MQTT 3.1.1 and 5.0 that can be seen from outside.
+    """Check a broker against every statement of MQTT 3.1.1 and 5.0 that a client can observe.
 
-    It makes clients, sessions and retained messages under names of its own, and removes them. Exit code 1 where the
-    broker breaks a statement, 2 where there is none.
+    The clients, sessions and retained messages that this takes are removed again. Ends with 1 if the broker breaks a
+    statement, with 2 if no broker answers.
     """
     checks = [check for check in load() if version is None or check.version == version.value]
     address = Address(host, port, user, None if password is None else password.encode())

@@ -32,15 +32,28 @@ INTERRUPTED = 130
 
 
 def demo(
-    readings: Annotated[int, typer.Option(min=100, help="How many readings the devices make together.")] = READINGS,
-    faults: Annotated[bool, typer.Option("--faults/--no-faults", help="Break things while readings flow.")] = True,
-    broker: Annotated[str | None, typer.Option(help="A central broker that runs already: mqtt://host:port.")] = None,
-    keep: Annotated[Path | None, typer.Option(help="Leave every file of the run in this empty folder.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Draws the moments, lengths and victims of the faults.")] = None,
+    readings: Annotated[int, typer.Option(min=100, help="How many readings the two devices make in all.")] = READINGS,
+    faults: Annotated[
+        bool,
+        typer.Option("--faults/--no-faults", help="Whether to cut a link, kill the gateway and cut a device's power."),
+    ] = True,
+    broker: Annotated[
+        str | None, typer.Option(help="Use this central broker, mqtt://host:port, instead of starting one.")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep all files of the run in this folder, which has to be empty.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The number from which the faults are drawn; the same number, the same faults.")
+    ] = None,
     quick: Annotated[bool, quick_option(readings=QUICK_READINGS)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Run the whole system on this machine, break it, and prove from its tables that no reading is lost or twice."""
+    """Run two devices, a gateway, a broker, a lander and the Spark job on this machine, and break things meanwhile.
+
+    At the end the readings in the tables are compared with those that the devices made. Ends with 1 if one is missing
+    or there twice, with 2 if the demo could not be carried out.
+    """
     central = _central(broker)
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     console = Console(highlight=False)

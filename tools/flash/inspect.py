@@ -22,11 +22,16 @@ REASONS = {
 
 
 def inspect(
-    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A flash file, or what was read off a board's flash.")],
-    sector_size: Annotated[int, typer.Option(min=64, help="Bytes in a sector.")] = 4096,
+    image: Annotated[
+        Path,
+        typer.Argument(
+            metavar="IMAGE", help="A copy of the flash: a device's flash file, or what was read from a board."
+        ),
+    ],
+    sector_size: Annotated[int, typer.Option(min=64, help="How many bytes a sector has.")] = 4096,
     as_json_line: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
-    """Show what a store on flash holds. Ends with 1 where there is none."""
+    """Show the sectors, messages, settings and gaps in a copy of a device's flash. Ends with 1 if it has no store."""
     try:
         content = image.read_bytes()
     except OSError as error:

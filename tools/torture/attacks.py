@@ -55,14 +55,14 @@ class Outcome:
 
 
 def attacks(
-    seconds: Annotated[float, typer.Option(min=1, help="How long each attack goes on.")] = 60.0,
-    attack: Annotated[list[str] | None, typer.Option(help="Only this attack; may be given again.")] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds that each attack takes.")] = 60.0,
+    attack: Annotated[list[str] | None, typer.Option(help="Run only this attack. May be given several times.")] = None,
     quick: Annotated[bool, quick_option(seconds=1.0)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Attack a gateway with default limits while an ordinary client publishes.
 
-    Ends with 1 where one of its PUBACKs takes more than 0.5 s, or the gateway's memory grows by more than 100 MB.
+    Ends with 1 if one of the client's PUBACKs takes more than 0.5 s, or the gateway's memory grows by more than 100 MB.
     """
     names = attack or list(ATTACKS)
     if unknown := [name for name in names if name not in ATTACKS]:

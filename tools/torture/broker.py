@@ -20,17 +20,22 @@ from tools.torture.broker_run import Outcome, torture
 
 
 def broker(
-    packets: Annotated[int, typer.Option(min=1, help="How many packets to send at least.")] = 1_000_000,
-    seed: Annotated[int, typer.Option(min=0, help="What all chance follows from.")] = 1,
-    generators: Annotated[int, typer.Option(min=1, max=8, help="Processes that send them.")] = 1,
-    session: Annotated[int | None, typer.Option(min=0, help="Play only the session with this number, alone.")] = None,
+    packets: Annotated[int, typer.Option(min=1, help="How many packets to send, at least.")] = 1_000_000,
+    seed: Annotated[int, typer.Option(min=0, help="The number from which all chance is drawn.")] = 1,
+    generators: Annotated[int, typer.Option(min=1, max=8, help="How many processes send packets.")] = 1,
+    session: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Play only the session with this number, and find the smallest part of it that fails."
+        ),
+    ] = None,
     quick: Annotated[bool, quick_option(packets=40_000)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Storm a gateway with spoilt sessions over all kinds of lines. Ends with 1 where it or anybody else notices.
+    """Send corrupt MQTT sessions to a gateway over all its listeners, while ordinary clients exchange messages.
 
-    A session that the gateway answers wrongly is named with its number; with the same seed and ``--session`` it is
-    played again, and made as small as can be.
+    Ends with 1 if the gateway answers wrongly, keeps anything of a session that has ended, or disturbs an ordinary
+    client. A session that is answered wrongly is named by a number, for --session.
     """
     started = time.monotonic()
     with (

@@ -31,16 +31,19 @@ class BrokerName(StrEnum):
 
 
 def device(
-    cuts: Annotated[int, typer.Option(min=1, help="How many cuts of power, line and broker, at least.")] = 200,
-    broker: Annotated[BrokerName, typer.Option(help="mosquitto is stopped cleanly, our gateway killed.")] = (
-        BrokerName.GATEWAY
-    ),
-    qos: Annotated[int, typer.Option(min=1, max=2, help="Of the devices' messages.")] = 1,
-    seed: Annotated[int, typer.Option(help="What all chance follows from.")] = 1,
+    cuts: Annotated[int, typer.Option(min=1, help="How many cuts of power, connection and broker, at least.")] = 200,
+    broker: Annotated[
+        BrokerName, typer.Option(help="The broker: mosquitto, which is stopped, or a gateway, which is killed.")
+    ] = (BrokerName.GATEWAY),
+    qos: Annotated[int, typer.Option(min=1, max=2, help="The QoS of the devices' messages.")] = 1,
+    seed: Annotated[int, typer.Option(help="The number from which all chance is drawn.")] = 1,
     quick: Annotated[bool, quick_option(cuts=20)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Cut the power and the lines of real devices, and their broker. Ends with 1 where a message is lost or doubled."""
+    """Run devices on MicroPython and cut their power, their connections and their broker.
+
+    Ends with 1 if a message is lost, overtaken, or at QoS 2 there twice.
+    """
     started = time.monotonic()
     with failing_on(*FAILURES, command="torture device"), tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         outcome = asyncio.run(torture(find(), Path(folder), broker.value, qos, cuts, seed))

@@ -13,13 +13,18 @@ from tools.torture.rot import rot
 
 
 def flash(
-    cuts: Annotated[int, typer.Option(min=0, help="How many power cuts, at least; each recovery is cut again.")] = 5000,
-    images: Annotated[int, typer.Option(min=0, help="How many ruined images to mount.")] = 2000,
-    seed: Annotated[int, typer.Option(help="What all chance follows from.")] = 1,
+    cuts: Annotated[
+        int, typer.Option(min=0, help="How many power cuts, at least. The start after each is cut again.")
+    ] = 5000,
+    images: Annotated[int, typer.Option(min=0, help="How many ruined flash images to mount.")] = 2000,
+    seed: Annotated[int, typer.Option(help="The number from which all chance is drawn.")] = 1,
     quick: Annotated[bool, quick_option(cuts=500, images=300)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Cut the power of stores at every byte, ruin their images, flip their bits. Ends with 1 where a promise broke."""
+    """Cut the power of flash stores at every byte, mount ruined images, flip bits; compare with a model of the store.
+
+    Ends with 1 if a message is lost without a trace, comes back, or is another one.
+    """
     start = time.monotonic()
     torture = Torture()
     if cuts:

@@ -10,14 +10,16 @@ from tools.torture import link_noise
 
 
 def link(
-    size: Annotated[int, typer.Option("--bytes", min=1, help="How many bytes to send at least.")] = 1_000_000,
-    seed: Annotated[int, typer.Option(help="The same seed makes the same noise.")] = 1,
+    size: Annotated[int, typer.Option("--bytes", min=1, help="How many bytes to send, at least.")] = 1_000_000,
+    seed: Annotated[
+        int, typer.Option(help="The number from which errors are drawn; the same number, the same errors.")
+    ] = 1,
     quick: Annotated[bool, quick_option(size=200_000)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Send streams over bad serial lines, in virtual time.
+    """Send streams over simulated serial lines that lose, corrupt, repeat and invent bytes.
 
-    What is delivered must be the stream that was sent, and a line that is good again must carry. Exit code 1 otherwise.
+    What arrives has to be what was sent, and a line that works again has to carry data again. Ends with 1 otherwise.
     """
     started = time.monotonic()
     delivered, failure = 0, ""

@@ -22,11 +22,11 @@ GROWTH_MAX = 256  # bytes: less than the least that a message could leave behind
 
 
 def soak(
-    messages: Annotated[int, typer.Option(min=100, help="How many, of QoS 1 and 2 by turns.")] = 100_000,
+    messages: Annotated[int, typer.Option(min=100, help="How many messages, at QoS 1 and 2 in turn.")] = 100_000,
     quick: Annotated[bool, quick_option(messages=5_000)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Send messages through a real device's flash to mosquitto. Ends with 1 where its heap in use has grown."""
+    """Send messages from a device on MicroPython to mosquitto. Ends with 1 if the heap in use has grown."""
     started = time.monotonic()
     used: list[int] = []
     violations = []

@@ -147,13 +147,16 @@ def _number(payload: bytes) -> int:
 
 
 def store(
-    steps: Annotated[int, typer.Option(min=1, help="What the store is asked to write, one after the other.")] = 300,
-    attempts: Annotated[int, typer.Option(min=1, help="How often the power goes at each place.")] = 2,
-    seed: Annotated[int, typer.Option(help="What all chance follows from.")] = 1,
+    steps: Annotated[int, typer.Option(min=1, help="How many things the store is asked to write.")] = 300,
+    attempts: Annotated[int, typer.Option(min=1, help="How many times the power is cut at each place.")] = 2,
+    seed: Annotated[int, typer.Option(help="The number from which all chance is drawn.")] = 1,
     quick: Annotated[bool, quick_option(steps=40, attempts=1)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Cut the power of a gateway's store. Ends with 1 where anything that was promised is not there."""
+    """Cut the power of a gateway's message store at each write and sync, and start a gateway on what is left.
+
+    Ends with 1 if anything is missing that the store had confirmed.
+    """
     started = time.monotonic()
     torture = Torture(seed, steps, attempts)
     lost = failing_on(StraceUnavailable, command="torture store")

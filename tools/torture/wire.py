@@ -13,15 +13,17 @@ PROGRESS_BYTES = 10_000_000
 
 
 def wire(
-    size: Annotated[int, typer.Option("--bytes", min=1, help="How many bytes to feed at least.")] = 10_000_000,
-    seed: Annotated[int, typer.Option(help="The same seed feeds the same bytes.")] = 1,
+    size: Annotated[int, typer.Option("--bytes", min=1, help="How many bytes to feed, at least.")] = 10_000_000,
+    seed: Annotated[
+        int, typer.Option(help="The number from which the bytes are drawn; the same number, the same bytes.")
+    ] = 1,
     quick: Annotated[bool, quick_option(size=1_000_000)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Feed spoilt packets to the MQTT decoders and connections.
+    """Feed corrupt packets to the MQTT decoders and to both ends of a connection.
 
-    Only documented errors may come out of them, and the same events whether the bytes come whole or one by one. Exit
-    code 1 otherwise.
+    They may raise documented errors only, and have to give the same events however the bytes are cut. Ends with 1
+    otherwise.
     """
     dice = Dice(seed)
     fed = streams = 0
