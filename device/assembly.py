@@ -6,6 +6,7 @@ from device.errors import ConfigError
 from device.noted import UNRELEASED, is_sent, read_setting
 from device.publisher import Publisher
 from device.session import Session
+from device.watchdog import NoWatchdog
 from flash_store.errors import MessageTooLarge, StoreCorrupt, StoreFull
 from flash_store.log import Log, is_blank
 from wire.codec.packet import MQTT_5
@@ -69,12 +70,12 @@ def make_clock(config, boot_id: int, board) -> clock.Clock:
     return clock.Clock(boot_id, None if config.kind == clock.NONE else config.kind)
 
 
-def make_sntp(config, utc, board):
+def make_sntp(config, utc, board, watchdog):
     if config.kind != clock.NTP:
         return None
     from device.sntp import Sntp
 
-    return Sntp(config.host, utc, set_time=board.set_time)
+    return Sntp(config.host, utc, watchdog, set_time=board.set_time)
 
 
 def make_unstored(config):
@@ -101,14 +102,14 @@ def make_health(config, device):
     return Health(device, config.health_interval_ms, device.board.reset_cause())
 
 
-def make_port(port, poller, boot_id: int, board):
+def make_port(port, poller, boot_id: int, board, watchdog):
     """The way to the broker that the configuration names. Raises ConfigError."""
     if port.kind == "tcp":
         from device.ports.tcp import Tcp
 
-        return Tcp(port.host, port.port, poller)
+        return Tcp(port.host, port.port, poller, watchdog)
     if port.kind == "tls":
-        return _make_tls(port, poller)
+        return _make_tls(port, poller, watchdog)
     if not board.has_speed(port.baud):
         raise ConfigError(f"port.baud is {port.baud}, expected a speed that this board knows, such as 115200")
     from device.ports.uart import Uart  # a device on a network does without the link
@@ -116,38 +117,25 @@ def make_port(port, poller, boot_id: int, board):
     return Uart(port.path, port.baud, poller, boot_id)
 
 
-def _make_tls(port, poller):
+def _make_tls(port, poller, watchdog):
     try:
         from device.ports.tls import Tls
     except ImportError:
         raise ConfigError('port.kind is "tls", expected "tcp" or "uart": this Python has no module tls')
     try:
-        return Tls((port.host, port.port), poller, port.server_name, port.ca, port.certificate, port.key)
+        return Tls((port.host, port.port), poller, watchdog, port.server_name, port.ca, port.certificate, port.key)
     except (OSError, ValueError) as error:
         files = f"ca {port.ca}, certificate {port.certificate}, key {port.key}"
         raise ConfigError(f"port has {files}; expected files of certificates and a key, DER or PEM: {error}")
 
 
-def make_network(config, board, say):
+def make_network(config, board, say, watchdog):
     """None where the board has its own, or a line."""
     if not config.networks:
         return None
     if board.Network is None:
         raise ConfigError(f"network is an object, expected none: {board.NAME} has no Wi-Fi to join")
-    return board.Network(config.networks, config.host_name, say)
-
-
-class NoWatchdog:
-    """Of a board without one, or of a device that wants none."""
-
-    def feed(self) -> None:
-        pass
-
-    def lengthen(self, most_ms: int) -> None:
-        pass
-
-    def shorten(self) -> None:
-        pass
+    return board.Network(config.networks, config.host_name, say, watchdog)
 
 
 def make_watchdog(config, board):

@@ -7,6 +7,7 @@ from device.noted import is_sent
 from device.sampler import Sampler
 from device.sensors.probe import Probe
 from device.session import Session
+from device.watchdog import NoWatchdog
 from flash_store.errors import StoreFull
 from wire.topics import check_topic_name
 
@@ -31,7 +32,7 @@ class Device:
     def __init__(self, config, board, on_message=None, watchdog=None, slept=None) -> None:
         from device import assembly  # it leaves the heap once the device is made, see `device.memory`
 
-        self._watchdog = watchdog or assembly.NoWatchdog()
+        self._watchdog = watchdog or NoWatchdog()
         self.config = config
         self.board = board
         self.wants_restart = False  # as soon as nothing is under way
@@ -39,7 +40,8 @@ class Device:
         self._poller = select.poll()
         self.uptime = board.Uptime(slept.uptime_ms if slept else 0)
         self._session: Session | None = None  # until it is made, lines go to the console alone
-        self.network = assembly.make_network(config, board, self.say)  # what may be wrong comes before flash is written
+        # What may be wrong comes before flash is written.
+        self.network = assembly.make_network(config, board, self.say, self._watchdog)
         journal = assembly.open_journal(config)
         self._flash = assembly.open_flash(config, board)
         self.log = assembly.open_log(self._flash, board, config.on_full, self._watchdog)
@@ -50,7 +52,7 @@ class Device:
         self._ready = 0
         self._alone_ms: int | None = 0  # since then there has been no connection
         self.clock = assembly.make_clock(config.clock, slept.boot_id if slept else self.log.boot_id, board)
-        self.sntp = assembly.make_sntp(config.clock, self.clock, board)
+        self.sntp = assembly.make_sntp(config.clock, self.clock, board, self._watchdog)
         self.unstored = assembly.make_unstored(config)
         self._greet(journal)
         self.sampler = Sampler(config, self.log, journal, self.clock, self._make_probes(), self.say, self.unstored)
@@ -131,11 +133,19 @@ class Device:
             self._health = Health(self, None, self.board.reset_cause())
         return self._health.report(now_ms)
 
-    def close(self) -> None:
-        """Leaves the broker and the flash as they are to be found."""
+    def close(self, has_time: bool = False) -> None:
+        """Leaves the broker, the radio and the flash as they are to be found.
+
+        Args:
+            has_time: to erase ahead.
+        """
         assert self._session is not None
         self._session.close(self.uptime.now_ms())
+        if self.network is not None:
+            self.network.close()
         self.log.flush()
+        if has_time:
+            self.log.idle()
         if hasattr(self._flash, "close"):
             self._flash.close()
 
@@ -234,4 +244,4 @@ class Device:
     def _make_port(self, config):
         from device.assembly import make_port
 
-        return make_port(config, self._poller, self.log.boot_id, self.board)
+        return make_port(config, self._poller, self.log.boot_id, self.board, self._watchdog)

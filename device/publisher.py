@@ -58,6 +58,7 @@ class Publisher:
         self._owed_ms: int | None = None
         self._anew: list = []  # ids of messages that go out anew before others
         self._refusals = None if read_setting(log, PROVEN) is None else self._make_refusals()
+        self._sent_ms = 0  # when the last PUBLISH went out
         self._left = 0  # the oldest message that was unanswered when the broker ended the connection
         self._flush_ms: int | None = None
 
@@ -211,11 +212,12 @@ class Publisher:
         if self._refusals is None and min(sent, default=0) != self._left:
             self._left = min(sent, default=0)  # once says nothing, and costs nothing
         elif sent:
-            self._watch_refusals().end(sent, len(self._on_the_way) == 1, reason_code, text, now_ms)
+            waited_ms = now_ms - self._sent_ms
+            self._watch_refusals().end(sent, len(self._on_the_way) == 1, waited_ms, reason_code, text, now_ms)
 
     def next_timer_ms(self) -> int | None:
         """When `handle_timer` or `fill` wants to be called."""
-        refused_ms = None if self._refusals is None else self._refusals.next_timer_ms()
+        refused_ms = None if self._refusals is None else self._refusals.next_timer_ms(not self._on_the_way)
         return earliest([self._flush_ms, self._owed_ms, refused_ms])
 
     def handle_timer(self, now_ms: int) -> None:
@@ -257,6 +259,7 @@ class Publisher:
     def _send(self, message: tuple, dup: bool, now_ms: int) -> None:
         message_id, qos, retain, topic, payload = message
         assert self._connection is not None
+        self._sent_ms = now_ms
         if qos == 2 and self._connection.maximum_qos_peer == 1:
             qos = 1  # [MQTT-3.2.2-11]
             self._say_lowered()

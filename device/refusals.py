@@ -5,8 +5,9 @@ a message is set aside only where the broker refuses this one and takes others: 
 refused PROOFS times more, each time after the broker has taken another message. Where it takes none, all are kept.
 
 MQTT 3.1.1 has no refusal, and over MQTT 5 some brokers answer with a DISCONNECT. After a connection that the broker has
-ended, messages go out one at a time, so that the message over which it ends is known. Where that is the same one
-CLOSES times in a row, it goes out behind another one, and alone. Each time the connection ends over it then is a proof.
+ended, messages go out one at a time, so that the message over which it ends is known. Where it ends at once over the
+same one, CLOSES times in a row, that message goes out behind another one, and alone. Each time the connection ends over
+it then is a proof.
 
 A message that is set aside leaves a gap `rejected` and a note, the last ones of which are kept. Both are durable before
 the message is freed.
@@ -14,6 +15,7 @@ the message is freed.
 
 import json
 
+from device.clock import earliest
 from device.noted import PROVEN, SET_ASIDE, Noted, read_setting
 from flash_store.errors import MessageTooLarge, StoreFull
 from flash_store.gaps import REJECTED
@@ -52,7 +54,8 @@ PASSING_CLOSES = (
     MAXIMUM_CONNECT_TIME,
 )
 PROOFS = 2
-CLOSES = 3
+CLOSES = 5
+PROMPT_MS = 5_000  # a connection that stands for longer after the PUBLISH did not end over that
 SUSPECTS_MAX = 32  # messages that are watched at once
 WINDOW = 8  # messages on the way at most, fewer where the broker wants it so
 WAIT_SHORTEST_MS, WAIT_LONGEST_MS = 1_000, 30_000
@@ -122,10 +125,9 @@ class Refusals:
             return ending[0]
         return None
 
-    def next_timer_ms(self) -> int | None:
-        """When `take_due` or `next_alone` may have something new."""
-        timers = [timer_ms for timer_ms in (self._until_ms, self._quiet_ms) if timer_ms is not None]
-        return min(timers, default=None)
+    def next_timer_ms(self, is_alone: bool) -> int | None:
+        """When `take_due`, or `next_alone` where nothing is on the way, may have something new."""
+        return earliest([self._until_ms, self._quiet_ms if is_alone else None])
 
     def take(self, message_id: int) -> None:
         """The broker has taken a message."""
@@ -147,18 +149,21 @@ class Refusals:
             self._until_ms = now_ms + wait_ms
             self._say(f"message {message_id} refused: {text}; kept, it goes out anew in {wait_ms} ms")
 
-    def end(self, sent: list, is_alone: bool, reason_code: int | None, text: str, now_ms: int) -> None:
+    def end(self, sent: list, is_alone: bool, waited_ms: int, reason_code: int | None, text: str, now_ms: int) -> None:
         """The broker has ended the connection.
 
         Args:
             sent: ids of the messages whose PUBLISH it has not answered.
             is_alone: whether nothing else was on the way.
+            waited_ms: since the last of them went out.
             reason_code: of its DISCONNECT, if any.
         """
         if reason_code in PASSING_CLOSES or not sent:
             return
         self._one_by_one = WINDOW
-        if not is_alone:
+        if waited_ms > PROMPT_MS:
+            self._closes = (0, 0)
+        if not is_alone or waited_ms > PROMPT_MS:
             return
         message_id = sent[0]
         if message_id in self._ending:

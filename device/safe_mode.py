@@ -8,6 +8,7 @@ from device.clock import Clock, earliest
 from device.ports import Down
 from device.publisher import Publisher
 from device.session import Session
+from device.watchdog import NoWatchdog
 
 SAY_MS = 5_000  # from one line over a serial link to the next
 WAIT_MS = 1_000
@@ -52,17 +53,17 @@ def run(keys, text: str, board, watchdog=None) -> None:
         watchdog: as in `device.device.Device`.
     """
     board.say(text)
+    watchdog = watchdog or NoWatchdog()
     poller = select.poll()
     uptime = board.Uptime()
     network = None
     if keys.networks and board.Network:
-        network = board.Network(keys.networks, keys.host_name, board.say)
-    speaker = _make_speaker(keys, text, poller, network, board)
+        network = board.Network(keys.networks, keys.host_name, board.say, watchdog)
+    speaker = _make_speaker(keys, text, poller, network, board, watchdog)
     ready = say_ms = 0
     while True:
         now_ms = uptime.now_ms()
-        if watchdog is not None:
-            watchdog.feed()
+        watchdog.feed()
         if network is not None:
             network.advance(now_ms)
         speaker.advance(ready, now_ms)
@@ -109,15 +110,15 @@ class Line:
         self._open_ms = now_ms + WAIT_MS
 
 
-def _make_speaker(keys, text: str, poller, network, board):
+def _make_speaker(keys, text: str, poller, network, board, watchdog):
     boot_id = board.random_u32()
     if keys.status is None:
-        return Line(make_port(keys.ports[0], poller, boot_id, board))
+        return Line(make_port(keys.ports[0], poller, boot_id, board, watchdog))
     from device.status import Status
 
     clock = Clock(boot_id)
     log = NoLog()
     publisher = Publisher(log, keys.client_id, clock, board.say)
     status = Status(keys, {"error": text})
-    brokers = Brokers(keys.ports[:1], lambda config: make_port(config, poller, boot_id, board), log)
+    brokers = Brokers(keys.ports[:1], lambda config: make_port(config, poller, boot_id, board, watchdog), log)
     return Session(brokers, keys, publisher, clock, board.say, status=status, network=network)

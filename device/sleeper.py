@@ -51,9 +51,7 @@ class Sleeper(Device):
         return self._attached_ms is None or now_ms < self._attached_ms + LISTEN_MS
 
     def _sleep(self) -> None:
-        self.log.flush()
-        self.log.idle()
-        self.close()
+        self.close(has_time=True)
         now_ms = self.uptime.now_ms()
         due_ms = self.sampler.next_timer_ms()
         pause_ms = sleep_ms(now_ms + self.sampler.interval_ms if due_ms is None else due_ms, now_ms)

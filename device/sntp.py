@@ -9,6 +9,7 @@ from device.clock import NTP
 PORT = 123
 ASK_MS = 3_600_000  # from one answer to the next question
 RETRY_SHORTEST_MS, RETRY_LONGEST_MS = 15_000, 3_600_000  # after a question without one (section 10)
+LOOK_UP_MS = 60_000  # as in `device.ports.tcp`
 ANSWER_MS = 2_000  # an answer that takes longer tells too little
 LOOK_MS = 20  # between two looks for it
 REQUEST = b"\x23" + bytes(39)  # version 4, client; a number of ours stands in the place of its time
@@ -23,12 +24,14 @@ class Sntp:
     Args:
         host: the server's name or address.
         clock: `device.clock.Clock`, which hears the answer.
+        watchdog: see `device.boards`.
         set_time: of the board, whose own clock TLS asks whether a certificate is valid.
     """
 
-    def __init__(self, host: str, clock, port: int = PORT, set_time=None) -> None:
+    def __init__(self, host: str, clock, watchdog, port: int = PORT, set_time=None) -> None:
         self._host, self._port = host, port
         self._clock = clock
+        self._watchdog = watchdog
         self._set_time = set_time
         self._socket: socket.socket | None = None  # where an answer is awaited
         self._asked_ms = 0
@@ -54,7 +57,11 @@ class Sntp:
             self._end(now_ms, False)
 
     def _ask(self, now_ms: int) -> None:
-        address = socket.getaddrinfo(self._host, self._port, 0, socket.SOCK_DGRAM)[0][-1]
+        self._watchdog.lengthen(LOOK_UP_MS)
+        try:
+            address = socket.getaddrinfo(self._host, self._port, 0, socket.SOCK_DGRAM)[0][-1]
+        finally:
+            self._watchdog.shorten()
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._number = os.urandom(8)

@@ -8,7 +8,7 @@ has_speed(baud)                 whether a serial line can run at that speed
 open_line(path, baud)           a serial line without any processing of the bytes
 send_at_once(connection)        for small packets over TCP
 reset_cause()                   why it has started
-Network                         a network that the device has to join, see `device.boards.wifi`; None: it has one
+Network                         networks that the device has to join, see `device.boards.wifi`; None: it has one
 Watchdog                        resets what does not `feed()` it in time; where something blocks that cannot feed it,
                                 `lengthen(most_ms)` gives it that time, until `shorten()`. None: the board has none
 WATCHDOG_MS_MAX                 the longest that it waits

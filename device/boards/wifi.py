@@ -1,11 +1,13 @@
 """The Wi-Fi networks of a device, in the order in which it tries them: joined, and joined again whenever one is gone.
 
-Nothing here waits, but a look for a network that stands before the one that is joined, which takes some seconds.
+The radio is off until the first `advance`, and after `close`. Nothing here waits but for the radio itself: to be
+switched on, and to look for a network that stands before the one that is joined, takes seconds.
 """
 
 import network
 
 LOOK_MS = 250
+RADIO_MS = 20_000  # the longest that the radio may take to be switched on, or to look for networks
 JOIN_MS = 15_000  # then an attempt is given up for a fresh one
 HOME_MS = 600_000  # from one look for a network that stands before the joined one to the next
 REASONS = (
@@ -19,21 +21,23 @@ REASONS = (
 class Wifi:
     """`is_up` tells whether there is an address, as of the last `advance`.
 
+    `advance` raises OSError where the radio does not work.
+
     Args:
         networks: each with `ssid`, `password` and `address`: a tuple of IPv4 address, netmask, gateway and name server,
             or None where the network gives one (DHCP).
         host_name: by which the network knows the device, or None.
         say: called with each line for people.
+        watchdog: see `device.boards`.
     """
 
-    def __init__(self, networks: list, host_name: str | None, say) -> None:
+    def __init__(self, networks: list, host_name: str | None, say, watchdog) -> None:
         self._networks = networks
         self._number = 0  # of the one that is tried, or joined
         self._say = say
-        if host_name is not None:
-            network.hostname(host_name)
-        self._station = network.WLAN(network.STA_IF)
-        self._station.active(True)
+        self._host_name = host_name
+        self._watchdog = watchdog
+        self._is_on = False
         self._look_ms = 0
         self._give_up_ms: int | None = None  # of the attempt
         self._home_ms = 0
@@ -45,6 +49,8 @@ class Wifi:
         if now_ms < self._look_ms:
             return
         self._look_ms = now_ms + LOOK_MS
+        if not self._is_on:
+            self._switch_on()
         if self._station.isconnected():
             if not self.is_up:
                 self._tell(f"joined, address {self._station.ifconfig()[0]}")
@@ -66,13 +72,34 @@ class Wifi:
         """When `advance` wants to be called."""
         return self._look_ms
 
+    def close(self) -> None:
+        """Switches the radio off."""
+        if self._is_on:
+            self._station.active(False)
+        self._is_on = self.is_up = False
+        self._give_up_ms = None
+
+    def _switch_on(self) -> None:
+        if self._host_name is not None:
+            network.hostname(self._host_name)
+        self._watchdog.lengthen(RADIO_MS)
+        try:
+            self._station = network.WLAN(network.STA_IF)
+            self._station.active(True)
+        finally:
+            self._watchdog.shorten()
+        self._is_on = True
+
     def _sees_earlier(self) -> bool:
         """Whether a network is there that stands before the joined one."""
         earlier = [one.ssid.encode() for one in self._networks[: self._number]]
+        self._watchdog.lengthen(RADIO_MS)
         try:
             return any(found[0] in earlier for found in self._station.scan())
         except OSError:
             return False
+        finally:
+            self._watchdog.shorten()
 
     def _join(self, now_ms: int) -> None:
         """Begins an attempt, or the next one; a station that is still at the last one would refuse it."""

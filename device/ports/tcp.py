@@ -8,6 +8,7 @@ from device.boards import board
 from device.ports import Down, Up
 
 CONNECT_TIMEOUT_MS = 10_000
+LOOK_UP_MS = 60_000  # the longest that a look-up of a name may block: several servers, each asked several times
 RECEIVE_BYTES = 512
 NOT_NOW = (errno.EAGAIN, errno.EINPROGRESS)
 
@@ -17,19 +18,25 @@ class Tcp:
 
     Args:
         poller: the `select.poll` object on which the device waits.
+        watchdog: see `device.boards`.
     """
 
-    def __init__(self, host: str, port: int, poller) -> None:
+    def __init__(self, host: str, port: int, poller, watchdog) -> None:
         self.name = f"{host}:{port}"
         self._address = (host, port)
         self._poller = poller
+        self._watchdog = watchdog
         self._socket: socket.socket | None = None
         self._deadline_ms: int | None = None  # of the connection attempt
         self._unsent = b""
         self._events: list = []
 
     def open(self, now_ms: int) -> None:
-        family, kind, protocol, _, address = socket.getaddrinfo(*self._address, 0, socket.SOCK_STREAM)[0]
+        self._watchdog.lengthen(LOOK_UP_MS)
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(*self._address, 0, socket.SOCK_STREAM)[0]
+        finally:
+            self._watchdog.shorten()
         self._socket = socket.socket(family, kind, protocol)
         self._socket.setblocking(False)
         board.send_at_once(self._socket)

@@ -1,7 +1,7 @@
 """A TCP connection that is encrypted, to a server that proves who it is.
 
 MicroPython shakes hands within reads and writes, so nothing waits for the network. What the handshake computes takes
-the processor at once: some hundred milliseconds for each signature on a microcontroller.
+the processor at once: some hundred milliseconds to seconds for each signature on a microcontroller.
 """
 
 import select
@@ -11,6 +11,7 @@ import tls
 from device.ports.tcp import Tcp
 
 PIECE_BYTES = 512
+COMPUTE_MS = 30_000  # the longest that a step of the handshake may compute
 FATAL_ALERT = -0x7780  # MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE
 
 
@@ -18,6 +19,7 @@ class Tls(Tcp):
     """A port (see `device.ports`).
 
     Args:
+        poller, watchdog: as of `Tcp`.
         server_name: what the server's certificate has to say.
         ca: the file of the certificate, DER or PEM, that has signed the server's.
         certificate, key: files of what the server may ask us for, or None.
@@ -25,8 +27,8 @@ class Tls(Tcp):
     Raises OSError where a file cannot be read, ValueError where it is no certificate or key.
     """
 
-    def __init__(self, address: tuple, poller, server_name: str, ca: str, certificate=None, key=None) -> None:
-        super().__init__(address[0], address[1], poller)
+    def __init__(self, address: tuple, poller, watchdog, server_name: str, ca: str, certificate=None, key=None) -> None:
+        super().__init__(address[0], address[1], poller, watchdog)
         self._server_name = server_name
         self._context = tls.SSLContext(tls.PROTOCOL_TLS_CLIENT)
         self._context.verify_mode = tls.CERT_REQUIRED
@@ -35,11 +37,23 @@ class Tls(Tcp):
             self._context.load_cert_chain(_read(certificate), _read(key))
         self._secured: tls.SSLSocket | None = None  # the socket, once it is connected
         self._piece = b""  # what was tried to be sent has to be tried again unchanged
+        self._is_shaken = False  # whether bytes of the application have come
 
     def close(self) -> None:
         super().close()
         self._secured = None
         self._piece = b""
+        self._is_shaken = False
+
+    def advance(self, ready: int, now_ms: int) -> None:
+        if self._is_shaken:
+            super().advance(ready, now_ms)
+            return
+        self._watchdog.lengthen(COMPUTE_MS)
+        try:
+            super().advance(ready, now_ms)
+        finally:
+            self._watchdog.shorten()
 
     def _finish_connecting(self) -> None:
         assert self._socket is not None
@@ -56,7 +70,9 @@ class Tls(Tcp):
 
     def _receive(self):
         assert self._secured is not None
-        return self._secured.read(PIECE_BYTES)
+        data = self._secured.read(PIECE_BYTES)
+        self._is_shaken = self._is_shaken or bool(data)
+        return data
 
     def _transmit(self) -> int:
         assert self._secured is not None

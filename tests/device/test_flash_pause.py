@@ -67,7 +67,7 @@ class SerialDevice(VirtualDevice):
         board.flash.before_operation = self._note
         super().__init__(board, broker, lambda topic, payload: {"door": "open"}, **change)
 
-    def _make_port(self) -> Uart:  # type: ignore[override]
+    def _make_port(self, _config: object) -> Uart:  # type: ignore[override]
         return Uart(os.ttyname(self._slave), 115_200, self._poller, self.log.boot_id)
 
     def _wait(self, timers_ms: list[int | None]) -> bool:

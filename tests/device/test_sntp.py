@@ -8,6 +8,7 @@ import pytest
 
 from device.clock import Clock
 from device.sntp import RETRY_SHORTEST_MS, Sntp, read_timestamp
+from device.watchdog import NoWatchdog
 
 NOON_MS = 1_780_000_000_000
 SERVER_4 = 0x24
@@ -37,7 +38,7 @@ Asked = tuple[Sntp, Clock, bytes, tuple[str, int]]
 def asked(server: socket.socket) -> Iterator[Asked]:
     """Of a question: who asked it, its number, where the answer goes."""
     clock = Clock(1, "ntp")
-    sntp = Sntp("127.0.0.1", clock, server.getsockname()[1])
+    sntp = Sntp("127.0.0.1", clock, NoWatchdog(), server.getsockname()[1])
     sntp.advance(1000)
     question, address = server.recvfrom(100)
     assert len(question) == 48 and question[0] == 0x23 and question[1:40] == bytes(39)
@@ -80,7 +81,7 @@ def test_silent_server_is_asked_less_and_less_often(asked: Asked) -> None:
 
 
 def test_name_that_nobody_knows_is_asked_again_later() -> None:
-    sntp = Sntp("nowhere.invalid", Clock(1, "ntp"))
+    sntp = Sntp("nowhere.invalid", Clock(1, "ntp"), NoWatchdog())
     sntp.advance(1000)
     assert sntp.next_timer_ms() == 1000 + RETRY_SHORTEST_MS
 

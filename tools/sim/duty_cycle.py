@@ -3,7 +3,10 @@
 `python -m tools.sim.duty_cycle` prints a Markdown table, which docs/explanation/duty-cycle.md shows.
 """
 
+import sys
 from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from device.clock import Uptime
@@ -72,8 +75,51 @@ class Probe:
         return READINGS
 
 
-class RadioPort:
-    """A Wi-Fi with a broker behind it, both ways half a round trip long."""
+class Station:
+    """The radio, as MicroPython's `network.WLAN` shows it; `on_ms` is how long it was on."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._since_ms: int | None = None
+        self._joined_ms: int | None = None
+        self.on_ms = 0
+
+    def active(self, is_active: bool) -> None:
+        if self._since_ms is not None:
+            self.on_ms += self._now_ms() - self._since_ms
+        self._since_ms = self._now_ms() if is_active else None
+        self._joined_ms = None
+
+    def connect(self, _ssid: str, _password: str) -> None:
+        assert self._since_ms is not None
+        self._joined_ms = self._now_ms() + JOIN_MS
+
+    def disconnect(self) -> None:
+        self._joined_ms = None
+
+    def isconnected(self) -> bool:
+        return self._joined_ms is not None and self._now_ms() >= self._joined_ms
+
+    def ifconfig(self) -> tuple[str, ...]:
+        return ("192.168.1.20",)
+
+
+NETWORK = SimpleNamespace(STA_IF=0, WLAN=None)
+"""Stands in for the module `network` of a board; its `WLAN` is the station of the board that runs."""
+
+
+def board_wifi() -> Any:
+    """The board's own part for Wi-Fi."""
+    sys.modules["network"] = NETWORK  # type: ignore[assignment]
+    try:
+        from device.boards.wifi import Wifi
+    finally:
+        del sys.modules["network"]
+    return Wifi
+
+
+class BrokerPort:
+    """A broker, to and from which it is half a round trip."""
 
     name = "broker"
     has_room = True
@@ -81,17 +127,14 @@ class RadioPort:
     def __init__(self) -> None:
         self._server = ServerConnection(receive_maximum=2000)
         self._events: deque[tuple[int, Any]] = deque()
-        self._now_ms = self._opened_ms = 0
-        self.on_ms = 0
+        self._now_ms = 0
 
     def open(self, now_ms: int) -> None:
-        self._opened_ms = now_ms
-        self._events.append((now_ms + JOIN_MS + ROUND_TRIP_MS, Up()))
+        self._events.append((now_ms + ROUND_TRIP_MS, Up()))
         self._now_ms = now_ms
 
     def advance(self, ready: int, now_ms: int) -> None:
         self._now_ms = now_ms
-        self.on_ms = now_ms - self._opened_ms
 
     def next_event(self) -> Up | Down | bytes | None:
         if self._events and self._events[0][0] <= self._now_ms:
@@ -130,9 +173,12 @@ class Board:
     """What the firmware asks of its board: time passes here only when the device waits."""
 
     NAME = "simulated"
-    Watchdog = Network = None
+    Watchdog = None
+    Network = board_wifi()
 
     def __init__(self) -> None:
+        self.station = Station(lambda: self.ticks_ms)
+        NETWORK.WLAN = lambda _interface: self.station
         self.flash = RamFlash()
         Log.format(self.flash, 1)
         self.flash.programmed = self.flash.erases = 0
@@ -166,16 +212,13 @@ class Board:
 
 
 class SleepingDevice(Sleeper):
-    """The firmware, with a sensor and a radio that are simulated as well."""
-
-    radio: "RadioPort | None" = None
+    """The firmware, with a sensor, a radio and a broker that are simulated as well."""
 
     def _make_probes(self) -> list[Probe]:
         return [Probe()]
 
-    def _make_port(self, _config: object) -> "RadioPort":
-        self.radio = RadioPort()
-        return self.radio
+    def _make_port(self, _config: object) -> BrokerPort:
+        return BrokerPort()
 
     def _wait(self, timers_ms: list[int | None]) -> bool:
         """Time goes on to the first of these moments."""
@@ -189,17 +232,15 @@ def run(connect_every: int, days: int = 4, interval_ms: int = 600_000) -> Cost:
     """A device that samples every ten minutes, and whose broker is always there."""
     config = _config(connect_every, interval_ms)
     board = Board()
-    connections = radio_ms = wakes = 0
+    connections = wakes = 0
     while wakes * interval_ms < days * DAY_MS:
         device = SleepingDevice(config, board)
         while not device.has_ended:
             device.advance()
-        assert device.radio is not None
         wakes += 1
-        connections += device.radio.on_ms > 0
-        radio_ms += device.radio.on_ms
+        connections += device.connects
     awake_ms = board.ticks_ms - board.asleep_ms
-    return Cost(wakes, connections, board.flash.programmed, board.flash.erases, radio_ms, awake_ms)
+    return Cost(wakes, connections, board.flash.programmed, board.flash.erases, board.station.on_ms, awake_ms)
 
 
 def _config(connect_every: int, interval_ms: int) -> Config:
@@ -207,6 +248,7 @@ def _config(connect_every: int, interval_ms: int) -> Config:
         {
             "client_id": "greenhouse-1",
             "topic": "telemetry/greenhouse",
+            "network": {"ssid": "greenhouse", "password": "under glass"},
             "port": {"kind": "tcp", "host": "gateway", "port": 1883},
             "flash": {"path": "flash", "sector_count": SECTORS},
             "interval_ms": interval_ms,

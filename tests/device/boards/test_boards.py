@@ -42,10 +42,11 @@ async def test_readings_made_without_wifi_arrive_when_it_is_back(
 async def test_wrong_wifi_password_is_said(platform: str, micropython: MicroPython, tmp_path: Path) -> None:
     program = """
 from device.boards import board
+from device.watchdog import NoWatchdog
 now_ms = [0]
 class Attic:
     ssid, password, address = "attic", "guess", None
-network = board.Network([Attic], None, board.say)
+network = board.Network([Attic], None, board.say, NoWatchdog())
 while now_ms[0] < 20_000:
     network.advance(now_ms[0])
     now_ms[0] = network.next_timer_ms()
@@ -62,9 +63,10 @@ class Attic:
 class Cellar:
     ssid, password, address = "cellar", "q", ("10.0.0.9", "255.255.255.0", "10.0.0.1", "10.0.0.2")
 from device.boards import board
+from device.watchdog import NoWatchdog
 import time
 now_ms = [0]
-network = board.Network([Attic, Cellar], "shed-7", board.say)
+network = board.Network([Attic, Cellar], "shed-7", board.say, NoWatchdog())
 while True:
     network.advance(now_ms[0])
     now_ms[0] = network.next_timer_ms() + 4_750

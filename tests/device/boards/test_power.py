@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import socket
 from pathlib import Path
@@ -34,8 +35,8 @@ UNSET = """
 import device.main, device.sntp
 from device.boards import board
 class Sntp(device.sntp.Sntp):
-    def __init__(self, host, clock, set_time=None):
-        super().__init__(host, clock, {port}, set_time)
+    def __init__(self, host, clock, watchdog, set_time=None):
+        super().__init__(host, clock, watchdog, {port}, set_time)
 device.sntp.Sntp = Sntp
 board.unix_ms = lambda: 0
 device.main.main({config!r})
@@ -89,7 +90,7 @@ async def test_what_nobody_foresaw_is_said_and_the_board_starts_anew(micropython
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-async def test_radio_that_fails_while_the_parts_are_made_ends_in_restarts_after_growing_pauses(
+async def test_radio_that_fails_ends_in_restarts_after_growing_pauses(
     platform: str, micropython: MicroPython, tmp_path: Path
 ) -> None:
     async with scripted_broker() as broker:
@@ -109,15 +110,63 @@ async def test_radio_that_fails_while_the_parts_are_made_ends_in_restarts_after_
 
 
 async def test_board_that_hangs_while_the_parts_are_made_is_reset(micropython: MicroPython, tmp_path: Path) -> None:
+    journal = tmp_path / "made"
+    os.mkfifo(journal)  # to open it waits for a reader, for ever
     async with scripted_broker() as broker:
-        board = Board("esp32", micropython, tmp_path, tcp(broker.port), network=NETWORK, watchdog_ms=1_000)
-        board.wifi("hanging")
+        change: dict[str, Any] = {"network": NETWORK, "watchdog_ms": 1_000, "journal": str(journal)}
+        board = Board("esp32", micropython, tmp_path, tcp(broker.port), **change)
+        board.wifi("up")
         await board.start()
         cause = tmp_path / "cause"
         await eventually(lambda: cause.exists() and cause.read_text() == str(WDT_RESET))
-        board.wifi("up")
+        journal.unlink()
+        await board.kill()
+        await board.start()
         await published(broker, 0, 1)
         await board.end()
+
+
+BLOCKING = """
+import time
+import device.ports.tcp as tcp
+class Resolver:
+    def __getattr__(self, name):
+        return getattr(real, name)
+    def getaddrinfo(self, *arguments):
+        time.sleep({seconds})
+        return real.getaddrinfo(*arguments)
+real, tcp.socket = tcp.socket, Resolver()
+tcp.LOOK_UP_MS = 10_000
+import device.main
+device.main.main({config!r})
+"""
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+async def test_look_up_of_a_name_that_blocks_for_longer_than_the_watchdog_waits_does_not_reset_the_board(
+    platform: str, micropython: MicroPython, tmp_path: Path
+) -> None:
+    async with scripted_broker() as broker:
+        program = BLOCKING.format(seconds=3, config=str(tmp_path / "device.json"))
+        board = Board(platform, micropython, tmp_path, tcp(broker.port), program, network=NETWORK, watchdog_ms=1_000)
+        board.wifi("up")
+        await board.start()
+        await published(broker, 0, 1)
+        lines = await board.end()
+        assert sum("boot" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+async def test_look_up_that_never_ends_resets_the_board(
+    platform: str, micropython: MicroPython, tmp_path: Path
+) -> None:
+    program = BLOCKING.format(seconds=3600, config=str(tmp_path / "device.json")).replace("10_000", "2_000")
+    board = Board(platform, micropython, tmp_path, tcp(9), program, network=NETWORK, watchdog_ms=1_000)
+    board.wifi("up")
+    await board.start()
+    await board.says("boot 2")
+    assert (tmp_path / "cause").read_text() == str(WDT_RESET)
+    await board.end()
 
 
 async def test_row_of_failures_ends_with_a_start_that_lasts(micropython: MicroPython, tmp_path: Path) -> None:
@@ -142,6 +191,8 @@ async def test_device_with_duty_sleeps_between_samples_and_sends_each_third_time
         await board.start()
         await eventually(lambda: len(broker.disconnects) >= 3)
         await board.kill()
+        switched_on = (tmp_path / "radio").read_bytes().count(b"+")
+        assert len(broker.connects) <= switched_on <= len(broker.connects) + 1, "and off where it only samples"
         connects = len(broker.connects)
         await board.start()
         await eventually(lambda: max(boots(broker.publishes[connects:]), default=0) > 1)

@@ -9,6 +9,7 @@ from device.assembly import make_port
 from device.boards import board
 from device.config import load
 from device.ports import Up
+from device.watchdog import NoWatchdog
 from wire.client import ClientConnection
 from wire.packet_types import CONNACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK
 
@@ -18,7 +19,7 @@ TURN_MS = 1000
 
 config = load(sys.argv[1])
 poller = select.poll()
-port = make_port(config.ports[0], poller, 1, board)
+port = make_port(config.ports[0], poller, 1, board, NoWatchdog())
 connection = ClientConnection("device", protocol_level=config.protocol_level, receive_maximum=1)
 uptime = board.Uptime()
 came = sent = returned = 0

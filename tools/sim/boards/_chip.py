@@ -26,6 +26,13 @@ def write(name: str, content: bytes) -> None:
         file.write(content)
 
 
+def add(name: str, content: bytes) -> None:
+    """Behind what a file has, where there is a folder."""
+    if FOLDER:
+        with open(f"{FOLDER}/{name}", "ab") as file:
+            file.write(content)
+
+
 def memory(name: str, size: int):
     """Flash: slices of it are read and set. It begins erased."""
     return Cells(f"{FOLDER}/{name}", size) if FOLDER else bytearray(b"\xff" * size)

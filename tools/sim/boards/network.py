@@ -1,8 +1,7 @@
 """`network` of a simulated board: a Wi-Fi whose access point is what the file `wifi` of the chip's folder says it is.
 
-`up` (with names behind it: only these), `down` (or no such file), `wrong password`; `broken` and `hanging` are the
-radio. Joining takes a moment;
-an ESP32 joins again by itself, an RP2 does not.
+`up` (with names behind it: only these), `down` (or no such file), `wrong password`; `broken` is the radio itself.
+Joining takes a moment; an ESP32 joins again by itself, an RP2 does not.
 """
 
 import sys
@@ -42,9 +41,8 @@ class WLAN:
     def active(self, is_active: bool) -> None:
         if _chip.read("wifi") == "broken":
             raise OSError("Wifi Unknown Error 0x0101")
-        while _chip.read("wifi") == "hanging":
-            time.sleep(0.01)
         self._is_active = is_active
+        _chip.add("radio", b"+" if is_active else b"-")
 
     def scan(self) -> list:
         state, *names = _chip.read("wifi").split()
