@@ -1,8 +1,8 @@
 """Messages that are gone without an acknowledgement are told upstream, and only then forgotten here.
 
 Each gap of the store becomes a message with the readings `gap.first`, `gap.last` (numbers of messages), `gap.count` and
-`gap.reason`, one of the reasons of `flash_store.log.Log.gaps`. One that has grown is told again as a whole; after a
-power cut one may be told twice.
+`gap.reason`, one of `flash_store.gaps.REASONS`. One that has grown is told again as a whole; after a power cut one may
+be told twice.
 """
 
 

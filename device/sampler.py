@@ -2,7 +2,7 @@
 
 from device.dead_band import DeadBand
 from device.payload import encoder
-from flash_store.errors import DeviceFailed, StoreFull
+from flash_store.errors import DeviceFailed, HeapFull, StoreFull
 
 ANCHOR, ANCHOR_ERROR = "clock", "clock_error"  # the readings of an anchor: who told UTC, and how far off (s) at most
 
@@ -137,6 +137,9 @@ class Sampler:
     def _append(self, samples: list, uptime_ms: int, unix_ms: int | None) -> int | None:
         try:
             message_id = self._put(samples, uptime_ms, unix_ms)
+        except HeapFull as error:
+            self._say(f"sample dropped: {error}")
+            return None
         except (StoreFull, DeviceFailed) as error:
             if self._full_at is None:
                 self._say(f"store full: {error}; sampling pauses")

@@ -2,6 +2,7 @@
 
 StoreError
 ├── StoreFull         no room for a new message until some are acknowledged
+│   └── HeapFull      no RAM to store the message: it is dropped, and a gap tells so
 ├── StoreCorrupt      the device holds no store that this code can mount
 ├── DeviceFailed      the device did not do what it was told
 └── MessageTooLarge   the message fits into no sector
@@ -14,6 +15,10 @@ class StoreError(Exception):
 
 class StoreFull(StoreError):
     """No room for a new message until some are acknowledged."""
+
+
+class HeapFull(StoreFull):
+    """The heap has no room to store the message: it is dropped, and a gap tells so."""
 
 
 class StoreCorrupt(StoreError):

@@ -10,7 +10,15 @@ UNREADABLE = 2  # its record went bad on flash
 TORN = 3  # left out: a record that was cut or went bad at the log's end may have had this id
 FORSAKEN = 4  # given up on purpose, see `Log.forsake`
 REJECTED = 5  # the same, as the receiver refuses it and takes others
-REASONS = {DROPPED: "dropped", UNREADABLE: "unreadable", TORN: "torn", FORSAKEN: "forsaken", REJECTED: "rejected"}
+MEMORY = 6  # dropped as it came, for want of RAM
+REASONS = {
+    DROPPED: "dropped",
+    UNREADABLE: "unreadable",
+    TORN: "torn",
+    FORSAKEN: "forsaken",
+    REJECTED: "rejected",
+    MEMORY: "memory",
+}
 
 _KEY = RESERVED + "gaps"
 _RANGE = "<IIIB"

@@ -1,111 +1,245 @@
-"""Where the unacknowledged messages are: 8 bytes of RAM each."""
+"""Which messages are live, which of them have their PUBREC, and where they are on flash."""
 
 import struct
 
-_ENTRY = "<II"
-_ENTRY_SIZE = 8
-_RECEIVED = 0x80000000  # beside the place: the receiver has the message, PUBREC came
-_PLACE = 0x7FFFFFFF
+from flash_store import record, sector
+from flash_store.ids import Ids
+from flash_store.ring import Ring
+
+SLOTS = 12  # messages whose place is in RAM: those on the way, and those that came last
+_SLOT = "<IIH"  # id, place, granules
+_SLOT_SIZE = 10
+_ALL = 0xFFFFFFFF  # an id above all
+_NONE = Ids()  # what most stores have moved
 
 
 class Index:
-    """Unacknowledged message ids in order, each with its place on flash (31 bits that only the ring reads) and whether
-    its PUBREC came."""
+    """The unacknowledged messages of a log.
 
-    def __init__(self) -> None:
-        self._entries = bytearray()
+    `live` are their ids, `received` those of them whose PUBREC came: ranges, so that RAM does not grow with a backlog.
+    Of a message with the id n the place is kept in slot n modulo `SLOTS`, until another one takes it; then it is read
+    from the log when its turn comes. `moved` are ids of which the tail holds a copy that counts no more, as a later
+    sector has another one.
+    """
 
-    def __len__(self) -> int:
-        return len(self._entries) // _ENTRY_SIZE
+    def __init__(self, flash) -> None:
+        self._flash = flash
+        self.ring = Ring(flash)  # which the mount fills
+        self.clear()
 
-    def entry(self, position: int):
-        """(id, place) of the `position`th oldest message."""
-        message_id, place = self._entry(position)
-        return message_id, place & _PLACE
+    def clear(self) -> None:
+        """Nothing is live."""
+        self._slots = bytearray(SLOTS * _SLOT_SIZE)
+        self.live = Ids()
+        self.received = Ids()
+        self.moved = _NONE
+        self.settings_bytes = 0  # on flash, of settings that count
+        self.live_bytes: int | None = 0  # on flash, of live messages; None: to be counted
+        self._next = 0  # the place behind the message that was looked for last
+        self._tail_bytes: tuple | None = None  # (sector_seq, bytes), see `bytes_in_tail`
+        self._witness = (0, 0, 0)  # (sector_seq, offset, id) of a live message, see `_has_live`
+        self._limit = (0, 0)  # (sector_seq, id above all in that sector)
 
-    def find(self, message_id: int) -> int:
-        """How many ids are smaller than this one: its position where it is there, else where it would be."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry(middle)[0] < message_id:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+    def put(self, message_id: int, place: int, size: int) -> None:
+        """A record of a message was written, or found by the mount; of several the last one counts."""
+        if message_id in self.live:
+            if self.moved is _NONE:
+                self.moved = Ids()
+            self.moved.add(message_id)
+            self._tail_bytes = None
+        else:
+            self.live.add(message_id)
+            if self.live_bytes is not None:
+                self.live_bytes += size
+        self._remember(message_id, place, size)
 
-    def place(self, message_id: int) -> int | None:
-        position = self.find(message_id)
-        if position < len(self):
-            found, place = self.entry(position)
-            if found == message_id:
-                return place
+    def recount(self) -> None:
+        """More copies of messages may be on flash than are known: `dead_bytes` is to look for them."""
+        self.live_bytes = None
+
+    def remove(self, message_id: int) -> None:
+        """The message is no longer live."""
+        known, _, granules = self._slot(message_id)
+        self.live.remove(message_id)
+        self.received.remove(message_id)
+        if known != message_id:
+            self.live_bytes = None
+        elif self.live_bytes is not None:
+            self.live_bytes -= granules * self.ring.granule
+        if self._tail_bytes is not None and not (
+            self._limit[0] == self._tail_bytes[0] and self._limit[1] <= message_id
+        ):
+            self._tail_bytes = None
+
+    def read(self, message_id: int):
+        """(header, topic, payload) of a live message; None where it cannot be read any more."""
+        known, place, _ = self._slot(message_id)
+        if known == message_id:
+            found = self._read(message_id, place)
+            if found is not None:
+                return found
+        for place in self._places_of(message_id):
+            found = self._read(message_id, place)
+            if found is not None:
+                self._remember(message_id, place, record.extent(found[0].length, self.ring.granule))
+                return found
         return None
 
-    def put(self, message_id: int, place: int, received: bool = False) -> int | None:
-        """Set a message's place; returns the one it had before. What was received stays received."""
-        before = self.place(message_id)
-        start = self.find(message_id) * _ENTRY_SIZE
-        end = start if before is None else start + _ENTRY_SIZE
-        if received or self.is_received(message_id):
-            place |= _RECEIVED
-        self._entries[start:end] = struct.pack(_ENTRY, message_id, place)
-        return before
+    def is_in(self, index: int, message_id: int) -> bool:
+        """Whether the record of this message in that sector is the one that counts."""
+        return message_id in self.live and not (index == self.ring.tail() and message_id in self.moved)
 
-    def set_received(self, message_id: int) -> bool:
-        """PUBREC came; False when the message is not here."""
-        place = self.place(message_id)
-        if place is None:
+    def look_at(self, index: int) -> tuple[int, int, int]:
+        """(the highest id, how many, how many bytes on flash) of the live messages in that sector; 0 for none."""
+        ring = self.ring
+        highest = count = size = 0
+        for _, header in record.headers(self._flash, index, ring.first(), ring.end(index), ring.granule):
+            if self.is_in(index, header.number):
+                highest = max(highest, header.number)
+                count += 1
+                size += record.extent(header.length, ring.granule)
+        return highest, count, size
+
+    def bytes_in_tail(self) -> int:
+        """On flash, of the live messages in the tail."""
+        ring = self.ring
+        tail = ring.tail()
+        if self._tail_bytes is None or self._tail_bytes[0] != ring.seqs[tail]:
+            found = 0
+            if self._may_hold_live(0):
+                for _, header, valid in ring.scan(tail):
+                    if valid and header.is_message() and self.is_in(tail, header.number):
+                        found += record.extent(header.length, ring.granule)
+            self._tail_bytes = (ring.seqs[tail], found)
+        return self._tail_bytes[1]
+
+    def dead_bytes(self) -> int:
+        """On flash, of all records that do not count, in all sectors in use."""
+        ring = self.ring
+        if self.live_bytes is None:
+            found = 0
+            for position in range(ring.used_count):
+                if self._may_hold_live(position):
+                    found += self.look_at(ring.used(position))[2]
+            self.live_bytes = found
+        return ring.filled * ring.granule - self.live_bytes - self.settings_bytes
+
+    def holds_live(self, position: int) -> bool:
+        """Whether a message in the sector at this position of the ring is live."""
+        ring = self.ring
+        index = ring.used(position)
+        if not self._may_hold_live(position):
             return False
-        self.put(message_id, place, True)
-        return True
+        seq, offset, message_id = self._witness
+        if seq != ring.seqs[index]:
+            seq, offset, message_id = ring.seqs[index], ring.first(), 0
+        if self.is_in(index, message_id):
+            return True
+        for at, header, valid in record.scan(
+            self._flash, index, offset, ring.seed(index), ring.granule, ring.end(index)
+        ):
+            if valid and header.is_message() and self.is_in(index, header.number):
+                self._witness = (seq, at, header.number)
+                return True
+        return False
 
-    def is_received(self, message_id: int) -> bool:
-        return self.place(message_id) is not None and self._entry(self.find(message_id))[1] > _PLACE
+    def lost_with_tail(self) -> list[int]:
+        """The live messages that have no valid record but, perhaps, bad ones in the tail, all of whose live ones were
+        moved: they are gone with it."""
+        ring = self.ring
+        if not self._may_hold_live(0) or not self._has_bad(ring.tail()):
+            return []
+        found = Ids()
+        for position in range(1, ring.used_count):
+            for _, header, valid in ring.scan(ring.used(position)):
+                if valid and header.is_message() and header.number in self.live:
+                    found.add(header.number)
+        lost = []
+        for first, last in self.live.ranges():
+            lost += [one for one in range(first, last + 1) if one not in found]
+        return lost
 
-    def received(self) -> list[int]:
-        """The ids whose PUBREC came, oldest first."""
-        found = []
-        for position in range(len(self)):
-            message_id, place = self._entry(position)
-            if place > _PLACE:
-                found.append(message_id)
-        return found
+    def forget_tail(self) -> None:
+        """The tail is no longer in use."""
+        self.moved = _NONE
+        self._tail_bytes = None
 
-    def remove(self, message_id: int) -> int | None:
-        """Forget a message; returns its place, None when it was not there."""
-        place = self.place(message_id)
-        if place is not None:
-            self._cut(self.find(message_id))
-        return place
+    def _may_hold_live(self, position: int) -> bool:
+        """False where all ids in the sector are below the oldest live one. The next sector's OPEN tells them."""
+        ring = self.ring
+        if not len(self.live):
+            return False
+        if position + 1 >= ring.used_count:
+            return True
+        seq = ring.seqs[ring.used(position)]
+        if self._limit[0] != seq:
+            opened, _ = sector.read_open(self._flash, ring.used(position + 1), ring.granule, ring.epoch)
+            self._limit = (seq, opened.next_id if opened else _ALL)
+        return self.live.first() < self._limit[1]
 
-    def oldest_in(self, age) -> tuple[int, int]:
-        """(the last id among those whose place has the smallest `age(place)`, how many ids there are up to it);
-        (0, 0) when there is none."""
-        oldest, last, count = None, 0, 0
-        for position in range(len(self)):
-            message_id, place = self.entry(position)
-            if oldest is None or age(place) <= oldest:
-                oldest, last, count = age(place), message_id, position + 1
-        return last, count
+    def _slot(self, message_id: int):
+        """(id, place, granules) of the message whose place is in RAM in this one's slot."""
+        return struct.unpack_from(_SLOT, self._slots, message_id % SLOTS * _SLOT_SIZE)
 
-    def places(self, wanted) -> list[int]:
-        """The places that are `wanted`."""
-        places = [self.entry(position)[1] for position in range(len(self))]
-        return [place for place in places if wanted(place)]
+    def _remember(self, message_id: int, place: int, size: int) -> None:
+        granules = size // self.ring.granule
+        struct.pack_into(_SLOT, self._slots, message_id % SLOTS * _SLOT_SIZE, message_id, place, granules)
 
-    def remove_if(self, wanted) -> list[int]:
-        """Forget every message whose place is `wanted`; returns their ids."""
-        removed = []
-        for position in range(len(self) - 1, -1, -1):
-            message_id, place = self.entry(position)
-            if wanted(place):
-                self._cut(position)
-                removed.append(message_id)
-        return removed[::-1]
+    def _has_bad(self, index: int) -> bool:
+        return any(not valid for _, _, valid in self.ring.scan(index))
 
-    def _entry(self, position: int):
-        return struct.unpack_from(_ENTRY, self._entries, position * _ENTRY_SIZE)
+    def _read(self, message_id: int, place: int):
+        ring = self.ring
+        index = ring.sector_of(place)
+        if not ring.is_used(index):
+            return None
+        found = record.read_body(self._flash, index, ring.offset_of(place), ring.seed(index))
+        is_it = found is not None and found[0].is_message() and found[0].number == message_id
+        return found if is_it else None
 
-    def _cut(self, position: int) -> None:
-        self._entries[position * _ENTRY_SIZE : (position + 1) * _ENTRY_SIZE] = b""
+    def _places_of(self, message_id: int):
+        """Where a record of this message may be, the likely places first: behind the one that was looked for last,
+        where it was appended, anywhere; the last one first where there are several."""
+        ring = self.ring
+        if message_id in self.moved:
+            for position in range(ring.used_count - 1, -1, -1):
+                places = list(self._look(ring.used(position), ring.first(), message_id))
+                while places:
+                    yield places.pop()
+        here = ring.sector_of(self._next)
+        if ring.is_used(here):
+            yield from self._look(here, ring.offset_of(self._next), message_id)
+        home = self._home(message_id)
+        if home is not None:
+            yield from self._look(ring.used(home), ring.first(), message_id)
+        first = 0
+        while first < ring.used_count and ring.used(first) != here:
+            first += 1
+        for number in range(ring.used_count):
+            position = (first + 1 + number) % ring.used_count
+            yield from self._look(ring.used(position), ring.first(), message_id)
+        for position in range(ring.used_count):  # what is bad may have hidden it
+            index = ring.used(position)
+            for offset, header, valid in ring.scan(index):
+                if valid and header.is_message() and header.number == message_id:
+                    yield ring.place(index, offset)
+
+    def _look(self, index: int, offset: int, message_id: int):
+        ring = self.ring
+        for at, header in record.headers(self._flash, index, offset, ring.end(index), ring.granule):
+            if header.number == message_id:
+                self._next = ring.place(index, at + record.extent(header.length, ring.granule))
+                yield ring.place(index, at)
+
+    def _home(self, message_id: int) -> int | None:
+        """The position of the sector in which the message was appended, if that is still in use."""
+        ring = self.ring
+        low, high = 0, ring.used_count
+        while low < high:
+            middle = (low + high) // 2
+            opened, _ = sector.read_open(self._flash, ring.used(middle), ring.granule, ring.epoch)
+            if opened is None or opened.next_id > message_id:
+                high = middle
+            else:
+                low = middle + 1
+        return low - 1 if low else None

@@ -1,14 +1,15 @@
 """The log of unacknowledged messages. Clauses in brackets are SPEC.md's."""
 
+import gc
 import struct
 
 from flash_store import gaps, record
-from flash_store.errors import DeviceFailed, MessageTooLarge, StoreCorrupt, StoreFull
+from flash_store.errors import DeviceFailed, HeapFull, MessageTooLarge, StoreCorrupt, StoreFull
 from flash_store.flash import Flash
 from flash_store.gaps import Gaps
 from flash_store.index import Index
 from flash_store.record import ACK, ACK_SPAN, MSG, REC
-from flash_store.ring import BAD, Ring
+from flash_store.ring import Ring
 from flash_store.settings import RESERVED, Settings
 from flash_store.writer import Writer
 
@@ -52,7 +53,7 @@ class Log:
         self.on_full = on_full
         self.before_drop = _nothing
         self._flash = Flash(device)
-        self._index = Index()
+        self._index = Index(self._flash)
         self._pending: list[int] = []  # acknowledged, not yet on flash
         self._appended = 0  # bytes on flash of the messages since the mount
         places: dict = {}
@@ -95,13 +96,24 @@ class Log:
         if flash.sector_count < MIN_SECTORS:
             raise DeviceFailed(f"{flash.sector_count} sectors are too few, expected at least {MIN_SECTORS}")
         ring = Ring(flash, unit, epoch)
-        for index in range(flash.sector_count):
-            ring.erase(index, 1)
+        while ring.dirty():
+            ring.erase(ring.first_dirty(), 1)
         if ring.free() < MIN_SECTORS:
             raise DeviceFailed(f"only {ring.free()} of {flash.sector_count} sectors could be erased")
 
     def append(self, topic: str, payload: bytes, qos: int = 1, retain: bool = False) -> int:
-        """Store a message and return its id: it is durable then. Raises StoreFull, MessageTooLarge, DeviceFailed."""
+        """Store a message and return its id: it is durable then. Raises StoreFull, MessageTooLarge, DeviceFailed;
+        HeapFull where RAM does not suffice, also after a collection: a gap tells of the message then."""
+        for _ in range(2):
+            try:
+                return self._append(topic, payload, qos, retain)
+            except MemoryError:
+                gc.collect()
+        lost = self._writer.last_id = self.last_id + 1
+        self._gaps.add(lost, lost, 1, gaps.MEMORY)
+        raise HeapFull(f"no RAM to store message {lost}")
+
+    def _append(self, topic: str, payload: bytes, qos: int, retain: bool) -> int:
         name = topic.encode()
         length = len(name) + len(payload)
         size = self._writer.extent(length)
@@ -123,10 +135,9 @@ class Log:
 
     def acknowledge(self, message_id: int) -> bool:
         """Forget a message; False when it is not here (any more). On flash with `flush` or a full batch."""
-        place = self._index.remove(message_id)
-        if place is None:
+        if message_id not in self._index.live:
             return False
-        self._ring.kill(place)
+        self._index.remove(message_id)
         self._pending.append(message_id)
         if len(self._pending) >= ACK_BATCH:
             self.flush()
@@ -158,24 +169,24 @@ class Log:
     def note_pubrec(self, message_id: int) -> bool:
         """The receiver has this QoS 2 message: durable on return, before PUBREL goes out [Q1]. False when the message
         is not here. Raises StoreFull, DeviceFailed."""
-        if self._index.place(message_id) is None:
+        if message_id not in self._index.live:
             return False
-        if not self._index.is_received(message_id):
+        if message_id not in self._index.received:
             self._writer.write(REC, 0, message_id, 1)
-            self._index.set_received(message_id)
+            self._index.received.add(message_id)
         return True
 
     def has_pubrec(self, message_id: int) -> bool:
         """True when the message is here and its PUBREC came: what is left to send is PUBREL."""
-        return self._index.is_received(message_id)
+        return message_id in self._index.received
 
     def holds(self, message_id: int) -> bool:
         """Whether the message is here: not acknowledged, and not lost."""
-        return self._index.place(message_id) is not None
+        return message_id in self._index.live
 
     def pubrecs(self) -> list[int]:
         """The messages for which `has_pubrec` holds, oldest first."""
-        return self._index.received()
+        return self._ids(self._index.received, len(self._index.received))
 
     def remember(self, identifier: int) -> None:
         """A QoS 2 message with this packet identifier was received: durable on return, before PUBREC goes out [Q2].
@@ -203,24 +214,23 @@ class Log:
         """Unacknowledged messages with an id above `after`, oldest first: (id, qos, retain, topic, payload).
         The log may change meanwhile; one message at a time is in RAM."""
         while True:
-            position = self._index.find(after + 1)
-            if position == len(self._index):
+            message_id = self._index.live.next(after)
+            if message_id is None:
                 return
-            after, place = self._index.entry(position)
-            found = self._message(place)
+            after = message_id
+            found = self._message(after)
             if found is None:
-                # Its sector goes on counting it as live: with a header gone bad nothing else is sure about its size.
                 self._index.remove(after)
                 self._note_unreadable([after])
                 continue
             yield (after,) + found
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._index.live)
 
     def ids(self, count: int) -> list[int]:
         """The ids of the oldest messages, so many at most."""
-        return [self._index.entry(position)[0] for position in range(min(count, len(self._index)))]
+        return self._ids(self._index.live, count)
 
     def oldest(self):
         """The first of `messages`, None when there is none."""
@@ -228,7 +238,7 @@ class Log:
 
     def gaps(self) -> list[tuple]:
         """(first id, last id, count, reason) of messages that are gone without an acknowledgement; reasons are
-        "dropped", "unreadable", "torn", "forsaken" and "rejected". They stay until `forget_gaps`."""
+        those of `flash_store.gaps.REASONS`. They stay until `forget_gaps`."""
         return [(first, last, n, gaps.REASONS.get(reason, "?")) for first, last, n, reason in self._gaps.ranges]
 
     def forget_gaps(self, told: list) -> None:
@@ -255,25 +265,26 @@ class Log:
 
     def stats(self, elapsed_ms: int | None = None) -> dict:
         """Counts: messages `live`, acknowledgements `waiting` in RAM, `sectors`, of these `free` and `bad`,
-        `bad_records` skipped, `lost` messages (see `gaps`), `used` bytes, `erases` since the mount, `erase_counts` of
-        each sector and their `wear_spread`, bytes `appended` since the mount and, with the milliseconds since then,
-        `ms_to_full` at this rate if nothing is acknowledged (None where nothing is appended)."""
+        `bad_records` skipped, `lost` messages (see `gaps`), `used` bytes, `erases` since the mount, `wear_spread`:
+        how many times more the most worn sector was erased than the least worn, bytes `appended` since the mount and,
+        with the milliseconds since then, `ms_to_full` at this rate if nothing is acknowledged (None where nothing is
+        appended)."""
         ring = self._ring
-        counts = ring.erase_counts()
+        least, most = 0, 0
+        for count in ring.erase_counts():
+            least, most = min(least or count, count or least), max(most, count)
         room = (max(0, ring.free() - ring.reserve)) * ring.capacity + ring.room()
-        known = [count for count in counts if count]
         return {
-            "live": len(self._index),
+            "live": len(self),
             "waiting": len(self._pending),
             "sectors": self._flash.sector_count,
             "free": ring.free(),
-            "bad": ring.count(BAD),
+            "bad": ring.bad(),
             "bad_records": self._bad_records,
             "lost": sum(one[2] for one in self._gaps.ranges),
-            "used": len(ring.used()) * ring.capacity - ring.room(),
+            "used": ring.used_count * ring.capacity - ring.room(),
             "erases": ring.erases,
-            "erase_counts": counts,
-            "wear_spread": max(known) - min(known) if known else 0,
+            "wear_spread": most - least,
             "appended": self._appended,
             "ms_to_full": room * elapsed_ms // self._appended if elapsed_ms and self._appended else None,
         }
@@ -302,12 +313,19 @@ class Log:
         self._received = identifiers
 
     def _check_packet_identifier(self) -> None:
-        if len(self._index) and self.last_id + 1 - self._index.entry(0)[0] >= 65535:
-            raise StoreFull(f"message {self._index.entry(0)[0]} still has the next packet identifier")
+        oldest = self._index.live.first()
+        if oldest and self.last_id + 1 - oldest >= 65535:
+            raise StoreFull(f"message {oldest} still has the next packet identifier")
 
-    def _message(self, place: int):
-        """(QoS, retain, topic, payload) of the message here, None when it cannot be read any more."""
-        found = self._writer.read(place)
+    def _ids(self, ids, count: int) -> list[int]:
+        found: list[int] = []
+        while len(found) < count and (one := ids.next(found[-1] if found else 0)) is not None:
+            found.append(one)
+        return found
+
+    def _message(self, message_id: int):
+        """(QoS, retain, topic, payload) of a live message, None when it cannot be read any more."""
+        found = self._index.read(message_id)
         if found is None:
             return None
         header, name, payload = found  # a bytearray: it may be long, and is not copied
@@ -331,18 +349,24 @@ class Log:
     def _drop_oldest(self) -> bool:
         """Drop what is live in the sector used longest ago, and all that is older [G1]; False when nothing is live, or
         nothing can say on flash what was dropped."""
-        ring = self._ring
-        last, count = self._index.oldest_in(lambda place: ring.seqs[ring.sector_of(place)])
-        if not count:
+        ring, index = self._ring, self._index
+        last, count, size, position = 0, 0, 0, ring.dead_count
+        while not last and position < ring.used_count:
+            last, count, size = index.look_at(ring.used(position))
+            position += 1
+        if not last:
             return False
+        dropped = index.live.count_up_to(last)
+        left = None if index.live_bytes is None or dropped != count else index.live_bytes - size
         try:
             self.before_drop(last)
-            self._gaps.note([(self._index.entry(0)[0], last, count, gaps.DROPPED)])
+            self._gaps.note([(index.live.first(), last, dropped, gaps.DROPPED)])
         except StoreFull:
             return False
         self._forget(last)
+        index.live_bytes = left
         return True
 
     def _forget(self, last_id: int) -> None:
-        while len(self._index) and self._index.entry(0)[0] <= last_id:
-            self.acknowledge(self._index.entry(0)[0])
+        while 0 < self._index.live.first() <= last_id:
+            self.acknowledge(self._index.live.first())

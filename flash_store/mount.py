@@ -3,7 +3,7 @@
 from flash_store import record, sector
 from flash_store.errors import StoreCorrupt
 from flash_store.record import ACK, ACK_SPAN, ERASE, MSG, REC, SET, STATE
-from flash_store.ring import FREE, RELOCATION, Ring
+from flash_store.ring import BAD, COUNT_MAX, DIRTY, FREE, RELOCATION
 
 GAPS = b"\x00gaps"
 
@@ -19,61 +19,97 @@ class Mount:
         self.last_id = 0
         self.boot_id = 0
         self.bad_records = 0
-        self._bad_since_boot = 0
-        self._ends_bad = False  # the head does
         self._tail_seq = 0  # sectors with a smaller sector_seq hold nothing that counts
-        self.ring = self._read_headers()
-        self._suspect = Suspect(self.ring.granule)
-        used = self.ring.used()
-        bad_by_sector = {number: self._replay(number) for number in used}
+        self.ring = index.ring
+        self._read_headers()
+        while not self._replay_all():
+            pass  # once more without the sectors of which a record says that nothing in them counts
         self.is_torn = self._suspect.was_sent  # one id is to be left out
         self.boot_id += self._bad_since_boot  # each may have been the STATE of a later boot [R5]
-        if used and self._is_head_spent():
+        if self.ring.used_count and self._is_head_spent():
             self.ring.distrust_free()
-        for number in used:
-            if self.ring.seqs[number] < self._tail_seq:
-                self._bury(number)
-            else:
-                self.bad_records += bad_by_sector[number]
 
-    def _read_headers(self) -> Ring:
+    def _replay_all(self) -> bool:
+        """Replay all sectors in use; False where one of them turned out to hold nothing that counts."""
+        ring = self.ring
+        self._index.clear()
+        self._settings.clear()
+        self._highest_id = self.bad_records = self._bad_since_boot = 0
+        self._ends_bad = False  # the head does
+        self._suspect = Suspect(ring.granule)
+        self._voided: list[int] = []
+        while ring.used_count and ring.seqs[ring.tail()] < self._tail_seq:
+            ring.void(ring.tail())
+        for position in range(ring.used_count):
+            self._replay(ring.used(position))
+        self.last_id = max(self.last_id, self._highest_id)
+        for number in self._voided:
+            ring.void(number)
+        return not self._voided and not (ring.used_count and ring.seqs[ring.tail()] < self._tail_seq)
+
+    def _read_headers(self) -> None:
         """Sort the sectors by what their headers say [R1]: one without a valid header is erased before its next use."""
-        frees = [self._read_free(number) for number in range(self._flash.sector_count)]
-        granule, epoch = _most_common([(free.granule, free.epoch) for free in frees if free])
-        ring = Ring(self._flash, granule, epoch)
-        for number, free in enumerate(frees):
-            if free and (free.granule, free.epoch) == (granule, epoch):
-                ring.erase_count_max = max(ring.erase_count_max, free.erase_count)
-            elif free:
+        ring = self.ring
+        stores = self._read_frees(None)
+        if not stores:
+            raise StoreCorrupt("no sector has a valid header: the device is not formatted")
+        most = stores[0]
+        for store in stores:
+            if store[2] > most[2]:
+                most = store
+        ring.granule, ring.epoch = most[0], most[1]
+        if len(stores) > 1:
+            self._read_frees(most)
+        for number in range(self._flash.sector_count):
+            if ring.seqs[number] != DIRTY:
+                self._read_open(number)
+        ring.arrange()
+
+    def _read_frees(self, store) -> list:
+        """Notes in the ring what each FREE says: free, where it is one of `store` ([granule, epoch, …], None: of any),
+        BAD where it is not valid, DIRTY for one of another store. Returns the stores that there are, each with the
+        number of its sectors."""
+        ring = self.ring
+        stores: list[list[int]] = []
+        ring.erase_count_max = 0
+        for number in range(self._flash.sector_count):
+            free = sector.read_free(self._flash, number)
+            if free is None:
+                ring.seqs[number] = BAD
                 continue
-            self._read_open(ring, number, free)
-        return ring
+            if free.version > sector.VERSION:
+                raise StoreCorrupt(
+                    f"sector {number} has format version {free.version}, expected at most {sector.VERSION}"
+                )
+            if store is not None and store[:2] != [free.granule, free.epoch]:
+                ring.seqs[number] = DIRTY
+                continue
+            ring.seqs[number] = FREE | min(free.erase_count, COUNT_MAX)
+            ring.erase_count_max = max(ring.erase_count_max, free.erase_count)
+            for one in stores:
+                if one[:2] == [free.granule, free.epoch]:
+                    one[2] += 1
+                    break
+            else:
+                stores.append([free.granule, free.epoch, 1])
+        return stores
 
-    def _read_free(self, number: int):
-        free = sector.read_free(self._flash, number)
-        if free and free.version > sector.VERSION:
-            raise StoreCorrupt(f"sector {number} has format version {free.version}, expected at most {sector.VERSION}")
-        return free
-
-    def _read_open(self, ring: Ring, number: int, free) -> None:
+    def _read_open(self, number: int) -> None:
+        ring = self.ring
         opened, is_blank = sector.read_open(self._flash, number, ring.granule, ring.epoch)
-        if opened is None:
-            if free and is_blank:
-                ring.set_free(number, free.erase_count)
-            return
-        if not 0 < opened.sector_seq < FREE:
-            return
-        ring.use(number, opened.sector_seq)
-        self.boot_id = max(self.boot_id, opened.boot_id)
-        if opened.sector_seq == ring.sector_seq:
-            ring.head, self._tail_seq = number, opened.tail_seq
+        if opened is not None and 0 < opened.sector_seq < FREE:
+            ring.seqs[number] = opened.sector_seq
+            self.boot_id = max(self.boot_id, opened.boot_id)
+            if opened.sector_seq >= ring.sector_seq:
+                ring.sector_seq, self._tail_seq = opened.sector_seq, opened.tail_seq
+        elif opened is not None or not is_blank or ring.seqs[number] == BAD:
+            ring.seqs[number] = DIRTY
 
-    def _replay(self, number: int) -> int:
-        """Replay one sector [R2]; returns how many bad records it has, neighbours taken for one."""
-        ring, bad, in_bad = self.ring, 0, False
+    def _replay(self, number: int) -> None:
+        """Replay one sector [R2]."""
+        ring, in_bad = self.ring, False
         self._go_by_open(number)
         end = first = ring.first()
-        live = 0
         seed = ring.seed(number)
         for offset, header, valid in record.scan(self._flash, number, first, seed, ring.granule):
             if valid:
@@ -81,22 +117,20 @@ class Mount:
                     self._suspect.judge(self._flash)
                 in_bad = False
                 end = offset + record.extent(header.length, ring.granule)
-                live += end - offset if self._apply(number, offset, header) else 0
+                self._apply(number, offset, header)
                 continue
             if not in_bad:
                 in_bad = True
-                bad += 1
+                self.bad_records += 1
                 self._bad_since_boot += 1
                 end = self._suspect.begin(number, offset, header, seed, self._flash.sector_size)
             self._suspect.grow(offset)
             end = max(end, offset + ring.granule)
         if in_bad:
             self._suspect.judge(self._flash)
-        ring.add_dead(number, end - first - live)
+        ring.fill(number, end)
         if number == ring.head:
-            ring.head_offset = end
             self._ends_bad = in_bad
-        return bad
 
     def _go_by_open(self, number: int) -> None:
         opened, _ = sector.read_open(self._flash, number, self.ring.granule, self.ring.epoch)
@@ -106,19 +140,17 @@ class Mount:
 
     def _decide(self, highest_id: int) -> None:
         """Whoever wrote this had decided about the bad records before it, if it tells of an id not seen yet [R4]."""
-        if highest_id > self.last_id:
-            self.last_id = highest_id
+        if highest_id > self._highest_id:
+            self._highest_id = highest_id
             self._suspect.clear()
 
-    def _apply(self, number: int, offset: int, header) -> bool:
-        """Apply one record; True when it is live now."""
-        ring = self.ring
+    def _apply(self, number: int, offset: int, header) -> None:
+        """Apply one record."""
         if header.is_message():
-            self._place_message(header, ring.place(number, offset))
-            return True
-        if header.kind == SET:
-            return self._place_setting(header, number, offset)
-        if header.kind in (ACK, REC):
+            self._place_message(header, self.ring.place(number, offset))
+        elif header.kind == SET:
+            self._place_setting(header, number, offset)
+        elif header.kind in (ACK, REC):
             for bit in range(ACK_SPAN):
                 if header.aux >> bit & 1:
                     self._note(header.kind, header.number + bit)
@@ -128,50 +160,52 @@ class Mount:
             self._tail_seq = max(self._tail_seq, header.aux)
         elif header.kind == ERASE and header.number < self._flash.sector_count:
             self._void(number, header.number, header.aux)
-        return False
 
     def _place_message(self, header, place: int) -> None:
-        before = self._index.put(header.number, place, header.flags & record.RECEIVED > 0)
-        if before is not None:
-            self.ring.kill(before)
-        self.ring.add_live(place)
-        self.last_id = max(self.last_id, header.number)
+        index = self._index
+        if header.number in index.live:
+            index.recount()
+        index.put(header.number, place, record.extent(header.length, self.ring.granule))
+        if header.flags & record.RECEIVED:
+            index.received.add(header.number)
+        self._highest_id = max(self._highest_id, header.number)
         if header.kind == MSG:
             self._suspect.clear()
 
-    def _place_setting(self, header, number: int, offset: int) -> bool:
+    def _place_setting(self, header, number: int, offset: int) -> None:
         found = self._flash.read_if_whole(number, offset + record.HEADER_SIZE, header.aux)
         if found is None:
-            return False
+            return
         key = bytes(found)
-        before = self._settings.pop(key, None)
-        if before is not None:
-            self.ring.kill(before)
+        self._forget_setting(key)
         if header.flags & record.REMOVED:
-            return False
+            return
         self._settings[key] = self.ring.place(number, offset)
-        self.ring.add_live(self._settings[key])
+        self._index.settings_bytes += record.extent(header.length, self.ring.granule)
         if key == GAPS:
             highest = self._flash.read_if_whole(number, offset + record.HEADER_SIZE + header.aux, 4)
             self._decide(int.from_bytes(highest or b"", "little"))
-        return True
+
+    def _forget_setting(self, key: bytes) -> None:
+        before = self._settings.pop(key, None)
+        if before is not None:
+            self._index.settings_bytes -= self.ring.size_at(before)
 
     def _note(self, kind: int, message_id: int) -> None:
-        self.last_id = max(self.last_id, message_id)
-        if kind == REC:
-            self._index.set_received(message_id)
-            return
-        place = self._index.remove(message_id)
-        if place is not None:
-            self.ring.kill(place)
+        self._highest_id = max(self._highest_id, message_id)
+        if message_id in self._index.live:
+            if kind == ACK:
+                self._index.remove(message_id)
+            else:
+                self._index.received.add(message_id)
 
     def _void(self, number: int, erased: int, erase_count: int) -> None:
         """A sector was to be erased, says a record in sector `number`: unless the erase ended, nothing in it counts,
         whatever it reads as [R7]."""
         ring = self.ring
         if ring.is_used(erased) and ring.seqs[erased] < ring.seqs[number]:
-            self._bury(erased)
-            ring.void(erased)
+            if erased not in self._voided:
+                self._voided.append(erased)
         elif ring.is_free(erased) and ring.erase_count(erased) <= erase_count:
             ring.void(erased)
 
@@ -180,15 +214,6 @@ class Mount:
         no other sector was left to take over."""
         ring = self.ring
         return ring.room() < record.extent(0, ring.granule) or (self._ends_bad and ring.free() <= RELOCATION)
-
-    def _bury(self, number: int) -> None:
-        def lies_here(place: int) -> bool:
-            return self.ring.sector_of(place) == number
-
-        self._index.remove_if(lies_here)
-        for key in [key for key, place in self._settings.items() if lies_here(place)]:
-            self._settings.pop(key)
-        self.ring.bury(number)
 
 
 class Suspect:
@@ -235,10 +260,3 @@ class Suspect:
         elif self._last >= self._end - self._granule:  # a cut leaves the last granule blank
             return True
         return record.mended(flash, *self._where) is not None
-
-
-def _most_common(stores: list[tuple[int, int]]) -> tuple[int, int]:
-    """(granule, epoch) that most sectors agree on. Raises StoreCorrupt when there is none."""
-    if not stores:
-        raise StoreCorrupt("no sector has a valid header: the device is not formatted")
-    return max(stores, key=lambda store: stores.count(store))

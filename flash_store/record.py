@@ -116,13 +116,13 @@ def read_body(flash, sector: int, offset: int, crc_seed: int):
     return None if name is None or content is None else (header, bytes(name), content)
 
 
-def scan(flash, sector: int, first: int, crc_seed: int, granule: int):
-    """Every record of a sector and every granule that is neither part of one nor blank, in order:
-    yields (offset, header, valid). The whole sector is looked at, so that one bad record hides no other; what cannot
+def scan(flash, sector: int, first: int, crc_seed: int, granule: int, end: int = 0):
+    """Every record of a sector, up to `end` or its own, and every granule that is neither part of one nor blank, in
+    order: yields (offset, header, valid). Each granule is looked at, so that one bad record hides no other; what cannot
     be read is bad."""
     offset = first
     blank = b"\xff" * granule
-    while offset + HEADER_SIZE <= flash.sector_size:
+    while offset + HEADER_SIZE <= (end or flash.sector_size):
         found = flash.read_if_whole(sector, offset, max(granule, HEADER_SIZE))
         if (found[:granule] if found else flash.read_if_whole(sector, offset, granule)) == blank:
             offset += granule
@@ -131,6 +131,18 @@ def scan(flash, sector: int, first: int, crc_seed: int, granule: int):
         valid = found is not None and is_valid(flash, sector, offset, found, crc_seed)
         yield offset, header, valid
         offset += extent(header.length, granule) if valid else granule
+
+
+def headers(flash, sector: int, offset: int, end: int, granule: int):
+    """What may be the headers of messages from `offset` on: yields (offset, header). Each is believed without a look
+    at its body, so that a bad one may hide others."""
+    while offset + HEADER_SIZE <= end:
+        found = flash.read_if_whole(sector, offset, HEADER_SIZE)
+        header = decode_header(found) if found else NONE
+        is_plausible = header.is_plausible(flash.sector_size - offset)
+        if is_plausible and header.is_message():
+            yield offset, header
+        offset += extent(header.length, granule) if is_plausible else granule
 
 
 def mended(flash, sector: int, offset: int, crc_seed: int) -> Header | None:

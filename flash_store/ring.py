@@ -1,4 +1,4 @@
-"""The sectors as a ring: which are free, which is the head, how much of each is live or dead."""
+"""The sectors as a ring: which are in use, which are free, which is the head, how much of each is filled."""
 
 from array import array
 
@@ -10,22 +10,36 @@ FREE = 0x20000000  # or above: free, with the erase_count in the lower bits; sma
 BAD = 0x3FFFFFFE  # an erase or its header failed: left alone until the next mount
 DIRTY = 0x3FFFFFFF  # to be erased before use
 _COUNT = 0x1FFFFFFF
+COUNT_MAX = _COUNT - 2  # an erase_count that would be BAD or DIRTY
 
 RELOCATION = 2  # sectors that only a relocation may use
+_ERASED = 1  # what `_filled` says of a free sector that was erased since the mount
 
 
 class Ring:
-    """The state of all sectors in RAM, 8 bytes each: sector_seq or what stands in its place, live and dead granules."""
+    """The state of all sectors in RAM, 8 bytes each: sector_seq or what stands in its place, granules filled, order.
 
-    def __init__(self, flash, granule: int, epoch: int) -> None:
+    `used_count` sectors are in use; the oldest `dead_count` of them are known to hold nothing that counts. No method
+    that an append needs looks at all sectors, however many there are.
+    """
+
+    def __init__(self, flash, granule: int = 0, epoch: int = 0) -> None:
         self.flash = flash
         self.granule = granule
         self.epoch = epoch
         count = flash.sector_count
-        self.seqs = array("I", (DIRTY for _ in range(count)))
-        self._live = array("H", (0 for _ in range(count)))
-        self._dead = array("H", (0 for _ in range(count)))
-        self._erased = 0  # a bit for each sector that was erased since the mount
+        self.seqs = array("I", range(count))  # of a length that is known: nothing has to grow
+        self._filled = array("H", range(count))  # granules of records in a sector in use
+        # Going round from `_start`: those in use, oldest first, the free ones as they are to be used, the dirty ones.
+        self._order = array("H", range(count))
+        for index in range(count):
+            self.seqs[index], self._filled[index] = DIRTY, 0
+        self._start = 0
+        self.used_count = 0
+        self.dead_count = 0
+        self._free_count = 0
+        self._dirty_count = count
+        self.filled = 0  # granules of records in all sectors in use
         self.head = 0
         self.head_offset = flash.sector_size  # where the next record goes
         self.sector_seq = 0  # the highest that any OPEN has, also one that failed
@@ -48,6 +62,10 @@ class Ring:
         """Where a sector's records begin."""
         return sector.records_offset(self.granule)
 
+    def end(self, index: int) -> int:
+        """Where the records of a sector in use end."""
+        return self.head_offset if index == self.head else self.first() + self._filled[index] * self.granule
+
     def is_free(self, index: int) -> bool:
         return FREE <= self.seqs[index] < BAD
 
@@ -56,38 +74,74 @@ class Ring:
 
     def free(self) -> int:
         """How many sectors are free."""
-        return sum(1 for index in range(len(self.seqs)) if self.is_free(index))
+        return self._free_count
 
-    def count(self, state: int) -> int:
-        """How many sectors are BAD or DIRTY."""
-        return sum(1 for seq in self.seqs if seq == state)
+    def dirty(self) -> int:
+        """How many sectors are to be erased before use."""
+        return self._dirty_count
 
-    def used(self) -> list[int]:
-        """Sectors that hold records, oldest first."""
-        return sorted((i for i in range(len(self.seqs)) if self.is_used(i)), key=lambda i: self.seqs[i])
+    def bad(self) -> int:
+        """How many sectors are left alone until the next mount."""
+        return len(self.seqs) - self.used_count - self._free_count - self._dirty_count
+
+    def used(self, position: int) -> int:
+        """The sector in use that was opened as the `position`th of them: 0 is the tail."""
+        return self._order[(self._start + position) % len(self._order)]
 
     def first_dirty(self) -> int:
         """A sector that is to be erased before use."""
-        return list(self.seqs).index(DIRTY)
+        return self.used(self.used_count + self._free_count)
 
-    def use(self, index: int, seq: int) -> None:
-        """The mount found this sector in use."""
-        self.seqs[index] = seq
-        self.sector_seq = max(self.sector_seq, seq)
+    def arrange(self) -> None:
+        """The mount has read all headers into `seqs`: put the sectors in order."""
+        count = len(self.seqs)
+        heads = [index for index in range(count) if self.seqs[index] == self.sector_seq]
+        self.head = heads[-1] if heads else 0
+        self._start = self.used_count = self._free_count = self._dirty_count = 0
+        for index in self._round():  # a ring that goes round is in order but for few
+            if self.is_used(index):
+                self._sort_in(index, 0, self.used_count)
+                self.used_count += 1
+        for index in self._round():
+            if self.is_free(index):
+                self._sort_in(index, self.used_count, self.used_count + self._free_count)
+                self._free_count += 1
+        for index in self._round():
+            if self.seqs[index] == DIRTY:
+                self._set(self.used_count + self._free_count + self._dirty_count, index)
+                self._dirty_count += 1
 
-    def set_free(self, index: int, erase_count: int) -> None:
-        """The mount found this sector free."""
-        self.seqs[index] = FREE | min(erase_count, _COUNT - 2)
+    def fill(self, index: int, end: int) -> None:
+        """The mount found that a sector's records end here."""
+        granules = (end - self.first()) // self.granule
+        self.filled += granules - self._filled[index]
+        self._filled[index] = granules
+        if index == self.head:
+            self.head_offset = end
 
     def void(self, index: int) -> None:
         """Nothing in this sector counts: it is erased before its next use."""
+        if self.is_used(index):
+            self.filled -= self._filled[index]
+        self._take_out(self._position(index))
+        self._set(self.used_count + self._free_count + self._dirty_count, index)
+        self._dirty_count += 1
         self.seqs[index] = DIRTY
 
     def distrust_free(self) -> None:
         """An erase may have gone without its ERASE: what reads as free may be what a cut left of it [R8]."""
-        for index in range(len(self.seqs)):
-            if self.is_free(index) and not self._erased >> index & 1:
-                self.void(index)
+        first, end = self.used_count, self.used_count + self._free_count
+        kept = first
+        for position in range(first, end):
+            index = self.used(position)
+            if self._filled[index] == _ERASED:
+                self._set(position, self.used(kept))
+                self._set(kept, index)
+                kept += 1
+            else:
+                self.seqs[index] = DIRTY
+        self._free_count = kept - first
+        self._dirty_count += end - kept
 
     def erase_count(self, index: int) -> int:
         """erase_count of a free sector."""
@@ -95,53 +149,7 @@ class Ring:
 
     def tail(self) -> int:
         """The sector used longest ago."""
-        return self.used()[0]
-
-    def live_seq(self, default: int) -> int:
-        """sector_seq of the oldest sector with something live, `default` when there is none."""
-        return min((self.seqs[i] for i in range(len(self.seqs)) if self._live[i]), default=default)
-
-    def erasable(self) -> int:
-        """How many sectors an erase alone would free."""
-        head_seq = self.seqs[self.head]
-        limit = min(self.live_seq(head_seq), head_seq)
-        dead = sum(1 for index in range(len(self.seqs)) if self.is_used(index) and self.seqs[index] < limit)
-        return dead + self.count(DIRTY)
-
-    def is_live(self, index: int) -> bool:
-        return self._live[index] > 0
-
-    def add_live(self, place: int) -> None:
-        self._live[self.sector_of(place)] += 1
-
-    def add_dead(self, index: int, size: int) -> None:
-        """`size` bytes were used up and hold no message."""
-        self._dead[index] += size // self.granule
-
-    def kill(self, place: int) -> None:
-        """The message at `place` is dead from now on."""
-        index = self.sector_of(place)
-        self._live[index] -= 1
-        self.add_dead(index, self.size_at(place))
-
-    def size_at(self, place: int) -> int:
-        """Bytes on flash of the message or setting at this place; 0 where its header cannot be believed any more."""
-        return record.size_at(self.flash, self.sector_of(place), self.offset_of(place), self.granule)
-
-    def bury(self, index: int) -> None:
-        """Nothing in this sector counts any more."""
-        self._live[index] = 0
-        self._dead[index] = self.capacity // self.granule
-
-    def is_relocation_worthwhile(self, live: int) -> bool:
-        """True when these live bytes of a sector have room elsewhere, and all dead bytes between live ones make up
-        an eighth of what is used, or half a sector, over and above what relocating all of it would write itself."""
-        note = record.extent(0, self.granule)
-        used = self.used()
-        dead = sum(self._dead[i] for i in used) * self.granule - len(used) * note
-        if not self.free():  # the last chance to move it, if it gains anything
-            return live + note <= self.room() and dead > 0
-        return live + note <= self.capacity // 2 or dead > min(self.capacity // 2, len(used) * self.capacity // 8)
+        return self.used(0)
 
     def place(self, index: int, offset: int) -> int:
         """A place on flash as a u32."""
@@ -153,8 +161,16 @@ class Ring:
     def offset_of(self, place: int) -> int:
         return (place & 0xFFFF) * self.granule
 
+    def size_at(self, place: int) -> int:
+        """Bytes on flash of the message or setting at this place; 0 where its header cannot be believed any more."""
+        return record.size_at(self.flash, self.sector_of(place), self.offset_of(place), self.granule)
+
     def seed(self, index: int) -> int:
         return record.seed(self.epoch, self.seqs[index])
+
+    def scan(self, index: int):
+        """The records of a sector in use, see `record.scan`."""
+        return record.scan(self.flash, index, self.first(), self.seed(index), self.granule, self.end(index))
 
     def room(self) -> int:
         """Bytes left in the head."""
@@ -163,29 +179,32 @@ class Ring:
     def program(self, encoded: bytearray) -> int | None:
         """Add a record to the head; returns its place, None when it failed: then the head takes no more."""
         place = self.place(self.head, self.head_offset)
-        if not self.flash.program(self.head, self.head_offset, encoded):
-            self.add_dead(self.head, self.room())
-            self.head_offset = self.flash.sector_size
-            if self.free() <= RELOCATION:  # the last boot may have fared the same, and erased without room for a note
-                self.distrust_free()
-            return None
-        self.head_offset += len(encoded)
-        return place
+        done = self.flash.program(self.head, self.head_offset, encoded)
+        size = len(encoded) if done else self.room()
+        self.head_offset += size
+        self.filled += size // self.granule
+        self._filled[self.head] += size // self.granule
+        if not done and self._free_count <= RELOCATION:
+            self.distrust_free()  # the last boot may have fared the same, and erased without room for a note
+        return place if done else None
 
     def open_next(self, next_id: int, boot_id: int) -> bool:
         """Make the free sector that was erased least often the head [A1]; False when it turns out not to be usable."""
-        count = len(self.seqs)
-        free = [i % count for i in range(self.head + 1, self.head + 1 + count) if self.is_free(i % count)]
-        index = min(free, key=self.erase_count)
-        if not self._erased >> index & 1 and not self._is_blank(index):
-            self.seqs[index] = DIRTY
+        index = self.used(self.used_count)
+        if self._filled[index] != _ERASED and not self._is_blank(index):
+            self.void(index)
             return False
         self.sector_seq = seq = self.sector_seq + 1
-        header = sector.encode_open(Open(seq, self.live_seq(seq), next_id, boot_id), self.epoch, self.granule)
+        tail_seq = self.seqs[self.used(self.dead_count)] if self.dead_count < self.used_count else seq
+        header = sector.encode_open(Open(seq, tail_seq, next_id, boot_id), self.epoch, self.granule)
         if not self.flash.program(index, sector.open_offset(self.granule), header):
+            self._take_out(self.used_count)
             self.seqs[index] = BAD
             return False
+        self._free_count -= 1
+        self.used_count += 1
         self.seqs[index] = seq
+        self._filled[index] = 0
         self.head, self.head_offset = index, self.first()
         return True
 
@@ -195,19 +214,68 @@ class Ring:
         return (free.erase_count if free else self.erase_count_max) + 1
 
     def erase(self, index: int, erase_count: int) -> None:
-        """Erase a sector and write its FREE header; a sector that fails is left alone from then on."""
+        """Erase the tail or a dirty sector and write its FREE header; a sector that fails is left alone from
+        then on."""
         self.erase_count_max = max(self.erase_count_max, erase_count)
-        self._live[index] = self._dead[index] = 0
+        if self.is_used(index):
+            self.filled -= self._filled[index]
         header = sector.encode_free(self.granule, erase_count, self.epoch)
         done = self.flash.erase(index) and self.flash.program(index, 0, header)
-        self.seqs[index] = FREE | erase_count if done else BAD
-        self._erased |= 1 << index
+        self._take_out(self._position(index))
+        self.seqs[index] = FREE | min(erase_count, COUNT_MAX) if done else BAD
+        self._filled[index] = _ERASED
         self.erases += 1
+        if done:
+            end = self.used_count + self._free_count
+            self._set(end + self._dirty_count, self.used(end))  # a dirty one makes room: their order does not matter
+            self._sort_in(index, self.used_count, end)
+            self._free_count += 1
 
-    def erase_counts(self) -> list[int]:
+    def erase_counts(self):
         """How often each sector was erased in its life, as its header says; 0 where none can be read."""
-        frees = [sector.read_free(self.flash, index) for index in range(len(self.seqs))]
-        return [free.erase_count if free else 0 for free in frees]
+        for index in range(len(self.seqs)):
+            free = sector.read_free(self.flash, index)
+            yield free.erase_count if free else 0
+
+    def _round(self):
+        """All sectors, from the one behind the head."""
+        count = len(self.seqs)
+        for number in range(count):
+            yield (self.head + 1 + number) % count
+
+    def _position(self, index: int) -> int:
+        """Of a sector that is in the order; the tail and the dirty ones are found first."""
+        count = self.used_count + self._free_count + self._dirty_count
+        position = 0 if self.is_used(index) else self.used_count + self._free_count * (self.seqs[index] == DIRTY)
+        while self.used(position % count) != index:
+            position += 1
+        return position % count
+
+    def _set(self, position: int, index: int) -> None:
+        self._order[(self._start + position) % len(self._order)] = index
+
+    def _sort_in(self, index: int, start: int, end: int) -> None:
+        """Put a sector among those from `start` to `end` by what `seqs` says, behind its equals."""
+        while end > start and self.seqs[self.used(end - 1)] > self.seqs[index]:
+            self._set(end, self.used(end - 1))
+            end -= 1
+        self._set(end, index)
+
+    def _take_out(self, position: int) -> None:
+        """Leave a sector out of the order."""
+        count = self.used_count + self._free_count + self._dirty_count
+        if position < self.used_count:
+            self.used_count -= 1
+            self.dead_count -= position < self.dead_count
+        elif position < self.used_count + self._free_count:
+            self._free_count -= 1
+        else:
+            self._dirty_count -= 1
+        if position == 0:
+            self._start = (self._start + 1) % len(self._order)
+            return
+        for at in range(position + 1, count):
+            self._set(at - 1, self.used(at))
 
     def _is_blank(self, index: int) -> bool:
         """An erase that was cut may leave the FREE header and clear the OPEN one: only a blank rest proves it free."""

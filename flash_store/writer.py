@@ -4,7 +4,7 @@
 from flash_store import record
 from flash_store.errors import DeviceFailed, StoreFull
 from flash_store.record import ACK, ERASE, MOVE, MSG, SET, STATE
-from flash_store.ring import DIRTY, RELOCATION
+from flash_store.ring import RELOCATION
 
 
 class Writer:
@@ -28,7 +28,7 @@ class Writer:
         return record.extent(length, self.ring.granule)
 
     def read(self, place: int):
-        """(header, name, content) of the message or setting at this place, None when it cannot be read any more."""
+        """(header, name, content) of the setting at this place, None when it cannot be read any more."""
         index = self.ring.sector_of(place)
         return record.read_body(self._flash, index, self.ring.offset_of(place), self.ring.seed(index))
 
@@ -62,12 +62,11 @@ class Writer:
     def is_reclaimable(self) -> bool:
         """Whether `reclaim` has something to erase or to move."""
         ring = self.ring
-        if ring.count(DIRTY):
+        if ring.dirty():
             return True
-        tail = ring.tail()
-        if tail == ring.head:
+        if ring.used_count < 2:
             return False
-        return not ring.is_live(tail) or ring.is_relocation_worthwhile(self._live_bytes(tail))
+        return not self._is_tail_live() or self._is_relocation_worthwhile()
 
     def reclaim(self) -> bool:
         """Free one sector; False when none can be [A3]."""
@@ -76,13 +75,47 @@ class Writer:
         if not self.is_reclaimable():
             return False
         tail = self.ring.tail()
-        if self.ring.is_live(tail) and not self._relocate(tail):
+        try:
+            if self._is_tail_live():
+                self._relocate(tail)
+            self._note_lost_with(tail)
+        except StoreFull:
             return False
         self._erase(tail)
         return True
 
+    def _is_tail_live(self) -> bool:
+        self._find_dead()
+        return not self.ring.dead_count
+
+    def _find_dead(self) -> None:
+        """Go on with the count of those sectors, from the tail on, in which nothing is live any more."""
+        ring = self.ring
+        while ring.dead_count < ring.used_count - 1 and not self._holds_live(ring.dead_count):
+            ring.dead_count += 1
+
+    def _holds_live(self, position: int) -> bool:
+        return bool(self._settings_in(self.ring.used(position))) or self.index.holds_live(position)
+
+    def _settings_in(self, index: int) -> list:
+        """The keys of the settings whose values are in this sector."""
+        return [key for key, place in self.setting_places.items() if self.ring.sector_of(place) == index]
+
+    def _is_relocation_worthwhile(self) -> bool:
+        """True when the live bytes of the tail have room elsewhere, and all dead bytes between live ones make up an
+        eighth of what is used, or half a sector, over and above what relocating all of it would write itself [A4]."""
+        ring, note = self.ring, self.extent(0)
+        settings = [ring.size_at(self.setting_places[key]) for key in self._settings_in(ring.tail())]
+        live = self.index.bytes_in_tail() + sum(settings) + note
+        if ring.free() and live <= ring.capacity // 2:
+            return True
+        dead = self.index.dead_bytes() - ring.used_count * note
+        if not ring.free():  # the last chance to move it, if it gains anything
+            return live <= ring.room() and dead > 0
+        return dead > min(ring.capacity // 2, ring.used_count * ring.capacity // 8)
+
     def _erase_dirty(self) -> bool:
-        if not self.ring.count(DIRTY):
+        if not self.ring.dirty():
             return False
         self._erase(self.ring.first_dirty())
         return True
@@ -95,6 +128,8 @@ class Writer:
             if not ring.free():
                 break  # a cut in the erase repeats messages then: better than a wedge
             self._open_next()
+        if ring.is_used(index):
+            self.index.forget_tail()
         ring.erase(index, erase_count)
 
     def _program(self, kind: int, flags: int, number: int, aux: int, body: tuple) -> int | None:
@@ -104,24 +139,19 @@ class Writer:
         if place is None:
             return None
         if kind in (MSG, MOVE):
-            ring.add_live(place)
-            self.index.put(number, place)
+            self.index.put(number, place, len(encoded))
             self.last_id = max(self.last_id, number)
         elif kind == SET:
             self._place_setting(bytes(body[0]), flags, place, len(encoded))
-        else:
-            ring.add_dead(ring.head, len(encoded))
         return place
 
     def _place_setting(self, key: bytes, flags: int, place: int, size: int) -> None:
         before = self.setting_places.pop(key, None)
         if before is not None:
-            self.ring.kill(before)
-        if flags & record.REMOVED:
-            self.ring.add_dead(self.ring.head, size)
-        else:
+            self.index.settings_bytes -= self.ring.size_at(before)
+        if not flags & record.REMOVED:
             self.setting_places[key] = place
-            self.ring.add_live(place)
+            self.index.settings_bytes += size
 
     def make_room(self, kind: int, size: int) -> None:
         """Open a new head where the present one is too full for a record of `size` bytes; MOVE may use the last free
@@ -139,41 +169,41 @@ class Writer:
             if self._may_open(kind):
                 self._open_next()
             elif not (self._erase_dirty() if kind == MOVE else self.reclaim()):
-                raise StoreFull(f"{len(self.index)} unacknowledged messages fill the store")
+                raise StoreFull(f"{len(self.index.live)} unacknowledged messages fill the store")
 
     def _is_short(self) -> bool:
         """Whether fewer sectors are free, or would be after an erase, than new messages leave."""
-        free = self.ring.free()
-        return free < self.ring.reserve and free + self.ring.erasable() < self.ring.reserve
+        return self.ring.free() < self.ring.reserve and self.ring.free() + self._erasable() < self.ring.reserve
 
     def _may_open(self, kind: int) -> bool:
         free = self.ring.free()
         if kind == MSG:
-            return free > RELOCATION and free + self.ring.erasable() > self.ring.reserve
+            return free > RELOCATION and (free > self.ring.reserve or free + self._erasable() > self.ring.reserve)
         return free > (0 if kind == MOVE else RELOCATION)
+
+    def _erasable(self) -> int:
+        """How many sectors an erase alone would free."""
+        self._find_dead()
+        return self.ring.dead_count + self.ring.dirty()
 
     def _open_next(self) -> bool:
         return self.ring.open_next(self.last_id + 1, self.boot_id)
 
-    def _live_bytes(self, index: int) -> int:
-        ring = self.ring
-        places = [place for place in self.setting_places.values() if ring.sector_of(place) == index]
-        return sum(ring.size_at(place) for place in places + self.index.places(lambda at: ring.sector_of(at) == index))
+    def _relocate(self, index: int) -> None:
+        """Copy what is live in a sector to the head [A4]. Raises StoreFull: what was copied by then counts there."""
+        for offset, header, valid in self.ring.scan(index):
+            if valid and header.has_body():
+                self._move(index, offset, header)
 
-    def _relocate(self, index: int) -> bool:
-        """Copy what is live in a sector to the head [A4]; False when there is no room for all of it."""
-        ring = self.ring
-        try:
-            for offset, header, valid in record.scan(self._flash, index, ring.first(), ring.seed(index), ring.granule):
-                if valid and header.has_body():
-                    self._move(index, offset, header)
-            lost_keys = [key for key, place in self.setting_places.items() if ring.sector_of(place) == index]
-            for key in lost_keys:
-                self.setting_places.pop(key)
-            self._note_lost(self.index.remove_if(lambda place: ring.sector_of(place) == index), lost_keys)
-        except StoreFull:
-            return False
-        return True
+    def _note_lost_with(self, index: int) -> None:
+        """What was live in the tail, and could not be moved: on flash as a gap before its sector is erased [G1]."""
+        lost_keys = self._settings_in(index)
+        for key in lost_keys:
+            self.setting_places.pop(key)
+        lost = self.index.lost_with_tail()
+        for message_id in lost:
+            self.index.remove(message_id)
+        self._note_lost(lost, lost_keys)
 
     def _move(self, index: int, offset: int, header) -> None:
         """Copy the message or setting here, if it is live and can be read."""
@@ -188,11 +218,10 @@ class Writer:
         if header.kind == SET:
             self.write(SET, header.flags, header.number, header.aux, (name, content), True)
         else:
-            received = record.RECEIVED if self.index.is_received(header.number) else 0
+            received = record.RECEIVED if header.number in self.index.received else 0
             self.write(MOVE, header.flags | received, header.number, header.aux, (name, content), True)
-            self.ring.kill(place)
 
     def _is_live(self, place: int, header, name) -> bool:
         if header.kind == SET:
             return self.setting_places.get(bytes(name)) == place
-        return self.index.place(header.number) == place
+        return self.index.is_in(self.ring.sector_of(place), header.number)

@@ -10,7 +10,19 @@ import typer
 from tools.failure import fail
 from tools.flash.reader import read_store
 from tools.flash.report import as_json, excerpt, sector_fields, wear
-from tools.flash.store import DROPPED, FORSAKEN, REJECTED, TORN, UNREADABLE, Gap, Message, NextMount, NoStore, Store
+from tools.flash.store import (
+    DROPPED,
+    FORSAKEN,
+    MEMORY,
+    REJECTED,
+    TORN,
+    UNREADABLE,
+    Gap,
+    Message,
+    NextMount,
+    NoStore,
+    Store,
+)
 
 REASONS = {
     DROPPED: "dropped for room",
@@ -18,6 +30,7 @@ REASONS = {
     TORN: "left out after a torn record",
     FORSAKEN: "forsaken by the firmware",
     REJECTED: "rejected by the broker",
+    MEMORY: "dropped for want of RAM",
 }
 
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 from tools.flash.layout import BadRecord, Free, Open
 
-DROPPED, UNREADABLE, TORN, FORSAKEN, REJECTED = "dropped", "unreadable", "torn", "forsaken", "rejected"
-REASONS = {1: DROPPED, 2: UNREADABLE, 3: TORN, 4: FORSAKEN, 5: REJECTED}
+DROPPED, UNREADABLE, TORN, FORSAKEN = "dropped", "unreadable", "torn", "forsaken"
+REJECTED, MEMORY = "rejected", "memory"
+REASONS = {1: DROPPED, 2: UNREADABLE, 3: TORN, 4: FORSAKEN, 5: REJECTED, 6: MEMORY}
 
 
 class NoStore(Exception):
