@@ -146,7 +146,9 @@ class Client:
         if not self._has_ended():
             self._protocol.suback(packet.packet_identifier, codes)
             self._sender.send_retained(owed)
-            for message, grant in self._subscribing.announced(packet):
+            async for message, grant in self._subscribing.announced(packet, codes):
+                if self._has_ended():
+                    break
                 self._sender.send_now(message, grant)
         else:
             self._session.owed.update(dict.fromkeys(owed))

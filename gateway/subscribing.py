@@ -1,12 +1,12 @@
 """SUBSCRIBE and UNSUBSCRIBE: saved, then answered; then the retained messages that a subscription matches."""
 
-import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from gateway.access import Permissions
 from gateway.message import Message
+from gateway.pace import Slice
 from gateway.session import Session
 from gateway.store import retained
 from gateway.store.database import Work
@@ -14,7 +14,7 @@ from gateway.store.delivery import Grant
 from gateway.store.retained import Owed
 from wire.packets import RETAIN_IF_NEW, RETAIN_NEVER, Subscribe, Unsubscribe
 from wire.properties import SUBSCRIPTION_IDENTIFIER
-from wire.reasons import NO_SUBSCRIPTION_EXISTED, NOT_AUTHORIZED, QUOTA_EXCEEDED, SUCCESS
+from wire.reasons import NO_SUBSCRIPTION_EXISTED, NOT_AUTHORIZED, QUOTA_EXCEEDED, SUCCESS, UNSPECIFIED_ERROR
 from wire.topics import matches
 
 if TYPE_CHECKING:
@@ -46,9 +46,10 @@ class Subscribing:
         identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER, [0])[0]
         codes = []
         searches: dict[str, Work] = {}
+        slice_ = Slice()
         for number, (topic_filter, options) in enumerate(packet.filters, 1):
-            if number % FILTERS_AT_ONCE == 0:
-                await asyncio.sleep(0)
+            if number % FILTERS_AT_ONCE == 0 or slice_.is_over:
+                await slice_.give_way()
                 if self._session.connection is not self._connection:
                     break  # nobody waits for the answer, and the session may have ended
             if not self._permissions.may_subscribe(topic_filter):
@@ -82,20 +83,29 @@ class Subscribing:
                 owed += found
         return owed
 
-    def announced(self, packet: Subscribe) -> Iterator[tuple[Message, Grant]]:
-        """Yields what the gateway says of itself and new subscriptions match."""
+    async def announced(self, packet: Subscribe, codes: list[int]) -> AsyncIterator[tuple[Message, Grant]]:
+        """Yields what the gateway says of itself and subscriptions match that were granted, each filter once."""
         identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER, [0])[0]
-        for topic_filter, options in packet.filters:
-            if topic_filter.startswith("$SYS/") and not options & RETAIN_NEVER:
-                grant = Grant(0, True, (identifier,) if identifier else ())
-                for message in self._broker.publishing.announced.values():
-                    if matches(topic_filter, message.topic):
-                        yield message, grant
+        grant, slice_ = Grant(0, True, (identifier,) if identifier else ()), Slice()
+        granted = {one[0] for one, code in zip(packet.filters, codes, strict=False) if code < UNSPECIFIED_ERROR}
+        for topic_filter, options in dict(packet.filters).items():
+            if not topic_filter.startswith("$SYS/") or options & RETAIN_NEVER or topic_filter not in granted:
+                continue
+            for message in list(self._broker.publishing.announced.values()):
+                if slice_.is_over:
+                    await slice_.give_way()
+                if matches(topic_filter, message.topic):
+                    yield message, grant
 
     async def unsubscribe(self, packet: Unsubscribe) -> list[int]:
         """Returns the reason codes. Raises sqlite3.Error."""
-        removed = []
+        removed: list[bool] = []
+        slice_ = Slice()
         for topic_filter in packet.filters:
+            if slice_.is_over:
+                await slice_.give_way()
+                if self._session.connection is not self._connection:
+                    break
             removed.append(self._broker.subscribers.unsubscribe(self._session, topic_filter))
         if any(removed):
             self._broker.limits.count_again([self._session.cursor])

@@ -361,6 +361,25 @@ async def test_messages_that_many_filters_match_leave_others_their_turns(
         assert 0 < most <= 2 + len(sessions)  # its publisher's, and those of the sessions that it is sent to
 
 
+@pytest.mark.parametrize("may", [True, False])
+async def test_a_filter_below_sys_that_is_named_thousands_of_times_brings_each_message_once(
+    tmp_path: Path, may: bool
+) -> None:
+    """And none where it is refused."""
+    acl = rules(tmp_path, "allow * publish,subscribe #\n" + "allow * subscribe $SYS/#\n" * may)
+    async with running(tmp_path, acl=acl) as broker:
+        await until(lambda: broker.publishing.announced, "the gateway speaks of itself")
+        bomber = await connected(broker, "bomber")
+        codes = await bomber.subscribe(*["$SYS/#"] * 2_000, *["$SYS/broker/#"] * 2_000, "end", options=0)
+        assert codes == [0 if may else 0x87] * 4_000 + [0]
+        said = len(broker.publishing.announced)
+        await (await connected(broker, "other")).publish("end")
+        topics: list[str] = []
+        while (packet := await bomber.receive()).topic != "end":
+            topics.append(packet.topic)
+        assert len(topics) == 2 * said * may and set(topics) == set(broker.publishing.announced if may else ())
+
+
 FLOODS = {
     "PINGREQs": encode(Pingreq()),
     "empty PUBLISHes of QoS 0": encode(Publish("a", b"", 0)),
