@@ -211,7 +211,7 @@ class Publisher:
         sent = [one for one in self._on_the_way.values() if one not in answered and self._log.holds(one)]
         if self._refusals is None and min(sent, default=0) != self._left:
             self._left = min(sent, default=0)  # once says nothing, and costs nothing
-        elif sent:
+        elif self._refusals is not None or sent:
             waited_ms = now_ms - self._sent_ms
             self._watch_refusals().end(sent, len(self._on_the_way) == 1, waited_ms, reason_code, text, now_ms)
 

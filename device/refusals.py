@@ -90,6 +90,7 @@ class Refusals:
         self.skipped = 0  # from this message on some are refused that others were let pass
         self._waiting: list = []  # ids of refused messages, until their pause is over
         self._until_ms: int | None = None
+        self._refused: tuple | None = None  # the last message that was refused over this connection, and when
         self._taken_before = self._taken  # over earlier connections
         self._quiet_ms: int | None = None  # then a message of `_ending` goes out even where no other one is taken
 
@@ -137,6 +138,7 @@ class Refusals:
 
     def refuse(self, message_id: int, reason_code: int | None, text: str, now_ms: int) -> None:
         """The broker has refused a message, with a reason code; or it said before that it takes no such message."""
+        self._refused = (message_id, now_ms)
         if reason_code in PASSING:
             pass
         elif self._taken > self._refused_at.get(message_id, self._taken) and self._prove(message_id, text, now_ms):
@@ -158,7 +160,12 @@ class Refusals:
             waited_ms: since the last of them went out.
             reason_code: of its DISCONNECT, if any.
         """
-        if reason_code in PASSING_CLOSES or not sent:
+        if reason_code in PASSING_CLOSES:
+            return
+        if self._refused is not None and now_ms - self._refused[1] <= PROMPT_MS:
+            self._set_back(self._refused[0])  # mosquitto 2.0.11 refuses a message of QoS 2, and ends the connection
+            return
+        if not sent:
             return
         self._one_by_one = WINDOW
         if waited_ms > PROMPT_MS:
@@ -172,7 +179,7 @@ class Refusals:
             return
         self._closes = (message_id, self._closes[1] + 1 if self._closes[0] == message_id else 1)
         if self._closes[1] >= CLOSES:
-            self._ending = self._ending[1 - SUSPECTS_MAX :] + [message_id]
+            self._set_back(message_id)
             self._say(f"message {message_id}: the broker ends the connection over it, {text}; others go first")
 
     def take_due(self, now_ms: int, anew: list) -> list:
@@ -189,6 +196,10 @@ class Refusals:
             return refused
         self.skipped = min(refused[0], self.skipped or refused[0])
         return []
+
+    def _set_back(self, message_id: int) -> None:
+        if message_id not in self._ending and self._log.holds(message_id):
+            self._ending = self._ending[1 - SUSPECTS_MAX :] + [message_id]
 
     def _forget(self, message_id: int) -> None:
         self._proven.remove(message_id)
