@@ -46,6 +46,7 @@ class Session:
         self.unsaved: dict[str, int] = {}
         self._changes = 0
         self._noted: SessionDescription | None = None
+        self._saved: SessionDescription | None = None
 
     @property
     def durable(self) -> bool:
@@ -68,6 +69,19 @@ class Session:
         for name, change in changes.items():
             if self.unsaved.get(name) == change:
                 del self.unsaved[name]
+                if not name:
+                    self._saved = self._noted
+
+    @property
+    def has_only_come_or_gone(self) -> bool:
+        """Whether nothing is unsaved but when its client went, or that it is here."""
+        saved, noted = self._saved, self._noted
+        return (
+            self.unsaved.keys() == {""}
+            and saved is not None
+            and noted is not None
+            and (saved.expiry_s, saved.user) == (noted.expiry_s, noted.user)
+        )
 
     def note_description(self) -> None:
         """Its description counts as changed where it is not what it was the last time."""

@@ -222,12 +222,17 @@ class Sessions:
     async def save(self, client_id: str) -> None:
         """Makes it durable that a client's session is as it is now. Raises sqlite3.Error.
 
-        That one of before has ended is durable with the next commit.
+        That one of before has ended is durable with the next commit. That a client is back is not written where its
+        session has no end but that of ``limits.session_expiry_max_s``: it comes in also when the disk is full, and
+        after a crash it has ``RETURN_S`` to return.
         """
         session = self.get(client_id)
         if session is None or not session.durable:
             return
         session.note_description()
+        is_endless = session.expiry_s > self._limits.session_expiry_max_s
+        if is_endless and session.connection is not None and session.has_only_come_or_gone:
+            return
         if changes := session.unsaved.copy():
             await self._log.submit([save_session(client_id, {name: session.entry(name) for name in changes})])
             session.note_saved(changes)
