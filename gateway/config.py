@@ -120,12 +120,14 @@ class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     max_messages: Count | None = None
     """The most messages that are kept; without it there is no limit but the disk."""
 
-    max_bytes: Annotated[int, msgspec.Meta(ge=1_000_000)] | None = None
-    """The most bytes in use in the store's file."""
+    max_bytes: Annotated[int, msgspec.Meta(ge=1_000_000)] = 4_000_000_000
+    """The most bytes in use in the store's file: some 20 million small messages, which `holdfast gateway repair` reads
+    in minutes."""
 
-    when_full: WhenFull = "flow_control"
-    """What happens to the next message: as with `[queue]`, but `"discard_old"` drops the oldest ones for all who still
-    wait for them."""
+    when_full: WhenFull = "discard_old"
+    """What happens to the next message: as with `[queue]`, but `"discard_old"` drops the oldest ones for all sessions
+    and routes that still wait for them. So a gateway that is left alone goes on taking messages, whatever broker or
+    client never returns; `"flow_control"` leaves the next ones with their publishers."""
 
 
 class QueueConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

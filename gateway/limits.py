@@ -125,6 +125,7 @@ class Limits:
         if self._shares is not None and self._has_its_share(self._shares, publisher):
             return _VERDICTS[self._client.when_full]
         if self._store.when_full != "discard_old" and self._store_is_full():
+            self._log.make_room()
             return _VERDICTS[self._store.when_full]
         if not self._queue_discards:
             for cursor in self._wanted_by(topic):

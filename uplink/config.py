@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.config import NonEmpty
+from gateway.config import Count, NonEmpty
 from gateway.config_errors import ConfigSource
 from gateway.config_file import Table, beside
 from wire.errors import WireError
@@ -62,6 +62,14 @@ class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     inflight_window: Annotated[int, msgspec.Meta(ge=1, le=INFLIGHT_WINDOW_MAX)] = 1000
     """How many messages may be on the way at once, sent and not yet acknowledged."""
+
+    max_messages: Count | None = None
+    """The most messages that may wait for the route; beyond it the oldest are dropped, which leaves a [range in the
+    store](store.md#what-was-dropped). That is looked at every ten seconds, or less often where many wait. Without it
+    the limit is that of `[store]`."""
+
+    max_bytes: Count | None = None
+    """The most bytes of these, of payload and topic name."""
 
     keep_alive_s: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 30
     """The longest silence, in seconds, before the link is tested [MQTT-3.1.2-20]."""

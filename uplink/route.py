@@ -59,7 +59,7 @@ class Route:
         self._cursor = Cursor(log, self.consumer, filters, window=config.inflight_window)
         self._flows = Flows(log, self._cursor)
         self.state = RouteState(config.name)
-        self._watch = Watch(self.state, log, self._cursor)
+        self._watch = Watch(self.state, log, self._cursor, config)
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         self._acknowledged = asyncio.Event()
         self._said = ""

@@ -34,6 +34,7 @@ ROW_BYTES = 64 * 1024  # of a row that a sweep writes, roughly; it is read as a 
 ROW_OVERHEAD = 40  # bytes of a row besides its parts, roughly
 PIECE_ROWS = 500  # rewritten in one transaction, so that no publisher waits long behind it
 LOOKED_AT = 1000  # messages, behind which the event loop has its turn
+REST_S, REST_TIMES = 10.0, 20  # between sweeps of a full store: so long at least, and so often what the last one took
 PAUSE_S = 0.005  # between two readings of the file, for others who read it
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class Compaction:
         self._left_bytes = 0  # by the last sweep
         self._older = self._newer = head()  # behind the older one a quarter of that has come at least
         self._newer_bytes = 0  # since the newer one
+        self._rests_until_s = 0.0
         self._looked_at = 0
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -93,12 +95,16 @@ class Compaction:
         if self._newer_bytes >= SWEEP_FROM_BYTES // 4:
             self._older, self._newer, self._newer_bytes = self._newer, self._head(), 0
         if self._stored_bytes >= max(SWEEP_FROM_BYTES, self._left_bytes):
-            self.begin()
+            self._begin(self._older)
 
-    def begin(self) -> None:
-        """A sweep begins, unless there is one."""
+    def make_room(self) -> None:
+        """The store is full, and may stay so where no more is stored: a sweep begins, unless there was one lately."""
+        if asyncio.get_running_loop().time() >= self._rests_until_s:
+            self._begin(self._head())
+
+    def _begin(self, end: int) -> None:
         if not self._closing and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = asyncio.get_running_loop().create_task(self._run(end))
 
     async def close(self) -> None:
         """Ends a sweep with the piece at which it is."""
@@ -106,18 +112,20 @@ class Compaction:
         if self._task is not None:
             await self._task
 
-    async def _run(self) -> None:
+    async def _run(self, end: int) -> None:
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
         self._stored_bytes = 0
         try:
-            self._left_bytes = await self._sweep()
+            self._left_bytes = await self._sweep(min(end, self._head() - 1))
         except sqlite3.Error as error:
             logger.warning("message store: a sweep through the log ended early: %s", error)
         except Exception:
             logger.exception("message store: a sweep through the log ended early")
+        self._rests_until_s = loop.time() + max(REST_S, REST_TIMES * (loop.time() - begun_s))
 
-    async def _sweep(self) -> int:
+    async def _sweep(self, end: int) -> int:
         """Returns how many bytes are left of what was looked at."""
-        end = min(self._older, self._head() - 1)
         after = max(self._consumers.needed_from(self._head()), self._housekeeper.trimmed)
         needs = _Needs(self._consumers, self._audience, end)
         left = 0

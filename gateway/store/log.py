@@ -279,6 +279,10 @@ class MessageLog:
         """Finds out how much room the disk has; that is done behind each commit."""
         self._disk_bytes = room_bytes(self._folder)
 
+    def make_room(self) -> None:
+        """The store is full: what no consumer needs goes, also from the middle of the log."""
+        self._compaction.make_room()
+
     async def evict(self, count: int, size: int) -> bool:
         """Drops the oldest messages for all who still need them, and notes it; what nobody needs goes before them.
 
@@ -288,6 +292,7 @@ class MessageLog:
 
         Returns whether there was anything to drop. Raises sqlite3.Error.
         """
+        self.make_room()
         is_smaller = size > 0 and self._housekeeper.has_to_trim
         size = 0 if is_smaller or size <= 0 else max(size, EVICT_LEAST_BYTES)
         while (count > 0 or size > 0) and (oldest := await self._oldest(count, size)):

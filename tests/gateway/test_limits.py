@@ -10,6 +10,7 @@ import pytest
 from gateway import limits
 from gateway.broker import Broker
 from gateway.config import ClientConfig, LimitsConfig, QueueConfig, StoreConfig
+from gateway.store import compaction
 from tests.gateway.store.support import stored
 from tests.gateway.support import LONG_S, Client, reasons_of, running, tcp_port, until
 from wire.packets import Connack, Puback, Publish, Pubrec, Will
@@ -163,6 +164,35 @@ async def test_a_store_that_discards_does_so_for_all(tmp_path: Path) -> None:
         held = [await slow.expect(Publish) for _ in range(2)]
         assert [packet.payload for packet in held] == [b"0", b"1"]
     assert dropped(tmp_path) == [("evicted", "gateway", 1, 30, 30)]
+
+
+async def test_by_default_a_full_store_goes_on_taking_messages_and_says_what_it_dropped(tmp_path: Path) -> None:
+    async with limited(tmp_path, max_bytes=1_000_000) as broker:
+        await away(broker, "a")
+        publisher = await connected(broker, "publisher")
+        for number in range(300):
+            await publisher.publish("a", b"%d " % number + b"x" * 10_000)
+        await until(lambda: broker.log.used_bytes <= 1_000_000, "dropped")
+        left = broker.log.needed_count
+        subscriber = await connected(broker, "subscriber")
+        assert [int((await subscriber.receive()).payload.split()[0]) for _ in range(left)] == [*range(300 - left, 300)]
+    assert [row[:2] + row[4:] for row in dropped(tmp_path)] == [("evicted", "gateway", 300 - left)]
+
+
+async def test_a_full_store_has_room_again_though_the_oldest_message_waits_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "REST_S", 0.0)
+    async with limited(tmp_path, max_messages=50, when_full="flow_control") as broker:
+        await away(broker, "alarm")
+        reader, publisher = await connected(broker, "reader"), await connected(broker, "publisher")
+        await reader.subscribe("a")
+        await publisher.publish("alarm", b"0")
+        for number in range(120):
+            publisher.send("a", b"%d" % number)
+            assert (await reader.receive()).payload == b"%d" % number
+            assert (await publisher.expect(Puback)).reason_code == 0
+        assert await received(broker, 1) == [0]
 
 
 async def test_a_store_limit_in_bytes(tmp_path: Path) -> None:

@@ -187,14 +187,30 @@ def test_never_more_is_on_the_way_than_the_broker_takes(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("limit", [{"max_messages": 3}, {"max_bytes": 3 * len("telemetry/a" + "1")}])
+def test_a_route_keeps_the_newest_of_what_is_beyond_its_limit(tmp_path: Path, limit: dict[str, int]) -> None:
+    async def scenario() -> None:
+        async with opened(tmp_path) as log:
+            config = route_config(1, **limit)
+            route = Route(config, "gateway-1", log)
+            await append(log, range(1, 10))
+            await Watch(route.state, log, route._cursor, config).look()
+            assert route.state.backlog_messages == 3
+            assert [int(delivery.message.payload) for delivery in await route._cursor.fetch(9)] == [7, 8, 9]
+            assert log.counters.messages_dropped["evicted"] == 6
+
+    asyncio.run(scenario())
+
+
 def test_a_route_knows_what_waits_for_it_and_how_it_is_doing(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with (
             scripted_broker(puback=lambda p: 0 if p.payload == b"1" else None) as broker,
             opened(tmp_path) as log,
         ):
-            route = Route(route_config(broker.port, filters=["telemetry/#"]), "gateway-1", log)
-            state, watch = route.state, Watch(route.state, log, route._cursor)
+            config = route_config(broker.port, filters=["telemetry/#"])
+            route = Route(config, "gateway-1", log)
+            state, watch = route.state, Watch(route.state, log, route._cursor, config)
             await append(log, range(1, 4))
             await append(log, range(4, 6), "other")
             await log.append(Message("telemetry/b", b"6", received_ms=5000))
