@@ -12,15 +12,16 @@ from pathlib import Path
 
 from gateway.errors import StoreError, is_lock
 from gateway.sessions import SESSION_PREFIX
-from gateway.store import checksum, exchange, groups, quarantine, schema
-from gateway.store.folder import MESSAGES, take_folder
+from gateway.store import checksum, exchange, groups, identity, quarantine, schema
+from gateway.store.folder import MESSAGES, TakenFolder, take_folder
+from gateway.store.identity import Note
 from gateway.store.pages import Pages
-from gateway.store.quarantine import Note
 from gateway.store.reading import open_for_reading
 from gateway.store.rebuild import Lost, Rebuild
 from gateway.store.salvage import tables_of
 from gateway.store.sessions import StoredSession, filters_of
 from gateway.store.sessions import load as load_sessions
+from gateway.store.wal import hides_transactions
 from gateway.subscribers import GROUP_PREFIX
 from wire.topics import parse_shared
 
@@ -29,6 +30,7 @@ SELECT 1 FROM message_group WHERE crc != crc_of(last, count, seq, deflated, body
 UNION ALL SELECT 1 FROM retained WHERE crc != crc_of_all(
     topic, position, payload, qos, properties, origin, epoch, seq, received_ms, received_by, publisher, expires_ms
 )
+UNION ALL SELECT 1 FROM identity WHERE crc != crc_of_all(epoch, run, round, before, wal_bytes)
 UNION ALL SELECT 1 FROM cursor WHERE crc != crc_of_all(consumer, position, count)
 UNION ALL SELECT 1 FROM session WHERE crc != crc_of_all(client_id, topic_filter, body)
 UNION ALL SELECT 1 FROM will WHERE crc != crc_of_all(
@@ -68,22 +70,27 @@ def repair(folder: Path, origin: str, routes: Iterable[str]) -> Report:
     Raises:
         StoreError: a gateway runs on it, it is none of ours, or the new one cannot be written; then it is as it was.
     """
-    if not (folder / MESSAGES).exists() and not (folder / exchange.READY).exists():
+    if not folder.exists():
         raise StoreError(f"message store {folder}: there is none")
-    with contextlib.closing(take_folder(folder)):
+    path = folder / MESSAGES
+    with contextlib.closing(take_folder(folder)) as taken:
         try:
-            _check_ours(folder / MESSAGES)
-            report = Report(str(folder), damage := _damage_of(folder / MESSAGES))
-            if damage:
-                _rebuild(folder, origin, routes, report)
+            note = taken.note()
+            problem = "" if hides_transactions(path) else identity.problem_of(path, note)
+            if not problem and not path.exists():
+                raise StoreError(f"message store {folder}: there is none")
+            _check_ours(path)
+            report = Report(str(folder), [f"{MESSAGES}: {problem}"] if problem else _damage_of(path))
+            if report.damage:
+                rebuild = Rebuild(Pages(path, is_alone=identity.has_other_wal(path)), origin, note, bool(problem))
+                _rebuild(folder, taken, rebuild, routes, report)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"message store {folder}: {error}") from error
         return report
 
 
-def _rebuild(folder: Path, origin: str, routes: Iterable[str], report: Report) -> None:
+def _rebuild(folder: Path, taken: TakenFolder, rebuild: Rebuild, routes: Iterable[str], report: Report) -> None:
     making = exchange.begin(folder)
-    rebuild = Rebuild(Pages(folder / MESSAGES), origin)
     report.lost = rebuild.write(making / MESSAGES, lambda sessions: [*routes, *_consumers_of(sessions)])
     report.messages = rebuild.messages
     report.kept.update(rebuild.kept)
@@ -91,7 +98,16 @@ def _rebuild(folder: Path, origin: str, routes: Iterable[str], report: Report) -
     report.damaged_rows = rebuild.damaged_rows
     report.sessions_lost = _sessions_lost(making / MESSAGES)
     _note(folder, making, report)
+    _announce(making / MESSAGES, taken)
     report.old = str(exchange.offer(folder))
+
+
+def _announce(made: Path, taken: TakenFolder) -> None:
+    """The lock file knows the new database before it is in its place, and the old one until then."""
+    with contextlib.closing(sqlite3.connect(made)) as connection:
+        said = identity.load(connection)
+    before = taken.note()
+    taken.write_note(Note(said.epoch, [*(before.runs if before else [])[-2:], said.run], 0), is_synced=True)
 
 
 def _note(folder: Path, making: Path, report: Report) -> None:
@@ -101,7 +117,7 @@ def _note(folder: Path, making: Path, report: Report) -> None:
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     place = f"{report.damaged_pages} pages and {report.damaged_rows} rows, at {when}"
     kept = "the damaged files, in the folder `damaged-` and the time"
-    repaired = Note("the store", place, "; ".join(report.damage), kept, lost)
+    repaired = quarantine.Note("the store", place, "; ".join(report.damage), kept, lost)
     quarantine.set_aside(making, [*quarantine.notes_in(folder), repaired])
 
 
@@ -124,7 +140,7 @@ def _sessions_lost(messages: Path) -> list[str]:
 def _check_ours(path: Path) -> None:
     """Raises StoreError for what says that it is something else."""
     pages = Pages(path)
-    if pages.header_damaged or pages.wal_damaged:
+    if pages.header_damaged or pages.wal_damaged or not pages.count:
         return  # it may be there that it says whose it is
     application_id, version = pages.kind
     if application_id != schema.APPLICATION_ID:
@@ -135,8 +151,6 @@ def _check_ours(path: Path) -> None:
 
 def _damage_of(path: Path) -> list[str]:
     """Says what is wrong with a file, a sentence each."""
-    if not path.exists():
-        return []
     pages = Pages(path)
     damage = []
     if pages.wal_damaged:

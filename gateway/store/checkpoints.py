@@ -35,6 +35,9 @@ class Checkpoints:
         writing: the connection that writes to it.
         page_size: the database's, in bytes.
 
+    ``all_copied`` says that all that was in it is copied, so that the next commit begins it anew, unless more has come
+    meanwhile; the database's rounds [gateway.store.identity] begin with that.
+
     The log has its full length before it is used, and keeps it: a sync that finds a file longer, or shorter, writes the
     file system's books too, which takes longer and wears a medium more than the message does.
     """
@@ -47,7 +50,7 @@ class Checkpoints:
         # A log that grew longer is cut to that where it begins anew: so its size says how far it has grown.
         self._room_bytes = wal.HEADER_SIZE + ROOM_PAGES * (wal.FRAME_HEADER_SIZE + page_size)
         writing.execute(f"PRAGMA journal_size_limit = {self._room_bytes}")
-        self._make_room()
+        self.make_room()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pages = 0  # in the log, roughly: nothing tells but a checkpoint
         self._copied = 0  # of these
@@ -55,6 +58,19 @@ class Checkpoints:
         self._next_at = AHEAD_FROM_PAGES
         self._ahead: Future[None] | None = None
         self._said = ""
+        self.all_copied = False
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of the log's file."""
+        return self._size()
+
+    def copy_all(self) -> None:
+        """Copies what is in the log, once what is being copied is; ``all_copied`` says whether that was all."""
+        if self._ahead is not None:
+            self._ahead.result()
+        self.all_copied = False
+        self._copy(self._writing)
 
     def note_written(self, pages: int) -> None:
         """A commit wrote about so many pages; called by the thread that commits."""
@@ -80,18 +96,19 @@ class Checkpoints:
         except OSError:
             return 0
 
-    def _make_room(self) -> None:
-        """Where the disk has little left, the log grows as it is used.
+    def make_room(self) -> None:
+        """Gives the log its full length; where the disk has little left, it grows as it is used.
 
         It is written page by page: what comes as one piece Linux may keep as one, and a write of some bytes then makes
         all of that dirty.
         """
-        missing = self._room_bytes - self._size()
+        size = self._size()
         with contextlib.suppress(OSError):
-            if missing > 0 and room_bytes(self._log.parent) >= missing:
+            if size < self._room_bytes and room_bytes(self._log.parent) >= self._room_bytes - size:
                 with self._log.open("ab", buffering=0) as log:
-                    for start in range(0, missing, mmap.PAGESIZE):
-                        log.write(bytes(min(mmap.PAGESIZE, missing - start)))
+                    os.fsync(log.fileno())  # what it was cut from is gone before anything is in its place
+                    for start in range(size, self._room_bytes, mmap.PAGESIZE):
+                        os.pwrite(log.fileno(), bytes(min(mmap.PAGESIZE, self._room_bytes - start)), start)
                     os.fsync(log.fileno())
 
     def close(self) -> None:
@@ -110,6 +127,7 @@ class Checkpoints:
             self._next_at = self._pages + AHEAD_STEP_PAGES
             return
         self._said = ""
+        self.all_copied = copied == pages
         if is_busy:  # somebody else copies it
             self._next_at = self._pages + AHEAD_STEP_PAGES
             return

@@ -8,7 +8,7 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ import msgspec
 
 from gateway.errors import ADVICE, StoreError, advice_on, is_damage
 from gateway.message import Message
-from gateway.store import consumers, damage, flows, gaps, groups, incoming, retained, schema, sessions, wills
+from gateway.store import consumers, damage, flows, gaps, groups, identity, incoming, retained, schema, sessions, wills
 from gateway.store.checkpoints import Checkpoints
 from gateway.store.checksum import sealed
+from gateway.store.folder import TakenFolder
 from gateway.store.groups import Group, Part
+from gateway.store.identity import Note
 from gateway.store.reading import first_row
 from gateway.store.run import Run
 from gateway.store.spoilt import set_spoilt_rows_aside
@@ -59,18 +61,23 @@ class Database:
         path: the file; made where there is none.
         origin: the origin of the identities that this store gives out.
         deflate: whether what is stored is made smaller where it can be, which costs time and spares the medium.
+        taken: the folder; without it, a file in the place of another one is noticed only by its WAL.
 
     Raises:
-        StoreError: it is not a store of ours, or SQLite cannot open it.
+        StoreError: it is not a store of ours, a file of it is missing or not its own, or SQLite cannot open it.
     """
 
-    def __init__(self, path: Path, origin: str, deflate: bool = False) -> None:
+    def __init__(self, path: Path, origin: str, deflate: bool = False, taken: TakenFolder | None = None) -> None:
         self.origin = origin
+        self._taken = taken
+        self._begins_round = False
         self._deflate = deflate
         self._is_log_foul = False
         self._log_pages = 0  # written since the log was looked at, roughly
         if hides_transactions(path):  # SQLite does not say so: it goes on from what is before
             raise StoreError(f"message store {path}: its WAL is damaged, and messages are behind that{ADVICE}")
+        if problem := identity.problem_of(path, taken.note() if taken else None):
+            raise StoreError(f"message store {path}: {problem}{identity.ADVICE}")
         with contextlib.ExitStack() as opened:
             try:
                 self._writing = sqlite3.connect(
@@ -83,12 +90,15 @@ class Database:
                 opened.callback(self._reading.close)
                 self._load()
                 self._checkpoints = Checkpoints(path, self._writing, self._page_size)
-            except (sqlite3.Error, msgspec.MsgspecError, TypeError) as error:
+                opened.callback(self._checkpoints.close)
+                self._begin_run()
+            except (OSError, sqlite3.Error, msgspec.MsgspecError, TypeError) as error:
                 raise StoreError(f"message store {path}: {error}{advice_on(error)}") from error
             opened.pop_all()
 
     def _load(self) -> None:
-        self.epoch = int(self._writing.execute("SELECT epoch FROM identity").fetchone()[0])
+        self._identity = identity.load(self._writing)
+        self.epoch = self._identity.epoch
         newest: tuple[int, int] = self._writing.execute(groups.NEWEST).fetchone() or (0, 0)
         self.position, self._seq = newest
         self.oldest: int = (first_row(self._reading, groups.OLDEST) or (0,))[0]
@@ -109,11 +119,47 @@ class Database:
         if not schema.version_of(self._writing):
             schema.make(self._writing)  # before there is a WAL, with which the size of pages is settled
         self._writing.execute("PRAGMA journal_mode = WAL")
-        # What a crash left behind the last transaction is not to be taken for another one.
-        self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._writing.execute("PRAGMA synchronous = FULL")
+        self._empty_log()
         self._writing.execute("PRAGMA secure_delete = OFF")  # with it, as Debian has it, trimming writes all once more
         self._writing.execute("PRAGMA wal_autocheckpoint = 0")  # that is the checkpoints' work
+
+    def _empty_log(self) -> None:
+        """What a crash left behind the last transaction is not to be taken for another one.
+
+        The file says that it needs no WAL before that is emptied, by a commit that begins the WAL anew: in front of
+        what a crash left it would look like a transaction in front of others.
+        """
+        (is_busy, *_) = self._writing.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        if not is_busy:
+            identity.note_closed(self._writing)
+            self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _begin_run(self) -> None:
+        """From now on the WAL is needed: the database's own file says so before anything is in it."""
+        before, run = self._identity.run, identity.draw()
+        if self._taken is not None:
+            self._taken.write_note(Note(self.epoch, [before, run], self.position), is_synced=True)
+        self._begin_round(run=run, wal_bytes=max(1, self._checkpoints.log_bytes))
+        self._checkpoints.copy_all()
+        if self._taken is not None:
+            self._taken.write_note(Note(self.epoch, [run], self.position), is_synced=True)
+
+    def _begin_round(self, **changes: int) -> None:
+        """The next commit begins the WAL anew: what it writes with that says so."""
+        one = self._identity
+        self._identity = replace(one, round=identity.draw(), before=one.round, **changes)
+        identity.save(self._writing, self._identity)
+
+    def _mark_round(self) -> None:
+        """Part of a commit that may begin the WAL anew: that of the round, or the word that the file has the round."""
+        one = self._identity
+        self._begins_round = self._checkpoints.all_copied and one.round == one.before
+        if self._begins_round:
+            self._begin_round()
+        elif self._checkpoints.all_copied:
+            self._identity = replace(one, before=one.round)
+            identity.save(self._writing, self._identity)
 
     def commit(self, work: Sequence[Sequence[Work]]) -> list[list[Any]]:
         """Makes groups durable in one transaction, one sync; gives messages without identity theirs.
@@ -124,11 +170,12 @@ class Database:
         Raises:
             sqlite3.Error: nothing of any group was stored.
         """
-        before = self.position, self._seq
+        before, said = (self.position, self._seq), self._identity
         if self._is_log_foul:
             self._begin_log_anew()
         try:
             self._writing.execute("BEGIN IMMEDIATE")
+            self._mark_round()
             results, size = self._write(work)
             measured = self._measure()  # here, where it has the locks already
             self._writing.execute("COMMIT")
@@ -136,7 +183,10 @@ class Database:
             self._writing.rollback()
             self._is_log_foul |= getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_FSYNC
             self.position, self._seq = before  # it has used up neither positions nor numbers
+            self._identity, self._begins_round = said, False
             raise
+        if self._identity != said:
+            self._checkpoints.all_copied = False
         grown = (measured[0] - self.used_bytes) // self._page_size
         self.used_bytes, self.free_bytes = measured
         self._log_pages += COMMIT_PAGES + max(grown, size // self._page_size) + (GROWTH_PAGES if grown else 0)
@@ -145,13 +195,21 @@ class Database:
     def shorten_log(self) -> None:
         """Copies what commits have written into the database, where that is much; it belongs behind each of them."""
         pages, self._log_pages = self._log_pages, 0
+        if self._begins_round:
+            self._begins_round = False
+            self._checkpoints.copy_all()
         self._checkpoints.note_written(pages)
+        if self._taken is not None:
+            self._taken.write_note(Note(self.epoch, [self._identity.run], self.position), is_synced=False)
 
     def _begin_log_anew(self) -> None:
         """What a failed sync has left in the log is whole, and after a kill it would look like one that was lost."""
         with contextlib.suppress(sqlite3.Error):  # the disk may not take it yet: the next commit tries again
             (is_busy, *_) = self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             self._is_log_foul = bool(is_busy)
+            if not is_busy:
+                self._checkpoints.all_copied = True
+                self._checkpoints.make_room()
 
     def _measure(self) -> tuple[int, int]:
         (pages,) = self._writing.execute("PRAGMA page_count").fetchone()
@@ -229,6 +287,9 @@ class Database:
         return retained.read(self._reading, topics, READ_BYTES_MAX)
 
     def close(self) -> None:
+        """What the last commits wrote is copied, and the WAL is there no more, unless another process reads."""
         self._checkpoints.close()
+        with contextlib.suppress(sqlite3.Error):  # then the WAL stays, and the next start goes on with it
+            self._begin_round(wal_bytes=0)
         self._reading.close()
         self._writing.close()

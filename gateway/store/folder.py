@@ -9,14 +9,18 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from gateway.errors import StoreError
 from gateway.store import exchange
+from gateway.store.identity import Note
 
 MESSAGES = "messages.sqlite"
 """The name of the log's file."""
 
 LOCK = "lock"
 RESERVED_BYTES = 64 * 1024 * 1024  # of the disk: what is full to the brim cannot even note what may be deleted
+NOTE_BYTES = 256  # so that a note takes the place of any other, in one sector
 FOLDER_MODE, FILE_MODE = 0o700, 0o600  # who can open a file of SQLite can lock it, too
 
 
@@ -68,7 +72,7 @@ class TakenFolder:
     """A store's folder that this process alone uses, until ``close``.
 
     Two locks keep other processes out: that of a file of its own, and that of the messages, which counts also where
-    the first file was deleted.
+    the first file was deleted. The first one holds a note of what the store is.
 
     Raises:
         OSError: the folder cannot be used; BlockingIOError where another process uses it.
@@ -78,11 +82,11 @@ class TakenFolder:
         self._folder = folder
         self._locks: list[int] = []
         self._files: dict[Path, tuple[int, int]] = {}
-        self._lock(LOCK, os.O_CREAT)
+        self._lock(LOCK, os.O_RDWR | os.O_CREAT)
 
     def lock_messages(self) -> None:
         """Takes the second lock, once the file is there. Raises OSError, after which the folder is free again."""
-        self._lock(MESSAGES)
+        self._lock(MESSAGES, os.O_RDONLY)
 
     def watch(self, *names: str) -> None:
         """From now on ``check`` looks whether these files are still the store's. Raises OSError."""
@@ -106,9 +110,22 @@ class TakenFolder:
         while self._locks:
             os.close(self._locks.pop())
 
-    def _lock(self, name: str, flags: int = 0) -> None:
+    def note(self) -> Note | None:
+        """Returns what the first file says, None where it says nothing. Raises OSError."""
         try:
-            self._locks.append(os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC | flags, FILE_MODE))
+            return msgspec.json.decode(os.pread(self._locks[0], NOTE_BYTES, 0), type=Note)
+        except msgspec.MsgspecError:
+            return None
+
+    def write_note(self, note: Note, *, is_synced: bool) -> None:
+        """Raises OSError."""
+        os.pwrite(self._locks[0], msgspec.json.encode(note).ljust(NOTE_BYTES), 0)
+        if is_synced:
+            os.fsync(self._locks[0])
+
+    def _lock(self, name: str, flags: int) -> None:
+        try:
+            self._locks.append(os.open(self._folder / name, os.O_CLOEXEC | flags, FILE_MODE))
             fcntl.flock(self._locks[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.close()

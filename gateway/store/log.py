@@ -112,7 +112,9 @@ class MessageLog:
         taken = await loop.run_in_executor(None, take_folder, folder)
         is_new = not (folder / MESSAGES).exists()
         try:
-            database = await loop.run_in_executor(None, Database, folder / MESSAGES, origin, commit_interval_ms > 0)
+            database = await loop.run_in_executor(
+                None, Database, folder / MESSAGES, origin, commit_interval_ms > 0, taken
+            )
         except StoreError:
             taken.close()
             raise

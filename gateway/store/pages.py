@@ -18,16 +18,21 @@ class Pages:
     ``header_damaged`` where the file does not say what it is; ``wal_damaged`` where a transaction was spoilt that had
     been synced.
 
+    Args:
+        path: the file.
+        is_alone: whether it is read without its WAL.
+
     Raises:
         OSError: the file cannot be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_alone: bool = False) -> None:
         self._file = map_file(path)
         self.header_damaged = self._file[: len(FILE_MAGIC)] != FILE_MAGIC
         self.size = page_size_of(self._file)
         self._wal = Wal(path, self.size)
-        self._wal.read()
+        if not is_alone:
+            self._wal.read()
         self.wal_damaged = self._wal.is_damaged
         self.count = max(len(self._file) // self.size, max(self._wal.newest, default=0))
 

@@ -6,7 +6,6 @@ that are lost.
 """
 
 import contextlib
-import random
 import sqlite3
 import time
 from collections import Counter
@@ -16,12 +15,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from gateway.message import Message
-from gateway.store import checksum, groups, schema
+from gateway.store import checksum, groups, identity, schema
 from gateway.store.damage import DAMAGED
 from gateway.store.drops import GATEWAY
 from gateway.store.drops import INSERT as INSERT_RANGE
 from gateway.store.flows import BEGUN, RELEASED
 from gateway.store.groups import CorruptGroup, Gap, Group
+from gateway.store.identity import Note
 from gateway.store.pages import Pages
 from gateway.store.salvage import Salvage
 from gateway.store.sessions import StoredSession
@@ -80,9 +80,11 @@ class Rebuild:
     Args:
         pages: the damaged file.
         origin: the origin of this store's own identities.
+        note: what the lock file says of the store.
+        is_incomplete: whether a file is missing, or is not the one that was there.
     """
 
-    def __init__(self, pages: Pages, origin: str) -> None:
+    def __init__(self, pages: Pages, origin: str, note: Note | None = None, is_incomplete: bool = False) -> None:
         self.kept: Counter[str] = Counter()
         self.messages = 0
         self.salvage = Salvage(pages, schema.make)
@@ -90,6 +92,8 @@ class Rebuild:
         self._origin = origin
         self._spoilt: list[CorruptGroup] = []
         self._stretches: list[_Stretch] = []
+        self._note = note
+        self._is_incomplete = is_incomplete
         self._epoch = self._find_epoch()
         self._furthest = 0
 
@@ -119,21 +123,25 @@ class Rebuild:
             self._put_in_order(connection, consumers(load_sessions(connection)))
             lost = list(self._lost(connection))
             now_ms = int(time.time() * 1000)
-            for one in lost:
-                own = (self._origin, self._epoch, one.first_seq, one.last_seq)
-                connection.execute(INSERT_RANGE, (DAMAGED, GATEWAY, "", *own, one.messages, now_ms, now_ms))
+            ranges = [(self._epoch, one.first_seq, one.last_seq, one.messages) for one in lost]
+            if self._note is not None and self._note.epoch != self._epoch:  # all of the store that was there before
+                ranges.append((self._note.epoch, 1, SEQ_MAX, self._note.position))
+            for one in ranges:
+                connection.execute(INSERT_RANGE, (DAMAGED, GATEWAY, "", self._origin, *one, now_ms, now_ms))
             connection.execute("COMMIT")
         return lost
 
     def _find_epoch(self) -> int:
-        """The store's epoch; where it is lost, the one of most of its messages, or else one that none has."""
+        """The store's epoch; where it is lost, the one of the note or of most messages, or else one that none has."""
         seen: Counter[int] = Counter()
         for table, row in Salvage(self._pages, schema.make).rows():
-            if table == "identity":
+            if table == "identity" and checksum.is_whole(row):
                 return cast(int, row[0])
             if table == "message_group":
                 seen.update(self._epochs_in(cast(groups.Row, row)))
-        return max(seen, key=seen.__getitem__, default=random.SystemRandom().getrandbits(32))
+        if self._note is not None:
+            return self._note.epoch
+        return max(seen, key=seen.__getitem__, default=identity.draw_epoch())
 
     def _epochs_in(self, row: groups.Row) -> Iterator[int]:
         with contextlib.suppress(CorruptGroup):
@@ -198,7 +206,8 @@ class Rebuild:
             expected = max(expected, stretch.last + 1)
             seq = stretch.after
         missing = self._end() - head
-        if missing or self.salvage.damaged_pages or self.salvage.damaged_rows or self._pages.wal_damaged:
+        is_damaged = self.salvage.damaged_pages or self.salvage.damaged_rows or self._pages.wal_damaged
+        if missing or is_damaged or self._is_incomplete:
             yield Lost(head + 1, missing, seq + 1, SEQ_MAX)
 
     def _end(self) -> int:
@@ -207,4 +216,5 @@ class Rebuild:
         for damage in sorted(self._spoilt, key=lambda damage: damage.last):
             if damage.first <= end + 1:
                 end = max(end, damage.last)
-        return max(end, self._furthest)
+        noted = self._note.position if self._note and self._note.epoch == self._epoch else 0
+        return max(end, self._furthest, noted)

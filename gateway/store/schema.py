@@ -1,15 +1,27 @@
 """The tables of the store's file, and how it says whose it is and of which version."""
 
-import random
 import sqlite3
 
-from gateway.store import consumers, damage, drops, flows, gaps, groups, incoming, retained, sessions, wal, wills
+from gateway.store import (
+    consumers,
+    damage,
+    drops,
+    flows,
+    gaps,
+    groups,
+    identity,
+    incoming,
+    retained,
+    sessions,
+    wal,
+    wills,
+)
 from gateway.store.reading import read_schema
 
 APPLICATION_ID = 0x486F4664  # "HoFd", so that file(1) and we know whose database this is
 SCHEMA_VERSION = 6
 TABLES = f"""
-CREATE TABLE identity (epoch INTEGER NOT NULL) STRICT;
+{identity.SCHEMA}
 {groups.SCHEMA}
 {gaps.SCHEMA}
 {consumers.SCHEMA}
@@ -48,6 +60,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 def make(connection: sqlite3.Connection) -> None:
     """Makes the tables of a new store, which gets an epoch of its own."""
-    epoch = random.SystemRandom().getrandbits(32)
     connection.execute(f"PRAGMA page_size = {wal.OURS}")
-    connection.executescript(f"BEGIN; {TABLES} INSERT INTO identity VALUES ({epoch}); COMMIT;")
+    connection.executescript(f"BEGIN; {TABLES}")
+    identity.make(connection)
+    connection.execute("COMMIT")

@@ -18,6 +18,7 @@ import typer
 from gateway.errors import StoreError
 from gateway.message import Message
 from gateway.store.database import Database
+from gateway.store.folder import MESSAGES, take_folder
 from tools.failure import failing_on
 from tools.paths import memory_folder, source_root
 from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
@@ -27,7 +28,7 @@ from tools.torture.store_life import CONSUMER, DURABLE, PASSED, SUBMITTED
 from tools.torture.store_model import TOPICS, State, states
 from tools.torture.store_trace import Said, read, trace
 
-ONE_IN = 40  # of what is left is started on, and cut again
+ONE_IN = 200  # of what is left is started on, and cut again
 VIOLATIONS_MAX = 10  # that are told
 
 
@@ -101,7 +102,7 @@ class Torture:
 
     def _attempt(self, left: Path, places: tuple[int, ...]) -> None:
         try:
-            with closing(Database(left / "messages.sqlite", "gw")) as database:
+            with closing(take_folder(left)) as taken, closing(Database(left / MESSAGES, "gw", taken=taken)) as database:
                 self._look_at(database)
         except (Broken, StoreError, sqlite3.DatabaseError) as error:
             self._note(places, str(error))

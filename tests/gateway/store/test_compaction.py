@@ -13,6 +13,7 @@ from gateway.store import compaction, flows, housekeeper
 from gateway.store.cursor import Cursor
 from gateway.store.flows import BEGUN, Flow
 from gateway.store.groups import Part
+from gateway.store.identity import note_closed
 from gateway.store.log import MessageLog
 from tests.gateway.store.support import append_all, messages_in, numbered, opened, stored
 from tests.gateway.store.test_groups import run_of
@@ -250,6 +251,8 @@ class Play:
         before = self._folder / str(self._lives - 1) / "messages.sqlite"
         with closing(sqlite3.connect(before)) as left, closing(sqlite3.connect(folder / "messages.sqlite")) as copy:
             left.backup(copy)
+            note_closed(copy)
+            copy.commit()
         await self.log.close()
         await self._open(folder)
 

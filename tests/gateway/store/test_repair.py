@@ -214,10 +214,11 @@ async def test_a_transaction_that_the_power_cut_in_its_middle_is_no_damage(tmp_p
         await log.append(Message("a", b"x" * 20_000))
         shutil.copytree(tmp_path / "store", killed)
     path = killed / f"{MESSAGES}-wal"
-    data = path.read_bytes().rstrip(b"\0")
-    torn = bytearray(data)
+    length = path.stat().st_size
+    torn = bytearray(path.read_bytes().rstrip(b"\0"))
     torn[-3 * PAGE : -2 * PAGE] = bytes(PAGE)
-    path.write_bytes(torn)
+    path.write_bytes(torn.ljust(length, b"\0"))
+    (killed / "lock").unlink()  # which tells of what was durable alone
     assert repair(killed, "gw", []).damage == []
     async with opened(killed) as log:
         assert log.head == 1

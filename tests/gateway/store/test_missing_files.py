@@ -1,0 +1,135 @@
+"""A file of the store is missing, empty or cut, or another one is in its place: nothing vanishes without a word."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import StoreError
+from gateway.message import Message
+from gateway.repair import repair
+from gateway.store import checkpoints
+from gateway.store.cursor import Cursor
+from gateway.store.log import MessageLog
+from tests.gateway.store.support import append_all, opened, stored
+
+FIRST, SECOND = 60, 40  # messages before and behind the moment of the older copies
+CONSUMER = "route/central"
+FILES = ("messages.sqlite", "messages.sqlite-wal", "messages.sqlite-shm", "lock", "devices.sqlite", "quarantine.sqlite")
+WAL = ("messages.sqlite-wal", "messages.sqlite-shm")
+
+
+@pytest.fixture(autouse=True)
+def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The WAL begins anew some times in a life of a hundred messages."""
+    pages = {"ROOM_PAGES": 80, "FULL_PAGES": 40, "AHEAD_FROM_PAGES": 20, "AHEAD_STEP_PAGES": 5, "LAST_FROM_PAGES": 35}
+    for name, number in pages.items():
+        monkeypatch.setattr(checkpoints, name, number)
+
+
+async def live(folder: Path, older: Path, killed: Path | None) -> int:
+    """A hundred messages wait for a consumer; copies of the middle, and as a kill leaves it. Returns the epoch."""
+    async with opened(folder) as log:
+        Cursor(log, CONSUMER, ["#"]).close()
+        await append_one_by_one(log, range(FIRST))
+        shutil.copytree(folder, older)
+        await append_one_by_one(log, range(FIRST, FIRST + SECOND))
+        if killed is not None:
+            shutil.copytree(folder, killed)
+        return log.store_epoch
+
+
+async def append_one_by_one(log: MessageLog, numbers: range) -> None:
+    for number in numbers:
+        await append_all(log, [Message("a", b"%d " % number + b"x" * 1500)])
+
+
+def missing(path: Path, _: Path, __: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def empty(path: Path, _: Path, __: Path) -> None:
+    path.write_bytes(b"")
+
+
+def cut(path: Path, _: Path, __: Path) -> None:
+    data = path.read_bytes() if path.exists() else b""
+    path.write_bytes(data[: len(data) // 2])
+
+
+def older_copy(path: Path, older: Path, _: Path) -> None:
+    replace(path, older / path.name)
+
+
+def another_store_s(path: Path, _: Path, other: Path) -> None:
+    replace(path, other / path.name)
+
+
+def replace(path: Path, source: Path) -> None:
+    path.unlink(missing_ok=True)
+    if source.exists():
+        shutil.copy2(source, path)
+
+
+Harm = Callable[[Path, Path, Path], None]
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
+@pytest.mark.parametrize("harm", [missing, empty, cut, older_copy, another_store_s])
+@pytest.mark.parametrize("file", FILES)
+async def test_no_file_takes_acknowledged_messages_with_it(
+    tmp_path: Path, file: str, harm: Harm, is_killed: bool
+) -> None:
+    store, older, killed = tmp_path / "store", tmp_path / "older", tmp_path / "killed"
+    other = tmp_path / "other killed" if is_killed else tmp_path / "other"
+    epoch = await live(store, older, killed if is_killed else None)
+    await live(tmp_path / "other", tmp_path / "other older", other if is_killed else None)
+    folder = killed if is_killed else store
+    harm(folder / file, older, other)
+    await nothing_vanishes(folder, epoch)
+
+
+@pytest.mark.parametrize("harm", [missing, older_copy, another_store_s])
+async def test_nor_do_a_database_and_its_wal_together(tmp_path: Path, harm: Harm) -> None:
+    store, older, killed, other = (tmp_path / name for name in ("store", "older", "killed", "other killed"))
+    epoch = await live(store, older, killed)
+    await live(tmp_path / "other", tmp_path / "other older", other)
+    for file in ("messages.sqlite", *WAL):
+        harm(killed / file, older, other)
+    await nothing_vanishes(killed, epoch)
+
+
+async def nothing_vanishes(folder: Path, epoch: int) -> None:
+    """A gateway refuses and says what to do, or goes on; either way what is not there is in a range."""
+    is_empty = False
+    if refusal := await refused(folder):
+        assert "`holdfast gateway repair`" in refusal
+        report = repair(folder, "gw", [CONSUMER])
+        assert report.damage
+        is_empty = not report.messages
+    kept = [] if is_empty else await delivered(folder)
+    ranges = stored(folder, f"SELECT first, last FROM dropped WHERE (reason, epoch) = ('damaged', {epoch})")
+    for number in set(range(FIRST + SECOND)) - set(kept):
+        assert any(first <= number + 1 <= last for first, last in ranges), (number, ranges)
+    assert not await refused(folder)
+    if refusal:
+        assert repair(folder, "gw", [CONSUMER]).damage == []
+
+
+async def refused(folder: Path) -> str:
+    """What a gateway says that does not start on a store, "" for one that does."""
+    try:
+        async with opened(folder):
+            return ""
+    except StoreError as error:
+        return str(error)
+
+
+async def delivered(folder: Path) -> list[int]:
+    async with opened(folder) as log:
+        cursor = Cursor(log, CONSUMER, ["#"])
+        found: list[int] = []
+        while deliveries := await cursor.fetch_now(1000):
+            found += [int(one.message.payload.split()[0]) for one in deliveries]
+        return found
