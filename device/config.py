@@ -20,7 +20,9 @@ HOST_NAME_BYTES_MAX = 32  # of MicroPython's `network.hostname`
 LOGIN_BYTES_MAX = 256  # of a user's name, or a password
 PASSWORD, SCRAM = "password", "scram-sha-256"
 RESTART_AFTER_S_MIN, RESTART_AFTER_S_MAX = 60, 2_592_000
-SECTORS_MAX = 4096
+SECTORS, SECTORS_MAX = 64, 4096
+TCP_PORT, TLS_PORT = 1883, 8883  # as IANA registers them for MQTT
+BAUD = 115_200
 INTERVAL_MS_MAX = 86_400_000
 DUTY_INTERVAL_MS_MIN = 10_000  # below, waking costs more than the sleep saves
 CONNECT_EVERY_MAX = 1000
@@ -48,7 +50,7 @@ class Config:
         self.ports = _read_ports(section)
         flash = section.section("flash")
         self.flash_path = flash.text("path")
-        self.sector_count = flash.integer("sector_count", MIN_SECTORS, SECTORS_MAX)
+        self.sector_count = flash.integer_or("sector_count", MIN_SECTORS, SECTORS_MAX, SECTORS)
         self.on_full = flash.choice_or("on_full", POLICIES, "reject_new")
         flash.end()
         self._read_mqtt(section)
@@ -56,14 +58,14 @@ class Config:
         self.watchdog_ms = section.integer_or_none("watchdog_ms", WATCHDOG_MS_MIN, COUNT_MAX)
         self.health_interval_ms = section.integer_or_none("health_interval_ms", HEALTH_INTERVAL_MS_MIN, INTERVAL_MS_MAX)
         self.interval_ms = section.integer("interval_ms", 1, INTERVAL_MS_MAX)
-        self.clock = _Clock(section.section_or_text("clock", "kind"))
+        self.clock = _Clock(section.section_or_text("clock", "kind", clock.GATEWAY))
         self.duty = _Duty(section.section("duty")) if section.has("duty") else None
         if self.duty and self.interval_ms < DUTY_INTERVAL_MS_MIN:
             raise section.wrong("interval_ms", self.interval_ms, f"{DUTY_INTERVAL_MS_MIN} or more with duty")
         self.sensors = read_sensors(section, self.interval_ms, self.duty is not None)
         self.payload = section.choice("payload", FORMATS) if section.has("payload") else JSON
-        self.readings_limit = section.integer("readings_limit", 0, COUNT_MAX)
-        self.journal = section.text_or_null("journal")
+        self.readings_limit = section.integer_or("readings_limit", 0, COUNT_MAX, 0)
+        self.journal = section.text_or_null("journal") if section.has("journal") else None
         section.end()
         shortest = [sensor.shortest_interval_ms for sensor in self.sensors]
         self.shortest_interval_ms = max(shortest + [DUTY_INTERVAL_MS_MIN if self.duty else 1])
@@ -148,15 +150,15 @@ class _Address:
 
 class _Port:
     def __init__(self, section) -> None:
-        self.kind = section.choice("kind", ("tcp", "tls", "uart"))
+        self.kind = section.choice_or("kind", ("tcp", "tls", "uart"), "tcp")
         if self.kind != "uart":
             self.host = section.text("host")
-            self.port = section.integer("port", 1, 65_535)
+            self.port = section.integer_or("port", 1, 65_535, TLS_PORT if self.kind == "tls" else TCP_PORT)
             if self.kind == "tls":
                 self._read_tls(section)
         else:
             self.path = section.text("path")
-            self.baud = section.integer("baud", 1, COUNT_MAX)
+            self.baud = section.integer_or("baud", 1, COUNT_MAX, BAUD)
         self._read_login(section)
         section.end()
 
@@ -227,6 +229,22 @@ class _Section:
             raise self.wrong(key, value, expectation)
         return value
 
+    def integer_or(self, key: str, least: int, most: int, default: int) -> int:
+        return self.integer(key, least, most) if key in self._keys else default
+
+    def address(self, key: str, least: int, most: int) -> int:
+        """An address on a bus: an integer, or a text as data sheets have it, "0x76"; without the key the least one."""
+        expectation = f'an address from "0x{least:02x}" to "0x{most:02x}", or {least} to {most}'
+        value = given = self._keys.pop(key, least)
+        if isinstance(given, str):
+            try:
+                value = int(given, 16) if given[:2] == "0x" else -1
+            except ValueError:
+                value = -1
+        if type(value) is not int or not least <= value <= most:
+            raise self.wrong(key, given, expectation)
+        return value
+
     def integer_or_none(self, key: str, least: int, most: int) -> int | None:
         return self.integer(key, least, most) if key in self._keys else None
 
@@ -287,9 +305,10 @@ class _Section:
             raise self.wrong(key, text, "an IPv4 address such as 192.168.1.20")
         return text
 
-    def section_or_text(self, key: str, main_key: str):
-        """A section; a string stands for one with only `main_key`."""
-        value = self._take(key, f"an object, or a string for its {main_key}")
+    def section_or_text(self, key: str, main_key: str, default: str | None = None):
+        """A section; a string stands for one with only `main_key`, and `default` for one that is not there."""
+        is_there = key in self._keys or default is None
+        value = self._take(key, f"an object, or a string for its {main_key}") if is_there else default
         return _Section(self._path_of(key), {main_key: value} if isinstance(value, str) else value)
 
     def section(self, key: str):

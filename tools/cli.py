@@ -78,6 +78,12 @@ COMMANDS = {
     "device build": Command(
         "tools.device_build:build", "Compile the firmware for a board, ready for `mip install`.", "tools"
     ),
+    "device check-config": Command(
+        "tools.device_check_config:check_config", "Check a device's configuration before it goes on a board.", ""
+    ),
+    "device partitions": Command(
+        "tools.device_partitions:partitions", "Write an ESP32's partition table with room for the store.", "tools"
+    ),
     "flash inspect": Command("tools.flash.inspect:inspect", "Show what is stored in a copy of a device's flash.", ""),
     "gateway run": Command("tools.gateway_process:run", "Run a gateway.", "gateway"),
     "gateway check-config": Command(

@@ -16,13 +16,13 @@ HUMIDITY_MAX = 100 << 22  # 100 % before the last shift
 
 
 class Bme280(Driver):
-    """A chip at that address, 118 or 119. It sleeps between samples."""
+    """A chip at that address, 0x76 or 0x77. It sleeps between samples."""
 
     METRICS = ("temperature", "humidity", "pressure")
 
     @staticmethod
     def read(section) -> tuple:
-        return buses.read_i2c(section), section.integer("address", 0x76, 0x77)
+        return buses.read_i2c(section), section.address("address", 0x76, 0x77)
 
     def __init__(self, wiring: tuple, address: int) -> None:
         self._bus = buses.i2c(wiring)

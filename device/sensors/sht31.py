@@ -8,13 +8,13 @@ MEASURE_MS = 16  # 15.5 at most (table 4)
 
 
 class Sht31(Driver):
-    """A chip at that address, 68 or 69."""
+    """A chip at that address, 0x44 or 0x45."""
 
     METRICS = ("temperature", "humidity")
 
     @staticmethod
     def read(section) -> tuple:
-        return buses.read_i2c(section), section.integer("address", 0x44, 0x45)
+        return buses.read_i2c(section), section.address("address", 0x44, 0x45)
 
     def __init__(self, wiring: tuple, address: int) -> None:
         self._bus = buses.i2c(wiring)

@@ -159,10 +159,31 @@ def test_wrong_key_is_named_with_what_was_expected(change: dict[str, Any], expec
     assert str(caught.value).startswith(f"{path}: ")
 
 
-@pytest.mark.parametrize("key", sorted(GOOD))
+LEAST: dict[str, Any] = {
+    "client_id": "garage-1",
+    "topic": "telemetry/garage",
+    "port": {"host": "gateway.local"},
+    "flash": {"path": "holdfast"},
+    "interval_ms": 1000,
+    "sensors": ["host"],
+}
+
+
+def test_what_is_left_out_is_as_most_devices_want_it(tmp_path: Path) -> None:
+    path = tmp_path / "device.json"
+    path.write_text(json.dumps(LEAST))
+    config = load(str(path))
+    assert (config.ports[0].kind, config.ports[0].port, config.sector_count) == ("tcp", 1883, 64)
+    assert (config.clock.kind, config.readings_limit, config.journal) == ("gateway", 0, None)
+    tls = load(written(tmp_path, port={"kind": "tls", "host": "a", "ca": "c"})).ports[0]
+    uart = load(written(tmp_path, port={"kind": "uart", "path": "/dev/ttyS0"})).ports[0]
+    assert (tls.port, uart.baud) == (8883, 115_200)
+
+
+@pytest.mark.parametrize("key", sorted(LEAST))
 def test_missing_key_is_named(key: str, tmp_path: Path) -> None:
     path = tmp_path / "device.json"
-    path.write_text(json.dumps({name: value for name, value in GOOD.items() if name != key}))
+    path.write_text(json.dumps({name: value for name, value in LEAST.items() if name != key}))
     with pytest.raises(ConfigError, match=f"{key} is missing, expected"):
         load(str(path))
 

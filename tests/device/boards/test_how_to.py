@@ -8,15 +8,18 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.device.boards.powered import Board
 from tests.device.firmware import DEADLINE_S
-from tests.support.mosquitto import mosquitto
+from tests.support.mosquitto import wait_for_port
 from tools.micropython import MicroPython
 from tools.paths import source_root
+from tools.sim.mosquitto import free_port
 
 PAGE = (source_root() / "docs/how-to/first-board.md").read_text()
 
@@ -31,12 +34,16 @@ def command(start: str) -> list[str]:
     return shlex.split(found)
 
 
+def run(words: list[str], folder: Path, typed: str = "") -> None:
+    environment = {**os.environ, "PYTHONPATH": str(source_root())}
+    command = [sys.executable, "-m", "tools.cli", *words]
+    subprocess.run(command, cwd=folder, env=environment, input=typed, text=True, check=True, stdout=subprocess.PIPE)
+
+
 @pytest.fixture
 def chip(tmp_path: Path) -> Path:
     """A board whose `lib` has what the page builds, and copies there."""
-    words = command("holdfast device build")[1:]
-    environment = {**os.environ, "PYTHONPATH": str(source_root())}
-    subprocess.run([sys.executable, "-m", "tools.cli", *words], cwd=tmp_path, env=environment, check=True)
+    run(command("./holdfast device build")[1:], tmp_path)
     *copied, target = command("mpremote cp -r")[3:]
     assert target == ":/lib/"
     (tmp_path / "lib").mkdir()
@@ -45,15 +52,39 @@ def chip(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@contextmanager
+def gateway(folder: Path) -> Iterator[int]:
+    """The gateway of the page, with its accounts, at a port of its own."""
+    port = free_port()
+    configuration = block("toml").replace('"0.0.0.0"', '"127.0.0.1"').replace("1883", str(port))
+    (folder / "gateway.toml").write_text(configuration)
+    for words in (line.split()[1:] for line in re.findall(r"^\./holdfast gateway passwd .*$", PAGE, re.MULTILINE)):
+        run(words, folder, f"{PASSWORDS[words[-1]]}\n")
+    environment = {**os.environ, "PYTHONPATH": str(source_root())}
+    words = command("./holdfast gateway run")[1:]
+    with subprocess.Popen([sys.executable, "-m", "tools.cli", *words], cwd=folder, env=environment) as process:
+        try:
+            wait_for_port(port)
+            yield port
+        finally:
+            process.terminate()
+
+
+KEYS = json.loads(block("json"))
+PASSWORDS = {KEYS["port"]["user"]: KEYS["port"]["password"], "me": "your password"}
+
+
 async def test_board_of_the_page_delivers_its_first_readings(micropython: MicroPython, chip: Path) -> None:
-    keys = json.loads(block("json"))
-    flash = keys.pop("flash") | {"sector_count": 16}  # as the simulated chip has it
-    with mosquitto(chip) as port:
-        keys["port"] |= {"host": "127.0.0.1", "port": port}
-        board = Board("esp32", micropython, chip, keys["port"], block("python"), **keys, flash=flash)
+    (chip / "device.json").write_text(block("json"))
+    run(command("./holdfast device check-config")[1:], chip)
+    flash = KEYS["flash"] | {"sector_count": 16}  # as the simulated chip has it
+    with gateway(chip) as port:
+        place = KEYS["port"] | {"host": "127.0.0.1", "port": port}
+        keys = {name: value for name, value in KEYS.items() if name not in ("flash", "port")}
+        board = Board("esp32", micropython, chip, place, block("python"), **keys, flash=flash)
         board.wifi("up")
         words = command("mosquitto_sub")
-        words[words.index("gateway.local")] = "127.0.0.1"
+        words[words.index(KEYS["port"]["host"])] = "127.0.0.1"
         words[words.index("1883")] = str(port)
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as listener:
             try:
@@ -63,5 +94,8 @@ async def test_board_of_the_page_delivers_its_first_readings(micropython: MicroP
                 listener.kill()
         await board.end()
     readings = [json.loads(line)[0] for line in told.splitlines()]
-    assert len(readings) == 3
-    assert {(one["bn"], one["boot"], one["n"], one["u"]) for one in readings} == {("garage-1:", 1, "adc.voltage", "V")}
+    assert [(one["bn"], one["boot"]) for one in readings] == [("garage-1:", 1)] * 3
+    assert {(one["n"], one.get("u"), one.get("vs")) for one in readings} == {
+        ("adc.voltage", "V", None),
+        ("clock", None, "gateway"),
+    }

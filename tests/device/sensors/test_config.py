@@ -37,6 +37,13 @@ def test_all_kinds_together_are_read() -> None:
     ]
 
 
+@pytest.mark.parametrize(("given", "expected"), [("0x77", 0x77), (119, 0x77), ("0x76", 0x76), (None, 0x76)])
+def test_address_of_a_chip_may_be_written_as_its_data_sheet_has_it(given: Any, expected: int) -> None:
+    entry = {key: value for key, value in BME280.items() if key != "address"}
+    arguments = read({**entry, "address": given} if given else entry).sensors[0].arguments
+    assert arguments[-1] == expected
+
+
 def test_host_may_be_written_as_an_object_and_named() -> None:
     plain, named = (read(entry).sensors[0] for entry in ({"kind": "host"}, {"kind": "host", "name": "pi"}))
     assert (plain.prefix, plain.error_name) == ("", "host.error")
@@ -48,10 +55,13 @@ def test_host_may_be_written_as_an_object_and_named() -> None:
     [
         ("bme280", "sensors[1].bus is missing, expected an integer from 0 to 1"),
         ({"pin": 4}, 'sensors[1].kind is missing, expected "adc" or "bme280"'),
-        ({**BME280, "address": 120}, "sensors[1].address is 120, expected an integer from 118 to 119"),
-        ({**BME280, "address": "0x76"}, 'sensors[1].address is "0x76", expected an integer'),
+        ({**BME280, "address": 120}, 'sensors[1].address is 120, expected an address from "0x76" to "0x77", or 118'),
+        ({**BME280, "address": "76"}, 'sensors[1].address is "76", expected an address from "0x76"'),
+        ({**BME280, "address": "0x78"}, 'sensors[1].address is "0x78", expected an address from "0x76"'),
+        ({**BME280, "address": "0xgg"}, 'sensors[1].address is "0xgg", expected an address from "0x76"'),
+        ({**BME280, "address": True}, "sensors[1].address is true, expected an address"),
         ({**BME280, "pin": 4}, "sensors[1].pin is no key that this firmware knows"),
-        ({**SHT31, "address": 70}, "sensors[1].address is 70, expected an integer from 68 to 69"),
+        ({**SHT31, "address": 70}, 'sensors[1].address is 70, expected an address from "0x44" to "0x45"'),
         ({**SHT31, "scl": 49}, "sensors[1].scl is 49, expected an integer from 0 to 48"),
         ({**DS18B20, "rom": "28ff"}, 'sensors[1].rom is "28ff", expected null or a ROM code of 16'),
         ({**DS18B20, "rom": "28FF641E05160479"}, "expected null or a ROM code of 16 hexadecimal digits"),
