@@ -6,11 +6,20 @@ import pytest
 
 from tests.device.boards.powered import PLATFORMS
 from tests.device.boards.powered import Board as Powered
-from tests.device.firmware import Firmware, published, tcp
+from tests.device.firmware import Firmware, published, seq, tcp
+from tests.device.test_login import SCRAM, gateway
 from tests.support.scripted_broker import scripted_broker
 from tools.device_build import Board, build_board, compile_program
 from tools.micropython import MicroPython
 from tools.paths import source_root
+
+
+@pytest.fixture(scope="module")
+def unix_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the whole program for this machine."""
+    folder = tmp_path_factory.mktemp("program")
+    write(compile_program(Board.UNIX), folder)
+    return folder
 
 
 async def test_built_firmware_delivers_readings(micropython: MicroPython, tmp_path: Path) -> None:
@@ -25,9 +34,8 @@ async def test_built_firmware_delivers_readings(micropython: MicroPython, tmp_pa
 
 @pytest.mark.parametrize("payload", ["json", "cbor"])
 async def test_whole_program_delivers_readings_and_takes_commands(
-    payload: str, micropython: MicroPython, tmp_path: Path
+    payload: str, unix_program: Path, micropython: MicroPython, tmp_path: Path
 ) -> None:
-    write(compile_program(Board.UNIX), tmp_path / "program")
     change = {
         "qos": 2,
         "commands": "to/garage",
@@ -37,9 +45,27 @@ async def test_whole_program_delivers_readings_and_takes_commands(
     }
     async with scripted_broker() as broker:
         device = Firmware(micropython, tmp_path, tcp(broker.port), **change)
-        device._environment["MICROPYPATH"] = f"{tmp_path / 'program'}:.frozen"
+        device._environment["MICROPYPATH"] = f"{unix_program}:.frozen"
         await device.start()
         await published(broker, 0, 10)
+        await device.end()
+
+
+async def test_parts_that_few_devices_load_work_in_the_whole_program(
+    unix_program: Path, micropython: MicroPython, tmp_path: Path
+) -> None:
+    """A login by SCRAM, a second broker, and a message that is set aside."""
+    async with gateway(tmp_path) as port:
+        device = Firmware(micropython, tmp_path, [tcp(9), {**tcp(port), **SCRAM}], readings_limit=60)  # type: ignore[arg-type]
+        device._environment["MICROPYPATH"] = f"{unix_program}:.frozen"
+        await device.start()
+        await device.says("hashes make the keys of the password")
+        await device.says("connected to")
+        await device.end()
+    async with scripted_broker(puback=lambda publish: 0x87 if seq(publish) == 70 else 0) as broker:
+        device.change(port=tcp(broker.port), readings_limit=0)
+        await device.start()
+        await device.says("is set aside: not authorized (0x87)")
         await device.end()
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from tests.device.boards.powered import PLATFORMS, Board
 from tests.device.firmware import eventually, published, records, seqs, tcp
 from tests.device.test_sntp import answer
-from tests.support.scripted_broker import scripted_broker
+from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tools.micropython import MicroPython
 from tools.sim.boards._chip import HARD_RESET, WDT_RESET
 from tools.sim.certificates import Authority
@@ -167,6 +168,41 @@ async def test_look_up_that_never_ends_resets_the_board(
     await board.says("boot 2")
     assert (tmp_path / "cause").read_text() == str(WDT_RESET)
     await board.end()
+
+
+COMPUTING = """
+import time
+import device.ports.tls as tls
+class Tls(tls.Tls):
+    def _receive(self):
+        if not self._is_shaken:
+            time.sleep(2)  # as a signature may take
+        return super()._receive()
+tls.Tls = Tls
+import device.main
+device.main.main({config!r})
+"""
+
+
+async def test_tls_handshake_that_computes_for_longer_than_the_watchdog_waits_does_not_reset_the_board(
+    micropython: MicroPython, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.server()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    broker = ScriptedBroker()
+    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0, ssl=context)
+    port = {"kind": "tls", "host": "127.0.0.1", "port": server.sockets[0].getsockname()[1], "ca": str(authority.path)}
+    program = COMPUTING.format(config=str(tmp_path / "device.json"))
+    board = Board("esp32", micropython, tmp_path, port, program, network=NETWORK, watchdog_ms=1_000)
+    board.wifi("up")
+    await board.start()
+    await published(broker, 0, 1)
+    lines = await board.end()
+    broker.drop_clients()
+    server.close()
+    assert sum("boot" in line for line in lines) == 1
 
 
 async def test_row_of_failures_ends_with_a_start_that_lasts(micropython: MicroPython, tmp_path: Path) -> None:
