@@ -57,12 +57,12 @@ class Broker:
         self.limits = Limits(config, log, self._queues, self._queues_for)
         self._endings = Endings(log)
         self._holdings = Holdings(config.limits.kept_bytes)
-        self.subscribers = Subscribers(log, self._endings, self._holdings)
+        self.subscribers = Subscribers(log, self._endings)
         self.publishing = Publishing(self.subscribers, log, self.limits)
         self.paces = Paces(config.limits.messages_per_s)
         self.timers = Timers()
         self.wills = Wills(log, self._holdings, self._publish_will)
-        self.sessions = Sessions(log, self.subscribers, config.limits, self._session_ended)
+        self.sessions = Sessions(log, self.subscribers, self._holdings, config.limits, self._session_ended)
         self.devices = Devices(Path(config.store.path))
         self.doorkeeper = Doorkeeper(
             Path(config.accounts) if config.accounts else None, Path(config.acl) if config.acl else None, config.name

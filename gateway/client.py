@@ -75,7 +75,7 @@ class Client:
             broker.counters,
             flush=answered,
         )
-        self._sender = Sender(self._window, broker.log, session.cursor, session.owed, name, failed)
+        self._sender = Sender(self._window, broker.log, session.cursor, session.owed, session.account, name, failed)
         broker.subscribers.feed(session, self._sender)
 
     async def handle(self, packet: Packet) -> None:

@@ -15,7 +15,7 @@ def owner_of(user: str | None, host: str) -> str:
 
 
 class Holdings:
-    """Counts the bytes of subscriptions and wills by owner.
+    """Counts the bytes of subscriptions, wills and what is owed of retained messages by owner.
 
     Args:
         most: bytes that one owner may have the gateway keep.
@@ -42,3 +42,38 @@ class Holdings:
     def of(self, owner: str) -> int:
         """Returns the bytes that are kept for an owner."""
         return self._sizes.get(owner, 0)
+
+
+class Account:
+    """What one session has the gateway keep: it counts for the session's owner, until it is closed.
+
+    Args:
+        holdings: where it counts.
+    """
+
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings: Holdings | None = holdings
+        self._owner = ""
+        self._size = 0
+
+    def fits(self, size: int) -> bool:
+        """Whether the owner may have so many bytes more."""
+        return self._holdings is not None and self._holdings.fits(self._owner, size)
+
+    def add(self, size: int) -> None:
+        """Counts so many bytes more; fewer where ``size`` is negative."""
+        if self._holdings is not None:
+            self._size += size
+            self._holdings.add(self._owner, size)
+
+    def give(self, owner: str) -> None:
+        """From now on it counts for this owner."""
+        if self._holdings is not None and owner != self._owner:
+            self._holdings.add(self._owner, -self._size)
+            self._holdings.add(owner, self._size)
+            self._owner = owner
+
+    def close(self) -> None:
+        """The session ends: nothing is kept for it any more."""
+        self.add(-self._size)
+        self._holdings = None

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from gateway.holdings import Account
 from gateway.message import Message
 from gateway.store import retained as stored
 from gateway.store.delivery import Grant
@@ -20,9 +21,11 @@ class RetainedFeed:
         window: the way to the client.
         log: where the messages are.
         owed: the session's; what is acknowledged is taken out of it.
+        account: the session's, on which these are.
     """
 
-    def __init__(self, window: Window, log: MessageLog, owed: dict[Owed, None]) -> None:
+    def __init__(self, window: Window, log: MessageLog, owed: dict[Owed, None], account: Account) -> None:
+        self._account = account
         self._window = window
         self._log = log
         self._owed = owed
@@ -51,7 +54,8 @@ class RetainedFeed:
     async def run(self) -> None:
         """Sends what is owed now. Raises OSError, sqlite3.Error, WireError."""
         while self._queue:
-            batch, self._queue = self._queue[:READ_MOST], self._queue[READ_MOST:]
+            batch = self._queue[:READ_MOST]
+            del self._queue[:READ_MOST]
             await self._send(batch)
         self._topics.clear()
         if not self._is_expecting:
@@ -91,7 +95,7 @@ class RetainedFeed:
         def begun(failed: bool) -> None:
             if not failed:
                 for owed, _ in chosen:
-                    del self._owed[owed]
+                    self._remove(owed)
 
         settle = stored.settle(numbers)
         await asyncio.shield(outgoing.begin(list(flows.values()), begun, settle, durable=chosen[0][0].number > 0))
@@ -119,8 +123,12 @@ class RetainedFeed:
         else:
             self._settle(owed)
 
-    def _settle(self, owed: Owed) -> None:
+    def _remove(self, owed: Owed) -> None:
         del self._owed[owed]
+        self._account.add(-owed.size)
+
+    def _settle(self, owed: Owed) -> None:
+        self._remove(owed)
         if owed.number:
             self._log.later(stored.settle([owed.number]))
 

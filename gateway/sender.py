@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 
+from gateway.holdings import Account
 from gateway.hot.outflow import is_plain
 from gateway.message import Message
 from gateway.retained import RetainedFeed
@@ -66,6 +67,7 @@ class Sender:
         log: where messages are read again that go on over this connection.
         cursor: the session's.
         owed: the retained messages that the session's subscriptions match and that it does not have yet.
+        account: the session's, on which these are.
         client: who it is, for the log.
         failed: called with a text when messages cannot be read any more; ends the connection.
     """
@@ -76,6 +78,7 @@ class Sender:
         log: MessageLog,
         cursor: Cursor,
         owed: dict[Owed, None],
+        account: Account,
         client: str,
         failed: Callable[[str], None],
     ) -> None:
@@ -93,7 +96,7 @@ class Sender:
             self._resuming = asyncio.get_running_loop().create_task(self._watch(self._resume))
         else:
             self._resumed.set()
-        self._retained = RetainedFeed(window, log, owed)
+        self._retained = RetainedFeed(window, log, owed, account)
         self._sending_retained: asyncio.Task[None] | None = None
         if owed:
             self._send_retained()

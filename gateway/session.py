@@ -4,6 +4,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
+from gateway.holdings import Account
 from gateway.message import Message
 from gateway.outgoing import Outgoing
 from gateway.sender import Sender
@@ -20,15 +21,16 @@ class Session:
     """One client's session [section 4.1], durable if it was made with an expiry above zero.
 
     ``cursor`` holds the subscriptions of its own and what waits for them, ``shared`` those that it shares, by
-    their whole topic filter; ``demand`` is what both cost,
-    and ``owner`` who answers for it. ``incoming`` are the packet identifiers of the QoS 2
-    messages that came in and are not released, ``outgoing`` those on their way out, ``owed`` the retained messages that
-    its subscriptions matched. ``user`` made it; None is a client without an account. ``connection`` and ``sender`` are
-    there while the client is. ``unsaved`` are the rows of the store that have changed, by topic filter, "" for the
-    session itself, each with the number of its last change.
+    their whole topic filter; ``demand`` is what both cost, ``account`` the memory of all that is kept for it.
+    ``incoming`` are the packet identifiers of the QoS 2 messages that came in and are not released, ``outgoing`` those
+    on their way out, ``owed`` the retained messages that its subscriptions matched. ``user`` made it; None is a client
+    without an account. ``connection`` and ``sender`` are there while the client is. ``unsaved`` are the rows of the
+    store that have changed, by topic filter, "" for the session itself, each with the number of its last change.
     """
 
-    def __init__(self, client_id: str, user: str | None, expiry_s: int, cursor: Cursor, outgoing: Outgoing) -> None:
+    def __init__(
+        self, client_id: str, user: str | None, expiry_s: int, cursor: Cursor, outgoing: Outgoing, account: Account
+    ) -> None:
         self.client_id = client_id
         self.user = user
         self.expiry_s = expiry_s
@@ -38,7 +40,7 @@ class Session:
         self.owed: dict[Owed, None] = {}
         self.shared: dict[str, Subscription] = {}
         self.demand = Demand()
-        self.owner = ""
+        self.account = account
         self.connection: Connection | None = None
         self.sender: Sender | None = None
         self.disconnected_ms: int | None = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gateway.arrival import Admitted
 from gateway.config import LimitsConfig
 from gateway.doorkeeper import Refused
+from gateway.holdings import Account, Holdings
 from gateway.outgoing import Outgoing
 from gateway.session import Session
 from gateway.store.consumers import LOST
@@ -46,14 +47,21 @@ class Sessions:
     Args:
         log: the message log, in which each session has its cursor.
         subscribers: where sessions enter and leave their subscriptions.
+        holdings: where the memory of all that is kept for them is counted.
         limits: how many durable sessions there may be, and how long one stays whose client is away.
         ended: called with the client identifier of a session that has ended.
     """
 
     def __init__(
-        self, log: MessageLog, subscribers: Subscribers, limits: LimitsConfig, ended: Callable[[str], None]
+        self,
+        log: MessageLog,
+        subscribers: Subscribers,
+        holdings: Holdings,
+        limits: LimitsConfig,
+        ended: Callable[[str], None],
     ) -> None:
         self._log = log
+        self._holdings = holdings
         self._limits = limits
         self._ended = ended
         self._subscribers = subscribers
@@ -87,7 +95,9 @@ class Sessions:
         description = stored.description or SPOILT
         session = self.create(client_id, description.user, description.expiry_s, flows, durable=True)
         session.incoming = self._log.incoming.pop(client_id, set())
-        session.owed.update(dict.fromkeys(self._log.owed.pop(client_id, [])))
+        owed = self._log.owed.pop(client_id, [])
+        session.owed.update(dict.fromkeys(owed))
+        session.account.add(sum(one.size for one in owed))
         session.disconnected_ms = description.disconnected_ms
         session.note_description()
         session.note_saved(dict(session.unsaved))
@@ -153,7 +163,7 @@ class Sessions:
                 raise Refused(QUOTA_EXCEEDED, f"{self._durable} sessions wait for their clients (limits.sessions)")
             session = self.create(client_id, user, packet.session_expiry_s, durable=packet.session_expiry_s > 0)
         session.user = user
-        self._subscribers.give(session, connection.owner_of(user))
+        session.account.give(connection.owner_of(user))
         session.cursor.may_receive = admitted.permissions.may_receive
         self.resume(session, connection, packet.session_expiry_s)
         return session, present
@@ -164,7 +174,9 @@ class Sessions:
         """Makes a session without subscriptions."""
         cursor = Cursor(self._log, SESSION_PREFIX + client_id, durable=durable, window=INFLIGHT_WINDOW_MAX)
         outgoing = Outgoing(self._log, client_id, flows)
-        session = self._sessions[client_id] = Session(client_id, user, expiry_s, cursor, outgoing)
+        session = self._sessions[client_id] = Session(
+            client_id, user, expiry_s, cursor, outgoing, Account(self._holdings)
+        )
         self._durable += session.durable
         return session
 

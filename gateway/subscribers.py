@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from gateway.endings import Endings
-from gateway.holdings import Holdings
 from gateway.message import Message
 from gateway.sender import Sender
 from gateway.session import Session
@@ -14,7 +13,7 @@ from gateway.store.cursor import Cursor
 from gateway.store.delivery import grant_by
 from gateway.store.drops import FILTERED
 from gateway.store.log import MessageLog
-from gateway.subscriptions import Subscription
+from gateway.subscriptions import Subscription, size_of
 from wire.packets import NO_LOCAL, RETAIN_AS_PUBLISHED
 from wire.topics import parse_shared
 
@@ -57,27 +56,17 @@ class Subscribers:
     Args:
         log: the message log in which the groups have their cursors.
         endings: told of what goes with those that end.
-        holdings: where the memory of subscriptions is counted.
     """
 
-    def __init__(self, log: MessageLog, endings: Endings, holdings: Holdings) -> None:
-        self._holdings = holdings
+    def __init__(self, log: MessageLog, endings: Endings) -> None:
         self._log = log
         self._endings = endings
         self._by_cursor: dict[Cursor, Session | ShareGroup] = {}
         self._groups: dict[str, ShareGroup] = {}
 
-    def give(self, session: Session, owner: str) -> None:
-        """From now on the session's subscriptions count for this owner."""
-        if owner != session.owner:
-            self._holdings.add(session.owner, -session.demand.size)
-            self._holdings.add(owner, session.demand.size)
-            session.owner = owner
-
     def fits(self, session: Session, topic_filter: str, most: int) -> bool:
         """Whether a session may have a subscription more; ``most`` is the weight of all its subscriptions."""
-        size = session.demand.size_of(topic_filter)
-        return session.demand.fits(topic_filter, most) and self._holdings.fits(session.owner, size)
+        return session.demand.fits(topic_filter, most) and session.account.fits(size_of(topic_filter))
 
     def subscribe(self, session: Session, topic_filter: str, options: int, identifier: int = 0) -> bool:
         """Adds or replaces a subscription by its options byte; returns whether it is a new one."""
@@ -121,6 +110,7 @@ class Subscribers:
             self.unsubscribe(session, topic_filter)
         self._by_cursor.pop(session.cursor, None)
         session.cursor.drop()
+        session.account.close()
 
     def end_lost(self, consumer: str) -> None:
         """A consumer of which only its place is left ends; of a session's subscriptions nothing is known."""
@@ -170,11 +160,11 @@ class Subscribers:
 
     def _count(self, session: Session, topic_filter: str) -> None:
         session.demand.add(topic_filter)
-        self._holdings.add(session.owner, session.demand.size_of(topic_filter))
+        session.account.add(size_of(topic_filter))
 
     def _uncount(self, session: Session, topic_filter: str) -> None:
         session.demand.remove(topic_filter)
-        self._holdings.add(session.owner, -session.demand.size_of(topic_filter))
+        session.account.add(-size_of(topic_filter))
 
     def _add(self, session: Session, subscription: Subscription) -> None:
         if subscription.topic_filter not in session.cursor.filters:

@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.access import Permissions
 from gateway.message import Message
 from gateway.pace import Slice
 from gateway.session import Session
 from gateway.store import retained
-from gateway.store.database import Work
 from gateway.store.delivery import Grant
 from gateway.store.retained import Owed
 from wire.packets import RETAIN_IF_NEW, RETAIN_NEVER, Subscribe, Unsubscribe
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 
 FILTERS_AT_ONCE = 100  # each is held against all access rules, and others have their turns in between
-SEARCHES_MOST = 8  # in one transaction, each perhaps through all retained messages
-OWED_MAX = 100_000  # retained messages on their way to one client; beyond it it may ask for no more
 
 
 class Subscribing:
@@ -45,18 +42,15 @@ class Subscribing:
         """Returns the reason codes, and what is to be sent behind them. Raises sqlite3.Error."""
         identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER, [0])[0]
         codes = []
-        searches: dict[str, Work] = {}
+        searches: dict[str, _Search] = {}
         slice_ = Slice()
         for number, (topic_filter, options) in enumerate(packet.filters, 1):
             if number % FILTERS_AT_ONCE == 0 or slice_.is_over:
                 await slice_.give_way()
                 if self._session.connection is not self._connection:
-                    break  # nobody waits for the answer, and the session may have ended
+                    break  # no client waits for the answer, and the session may have ended
             if not self._permissions.may_subscribe(topic_filter):
                 codes.append(NOT_AUTHORIZED)
-                continue
-            if len(self._session.owed) > OWED_MAX and _wants_retained(topic_filter, options, is_new=True):
-                codes.append(QUOTA_EXCEEDED)
                 continue
             before = self._session.subscription(topic_filter)
             most = self._broker.config.limits.subscriptions
@@ -68,19 +62,52 @@ class Subscribing:
             if not is_new and self._session.subscription(topic_filter) != before:
                 self._broker.limits.count_again([self._session.cursor])
             if _wants_retained(topic_filter, options, is_new):
-                searches[topic_filter] = self._search(topic_filter, options & 3, identifier)
-        owed = await self._find_all(list(searches.values()))
+                is_new |= topic_filter in searches and searches[topic_filter].is_new
+                searches[topic_filter] = _Search(options & 3, is_new, self._broker.log.head)
+        owed, refused = await self._find_all(searches, identifier)
         await self._broker.sessions.save(self._session.client_id)
-        if owed and self._broker.sessions.get(self._session.client_id) is not self._session:  # it ended meanwhile
+        if owed and self._has_ended():
             self._broker.log.later(retained.settle([one.number for one in owed]))
+        for place in range(len(codes) if refused else 0):
+            if packet.filters[place][0] in refused:
+                codes[place] = QUOTA_EXCEEDED
         return codes, owed
 
-    async def _find_all(self, searches: list[Work]) -> list[Owed]:
-        """A few at a time: everybody's messages go through the same store."""
+    def _has_ended(self) -> bool:
+        return self._broker.sessions.get(self._session.client_id) is not self._session
+
+    async def _find_all(self, searches: dict[str, "_Search"], identifier: int) -> tuple[list[Owed], set[str]]:
+        """Returns the retained messages that filters match, and the filters of which there are too many to keep."""
         owed: list[Owed] = []
-        for start in range(0, len(searches), SEARCHES_MOST):
-            for found in await self._broker.log.submit(searches[start : start + SEARCHES_MOST]):
+        refused: set[str] = set()
+        if searches:
+            await self._broker.log.submit([])  # with it, what was put off is where it is found
+        for topic_filter, search in searches.items():
+            if (found := await self._find(topic_filter, search, identifier)) is not None:
                 owed += found
+            elif not self._has_ended():
+                refused.add(topic_filter)
+                if search.is_new:
+                    self._broker.subscribers.unsubscribe(self._session, topic_filter)
+        return owed, refused
+
+    async def _find(self, topic_filter: str, search: "_Search", identifier: int) -> list[Owed] | None:
+        """Finds them a piece at a time, past which everybody else's messages go through the same store."""
+        owed: list[Owed] = []
+        log, account, now_ms = self._broker.log, self._session.account, int(time.time() * 1000)
+        after: str | None = ""
+        while after is not None:
+            topics, after = await log.find_retained(topic_filter, after, search.since, now_ms)
+            piece = [Owed(0, self._session.client_id, *one, search.qos, identifier) for one in topics]
+            size = sum(one.size for one in piece)
+            if not account.fits(size) or self._has_ended():
+                account.add(-sum(one.size for one in owed))
+                log.later(retained.settle([one.number for one in owed]))
+                return None
+            account.add(size)
+            if piece and self._session.durable and search.qos:
+                await log.submit([retained.owe(piece)])
+            owed += piece
         return owed
 
     async def announced(self, packet: Subscribe, codes: list[int]) -> AsyncIterator[tuple[Message, Grant]]:
@@ -112,11 +139,13 @@ class Subscribing:
         await self._broker.sessions.save(self._session.client_id)
         return [SUCCESS if was_there else NO_SUBSCRIPTION_EXISTED for was_there in removed]
 
-    def _search(self, topic_filter: str, qos: int, identifier: int) -> Work:
-        head = self._broker.log.head
-        wanted = Owed(0, self._session.client_id, "", 0, qos, identifier)
-        now_ms = int(time.time() * 1000)
-        return retained.find(wanted, topic_filter, since=head, now_ms=now_ms, durable=self._session.durable and qos > 0)
+
+class _Search(NamedTuple):
+    """A subscription that wants the retained messages which were stored up to ``since``."""
+
+    qos: int
+    is_new: bool
+    since: int
 
 
 def _wants_retained(topic_filter: str, options: int, is_new: bool) -> bool:

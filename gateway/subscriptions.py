@@ -33,23 +33,18 @@ PATTERNS_MAX = 100  # of one session: so many of its subscriptions, and one more
 class Demand:
     """What one session's subscriptions cost, by their topic filters; a shared one's begins with its share name.
 
-    ``size`` is their memory in bytes. ``weight`` is as how many they count: each once, and once more for every ten
-    slashes and 500 characters, since the tree has a branch for each level and keeps each character.
+    ``weight`` is as how many they count: each once, and once more for every ten slashes and 500 characters, since the
+    tree has a branch for each level and keeps each character.
 
     Filters with wildcards in the same places are of one pattern. Two of a pattern never match the same topic name, so a
     name matches as many of a session's subscriptions as there are patterns, and one without wildcards.
     """
 
-    __slots__ = ("_patterns", "size", "weight")
+    __slots__ = ("_patterns", "weight")
 
     def __init__(self) -> None:
-        self.size = self.weight = 0
+        self.weight = 0
         self._patterns: dict[str, int] = {}
-
-    @staticmethod
-    def size_of(topic_filter: str) -> int:
-        """Returns the bytes of memory that a subscription takes, roughly and rather too many."""
-        return SIZE_OF_ONE + SIZE_OF_LEVEL * (1 + topic_filter.count("/")) + 2 * len(topic_filter)
 
     def fits(self, topic_filter: str, most: int) -> bool:
         """Whether a subscription more stays within a weight, and within PATTERNS_MAX."""
@@ -60,19 +55,22 @@ class Demand:
 
     def add(self, topic_filter: str) -> None:
         """Counts a subscription."""
-        self.size += self.size_of(topic_filter)
         self.weight += _weight(topic_filter)
         if pattern := _pattern(topic_filter):
             self._patterns[pattern] = self._patterns.get(pattern, 0) + 1
 
     def remove(self, topic_filter: str) -> None:
         """The opposite of ``add``."""
-        self.size -= self.size_of(topic_filter)
         self.weight -= _weight(topic_filter)
         if pattern := _pattern(topic_filter):
             self._patterns[pattern] -= 1
             if not self._patterns[pattern]:
                 del self._patterns[pattern]
+
+
+def size_of(topic_filter: str) -> int:
+    """Returns the bytes of memory that a subscription takes, roughly and rather too many."""
+    return SIZE_OF_ONE + SIZE_OF_LEVEL * (1 + topic_filter.count("/")) + 2 * len(topic_filter)
 
 
 def _weight(topic_filter: str) -> int:

@@ -282,6 +282,12 @@ class Database:
         """Returns the bytes of a topic's retained message, None where it has none; its row alone is looked for."""
         return retained.size_of(self._reading, topic)
 
+    def find_retained(
+        self, topic_filter: str, after: str, since: int, now_ms: int
+    ) -> tuple[list[tuple[str, int]], str | None]:
+        """Returns a piece of the retained messages of a filter, and where it ends (``retained.find``)."""
+        return retained.find(self._reading, topic_filter, after, since=since, now_ms=now_ms)
+
     def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
         """Returns position and message by topic, None where it has no retained one: as many as fit READ_BYTES_MAX."""
         return retained.read(self._reading, topics, READ_BYTES_MAX)

@@ -241,6 +241,15 @@ class MessageLog:
         """
         return self._database.retained_size(topic)
 
+    async def find_retained(
+        self, topic_filter: str, after: str, since: int, now_ms: int
+    ) -> tuple[list[tuple[str, int]], str | None]:
+        """Returns topics and positions of retained messages that a filter matches, and where this piece ends.
+
+        The next piece is ``after`` that; None says that there is none. Raises sqlite3.Error.
+        """
+        return await self._reader.find_retained(topic_filter, after, since, now_ms)
+
     async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
         """Returns position and message by topic, None where it has no retained one.
 

@@ -87,6 +87,15 @@ class Reader:
                 self._drop(DAMAGED, GATEWAY, nothing)
                 await self._submit([Keep(nothing)])
 
+    async def find_retained(
+        self, topic_filter: str, after: str, since: int, now_ms: int
+    ) -> tuple[list[tuple[str, int]], str | None]:
+        """Returns a piece of the retained messages of a filter, and where it ends. Raises sqlite3.Error."""
+        found: tuple[list[tuple[str, int]], str | None] = await self._on_thread(
+            self._database.find_retained, topic_filter, after, since, now_ms
+        )
+        return found
+
     async def close(self) -> None:
         """Waits until nothing is read any more."""
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)

@@ -1,5 +1,6 @@
 """Retained messages, the last one of each topic, and which of them are still owed to a session [section 3.3.1.3]."""
 
+import contextlib
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.message import Message
+from gateway.pace import Slice
 from gateway.store.checksum import is_whole, sealed
 from gateway.store.reading import first_row
 from wire.topics import matches
@@ -41,7 +43,8 @@ CREATE TABLE owed (
 
 KEEP = "INSERT INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 CLEAR = "DELETE FROM retained WHERE topic = ?"
-FIND = "SELECT topic, position FROM retained WHERE topic >= ? AND topic < ? AND (expires_ms = 0 OR expires_ms > ?)"
+FIND = """SELECT topic, position FROM retained
+    WHERE topic >= ? AND topic < ? AND (expires_ms = 0 OR expires_ms > ?) ORDER BY topic"""
 SIZE = "length(topic) + length(payload) + length(properties)"
 SIZE_OF = f"SELECT {SIZE} FROM retained WHERE topic = ?"
 MEASURE = f"SELECT count(*), coalesce(sum({SIZE}), 0) FROM retained"
@@ -54,6 +57,9 @@ SETTLE_ALL = "DELETE FROM owed WHERE session = ?"
 LAST_OWED = "SELECT coalesce(max(number), 0) FROM owed"
 BEHIND_ALL = b""  # SQLite has bytes behind any text
 BEHIND_SLASH = "0"
+BEHIND_NAME = "\0"  # the first name behind another one is this one with it; no name holds it [MQTT-1.5.4-2]
+FIND_MOST = 500  # in one piece
+SIZE_OF_OWED = 400  # bytes of memory besides the topic name
 
 Write = Callable[[sqlite3.Connection], Any]
 
@@ -89,6 +95,11 @@ class Owed:
     qos: int
     identifier: int
 
+    @property
+    def size(self) -> int:
+        """Bytes of memory, roughly."""
+        return SIZE_OF_OWED + len(self.topic)
+
 
 @dataclass(slots=True, frozen=True)
 class Keep:
@@ -110,30 +121,41 @@ class Keep:
         return Extent(topics, size)
 
 
-def find(owed: Owed, topic_filter: str, *, since: int, now_ms: int, durable: bool) -> Write:
-    """Finds the retained messages of a filter that were stored up to a position; returns them as owed.
+def find(
+    connection: sqlite3.Connection, topic_filter: str, after: str, *, since: int, now_ms: int
+) -> tuple[list[tuple[str, int]], str | None]:
+    """Finds retained messages of a filter, a piece at a time.
 
     Args:
-        owed: what is the same for all of them.
+        connection: to the store.
         topic_filter: the subscription's.
-        since: those behind this position come as they were published.
-        now_ms: those that have expired by then are not found.
-        durable: whether they are noted, too.
-    """
+        after: what the piece before ended with, "" for the first one.
+        since: those behind this position come as they were published, and are not found.
+        now_ms: nor are those that have expired by then.
 
-    def write(connection: sqlite3.Connection) -> list[Owed]:
-        first, last = _range_of(topic_filter)
-        found = [
-            Owed(0, owed.session, topic, position, owed.qos, owed.identifier)
-            for topic, position in connection.execute(FIND, (first, last, now_ms))
-            if position <= since and matches(topic_filter, topic)
-        ]
-        if durable:
-            (last_number,) = connection.execute(LAST_OWED).fetchone()
-            for number, one in enumerate(found, last_number + 1):
-                one.number = number
-            connection.executemany(OWE, map(_owed_row, found))
-        return found
+    Returns:
+        Topic names with positions, in order, and the name that this piece ended with, None at the end.
+    """
+    first, last = _range_of(topic_filter)
+    found: list[tuple[str, int]] = []
+    slice_ = Slice()
+    with contextlib.closing(connection.execute(FIND, (after + BEHIND_NAME if after else first, last, now_ms))) as rows:
+        for topic, position in rows:
+            if position <= since and matches(topic_filter, topic):
+                found.append((topic, position))
+            if slice_.is_over or len(found) >= FIND_MOST:
+                return found, topic
+    return found, None
+
+
+def owe(owed: Sequence[Owed]) -> Write:
+    """Notes what is owed to a durable session, and numbers it."""
+
+    def write(connection: sqlite3.Connection) -> None:
+        (last_number,) = connection.execute(LAST_OWED).fetchone()
+        for number, one in enumerate(owed, last_number + 1):
+            one.number = number
+        connection.executemany(OWE, map(_owed_row, owed))
 
     return write
 

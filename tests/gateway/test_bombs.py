@@ -3,6 +3,9 @@
 import asyncio
 import gc
 import itertools
+import sqlite3
+import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,16 @@ from tests.gateway.support import LONG_S, Client, running, tcp_port, until
 from wire.packets import MQTT_3_1_1, RETAIN_NEVER, Connack, Connect, Puback, Publish, Pubrec, Suback, Will, encode
 from wire.properties import USER_PROPERTY, WILL_DELAY_INTERVAL
 from wire.reasons import SERVER_UNAVAILABLE
+from wire.topics import matches
 
 
 async def connected(broker: Broker, name: str, **options: Any) -> Client:
     return await Client(name, **options).connect(tcp_port(broker))
+
+
+def stored_count(folder: Path, question: str) -> int:
+    with closing(sqlite3.connect(folder / "messages.sqlite")) as database:
+        return int(database.execute(question).fetchone()[0])
 
 
 async def test_a_long_filter_counts_as_many(tmp_path: Path) -> None:
@@ -118,34 +127,59 @@ async def test_messages_that_a_full_store_holds_up_stay_with_their_client(tmp_pa
             assert len((await away.receive()).payload) == 700_000
 
 
-async def test_a_client_that_takes_nothing_cannot_ask_for_more_and_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway.subscribing.OWED_MAX", 30)
-    async with running(tmp_path) as broker:
+async def test_a_client_that_takes_nothing_cannot_ask_for_more_and_more(tmp_path: Path) -> None:
+    """A filter that matches more retained messages than may be kept for it is refused, and is no subscription."""
+    count = 300
+    async with running(tmp_path, limits=LimitsConfig(kept_bytes=1_048_576)) as broker:
         publisher = await Client("publisher").connect(tcp_port(broker))
-        for number in range(20):
-            await publisher.publish(f"a/{number}", b"x", retain=True)
+        for number in range(count):
+            await publisher.publish(f"a/{number}/{'x' * 600}", b"x", retain=True)
         subscriber = await Client("subscriber", receive_maximum=1).connect(tcp_port(broker))
-        for _ in range(4):
-            subscriber.protocol.subscribe([("a/#", 1)])
+        for filters in ([("a/#", 1)], [("a/#", 1)], [("+/+/+", 1), ("+/#", 1)], [("c", 1)]):
+            subscriber.protocol.subscribe(filters)
         subscriber.flush()
         codes: list[int] = []
         taken: Publish | None = None
-        while len(codes) < 4:
+        while len(codes) < 5:
             match await subscriber.event():
                 case Suback() as suback:
                     codes += suback.reason_codes
                 case Publish() as packet:
                     taken = packet
-        assert codes == [1, 1, 0x97, 0x97]
-        if taken is None:
-            taken = await subscriber.expect(Publish)
-        subscriber.acknowledge(taken)
-        for _ in range(39):
+        assert codes == [1, 1, 1, 0x97, 1]
+        if taken is not None:
+            subscriber.acknowledge(taken)
+        for _ in range(3 * count - (taken is not None)):
             await subscriber.receive()
-        assert await subscriber.silent()
-        assert await subscriber.subscribe("a/#") == [1]  # it has taken them
+        await publisher.publish("d", b"not for +/#, which was refused")
+        await publisher.publish("c", b"marker")
+        assert (await subscriber.receive()).topic == "c"
+        assert await subscriber.subscribe("+/#") == [1]  # it has taken them
+        for _ in range(count):
+            await subscriber.receive()
+    assert stored_count(tmp_path, "SELECT count(*) FROM owed") == 0
+
+
+async def test_retained_messages_are_searched_past_the_commits_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A piece of a search, however long the names are, is never part of a commit."""
+    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    looked_at: list[str] = []
+
+    def look(topic_filter: str, topic: str) -> bool:
+        looked_at.append(threading.current_thread().name)
+        return matches(topic_filter, topic)
+
+    monkeypatch.setattr("gateway.store.retained.matches", look)
+    async with running(tmp_path) as broker:
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        for number in range(50):
+            await publisher.publish(f"{'a/' * 5_000}{number}", b"x", retain=True)
+        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        assert await subscriber.subscribe("a/#", "+/b") == [1, 1]
+        assert len({(await subscriber.receive()).topic for _ in range(50)}) == 50
+    assert len(looked_at) == 100 and not any(name.startswith("commit") for name in looked_at)
 
 
 @pytest.mark.parametrize("as_one", ["user", "address"])
