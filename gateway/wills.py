@@ -1,7 +1,8 @@
 """Wills: kept while their clients are connected, published when they are gone [section 3.1.2.5].
 
 A will is stored before CONNACK, and taken out of the store in the transaction in which it is published: once, over any
-crash. At a start those are left whose clients were connected; their delays begin then.
+crash. Where that transaction fails it is tried again, unless the client is back by then. At a start those are left
+whose clients were connected; their delays begin then.
 """
 
 import asyncio
@@ -20,6 +21,8 @@ from gateway.store.wills import StoredWill, size_of
 from wire.packets import Publish, Will
 from wire.properties import WILL_DELAY_INTERVAL
 from wire.reasons import QUOTA_EXCEEDED
+
+RETRY_S = 5.0  # until a will is published again whose commit has failed
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +47,8 @@ class Wills:
         self._publish = publish
         self._wills: dict[str, StoredWill] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._publishing: set[str] = set()  # until it is known whether that is durable
+        self._arrived: set[str] = set()  # clients that are connecting or connected
 
     def open(self, has_session: Callable[[str], bool]) -> None:
         """Goes on with the wills of before; a client without a session can not come back to it."""
@@ -76,6 +81,7 @@ class Wills:
 
         A will that waits for the client's return waits on meanwhile: ``stay`` or ``turn_back`` comes next.
         """
+        self._arrived.add(session)
         if timer := self._timers.pop(session, None):
             timer.cancel()
         if will is None:
@@ -103,7 +109,8 @@ class Wills:
             self._write(stored.remove(session))
 
     def leave(self, session: str) -> None:
-        """A client is gone without a word: its will is published once its delay has passed."""
+        """A client is gone: its will, unless it has said good-bye, is published once its delay has passed."""
+        self._arrived.discard(session)
         will = self._wills.get(session)
         if will is not None:
             self._wait(will)
@@ -122,23 +129,50 @@ class Wills:
         # A clock that was set back makes no delay longer than it is.
         wait_s = min(max(0, will.due_ms - now_ms) / 1000, will.delay_s)
         if wait_s:
-            loop = asyncio.get_running_loop()
-            self._timers[will.session] = loop.call_later(wait_s, self._execute, will.session)
+            self._execute_in(will.session, wait_s)
         else:
             self._execute(will.session)
 
     def _execute(self, session: str) -> None:
-        will = self._forget(session)
-        assert will is not None
+        """Publishes a will, which stays here until that is durable."""
+        if timer := self._timers.pop(session, None):
+            timer.cancel()
+        if session in self._publishing:
+            return
+        will = self._wills[session]
         remove = stored.remove(session)
         published = self._publish(will, remove)
         if published is None:
             logger.warning("will not published", extra=about(client=session, reason="its user may not publish it"))
-            published = self._log.submit([remove])
-        published.add_done_callback(_report)
+        if published is None or not will.publish.qos:  # a message of QoS 0 is on its way already
+            self._forget(session)
+            self._write(remove)
+        else:
+            self._publishing.add(session)
+            published.add_done_callback(lambda done: self._published(will, done))
+
+    def _published(self, will: StoredWill, done: asyncio.Future[Any]) -> None:
+        session = will.session
+        self._publishing.discard(session)
+        if self._wills.get(session) is not will:  # its client is back
+            return
+        if done.cancelled() or (error := done.exception()) is None:
+            self._forget(session)
+            return
+        logger.error("will not published yet", extra=about(client=session, reason=str(error)))
+        if session not in self._arrived:
+            self._execute_in(session, RETRY_S)
+
+    def _execute_in(self, session: str, wait_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers[session] = loop.call_later(wait_s, self._execute, session)
 
     def _write(self, work: Work) -> None:
-        self._log.submit([work]).add_done_callback(_report)
+        self._log.submit([work]).add_done_callback(lambda done: self._written(work, done))
+
+    def _written(self, work: Work, done: asyncio.Future[Any]) -> None:
+        if done.exception():
+            self._log.later(work)
 
     def _forget(self, session: str) -> StoredWill | None:
         if timer := self._timers.pop(session, None):
@@ -154,8 +188,3 @@ class Wills:
         if will is not None:
             self._holdings.add(will.owner, -will.size)
         return will
-
-
-def _report(done: asyncio.Future[Any]) -> None:
-    if error := done.exception():
-        logger.error("wills are not written, the next start goes by what they were: %s", error)

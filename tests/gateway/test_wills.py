@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.store.support import messages_in, stored
+from gateway import wills
+from tests.gateway.store.support import disk_full, messages_in, stored
 from tests.gateway.support import Client, GatewayProcess, running, tcp_port, until, user_property
 from wire.identity import RECEIVE
 from wire.packets import Connack, Publish, Will
@@ -170,3 +171,37 @@ async def test_over_mqtt_3_1_1(tmp_path: Path) -> None:
         client.cut()
         packet = await watcher.expect(Publish)
         assert (packet.payload, packet.qos) == (b"gone", 1)
+
+
+async def test_a_will_whose_commit_fails_is_published_once_the_disk_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(wills, "RETRY_S", 0.05)
+    async with running(tmp_path) as broker:
+        watcher = await watching(tcp_port(broker))
+        client = await Client("client", will=will(qos=1)).connect(tcp_port(broker))
+        with disk_full():
+            client.cut()
+            await until(lambda: caplog.text.count("will not published yet") >= 2, "it failed twice")
+        assert (await watcher.receive()).payload == b"gone"
+        await (await Client("publisher").connect(tcp_port(broker))).publish("will/marker", b"marker")
+        assert (await watcher.receive()).payload == b"marker"
+    assert stored(tmp_path, "SELECT * FROM will") == []
+
+
+@pytest.mark.parametrize("expiry_s", [0, 1000])
+async def test_a_will_whose_commit_failed_is_not_published_when_its_client_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, expiry_s: int
+) -> None:
+    monkeypatch.setattr(wills, "RETRY_S", 0.5)
+    async with running(tmp_path) as broker:
+        watcher = await watching(tcp_port(broker))
+        client = await Client("client", will=will(qos=1), session_expiry_s=expiry_s).connect(tcp_port(broker))
+        with disk_full():
+            client.cut()
+            await until(lambda: "will not published yet" in caplog.text, "it failed")
+        client = await Client("client", session_expiry_s=expiry_s).connect(tcp_port(broker))
+        await until(lambda: not stored(tmp_path, "SELECT * FROM will"), "it is forgotten")
+        await (await Client("publisher").connect(tcp_port(broker))).publish("will/marker", b"marker")
+        assert (await watcher.receive()).payload == b"marker"
+    assert stored(tmp_path, "SELECT * FROM will") == []
