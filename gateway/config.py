@@ -208,16 +208,16 @@ class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     told; whoever sends a larger one is disconnected (0x95). Each client may take up so much memory, and more."""
 
     subscriptions: Count = 10_000
-    """The most subscriptions of one session; more are refused (0x97). One counts once more for every ten slashes and
-    for every 500 characters of its topic filter. Their filters are of 100 patterns at most: those with wildcards at the
-    same levels are of one, and each share name has its own."""
+    """The most subscriptions of one session; more are refused (0x97). A shared one counts as ten, and each once more
+    for every ten slashes and for every 500 characters of its topic filter. Their filters are of 100 patterns at most:
+    those with wildcards at the same levels are of one, and each share name has its own."""
 
     kept_bytes: Annotated[int, msgspec.Meta(ge=1_048_576)] = 64 * 1024 * 1024
     """Memory that one user may have the gateway keep for all sessions under this name, in bytes; clients without a user
     count together by their address (IPv4, or IPv6 /64). All together may have four times as much. A subscription counts
-    for 700 bytes, 350 for each level and two for each character; a retained message on its way to a new subscription
-    for 400 and its name; a will for 1,000 and twice its size. Beyond it a SUBSCRIBE's filters are refused (0x97), and a
-    CONNECT with a will (0x97; over MQTT 3.1.1 3, server unavailable)."""
+    for 700 bytes, 350 for each level and two for each character, a shared one for 6,000 more; a retained message on its
+    way to a new subscription for 400 and its name; a will for 1,000 and twice its size. Beyond it a SUBSCRIBE's filters
+    are refused (0x97), and a CONNECT with a will (0x97; over MQTT 3.1.1 3, server unavailable)."""
 
     sessions: Count = 10_000
     """The most sessions that stay when their clients go (Session Expiry Interval above 0, or Clean Session 0). A client

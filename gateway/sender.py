@@ -14,7 +14,7 @@ what it has not fetched stays on disk.
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -22,6 +22,7 @@ from itertools import takewhile
 from gateway.holdings import Account
 from gateway.hot.outflow import is_plain
 from gateway.message import Message
+from gateway.pace import Slice
 from gateway.retained import RetainedFeed
 from gateway.signals import Signal
 from gateway.store.cursor import Cursor
@@ -91,6 +92,7 @@ class Sender:
         self._closed: list[_Source] = []  # with something on its way yet, perhaps
         self._resumed = Signal()
         self._dropped = 0
+        self._opening: asyncio.Task[None] | None = None
         self._resuming: asyncio.Task[None] | None = None
         if window.outgoing.flows:
             self._resuming = asyncio.get_running_loop().create_task(self._watch(self._resume))
@@ -108,6 +110,17 @@ class Sender:
             source.shared = shared
         else:
             self._start(_Source(cursor, shared))
+
+    def open_all(self, sources: Iterator[tuple[Cursor, Subscription]]) -> None:
+        """The same for many, slice by slice."""
+        self._opening = asyncio.get_running_loop().create_task(self._open_all(sources))
+
+    async def _open_all(self, sources: Iterator[tuple[Cursor, Subscription]]) -> None:
+        slice_ = Slice()
+        for cursor, shared in sources:
+            self.open_source(cursor, shared)
+            if slice_.is_over:
+                await slice_.give_way()
 
     def _wake(self) -> None:
         """The session's cursor has something."""
@@ -132,10 +145,9 @@ class Sender:
 
     def stop(self) -> None:
         """Stops feeding: each cursor has again what the client did not acknowledge."""
-        if self._resuming is not None:
-            self._resuming.cancel()
-        if self._sending_retained is not None:
-            self._sending_retained.cancel()
+        for task in (self._opening, self._resuming, self._sending_retained):
+            if task is not None:
+                task.cancel()
         self._cursor.wake_with(None)
         for source in [*self._sources.values(), *self._closed]:
             self._stop(source, keep=set())

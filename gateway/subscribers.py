@@ -133,8 +133,14 @@ class Subscribers:
     def feed(self, session: Session, sender: Sender) -> None:
         """Opens what feeds a session besides its own cursor on its connection's sender."""
         session.sender = sender
-        for topic_filter, subscription in session.shared.items():
-            sender.open_source(self._groups[topic_filter].cursor, shared=subscription)
+        if session.shared:
+            sender.open_all(self._sources_of(session, sender))
+
+    def _sources_of(self, session: Session, sender: Sender) -> Iterator[tuple[Cursor, Subscription]]:
+        """Yields the groups' cursors that feed a session, as they are when each one's turn comes."""
+        for topic_filter in list(session.shared):
+            if session.sender is sender and (subscription := session.shared.get(topic_filter)):
+                yield self._groups[topic_filter].cursor, subscription
 
     def offer(self, message: Message) -> None:
         """Gives a QoS 0 message to those of its subscribers that are there; it is never stored."""

@@ -26,15 +26,16 @@ class Subscription:
 
 
 LEVELS_OF_ONE, CHARACTERS_OF_ONE = 10, 500
-SIZE_OF_ONE, SIZE_OF_LEVEL = 700, 350
+SIZE_OF_ONE, SIZE_OF_LEVEL, SIZE_OF_SHARED = 700, 350, 6_000
+SHARED_COUNTS = 10  # as how many subscriptions a shared one does: it is a consumer by itself
 PATTERNS_MAX = 100  # of one session: so many of its subscriptions, and one more, can match one topic name
 
 
 class Demand:
     """What one session's subscriptions cost, by their topic filters; a shared one's begins with its share name.
 
-    ``weight`` is as how many they count: each once, and once more for every ten slashes and 500 characters, since the
-    tree has a branch for each level and keeps each character.
+    ``weight`` is as how many they count: each once, a shared one ten times, and each once more for every ten slashes
+    and 500 characters, since the tree has a branch for each level and keeps each character.
 
     Filters with wildcards in the same places are of one pattern. Two of a pattern never match the same topic name, so a
     name matches as many of a session's subscriptions as there are patterns, and one without wildcards.
@@ -70,11 +71,13 @@ class Demand:
 
 def size_of(topic_filter: str) -> int:
     """Returns the bytes of memory that a subscription takes, roughly and rather too many."""
-    return SIZE_OF_ONE + SIZE_OF_LEVEL * (1 + topic_filter.count("/")) + 2 * len(topic_filter)
+    shared = SIZE_OF_SHARED if topic_filter.startswith("$share/") else 0
+    return SIZE_OF_ONE + SIZE_OF_LEVEL * (1 + topic_filter.count("/")) + 2 * len(topic_filter) + shared
 
 
 def _weight(topic_filter: str) -> int:
-    return 1 + topic_filter.count("/") // LEVELS_OF_ONE + len(topic_filter) // CHARACTERS_OF_ONE
+    once = SHARED_COUNTS if topic_filter.startswith("$share/") else 1
+    return once + topic_filter.count("/") // LEVELS_OF_ONE + len(topic_filter) // CHARACTERS_OF_ONE
 
 
 def _pattern(topic_filter: str) -> str:

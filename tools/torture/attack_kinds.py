@@ -233,8 +233,9 @@ async def shared(port: int) -> None:
         await line.write(_subscribes(filters))
         await line.answered(10_000)
     while True:
-        async with connected(port, "shared", stays=True):
-            pass
+        async with connected(port, "shared", stays=True) as line:
+            await line.write(encode(Pingreq(), MQTT_5))
+            await line.answered(2)
 
 
 async def ending(port: int) -> None:
