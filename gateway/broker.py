@@ -130,6 +130,7 @@ class Broker:
 
     def _reload_accounts(self) -> None:
         changed = self.doorkeeper.reload()
+        self.subscribers.reconsider_rights()
         self.limits.count_again(self._queues())
         for connection in list(self._connections):
             if connection.user in changed:

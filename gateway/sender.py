@@ -261,7 +261,7 @@ class Sender:
     async def _fetch(self, source: _Source) -> list[Delivery]:
         room = self._window.protocol.send_quota or 1
         if source.shared:
-            return await source.cursor.fetch(min(SHARED_FETCH_MOST, room))
+            return await source.cursor.fetch(min(SHARED_FETCH_MOST, room), self._window.may_receive)
         return await source.cursor.fetch_now(min(FETCH_MOST, room))
 
     def _send_together(self, source: _Source, deliveries: list[Delivery], flows: dict[int, Flow]) -> int:
@@ -282,12 +282,7 @@ class Sender:
 
     async def _begin_flows(self, source: _Source, deliveries: list[Delivery]) -> dict[int, Flow]:
         """Notes the QoS 2 messages among some deliveries; then they are the session's and no longer the cursor's."""
-        chosen: list[Delivery] = []
-        unwanted: list[Delivery] = []
-        for one in deliveries:
-            if one.qos == 2:
-                (chosen if self._is_wanted(one) else unwanted).append(one)
-        self._finish(source, [one.packet_identifier for one in unwanted])
+        chosen = [one for one in deliveries if one.qos == 2 and self._is_wanted(source, one)]
         if not chosen:
             return {}
         outgoing = self._window.outgoing
@@ -317,8 +312,9 @@ class Sender:
             await self._window.wait_for_room(packet_identifier)
         dup = delivery.dup and delivery.qos > 0 and not source.shared
         grant = Grant(delivery.qos, delivery.retain, delivery.identifiers)
-        wanted = self._is_wanted(delivery)
-        sent = wanted and self._window.publish(delivery.message, grant, packet_identifier, dup=dup)
+        if not self._is_wanted(source, delivery):
+            return
+        sent = self._window.publish(delivery.message, grant, packet_identifier, dup=dup)
         if sent and packet_identifier is not None:
             source.sent.add(delivery.packet_identifier)
             finish = partial(self._finish, source)
@@ -326,12 +322,21 @@ class Sender:
         else:
             self._finish(source, [delivery.packet_identifier])
 
-    def _is_wanted(self, delivery: Delivery) -> bool:
-        """Whether the client may have a message, as its rules are now, and its delivery has begun or may begin."""
+    def _is_wanted(self, source: _Source, delivery: Delivery) -> bool:
+        """Whether the client may have a message, as its rules are now, and its delivery has begun or may begin.
+
+        What a member of a group may not have goes to another one.
+        """
         if not self._window.may_receive(delivery.message.topic):
+            if source.shared:
+                source.held.discard(delivery.packet_identifier)
+                source.cursor.refuse(delivery)
+                return False
             self._window.drop(FILTERED, delivery.message)
-            return False
-        return delivery.dup or self._window.is_wanted(delivery.message)
+        elif (delivery.dup and not source.shared) or self._window.is_wanted(delivery.message):
+            return True
+        self._finish(source, [delivery.packet_identifier])
+        return False
 
     def _finish(self, source: _Source, finished: list[int]) -> None:
         source.sent.difference_update(finished)

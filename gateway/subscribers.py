@@ -24,7 +24,8 @@ class ShareGroup:
     """The sessions that subscribe to one topic filter under one share name [section 4.8.2].
 
     One durable cursor feeds whoever of them has room. It keeps messages as long as the group has members,
-    connected or not; what a member did not acknowledge before its connection ended goes to another one.
+    connected or not; what a member did not acknowledge before its connection ended goes to another one, and so does
+    what the access rules deny to a member. Where they deny it to all of them, it leaves a range.
     """
 
     def __init__(self, log: MessageLog, share_name: str, topic_filter: str) -> None:
@@ -34,7 +35,11 @@ class ShareGroup:
         # A share name holds no slash, so the name tells groups apart [MQTT-4.8.2-1].
         # Its deliveries get packet identifiers at each member: a member that acknowledges nothing stops no other.
         self.cursor = Cursor(log, f"{GROUP_PREFIX}{share_name}/{topic_filter}", [topic_filter], window=sys.maxsize)
+        self.cursor.may_be_taken = self._may_any_receive
         self._log = log
+
+    def _may_any_receive(self, topic: str) -> bool:
+        return any(session.cursor.may_receive(topic) for session in self.members)
 
     def offer(self, message: Message) -> None:
         """Sends a QoS 0 message to the next member that is there and may have it, each in its turn."""
@@ -160,6 +165,11 @@ class Subscribers:
         unfed = [group.cursor for group in groups if not any(member.sender for member in group.members)]
         return unfed if session.sender else [session.cursor, *unfed]
 
+    def reconsider_rights(self) -> None:
+        """The access rules are others: what a group's members may not have goes to those that may have it now."""
+        for group in self._groups.values():
+            group.cursor.reconsider()
+
     def cursors(self) -> list[Cursor]:
         """Returns the cursors of all groups."""
         return [group.cursor for group in self._groups.values()]
@@ -201,3 +211,5 @@ class Subscribers:
             del self._by_cursor[group.cursor]
             self._endings.note(group.cursor)
             group.cursor.drop()
+        else:
+            group.cursor.reconsider()

@@ -12,7 +12,7 @@ from gateway.pace import Slice
 from gateway.signals import Signal
 from gateway.store.backlog import Backlog, queued_size
 from gateway.store.delivery import Delivery, Grant, grant_by
-from gateway.store.drops import EVICTED
+from gateway.store.drops import EVICTED, FILTERED
 from gateway.store.groups import Part
 from gateway.store.stretches import Stretches
 from gateway.subscriptions import Subscription
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gateway.store.log import MessageLog
 
 PACKET_IDENTIFIERS = 65535
+REFUSED_MOST = 1000  # deliveries that wait for another one of those that share a consumer, before nothing new is read
 READ_LEAST = 32  # messages read at once, when others' messages may lie between those wanted
 READ_MOST = 1024
 
@@ -49,10 +50,10 @@ class Cursor:
             identifiers, those of the deliveries go on beyond them, and others have to go on a line.
 
     ``closed`` says whether it has left the log, ``may_receive`` whether the consumer may have a topic name's messages
-    now, where there are rules for it; ``backlog`` counts what waits for it, where there is a limit for that and it has
-    been counted; ``noticed`` is what may wait at most, as all counts that came in the same commits. While ``reading``
-    is held, nothing is handed out. ``stretches`` are where something may wait for it; ``passed`` are positions that
-    were given away while what is before them waits.
+    now, where there are rules for it, ``may_be_taken`` whether one of those that share it may; ``backlog`` counts what
+    waits for it, where there is a limit for that and it has been counted; ``noticed`` is what may wait at most, as all
+    counts that came in the same commits. While ``reading`` is held, nothing is handed out. ``stretches`` are where
+    something may wait for it; ``passed`` are positions that were given away while what is before them waits.
     A new consumer begins at the log's head. Raises ValueError if the consumer has a cursor already.
     """
 
@@ -69,6 +70,7 @@ class Cursor:
         self.durable = durable
         self.filters: dict[str, Subscription] = {}
         self.may_receive: Callable[[str], bool] = _everything
+        self.may_be_taken: Callable[[str], bool] = _everything
         self.closed = False
         self.backlog: Backlog | None = Backlog() if log.counts_backlogs else None
         self.noticed = Backlog()
@@ -92,6 +94,7 @@ class Cursor:
         # position, grant, size, and how many were taken before it
         self._unacknowledged: OrderedDict[int, tuple[int, Grant, int, int]] = OrderedDict()
         self._returned: list[tuple[int, int]] = []
+        self._refused: dict[int, str] = {}  # of these, by packet identifier the topic name
         self._news = Signal()
         self._wake: Callable[[], None] | None = None
         self._turn = asyncio.Lock()
@@ -174,18 +177,58 @@ class Cursor:
         """Behind which position a grant depends on neither that nor the publisher."""
         return sys.maxsize if self._no_locals else self._newest_since
 
-    async def fetch(self, limit: int) -> list[Delivery]:
-        """Waits, then returns up to ``limit`` deliveries in order, at least one. Raises sqlite3.Error."""
-        async with self._turn:  # who share it have their turns
-            while not (deliveries := await self.fetch_now(limit)):
-                await self._news.wait()
-            return deliveries
+    async def fetch(self, limit: int, may_have: Callable[[str], bool] = _everything) -> list[Delivery]:
+        """Waits, then returns up to ``limit`` deliveries in order, at least one. Raises sqlite3.Error.
 
-    async def fetch_now(self, limit: int) -> list[Delivery]:
-        """The same for whoever has ``wake_with`` tell when there is something: there may be none."""
+        Args:
+            limit: how many at most.
+            may_have: for a consumer that many share, which topic names' messages the one that fetches may have: those
+                that it may not wait for others.
+        """
+        while True:
+            async with self._turn:  # those that share it take turns
+                while not (deliveries := await self.fetch_now(limit, may_have)) and not self._refused:
+                    await self._news.wait()
+            if deliveries:
+                return deliveries
+            await self._news.wait()  # what there is waits for others, whose turn it is
+
+    async def fetch_now(self, limit: int, may_have: Callable[[str], bool] = _everything) -> list[Delivery]:
+        """The same without waiting, where ``wake_with`` tells when there is something: there may be none."""
         async with self.reading:
             self._news.clear()
-            return await self._take_returned(limit) or await self._take_new(limit)
+            if may_have is _everything:
+                return await self._take_returned(limit) or await self._take_new(limit)
+            self._offer_refused(may_have)
+            while deliveries := await self._take_returned(limit) or await self._take_new(limit):
+                chosen = [delivery for delivery in deliveries if may_have(delivery.message.topic)]
+                for delivery in deliveries:
+                    if not may_have(delivery.message.topic):
+                        self.refuse(delivery)
+                if chosen:
+                    return chosen
+                await asyncio.sleep(0)  # what is in memory is read without a pause
+            return []
+
+    def refuse(self, delivery: Delivery) -> None:
+        """The consumer that has fetched a delivery may not have it: it waits for another one, as long as one may."""
+        if self.may_be_taken(delivery.message.topic):
+            self._refused[delivery.packet_identifier] = delivery.message.topic
+            self._tell()
+        else:
+            self._log.drop(FILTERED, self.consumer, delivery.message)
+            self.acknowledge(delivery.packet_identifier)
+
+    def reconsider(self) -> None:
+        """Other consumers may have what was refused, or may not have it any more."""
+        self._tell()
+
+    def _offer_refused(self, may_have: Callable[[str], bool]) -> None:
+        """Hands out again what the one that fetches may have, or what no consumer may have any more."""
+        for packet_identifier, topic in list(self._refused.items()):
+            if may_have(topic) or not self.may_be_taken(topic):
+                del self._refused[packet_identifier]
+                self.release([packet_identifier])
 
     def wake_with(self, wake: Callable[[], None] | None) -> None:
         """From now on this is called whenever there may be something for ``fetch_now``, which is now, perhaps."""
@@ -335,6 +378,8 @@ class Cursor:
         return deliveries
 
     async def _take_new(self, limit: int) -> list[Delivery]:
+        if len(self._refused) >= REFUSED_MOST:
+            return []
         limit = min(limit, self._window - (self._taken - self.count))
         deliveries: list[Delivery] = []
         while limit > 0 and not deliveries and (upcoming := await self._upcoming(limit)):

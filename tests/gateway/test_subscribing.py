@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.accounts import make_account, save_account
-from gateway.config import LimitsConfig
+from gateway.config import LimitsConfig, TcpConfig
 from tests.gateway.scram_client import final as scram_final
 from tests.gateway.store.support import stored
 from tests.gateway.support import Client, running, tcp_port, until
@@ -206,7 +206,8 @@ async def test_rules_that_change_count_for_what_waits(tmp_path: Path) -> None:
         assert [(await subscriber.receive()).topic for _ in range(2)] == ["a", "a"]
         await subscriber.subscribe("+/1")
         assert await subscriber.silent()
-    assert stored(tmp_path, "SELECT reason, first, last, messages FROM dropped") == [("filtered", 1, 2, 3)]
+    ranges = stored(tmp_path, "SELECT reason, consumer, first, last, messages FROM dropped ORDER BY consumer")
+    assert ranges == [("filtered", "session/subscriber", 1, 1, 1), ("filtered", "share/group/#", 1, 2, 2)]
 
 
 async def test_rules_that_change_count_for_what_is_on_its_way_at_qos_2(tmp_path: Path) -> None:
@@ -281,6 +282,74 @@ async def test_a_group_gives_a_message_to_a_member_that_may_have_it_and_says_so_
         assert (await one.receive()).topic == "not/two"
     columns = "reason, consumer, publisher, messages"
     assert stored(tmp_path, f"SELECT {columns} FROM dropped") == [("filtered", "share/group/#", "publisher", 1)]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_what_the_rules_deny_to_a_member_goes_to_another_one(tmp_path: Path, qos: int) -> None:
+    async with running(tmp_path, acl=rules_file(tmp_path, "allow * publish,subscribe #\n")) as broker:
+        denied, allowed = [await connected(broker, name) for name in ("denied", "allowed")]
+        for member in (denied, allowed):
+            await member.subscribe("$share/group/#", options=qos)
+        rules_file(tmp_path, "deny * subscribe not/%c\nallow * publish,subscribe #\n")
+        broker.reload()
+        publisher = await connected(broker, "publisher")
+        for number in range(20):
+            await publisher.publish("not/denied", b"%d" % number)
+        await publisher.publish("not/allowed", b"end")
+        received = [(await allowed.receive()).payload for _ in range(20)]
+        assert received == [b"%d" % number for number in range(20)]
+        assert (await denied.receive()).payload == b"end"
+    assert stored(tmp_path, "SELECT * FROM dropped") == []
+
+
+async def test_what_a_member_may_not_have_waits_for_one_that_is_away_and_leaves_a_range_where_it_leaves(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, acl=rules_file(tmp_path, "allow * publish,subscribe #\n")) as broker:
+        denied, away = [await connected(broker, name) for name in ("denied", "away")]
+        for member in (denied, away):
+            await member.subscribe("$share/group/#")
+        await away.disconnect()
+        rules_file(tmp_path, "deny * subscribe not/%c\nallow * publish,subscribe #\n")
+        broker.reload()
+        publisher = await connected(broker, "publisher")
+        for payload in (b"1", b"2"):
+            await publisher.publish("not/denied", payload)
+        await publisher.publish("a", b"for all")
+        assert (await denied.receive()).payload == b"for all"
+        away = await connected(broker, "away", receive_maximum=1)
+        first = await away.expect(Publish)
+        assert first.payload == b"1"
+        away.acknowledge(first)
+        assert (await away.expect(Publish)).payload == b"2"
+        await away.unsubscribe("$share/group/#")
+        await away.disconnect()
+        await publisher.publish("b", b"marker")
+        assert (await denied.receive()).payload == b"marker"
+    dropped = stored(tmp_path, "SELECT reason, consumer, publisher, messages FROM dropped")
+    assert dropped == [("filtered", "share/group/#", "publisher", 1)]
+
+
+async def test_a_session_that_another_user_takes_up_takes_nothing_from_its_group(tmp_path: Path) -> None:
+    accounts = tmp_path / "accounts"
+    save_account(accounts, make_account("bob", b"bob", with_scram=True))
+    rules = rules_file(tmp_path, "deny bob subscribe locks/#\nallow * publish,subscribe #\n")
+    async with running(tmp_path, acl=rules) as broker:
+        for name in ("first", "second"):
+            member = await connected(broker, name)
+            await member.subscribe("$share/group/#")
+            await member.disconnect()
+    async with running(tmp_path, TcpConfig(port=0, allow_anonymous=True), acl=rules, accounts=str(accounts)) as broker:
+        publisher = await connected(broker, "publisher")
+        for number in range(10):
+            await publisher.publish("locks/1", b"%d" % number)
+        bob = await connected(broker, "first", username="bob", password=b"bob")
+        assert bob.connack.session_present
+        await publisher.publish("a", b"for all")
+        assert (await bob.receive()).payload == b"for all"
+        second = await connected(broker, "second")
+        assert [(await second.receive()).payload for _ in range(10)] == [b"%d" % number for number in range(10)]
+    assert stored(tmp_path, "SELECT * FROM dropped") == []
 
 
 async def test_a_session_belongs_to_its_user(tmp_path: Path) -> None:
