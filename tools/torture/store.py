@@ -24,8 +24,8 @@ from tools.paths import memory_folder, source_root
 from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
 from tools.strace import StraceUnavailable
 from tools.torture.store_disk import Disk
-from tools.torture.store_life import CONSUMER, DURABLE, PASSED, SUBMITTED
-from tools.torture.store_model import TOPICS, State, states
+from tools.torture.store_life import AWAY, AWAY_TOPIC, COMPACTED, CONSUMER, DURABLE, PASSED, SUBMITTED
+from tools.torture.store_model import TOPICS, State, number_of, states, topics
 from tools.torture.store_trace import Said, read, trace
 
 ONE_IN = 200  # of what is left is started on, and cut again
@@ -46,13 +46,14 @@ class Torture:
     """
 
     def __init__(self, seed: int, length: int, attempts: int) -> None:
-        self.counts = Counter(cuts=0, cuts_two_deep=0, broken=0)
+        self.counts = Counter(cuts=0, cuts_two_deep=0, broken=0, compacted=0)
         self.violations: list[str] = []
         self._seed = seed
         self._length = length
         self._attempts = attempts
         self._dice = random.Random(seed)
         self._states = states(seed, length)
+        self._topics = topics(seed, length)
         self._said = Counter({SUBMITTED: 0, DURABLE: 0, PASSED: 0})
 
     def run(self, folder: Path) -> None:
@@ -79,7 +80,10 @@ class Torture:
             for place, event in enumerate(read(record, folder)):
                 if isinstance(event, Said):
                     what, number = event.text.split()
-                    self._said[what] = int(number)
+                    if what == COMPACTED:
+                        self.counts[COMPACTED] += int(number)
+                    else:
+                        self._said[what] = int(number)
                 else:
                     disk.take(event)
                     yield place, disk
@@ -121,14 +125,19 @@ class Torture:
         position, _ = database.cursors.get(CONSUMER, (0, 0))
         if position > self._said[PASSED]:
             raise Broken(f"the consumer's place is {position}, and it has acknowledged {self._said[PASSED]}")
-        numbers = [_number(message.payload) for _, message in _all_messages(database, position)]
-        if numbers != list(range(position + 1, found.messages + 1)):
-            raise Broken(f"of the messages {position + 1} to {found.messages} there are {numbers}")
+        if database.cursors.get(AWAY, (0, 0)) != (0, 0):
+            raise Broken(f"the place of the consumer that is away is {database.cursors[AWAY]}")
+        messages = {position: number_of(message.payload) for position, message in _all_messages(database, 0)}
+        if any(number != at for at, number in messages.items()):
+            raise Broken(f"these are not at their positions: {messages}")
+        needed = {at for at in range(1, found.messages + 1) if at > position or self._topics[at] == AWAY_TOPIC}
+        if missing := needed - messages.keys():
+            raise Broken(f"of the messages 1 to {found.messages} these are missing: {sorted(missing)}")
 
 
 def _state_of(database: Database) -> State:
     kept = database.read_retained(TOPICS)
-    retained = {(topic, _number(found[1].payload)) for topic, found in kept.items() if found}
+    retained = {(topic, number_of(found[1].payload)) for topic, found in kept.items() if found}
     incoming = {(session, one) for session, identifiers in database.incoming.items() for one in identifiers}
     wills = {(will.session, will.delay_s) for will in database.wills}
     return State(database.position, frozenset(incoming), frozenset(retained), frozenset(wills))
@@ -141,10 +150,6 @@ def _all_messages(database: Database, after: int) -> list[tuple[int, Message]]:
             found += group.read(after, group.last)
         after = groups[-1].last
     return found
-
-
-def _number(payload: bytes) -> int:
-    return int(payload.split(b" ", 1)[0])
 
 
 def store(

@@ -1,7 +1,8 @@
 """The life of a gateway's store, to be traced: ``python -m tools.torture.store_life FOLDER SEED STEPS``.
 
 On standard output it says, in a write of its own each: ``submitted N`` before it asks for the N-th step, ``durable N``
-when the log has promised that, ``passed P`` before its consumer acknowledges the message at position P.
+when the log has promised that, ``passed P`` before its consumer acknowledges the message at position P, ``compacted N``
+at the end, when so many messages were taken out of the middle of the log. Another consumer never takes its messages.
 """
 
 import asyncio
@@ -11,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gateway.store import checkpoints, housekeeper
+from gateway.store import checkpoints, compaction, housekeeper
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
 from tools.torture.store_model import steps
 
-CONSUMER = "consumer"
-SUBMITTED, DURABLE, PASSED = "submitted", "durable", "passed"
+CONSUMER, AWAY, AWAY_TOPIC = "consumer", "away", "a"
+SUBMITTED, DURABLE, PASSED, COMPACTED = "submitted", "durable", "passed", "compacted"
 AT_ONCE = 4  # steps on their way, so that some share a commit
 
 
@@ -44,6 +45,7 @@ async def live(folder: Path, seed: int, count: int) -> None:
     """Writes so many steps."""
     log = await MessageLog.open(folder, origin="gw")
     consuming = asyncio.create_task(_consume(Cursor(log, CONSUMER, ["#"], window=20)))
+    Cursor(log, AWAY, [AWAY_TOPIC])
     room = asyncio.Semaphore(AT_ONCE)
     found = steps(seed)
     for number in range(1, count + 1):
@@ -53,6 +55,7 @@ async def live(folder: Path, seed: int, count: int) -> None:
         future.add_done_callback(partial(_note_durable, number, room))
     for _ in range(AT_ONCE):
         await room.acquire()
+    _say(COMPACTED, log.head - log.needed_from - log.needed_count)
     consuming.cancel()
     await log.close()
 
@@ -62,4 +65,5 @@ if __name__ == "__main__":
     checkpoints.ROOM_PAGES, checkpoints.FULL_PAGES, checkpoints.LAST_FROM_PAGES = 100, 60, 50
     checkpoints.AHEAD_FROM_PAGES, checkpoints.AHEAD_STEP_PAGES, checkpoints.LAST_PAGES = 40, 10, 5
     housekeeper.HOUSEKEEPING_INTERVAL_S = 0.02
+    compaction.SWEEP_FROM_BYTES, compaction.ROW_BYTES, compaction.PIECE_ROWS = 4_000, 2_000, 5
     asyncio.run(live(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

@@ -59,6 +59,18 @@ def states(seed: int, length: int) -> list[State]:
     return list(accumulate((next(found) for _ in range(length)), after, initial=State()))
 
 
+def topics(seed: int, length: int) -> dict[int, str]:
+    """The topic of each message of the first steps, by its number."""
+    found = steps(seed)
+    parts = [part for _ in range(length) for part in next(found).work if isinstance(part, Message | Run)]
+    return {number_of(message.payload): message.topic for part in parts for message in part.messages()}
+
+
+def number_of(payload: bytes) -> int:
+    """Returns the number of the message that has a payload."""
+    return int(payload.split(b" ", 1)[0])
+
+
 def _messages(dice: random.Random, numbers: Iterator[int], _: State) -> Step:
     own = [next(numbers) for _ in range(dice.randint(1, 4))]
     return Step([_message(dice, number) for number in own], own)
