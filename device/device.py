@@ -2,6 +2,7 @@
 
 import select
 
+from device import memory
 from device.clock import earliest
 from device.noted import is_sent
 from device.sampler import Sampler
@@ -244,4 +245,7 @@ class Device:
     def _make_port(self, config):
         from device.assembly import make_port
 
-        return make_port(config, self._poller, self.log.boot_id, self.board, self._watchdog)
+        port = make_port(config, self._poller, self.log.boot_id, self.board, self._watchdog)
+        if self._session is not None:  # another broker's turn
+            memory.leave("device.assembly")
+        return port

@@ -38,7 +38,7 @@ def _run(config_path: str, on_message) -> None:
     try:
         _turn(config_path, on_message, parts)
     except Exception as error:
-        _fail(config_path, error, parts)
+        fail(config_path, error, parts)
         raise
 
 
@@ -53,15 +53,19 @@ def _turn(config_path: str, on_message, parts: list) -> None:
     except (ConfigError, StoreError) as error:
         _say_only(config_path, error, parts)
     else:
-        device = parts[1]
-        failures = _failures(config_path)
-        while not device.has_ended:
-            device.advance()
-            if failures and device.uptime.now_ms() >= STEADY_MS:
-                os.remove(failures.pop())
+        failures = failures_of(config_path)
+        while not parts[1].has_ended:
+            advance(parts[1], failures)
 
 
-def _failures(config_path: str) -> list:
+def advance(device, failures: list, longest_ms: int | None = None) -> None:
+    """A turn of the device, whose start ends a row of failures once it has lasted."""
+    device.advance(longest_ms)
+    if failures and device.uptime.now_ms() >= STEADY_MS:
+        os.remove(failures.pop())
+
+
+def failures_of(config_path: str) -> list:
     """The path of the file that counts failures, where there is one."""
     try:
         os.stat(config_path + FAILURES)
@@ -70,8 +74,12 @@ def _failures(config_path: str) -> list:
     return [config_path + FAILURES]
 
 
-def _fail(config_path: str, error: Exception, parts: list) -> None:
-    """Returns where the program runs on a machine, which sees it end."""
+def fail(config_path: str, error: Exception, parts: list) -> None:
+    """Returns where the program runs on a machine, which sees it end.
+
+    Args:
+        parts: the watchdog and the device, as far as they were made.
+    """
     from device.boards import board
 
     text = _told(error) if isinstance(error, (ConfigError, StoreError)) else repr(error)

@@ -22,6 +22,16 @@ def unix_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def board_program(platform: str, tmp_path: Path) -> Path:
+    """The folder of the whole program for the board; to compile it is no part of the test, whose time is limited."""
+    files = compile_program(Board(platform))
+    simulated_uart = "device/boards/terminal.py"
+    files[simulated_uart] = (source_root() / simulated_uart).read_bytes()
+    write(files, tmp_path / "program")
+    return tmp_path / "program"
+
+
 async def test_built_firmware_delivers_readings(micropython: MicroPython, tmp_path: Path) -> None:
     build_board(Board.UNIX, tmp_path / "lib")
     async with scripted_broker() as broker:
@@ -71,13 +81,9 @@ async def test_parts_that_few_devices_load_work_in_the_whole_program(
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 async def test_whole_program_of_a_board_delivers_readings(
-    platform: str, micropython: MicroPython, tmp_path: Path
+    platform: str, board_program: Path, micropython: MicroPython, tmp_path: Path
 ) -> None:
-    files = compile_program(Board(platform))
-    simulated_uart = "device/boards/terminal.py"
-    files[simulated_uart] = (source_root() / simulated_uart).read_bytes()
-    write(files, tmp_path / "program")
-    program = f"import sys; sys.path.insert(0, {str(tmp_path / 'program')!r}); import device.main; "
+    program = f"import sys; sys.path.insert(0, {str(board_program)!r}); import device.main; "
     async with scripted_broker() as broker:
         network = {"ssid": "attic", "password": "under the roof"}
         board = Powered(platform, micropython, tmp_path, tcp(broker.port), network=network, interval_ms=50)

@@ -110,6 +110,17 @@ async def test_radio_that_fails_ends_in_restarts_after_growing_pauses(
         await board.end()
 
 
+async def test_program_of_ones_own_starts_anew_where_the_radio_fails(micropython: MicroPython, tmp_path: Path) -> None:
+    program = f"import device.library as h; h.start({str(tmp_path / 'device.json')!r})\nwhile h.advance(): pass"
+    board = Board("rp2", micropython, tmp_path, tcp(9), program, network=NETWORK)
+    board.wifi("broken")
+    await board.start()
+    await board.says("failed: OSError('Wifi Unknown Error")
+    assert (tmp_path / "device.json.failed").read_text() == "1"
+    await board.says("after failure 2 in a row")
+    await board.end()
+
+
 async def test_board_that_hangs_while_the_parts_are_made_is_reset(micropython: MicroPython, tmp_path: Path) -> None:
     journal = tmp_path / "made"
     os.mkfifo(journal)  # to open it waits for a reader, for ever
