@@ -1,6 +1,7 @@
 """`./holdfast` in a clean copy of the repository: the real set-up, from the real package index or pip's cache."""
 
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -76,6 +77,30 @@ def test_a_command_of_several_extras_finds_them_installed(clone: Path) -> None:
     assert process.stderr is not None and "installing" in process.stderr.readline()
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
+
+
+def test_set_up_says_how_much_it_downloads_and_on_a_terminal_how_far_it_is(clone: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([clone / "holdfast", "--version"], env=environment(), stderr=theirs, stdout=theirs)
+    os.close(theirs)
+    said = b""
+    try:
+        while piece := os.read(ours, 4096):
+            said += piece
+    except OSError:  # Linux's way to say that the other end is closed
+        pass
+    assert process.wait(SETUP_TIMEOUT_S) == 0, said
+    assert b"needs: once, some minutes, a download of about 5 MB" in said
+    assert b"Collecting typer" in said and b"Successfully installed" in said
+
+
+def test_size_of_the_download_is_that_of_the_command(clone: Path) -> None:
+    process = start(clone, "query", "--help")
+    assert process.stderr is not None
+    lines = [process.stderr.readline() for _ in range(3)]
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert "a download of about 590 MB" in lines[1] and "Spark" in lines[2]
 
 
 def test_an_interrupted_set_up_is_not_trusted(clone: Path) -> None:

@@ -19,6 +19,7 @@ from tools.demo.faults import draw_faults
 from tools.demo.firmware import find_firmware
 from tools.demo.run import Run
 from tools.demo.site import Broker, Site
+from tools.demo.timeline import Timeline
 from tools.demo.verdict import judge
 from tools.paths import source_root
 
@@ -35,13 +36,13 @@ def central_broker(kind: str, folder: Path) -> Iterator[Broker | None]:
             yield Broker("127.0.0.1", port)
 
 
-async def drive(site: Site, run: Run) -> None:
+async def drive(run: Run) -> None:
     try:
-        await site.open()
+        await run.open()
         await run.flow()
         await run.drain()
     finally:
-        await site.close()
+        await run.close()
 
 
 @pytest.mark.parametrize(("central", "nth"), [("holdfast", 0), ("holdfast", 1), ("mosquitto", 2)])
@@ -54,16 +55,29 @@ def test_no_reading_is_missing_or_twice_after_a_cut_link_a_killed_gateway_and_a_
     with central_broker(central, tmp_path) as broker:
         site = Site(tmp_path, "test", broker, firmware, READINGS)
         run = Run(site, READINGS, faults, print)
-        asyncio.run(drive(site, run))
+        asyncio.run(drive(run))
     report = ingest(spark, site.landing, tmp_path / "tables")
     open_views(spark, tmp_path / "tables")
     verdict = judge(spark, run.made())
     assert verdict.total("made") == READINGS
     assert (verdict.total("missing"), verdict.total("twice")) == (0, 0), verdict
     assert verdict.holds
+    check_timeline(run.timeline)
     assert report.rows_in == report.new + report.duplicates + report.quarantined
     assert report.quarantined == 0
     assert select(spark, "SELECT * FROM gaps").rows == []
+
+
+def check_timeline(timeline: Timeline) -> None:
+    """It ends with all readings landed, and shows that the cut link stopped them."""
+    last = timeline.samples[-1]
+    assert last.made == READINGS == last.landed
+    assert last.forwarded >= READINGS  # with those that a device had stored but not counted when its power was cut
+    assert len(timeline.outages) == 3
+    cut = timeline.outages[0]
+    meanwhile = [one for one in timeline.samples if cut.from_s + 1 < one.at_s < cut.until_s]
+    assert meanwhile and meanwhile[0].forwarded == meanwhile[-1].forwarded
+    assert meanwhile[0].made < meanwhile[-1].made
 
 
 def test_stock_clients_see_the_readings_on_both_brokers_and_their_own_messages_end_in_the_table(
@@ -71,14 +85,14 @@ def test_stock_clients_see_the_readings_on_both_brokers_and_their_own_messages_e
 ) -> None:
     async def scenario(site: Site, run: Run) -> tuple[list[str], list[str]]:
         try:
-            await site.open()
+            await run.open()
             hearing = [await mosquitto_sub(broker, f"{site.topic_root}/+") for broker in (site.gateway, site.central)]
             await mosquitto_pub(site.gateway, f"{site.topic_root}/kitchen", '[{"n":"kitchen:t","u":"Cel","v":21.5}]')
             heard = [(await process.communicate())[0].decode().splitlines() for process in hearing]
             await run.flow()
             await run.drain()
         finally:
-            await site.close()
+            await run.close()
         return heard[0], heard[1]
 
     firmware, _ = find_firmware()

@@ -1,53 +1,55 @@
-"""A small chart of one metric: a picture for a file, and text for the terminal."""
+"""The demo's picture: readings made, forwarded and landed over time, and what was broken meanwhile."""
 
 from pathlib import Path
-from typing import NamedTuple
 
 import plotext
 from matplotlib.figure import Figure
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+
+from tools.demo.timeline import Timeline
 
 WIDTH_COLUMNS, HEIGHT_LINES = 78, 14
+SERIES = {
+    "made": "made by the devices",
+    "forwarded": "forwarded to the central broker",
+    "landed": "landed in files",
+}
+STYLES = {"made": (":", 2.4), "forwarded": ("--", 1.6), "landed": ("-", 1.6)}
+SHADES = ("tab:red", "tab:purple", "tab:orange")
+SHORTEST_SHADE_S = 0.4  # a shorter outage would not be seen
 
 
-class Series(NamedTuple):
-    """One metric of one origin: values over the seconds since its first reading."""
-
-    title: str
-    unit: str
-    seconds: list[float]
-    values: list[float]
-
-
-def read_series(spark: SparkSession, origin: str, metric: str) -> Series:
-    """Reads a metric from the table ``readings``, by the device's own time."""
-    readings = spark.table("readings").where(
-        (F.col("origin") == origin) & (F.col("metric") == metric) & F.col("time").isNotNull()
-    )
-    at = (F.unix_micros("time") / 1e6).alias("at")
-    rows = readings.select(at, "value", "unit").orderBy("at").collect()
-    seconds = [row["at"] - rows[0]["at"] for row in rows]
-    return Series(f"{metric} of {origin}", rows[0]["unit"] if rows else "", seconds, [row["value"] for row in rows])
-
-
-def draw_text(series: Series) -> str:
-    """Returns the chart as lines of characters."""
+def draw_text(timeline: Timeline) -> str:
+    """Returns the chart as lines of characters: made and landed, and a line for each outage."""
+    seconds = [sample.at_s for sample in timeline.samples]
     figure = plotext.figure
     figure.clear()
     figure.plot_size(WIDTH_COLUMNS, HEIGHT_LINES)
-    figure.title(f"{series.title} [{series.unit}]")
+    figure.title("readings made (dots) and landed (line)")
     figure.label("seconds", "x")
-    figure.draw(figure.signal(series.seconds, series.values, marker="braille").lines())
+    made = [sample.made for sample in timeline.samples]
+    figure.draw(figure.signal(seconds, made, marker="·"))
+    landed = [sample.landed for sample in timeline.samples]
+    figure.draw(figure.signal(seconds, landed, marker="braille").lines())
     text: str = plotext.uncolorize(figure.build().string())
-    return text
+    spans = (f"  {one.from_s:5.1f} s to {one.until_s:5.1f} s: {one.name}" for one in timeline.outages)
+    return "\n".join([text, *spans])
 
 
-def draw_png(series: Series, path: Path) -> None:
-    """Writes the chart as a PNG file."""
-    figure = Figure(figsize=(8, 3.2), dpi=120, layout="constrained")
+def draw_png(timeline: Timeline, path: Path) -> None:
+    """Writes the chart as a PNG file, outages shaded."""
+    figure = Figure(figsize=(9, 4.2), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    axes.plot(series.seconds, series.values, linewidth=1.2)
-    axes.set(title=series.title, xlabel="seconds since the first reading", ylabel=series.unit)
+    for outage, shade in zip(timeline.outages, SHADES, strict=False):
+        until_s = max(outage.until_s, outage.from_s + SHORTEST_SHADE_S)
+        axes.axvspan(outage.from_s, until_s, color=shade, alpha=0.18, label=outage.name)
+    seconds = [sample.at_s for sample in timeline.samples]
+    for name, label in SERIES.items():
+        style, width = STYLES[name]
+        counts = [getattr(sample, name) for sample in timeline.samples]
+        axes.plot(seconds, counts, linestyle=style, linewidth=width, label=label)
+    axes.set(title="Readings on their way", xlabel="seconds", ylabel="readings")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
+    axes.legend(loc="upper left", fontsize="small")
     figure.savefig(path)

@@ -15,11 +15,11 @@ from cloud.spark import open_session
 from tools.demo import chart
 from tools.demo.faults import draw_faults
 from tools.demo.firmware import find_firmware
-from tools.demo.folder import demo_folder
+from tools.demo.folder import Place, demo_place
 from tools.demo.process import ProcessFailed
 from tools.demo.report import Outcome, judge_outcome, print_outcome
 from tools.demo.run import Run
-from tools.demo.site import DEVICES, NETWORK_DEVICE, QOS, Broker, Site
+from tools.demo.site import DEVICES, QOS, Broker, Site
 from tools.demo.verdict import judge
 from tools.paths import cache_directory
 from tools.result import JSON_OPTION, end_judged, quick_option
@@ -27,7 +27,6 @@ from uplink.config import parse_broker
 
 READINGS = 6_000
 QUICK_READINGS = 1_500
-CHARTED_METRIC = "load"
 INTERRUPTED = 130
 
 
@@ -58,8 +57,8 @@ def demo(
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     console = Console(highlight=False)
     try:
-        with demo_folder(keep) as folder:
-            outcome = asyncio.run(_demo(console, folder, central, readings, faults, seed))
+        with demo_place(keep) as place:
+            outcome = asyncio.run(_demo(console, place, central, readings, faults, seed))
     except ProcessFailed as error:
         console.print(f"[bold red]The demo broke down[/] (seed {seed}): ", end="")
         console.print(str(error), markup=False)
@@ -84,7 +83,7 @@ def _central(broker: str | None) -> Broker | None:
 
 
 async def _demo(
-    console: Console, folder: Path, central: Broker | None, readings: int, with_faults: bool, seed: int
+    console: Console, place: Place, central: Broker | None, readings: int, with_faults: bool, seed: int
 ) -> Outcome:
     started = time.monotonic()
     _end_on_sigterm()
@@ -99,22 +98,22 @@ async def _demo(
     if why_not_micropython:
         say(f"no MicroPython here ({why_not_micropython}): the firmware runs on CPython instead")
     faults = draw_faults(chance) if with_faults else []
-    site = Site(folder, run_name, central, firmware, readings)
+    site = Site(place.run, run_name, central, firmware, readings)
     run = Run(site, readings, faults, say)
     broker = f"with {central.url} as the central broker" if central else "with a central broker of its own"
     say(f"seed {seed}; starting a site of two devices, a gateway and a lander, {broker}")
     try:
-        await site.open()
+        await run.open()
         say(f"{readings:,} readings are being made on {firmware.vm}; {_ways()}")
         await run.flow()
         say("all readings are made; waiting for the last of them to land")
         await run.drain()
     finally:
-        await site.close()
+        await run.close()
     say("everything has landed; the Spark job brings it into tables")
-    await run.ingest(folder / "tables")
+    await run.ingest(place.run / "tables")
     say("the tables are there; holding them against what the devices counted")
-    return await asyncio.to_thread(_judge, folder, site, run, firmware.vm, len(faults), started)
+    return await asyncio.to_thread(_judge, place, run, firmware.vm, len(faults), started)
 
 
 def _ways() -> str:
@@ -122,15 +121,15 @@ def _ways() -> str:
     return f"{network.format('TCP')}, {serial.format('a serial line')}"
 
 
-def _judge(folder: Path, site: Site, run: Run, vm: str, faults: int, started: float) -> Outcome:
+def _judge(place: Place, run: Run, vm: str, faults: int, started: float) -> Outcome:
     spark = open_session(cache_directory())
-    open_views(spark, folder / "tables")
+    open_views(spark, place.run / "tables")
     verdict = judge(spark, run.made())
-    series = chart.read_series(spark, site.origins[NETWORK_DEVICE], CHARTED_METRIC)
-    chart.draw_png(series, folder / "chart.png")
-    print(chart.draw_text(series))
     spark.stop()
-    return Outcome(verdict, faults, vm, run.flow_s, time.monotonic() - started, folder / "tables", folder / "chart.png")
+    chart.draw_png(run.timeline, place.run / "chart.png")
+    print(chart.draw_text(run.timeline))
+    seconds = time.monotonic() - started
+    return Outcome(verdict, faults, vm, run.flow_s, seconds, place.results / "tables", place.results / "chart.png")
 
 
 def _end_on_sigterm() -> None:

@@ -11,10 +11,11 @@ Say = Callable[[str], None]
 
 
 class Fault(NamedTuple):
-    """One thing to break, once this share (0 to 1) of the readings has been made."""
+    """One thing to break, once this share (0 to 1) of the readings has been made, and how the picture names it."""
 
     at_share: float
     strike: Callable[[Site, Say], Awaitable[None]]
+    name: str
 
 
 def draw_faults(chance: random.Random) -> list[Fault]:
@@ -39,9 +40,13 @@ def draw_faults(chance: random.Random) -> list[Fault]:
         await _kill_and_restart(site, device, device_down_s)
         say(f"device {device} runs again, on the flash it left")
 
-    strikes = (cut_the_link, kill_the_gateway, cut_the_power)
+    strikes = {
+        cut_the_link: "link to the central broker cut",
+        kill_the_gateway: "gateway killed",
+        cut_the_power: f"power of {device} cut",
+    }
     shares = (chance.uniform(0.10, 0.20), chance.uniform(0.45, 0.55), chance.uniform(0.70, 0.80))
-    return [Fault(share, strike) for share, strike in zip(shares, strikes, strict=True)]
+    return [Fault(share, strike, name) for share, (strike, name) in zip(shares, strikes.items(), strict=True)]
 
 
 async def _kill_and_restart(site: Site, name: str, down_s: float) -> None:

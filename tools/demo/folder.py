@@ -5,6 +5,7 @@ import fcntl
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import typer
 
@@ -13,10 +14,19 @@ from tools.paths import demo_directory
 RESULTS = ("tables", "chart.png")
 
 
+class Place(NamedTuple):
+    """The empty folder in which a run works, and the one that has its results in the end."""
+
+    run: Path
+    results: Path
+
+
 @contextlib.contextmanager
-def demo_folder(keep: Path | None) -> Iterator[Path]:
-    """Lends an empty folder; without ``keep`` it is the demo's own, which keeps the last run's results only.
-    A run that breaks down leaves everything there for a look, until the next one.
+def demo_place(keep: Path | None) -> Iterator[Place]:
+    """Lends an empty folder, ``keep`` or the demo's own; of a run in its own the results alone are kept.
+
+    The results of the run before stay until those of this one are complete. A run that breaks down leaves everything
+    in ``run`` there, until the next one begins.
 
     Raises:
         typer.BadParameter: ``keep`` is not empty, or another run uses the demo's own folder.
@@ -25,27 +35,50 @@ def demo_folder(keep: Path | None) -> Iterator[Path]:
         if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
             raise typer.BadParameter(f"{keep} is not an empty folder", param_hint="--keep")
         keep.mkdir(parents=True, exist_ok=True)
-        yield keep.resolve()
+        yield Place(keep.resolve(), keep.resolve())
         return
     folder = demo_directory()
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             message = "another demo is running; give this one a folder of its own"
             raise typer.BadParameter(message, param_hint="--keep") from None
-        _clear(folder)
-        yield folder
-        _clear(folder, RESULTS)
+        place = Place(folder / "run", folder)
+        _restore(folder)
+        for path in folder.iterdir():
+            if path.name not in RESULTS:
+                _remove(path)
+        place.run.mkdir()
+        yield place
+        _remove(place.run / "tables" / "_checkpoint")  # it holds for one folder only
+        for name in RESULTS:
+            _replace(place.run / name, folder / name)
+        _remove(place.run)
 
 
-def _clear(folder: Path, keep: tuple[str, ...] = ()) -> None:
-    folder.mkdir(exist_ok=True)
-    for path in folder.iterdir():
-        if path.name in keep:
-            continue
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+def _replace(new: Path, path: Path) -> None:
+    """Puts what is new in the place of what is there; a kill in between is made good by `_restore`."""
+    if path.exists():
+        path.rename(_former(path))
+    new.rename(path)
+    _remove(_former(path))
+
+
+def _restore(folder: Path) -> None:
+    """Brings results back that were moved away for new ones that never came."""
+    for path in (folder / name for name in RESULTS):
+        if _former(path).exists() and not path.exists():
+            _former(path).rename(path)
+
+
+def _former(path: Path) -> Path:
+    return path.with_name(f"{path.name}.former")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -11,13 +11,14 @@ from tools.demo.faults import Fault
 from tools.demo.journal import Made, read_journal
 from tools.demo.process import Process, ProcessFailed
 from tools.demo.site import Site, holdfast
+from tools.demo.timeline import Timeline
 
 LOOK_EVERY_S = 0.1
 STALLED_AFTER_S = 30.0
 
 
 class Run:
-    """Drives a site that is open.
+    """Drives a site. Between ``open`` and ``close`` its timeline is watched.
 
     Args:
         site: the processes.
@@ -32,6 +33,19 @@ class Run:
         self._faults = faults
         self._say = say
         self.flow_s = 0.0
+        self.timeline = Timeline(self._count, site.central, f"{site.topic_root}/#")
+        self._manifests: set[str] = set()
+        self._landed: set[tuple[str, int, int]] = set()
+
+    async def open(self) -> None:
+        """Starts the site. The timeline begins before the devices do, or it would miss their first readings."""
+        await self._site.open_central()
+        await self.timeline.open()
+        await self._site.open()
+
+    async def close(self) -> None:
+        await self.timeline.close()
+        await self._site.close()
 
     def made(self) -> list[Made]:
         """What the devices have counted so far."""
@@ -46,11 +60,17 @@ class Run:
         async def strike() -> bool:
             made = sum(message.readings for message in self.made())
             if waiting and made >= waiting[0].at_share * self._readings:
-                await waiting.pop(0).strike(self._site, self._say)
+                await self._break(waiting.pop(0))
             return made >= self._readings and not waiting
 
         await self._until(strike, lambda: sum(message.readings for message in self.made()))
         self.flow_s = asyncio.get_running_loop().time() - started
+
+    async def _break(self, fault: Fault) -> None:
+        now_s = asyncio.get_running_loop().time
+        struck_s = now_s()
+        await fault.strike(self._site, self._say)
+        self.timeline.note_outage(fault.name, struck_s, now_s())
 
     async def drain(self) -> None:
         """Returns when every message that a device counted is in a landing file."""
@@ -79,11 +99,23 @@ class Run:
         return counts
 
     def _missing_in_landing(self) -> set[tuple[str, int, int]]:
-        missing = {(made.origin, made.epoch, made.seq) for made in self.made()}
+        self._look_for_landed()
+        return {(made.origin, made.epoch, made.seq) for made in self.made()} - self._landed
+
+    def _count(self) -> tuple[int, int]:
+        """Readings made, and landed."""
+        made = self.made()
+        self._look_for_landed()
+        landed = sum(one.readings for one in made if (one.origin, one.epoch, one.seq) in self._landed)
+        return sum(one.readings for one in made), landed
+
+    def _look_for_landed(self) -> None:
+        """Reads each manifest once: it never changes."""
         for path in self._site.landing.glob("[!.]*.json"):
-            for origin, epoch, low, high in manifest.read(path).intervals:
-                missing -= {(origin, epoch, seq) for seq in range(low, high + 1)}
-        return missing
+            if path.name not in self._manifests:
+                self._manifests.add(path.name)
+                for origin, epoch, low, high in manifest.read(path).intervals:
+                    self._landed |= {(origin, epoch, seq) for seq in range(low, high + 1)}
 
     async def _until(self, done: Callable[[], Awaitable[bool]], progress: Callable[[], int]) -> None:
         """Looks again and again until done; a site on which nothing moves for long is named as such."""

@@ -35,7 +35,8 @@ class Broker(NamedTuple):
 
 
 class Site:
-    """Two devices, a gateway, a central broker and a lander; ``open`` starts them, ``close`` ends them.
+    """Two devices, a gateway, a central broker and a lander; ``open_central`` and then ``open`` start them, ``close``
+    ends them.
 
     Args:
         folder: an empty folder for all that the site keeps.
@@ -62,12 +63,15 @@ class Site:
         self._ready: dict[str, str] = {}
         self.link = NetworkLink(*self.central)
 
-    async def open(self) -> None:
-        """Writes each process's configuration and starts it after those it talks to."""
+    async def open_central(self) -> None:
+        """Makes the links and starts the central broker, unless that runs already."""
         self.line.open()
         await self.link.open()
         if self._starts_central:
             await self._start(CENTRAL, holdfast("gateway", "run", "--config", self._central_config()), "ready")
+
+    async def open(self) -> None:
+        """Writes the other processes' configurations and starts each after those it talks to."""
         await self._start(LANDER, self._lander_command(), "subscribed")
         await self._start(GATEWAY, holdfast("gateway", "run", "--config", self._gateway_config()), "ready")
         for device in DEVICES:
