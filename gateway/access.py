@@ -45,6 +45,7 @@ class Permissions:
 
     __slots__ = (
         "_access",
+        "_bridge_state",
         "_client_id",
         "_identify",
         "_may_publish",
@@ -59,6 +60,7 @@ class Permissions:
         self.user = user
         self._access = access
         self._client_id = client_id
+        self._bridge_state = f"$SYS/broker/connection/{client_id}/state"
         self._read_rules()
 
     def may_connect(self, client_id: str) -> bool:
@@ -73,7 +75,10 @@ class Permissions:
         return not rules
 
     def may_publish(self, topic: str) -> bool:
-        """Whether it may publish to a topic name: with a PUBLISH, retained or not, or a will."""
+        """Whether it may publish to a topic name: with a PUBLISH, retained or not, or a will.
+
+        Below ``$SYS`` to nothing but the name where a bridge of mosquitto says whether it is connected.
+        """
         if self._rules is not self._access.rules:
             self._read_rules()
         known = self._may_publish.get(topic)
@@ -139,7 +144,7 @@ class Permissions:
 
     def _learn(self, known: dict[str, bool], decisions: Decisions, topic: str) -> bool:
         levels = split(topic)
-        if known is self._may_publish and levels[0] == "$SYS":
+        if known is self._may_publish and levels[0] == "$SYS" and topic != self._bridge_state:
             answer = False  # the gateway's own
         elif self._rules is None:
             answer = True

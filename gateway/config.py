@@ -207,6 +207,13 @@ class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The largest packet that a client may send, in bytes: a little more than its largest message. MQTT 5 clients are
     told; whoever sends a larger one is disconnected (0x95). Each client may take up so much memory, and more."""
 
+    inflight: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
+    """The most messages of QoS 1 and 2 that are on the way, sent and not acknowledged, to a client whose CONNECT says
+    no Receive Maximum; MQTT 3.1.1 cannot say one. A client that says one gets so many, 1,000 at most. What is not
+    acknowledged when a connection ends comes again over the next one, so a higher number repeats more on a bad line,
+    and a lower one waits more on a long line: over a round trip of 50 ms mosquitto's 20 are 400 messages a second, and
+    100 are 2,000."""
+
     subscriptions: Count = 10_000
     """The most subscriptions of one session; more are refused (0x97). A shared one counts as ten, and each once more
     for every ten slashes and for every 500 characters of its topic filter. Their filters are of 100 patterns at most:

@@ -18,6 +18,7 @@ from gateway.pace import Slice
 from gateway.port import Port
 from wire import properties, reasons
 from wire.bulk import BulkServerConnection
+from wire.codec.packet import BRIDGE
 from wire.errors import Closed
 from wire.packets import Auth, Connect, Disconnect, Packet
 from wire.states import AWAIT_CONNACK
@@ -52,6 +53,7 @@ class Connection:
             maximum_packet_size=broker.config.limits.maximum_packet_size,
             topic_alias_maximum=TOPIC_ALIAS_MAXIMUM,
             connect_timeout_ms=1000 * broker.config.limits.connect_timeout_s,
+            inflight_maximum=broker.config.limits.inflight,
             authentication_methods=broker.doorkeeper.authentication_methods,
         )
         self._topics = Topics()
@@ -206,7 +208,8 @@ class Connection:
         self._flush()
         if admitted.packet.client_id:
             visitor = self._port.visitor
-            broker.devices.note_connected(client_id, session.user, visitor.host, self._protocol.protocol_level)
+            level = admitted.packet.level_byte & ~BRIDGE or self._protocol.protocol_level
+            broker.devices.note_connected(client_id, session.user, visitor.host, level)
         logger.info("connected", extra=about(**self._who(), tls=self._port.visitor.tls or "none"))
         self._client = Client(
             broker,

@@ -213,7 +213,7 @@ class Intake:
 
     def _check(self, message: Message) -> int:
         """Whether a message may be published, as a reason code; one whose identity it may not have gets a new one."""
-        if not self._permissions.may_send(message):
+        if not self._permissions.may_send(message) or self._broker.publishing.is_own(message.topic):
             return NOT_AUTHORIZED
         if not self._permissions.may_bring(message):
             if self._keeps_identities:

@@ -33,6 +33,10 @@ class Publishing:
         self.announced[message.topic] = message
         self._subscribers.offer(message)
 
+    def is_own(self, topic: str) -> bool:
+        """Whether the gateway says something of itself under a topic name, as of a route."""
+        return topic in self.announced
+
     def publish(self, message: Message) -> list[Work]:
         """Gives a message of QoS 0 to its subscribers; returns what has to be written of one.
 

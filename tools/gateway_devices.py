@@ -12,8 +12,8 @@ from gateway.devices import Device, devices_in
 from gateway.errors import GatewayError, StoreError
 from tools.failure import failing_on
 from tools.utc import utc_of
-from wire.packets import MQTT_5
 
+VERSIONS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 HEADINGS = ("client", "user", "from", "MQTT", "connected", "last seen", "first seen", "origin", "epoch")
 
 
@@ -47,7 +47,7 @@ def _row(client_id: str, device: Device) -> tuple[str, ...]:
         _printable(client_id),
         _printable(device.user or "-"),
         device.address,
-        "5.0" if device.level == MQTT_5 else "3.1.1",
+        VERSIONS.get(device.level, str(device.level)),
         "yes" if device.connected else "no",
         utc_of(device.last_seen_ms),
         utc_of(device.first_seen_ms),

@@ -5,10 +5,10 @@ from wire.codec.connack import Connack
 from wire.codec.connect import Connect
 from wire.codec.control import Disconnect, Pingresp
 from wire.codec.decoder import PACKET_SIZE_MAX
-from wire.codec.packet import MQTT_5, Packet
+from wire.codec.packet import BRIDGE, MQTT_3_1, MQTT_5, Packet
 from wire.codec.publish import Publish
 from wire.codec.suback import Suback, Unsuback
-from wire.codec.subscribe import Subscribe, Unsubscribe
+from wire.codec.subscribe import NO_LOCAL, RETAIN_AS_PUBLISHED, Subscribe, Unsubscribe
 from wire.codec.to_server import READERS
 from wire.connection import QOS_MAX, REASON_STRING_MAX, RECEIVE_MAXIMUM_DEFAULT, Connection
 from wire.errors import LocalProtocolError, RemoteProtocolError, WireError
@@ -68,7 +68,11 @@ class ServerConnection(Connection):
     A protocol error of a client is answered with DISCONNECT or CONNACK and its reason code; over MQTT 3.1.1, which
     has no such answer, the connection is closed.
 
+    A client of MQTT 3.1 is served as one of 3.1.1, with answers that it knows: no session present, and no failure in a
+    SUBACK. A bridge of mosquitto's subscribes with No Local and Retain As Published, which its version cannot say.
+
     Args:
+        inflight_maximum: QoS 1 and 2 messages on the way to a client that says no Receive Maximum.
         authentication_methods: those of enhanced authentication that the application knows; a CONNECT with another
             is refused. One of these is answered with `authenticate` until it may be accepted or is refused.
     """
@@ -83,6 +87,7 @@ class ServerConnection(Connection):
         maximum_packet_size: int = PACKET_SIZE_MAX,
         topic_alias_maximum: int = 0,
         connect_timeout_ms: int = 10_000,
+        inflight_maximum: int = RECEIVE_MAXIMUM_DEFAULT,
         authentication_methods: tuple = (),
     ) -> None:
         super().__init__(READERS, receive_maximum, maximum_packet_size, topic_alias_maximum)
@@ -91,11 +96,15 @@ class ServerConnection(Connection):
         self._progress = 0
         self._connect_timeout_ms = connect_timeout_ms
         self._connect_deadline_ms: int | None = None
+        self._inflight_maximum = inflight_maximum
+        self._is_3_1 = False
+        self._is_bridge = False
         self._authentication_methods = authentication_methods
         self._authentication_method: str | None = None
         self._awaits_auth = False
         self._announced: dict = {}
-        self._requests: dict = {}  # packet identifier: (type of the request, whether each filter is well-formed)
+        self._requests: dict = {}
+        # packet identifier: (type of the request, whether each filter is well-formed, QoS asked for where that is said)
 
     def receive_data(self, data: bytes | bytearray | memoryview, now_ms: int) -> None:
         """Takes bytes from the transport. For the keep alive packets count [MQTT-3.1.2-22], or 1,024 bytes of one."""
@@ -122,7 +131,7 @@ class ServerConnection(Connection):
             if connect.will.retain and not announced.get(RETAIN_AVAILABLE, 1):
                 self._refuse(RETAIN_NOT_SUPPORTED, "a retained will")
                 return
-        if not self._send_if_it_fits(Connack(session_present, SUCCESS, announced)):
+        if not self._send_if_it_fits(Connack(session_present and not self._is_3_1, SUCCESS, announced)):
             self._refuse(PACKET_TOO_LARGE, f"no CONNACK fits {self.maximum_packet_size_peer} bytes")
             return
         self._announced = announced
@@ -214,13 +223,16 @@ class ServerConnection(Connection):
 
     def _answer(self, packet: Suback | Unsuback, request_type: int, reason_string: str) -> None:
         self._check_may_send(packet.TYPE)
-        kind, well_formed = self._requests.get(packet.packet_identifier, (0, []))
+        kind, well_formed, asked = self._requests.get(packet.packet_identifier, (0, [], []))
         if kind != request_type or len(packet.reason_codes) != sum(well_formed):
             text = f"no request {packet.packet_identifier} with {len(packet.reason_codes)} filters waits"
             raise LocalProtocolError(text)
         del self._requests[packet.packet_identifier]
         codes = iter(packet.reason_codes)
         packet.reason_codes = [next(codes) if good else TOPIC_FILTER_INVALID for good in well_formed]
+        if asked:
+            answers = zip(packet.reason_codes, asked)
+            packet.reason_codes = [qos if code >= UNSPECIFIED_ERROR else code for code, qos in answers]
         if reason_string:
             packet.properties = {REASON_STRING: reason_string}
         self._send_answer(packet)
@@ -260,7 +272,11 @@ class ServerConnection(Connection):
         self._speak(packet.protocol_level)
         if (count := _user_properties(packet)) > USER_PROPERTIES_MAX:
             raise RemoteProtocolError(QUOTA_EXCEEDED, f"{count} user properties; {USER_PROPERTIES_MAX} are the most")
+        self._is_3_1 = self._decoder.ignores_flags = packet.level_byte & ~BRIDGE == MQTT_3_1
+        self._is_bridge = packet.level_byte & BRIDGE != 0
         self._learn_limits(packet.properties)
+        if RECEIVE_MAXIMUM not in packet.properties:
+            self._send_window.limit = self._inflight_maximum
         method = packet.properties.get(AUTHENTICATION_METHOD)
         if method is not None and method not in self._authentication_methods:
             text = "this enhanced authentication is not offered [MQTT-4.12.0-1]"
@@ -296,12 +312,17 @@ class ServerConnection(Connection):
         if packet.packet_identifier in self._requests:
             text = f"packet identifier {packet.packet_identifier} is in use [MQTT-2.2.1-3]"
             raise RemoteProtocolError(PROTOCOL_ERROR, text)
+        asked = []
         if isinstance(packet, Subscribe):
             self._check_subscribe(packet)
+            if self._is_3_1:
+                asked = [options & 3 for _, options in packet.filters]
+            if self._is_bridge:
+                packet.filters = [(wanted, options | _bridge_options(wanted)) for wanted, options in packet.filters]
             well_formed = [_is_well_formed(topic_filter) for topic_filter, _ in packet.filters]
         else:
             well_formed = [_is_well_formed(topic_filter) for topic_filter in packet.filters]
-        self._requests[packet.packet_identifier] = (packet.TYPE, well_formed)
+        self._requests[packet.packet_identifier] = (packet.TYPE, well_formed, asked)
         if not all(well_formed):
             packet.filters = [wanted for wanted, good in zip(packet.filters, well_formed) if good]
         if packet.filters:
@@ -367,6 +388,10 @@ def _user_properties(packet: Connect) -> int:
     """How many a CONNECT has, those of its will included."""
     will = packet.will.properties if packet.will else {}
     return len(packet.properties.get(USER_PROPERTY, ())) + len(will.get(USER_PROPERTY, ()))
+
+
+def _bridge_options(topic_filter: str) -> int:
+    return RETAIN_AS_PUBLISHED if topic_filter.startswith("$share/") else RETAIN_AS_PUBLISHED | NO_LOCAL
 
 
 def _is_well_formed(topic_filter: str) -> bool:

@@ -34,6 +34,19 @@ def test_without_a_file_all_is_allowed_but_to_publish_what_the_gateway_says_of_i
     assert not everything.may_publish("$SYS")
 
 
+def test_below_sys_a_client_publishes_the_state_of_its_own_bridge_alone_where_the_rules_let_it(file: Path) -> None:
+    own, other = "$SYS/broker/connection/host.site/state", "$SYS/broker/connection/host.other/state"
+    bridge = Access().permissions(None, "host.site")
+    assert bridge.may_publish(own)
+    for topic in (other, own + "/more", "$SYS/broker/connection/host.site", "$SYS/broker/connection/+/state"):
+        assert not bridge.may_publish(topic), topic
+    assert not allowed(file, "allow * publish #\n", client_id="host.site").may_publish(own)
+    for rule in ("$SYS/broker/connection/%c/state", "$SYS/broker/connection/+/state", "$SYS/#"):
+        bridge = allowed(file, f"allow * publish {rule}\n", client_id="host.site")
+        assert bridge.may_publish(own)
+        assert not bridge.may_publish(other)
+
+
 def test_with_an_empty_file_all_but_connecting_is_denied(file: Path) -> None:
     nothing = allowed(file, "# nothing yet\n\n")
     assert nothing.may_connect("any")

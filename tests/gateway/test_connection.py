@@ -113,11 +113,26 @@ async def test_who_is_refused_is_logged_once_by_the_names_it_gave_and_why(
     assert told == {"client": "device-7", "user": "alice", "reason": "bad user name or password (0x86)"}
 
 
-async def test_mqtt_3_1_is_refused_in_its_own_words(tmp_path: Path) -> None:
+async def test_mqtt_3_is_refused_in_its_own_words(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         reader, writer = await asyncio.open_connection("127.0.0.1", tcp_port(broker))
-        writer.write(bytes.fromhex("100f00064d51497364700302000000016a"))
+        writer.write(bytes.fromhex("100d00044d5154540302000000016a"))
         assert await reader.read() == b"\x20\x02\x00\x01"
+        writer.close()
+
+
+async def test_what_rules_deny_to_a_client_of_mqtt_3_1_is_granted_and_does_not_come(tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    rules.write_text("deny * subscribe a\nallow * publish,subscribe #\n")
+    async with running(tmp_path / "store", acl=str(rules)) as broker:
+        reader, writer = await asyncio.open_connection("127.0.0.1", tcp_port(broker))
+        writer.write(bytes.fromhex("100f00064d51497364700302000000016a820a0001 000161 01 000162 01"))
+        assert await reader.readexactly(4) == b"\x20\x02\x00\x00"
+        assert await reader.readexactly(6) == b"\x90\x04\x00\x01\x01\x01"
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        await publisher.publish("a", b"denied")
+        await publisher.publish("b", b"x")
+        assert await reader.readexactly(8) == b"\x32\x06\x00\x01b\x00\x01x"
         writer.close()
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from gateway import sender as sender_module
+from gateway.config import LimitsConfig
 from tests.gateway.support import Client, running, tcp_port, until, user_property
 from wire.identity import RECEIVE
-from wire.packets import Publish
+from wire.packets import MQTT_3_1_1, Publish
 from wire.properties import (
     CONTENT_TYPE,
     CORRELATION_DATA,
@@ -263,3 +264,23 @@ async def test_what_is_on_its_way_goes_to_another_even_if_the_member_left_and_jo
         await leaver.subscribe("$share/group/a")
         leaver.cut()
         assert (await stayer.receive()).payload == b"1"
+
+
+@pytest.mark.parametrize(
+    ("options", "most"), [({}, 3), ({"protocol_level": MQTT_3_1_1}, 3), ({"receive_maximum": 7}, 7)]
+)
+async def test_a_client_without_receive_maximum_has_so_many_messages_on_the_way_as_the_limit_says(
+    tmp_path: Path, options: dict[str, int], most: int
+) -> None:
+    async with running(tmp_path, limits=LimitsConfig(inflight=3)) as broker:
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        client = await Client("client", **options).connect(tcp_port(broker))
+        await client.subscribe("a")
+        for number in range(10):
+            await publisher.publish("a", b"%d" % number)
+        held = [await client.expect(Publish) for _ in range(most)]
+        await client.subscribe("b")  # its SUBACK is the next that comes
+        for packet in held:
+            client.acknowledge(packet)
+        rest = [(await client.receive()).payload for _ in range(10 - most)]
+        assert rest == [b"%d" % number for number in range(most, 10)]

@@ -6,11 +6,12 @@ from typing import NoReturn
 
 import pytest
 
+from gateway.message import Message
 from gateway.numbers import Counters, RouteState, State
 from gateway.sys_topics import SysTopics
 from tests.gateway.store.support import stored
-from tests.gateway.support import Client, running, tcp_port
-from wire.packets import RETAIN_AS_PUBLISHED
+from tests.gateway.support import Client, running, tcp_port, until
+from wire.packets import RETAIN_AS_PUBLISHED, Puback, Will
 
 MOSQUITTO = """
 bytes/received bytes/sent clients/active clients/connected clients/disconnected clients/expired clients/inactive
@@ -94,6 +95,21 @@ async def test_the_gateway_tells_how_it_is_below_sys(tmp_path: Path) -> None:
         assert topics["$SYS/broker/version"].payload.startswith(b"holdfast ")
         assert all(packet.retain and packet.qos == 0 for packet in packets)
     assert stored(tmp_path, "SELECT * FROM retained") == []  # nobody's medium is worn by it
+
+
+async def test_a_bridge_does_not_speak_for_a_route_of_its_name(tmp_path: Path) -> None:
+    state = "$SYS/broker/connection/central/state"
+    async with running(tmp_path) as broker:
+        broker.publishing.announce(Message(state, b"1", 0, retain=True))
+        will = Will(state, b"0", 1, True)
+        bridge = await Client("central", will=will).connect(tcp_port(broker))
+        bridge.send(state, b"0", qos=1, retain=True)
+        assert (await bridge.expect(Puback)).reason_code == 0x87
+        bridge.cut()
+        await until(lambda: broker.counters.messages_dropped["rejected"] == 2, "its will is not published")
+        client = await Client("client").connect(tcp_port(broker))
+        await client.subscribe(state)
+        assert (await client.receive()).payload == b"1"
 
 
 async def test_a_checkout_that_is_not_installed_tells_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

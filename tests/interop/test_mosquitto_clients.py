@@ -144,16 +144,16 @@ async def collect(output: Output, into: list[str]) -> None:
         into.append(await line(output))
 
 
-async def test_both_versions_and_all_qos(tmp_path: Path) -> None:
+async def test_all_versions_and_all_qos(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         port = tcp_port(broker)
-        for version in ("311", "5"):
+        for version in ("31", "311", "5"):
             client_id = f"sub-{version}"
             arguments = ("-V", version, "-i", client_id, "-t", "a", "-q", "2", "-F", "%q %p")
             async with subscriber(port, *arguments) as output:
                 await until(lambda: has_subscriptions(broker.sessions.get(client_id)), "subscribed")  # noqa: B023
                 for qos in ("0", "1", "2"):
-                    for publisher in ("311", "5"):
+                    for publisher in ("31", "311", "5"):
                         assert await publish(port, "-V", publisher, "-t", "a", "-q", qos, "-m", publisher) == (0, "")
                         assert await line(output) == f"{qos} {publisher}"
 

@@ -211,7 +211,6 @@ ALSO_GOOD = _table(
         "30 06 0003 efbbbf 00",
     ),
     # The SUBACK refuses an ill-formed filter, not the connection.
-    ("SUBSCRIBE empty filter [MQTT-4.7.3-1]", Subscribe(1, [("", 0)]), "82 06 0001 00 0000 00"),
     ("SUBSCRIBE # not last [MQTT-4.7.1-1]", Subscribe(1, [("#/a", 0)]), "82 09 0001 00 0003 232f61 00"),
     ("SUBSCRIBE + not alone [MQTT-4.7.1-2]", Subscribe(1, [("a+", 0)]), "82 08 0001 00 0002 612b 00"),
     (
@@ -245,7 +244,12 @@ BAD = _table(
     ("CONNECT other protocol name [MQTT-3.1.2-1]", MALFORMED, "10 0d 0004 4d515455 05 02 0000 00 0000"),
     ("CONNECT version 3 named MQTT [MQTT-3.1.2-2]", BAD_VERSION, "10 0c 0004 4d515454 03 02 0000 0000"),
     ("CONNECT version 6 [MQTT-3.1.2-2]", BAD_VERSION, "10 0d 0004 4d515454 06 02 0000 00 0000"),
-    ("CONNECT MQIsdp [MQTT-3.1.2-2]", BAD_VERSION, "10 0e 0006 4d5149736470 03 02 0000 0000"),
+    ("CONNECT MQIsdp of version 4 [MQTT-3.1.2-2]", BAD_VERSION, "10 0e 0006 4d5149736470 04 02 0000 0000"),
+    ("CONNECT MQTT of version 3 [MQTT-3.1.2-2]", BAD_VERSION, "10 0c 0004 4d515454 03 02 0000 0000"),
+    ("CONNECT bridge of version 5 [MQTT-3.1.2-2]", BAD_VERSION, "10 0d 0004 4d515454 85 02 0000 00 0000"),
+    ("SUBSCRIBE empty filter [MQTT-4.7.3-1]", MALFORMED, "82 06 0001 00 0000 00"),
+    ("SUBSCRIBE second filter empty [MQTT-4.7.3-1]", MALFORMED, "82 0a 0001 00 0001 61 00 0000 00"),
+    ("UNSUBSCRIBE empty filter [MQTT-4.7.3-1]", MALFORMED, "a2 05 0001 00 0000"),
     ("CONNECT reserved flag [MQTT-3.1.2-3]", MALFORMED, "10 0d 0004 4d515454 05 03 0000 00 0000"),
     ("CONNECT will QoS without will [MQTT-3.1.2-11]", MALFORMED, "10 0d 0004 4d515454 05 0a 0000 00 0000"),
     ("CONNECT will retain without will [MQTT-3.1.2-13]", MALFORMED, "10 0d 0004 4d515454 05 22 0000 00 0000"),

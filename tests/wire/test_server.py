@@ -25,8 +25,8 @@ from wire.packets import (
 )
 from wire.server import ServerConnection
 
-MQTT_3_1_CONNECT = b"\x10\x0f\x00\x06MQIsdp\x03\x02\x00\x00\x00\x01a"
-MQTT_3_1_BRIDGE_CONNECT = b"\x10\x0f\x00\x06MQIsdp\x83\x02\x00\x00\x00\x01a"
+MQTT_3_CONNECT = b"\x10\x0d\x00\x04MQTT\x03\x02\x00\x00\x00\x01a"
+MQTT_3_1_OF_VERSION_4_CONNECT = b"\x10\x0f\x00\x06MQIsdp\x04\x02\x00\x00\x00\x01a"
 MQTT_6_CONNECT = b"\x10\x0e\x00\x04MQTT\x06\x02\x00\x00\x00\x00\x01a"
 
 
@@ -75,7 +75,7 @@ def test_there_must_be_a_connect_to_answer() -> None:
         connected_server().accept(False)
 
 
-@pytest.mark.parametrize("encoded", [MQTT_3_1_CONNECT, MQTT_3_1_BRIDGE_CONNECT])
+@pytest.mark.parametrize("encoded", [MQTT_3_CONNECT, MQTT_3_1_OF_VERSION_4_CONNECT])
 def test_older_protocol_is_refused_in_its_own_form(encoded: bytes) -> None:
     server = ServerConnection()
     (closed,) = events(server, encoded)
@@ -330,8 +330,8 @@ def test_keep_alive_zero_needs_no_timer() -> None:
 
 def test_ill_formed_filters_are_refused_one_by_one_and_the_others_served() -> None:
     server = connected_server()
-    subscribe = b"\x82\x13\x00\x01\x00\x00\x02a#\x01\x00\x01b\x02\x00\x00\x00\x00\x01c\x01"
-    assert events(server, subscribe) == [Subscribe(1, [("b", 2), ("c", 1)])]  # [MQTT-4.7.1-1, MQTT-4.7.3-1]
+    subscribe = b"\x82\x15\x00\x01\x00\x00\x02a#\x01\x00\x01b\x02\x00\x02+d\x00\x00\x01c\x01"
+    assert events(server, subscribe) == [Subscribe(1, [("b", 2), ("c", 1)])]  # [MQTT-4.7.1-1, MQTT-4.7.1-2]
     with pytest.raises(LocalProtocolError):
         server.suback(1, [0x8F, 2, 0x8F, 1])
     server.suback(1, [2, 1])

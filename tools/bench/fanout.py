@@ -14,6 +14,7 @@ from tools.bench.disk import sync_s
 from tools.bench.figure import Figure
 from tools.failure import failing_on
 from tools.result import JSON_OPTION, end_bench, quick_option
+from wire.packets import MQTT_3_1_1, MQTT_5
 
 SUBSCRIBERS = (1, 10, 100)
 WINDOW = 200
@@ -49,11 +50,12 @@ def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]
     ours = stack.enter_context(gateway(folder / "ours"))
     memory = stack.enter_context(mosquitto(folder / "memory"))
     generator = Generator(ours)
-    for count in SUBSCRIBERS:
-        theirs = generator.load(memory, subscribers=count, window=WINDOW, seconds=seconds)["rate"]
-        rate = generator.load(ours, subscribers=count, window=WINDOW, seconds=seconds)["rate"]
+    for count, level in [*((count, MQTT_3_1_1) for count in SUBSCRIBERS), (1, MQTT_5)]:
+        theirs = generator.load(memory, level=level, subscribers=count, window=WINDOW, seconds=seconds)["rate"]
+        rate = generator.load(ours, level=level, subscribers=count, window=WINDOW, seconds=seconds)["rate"]
         bar, allowed = LEAST_TIMES_MEMORY * theirs, LEAST_OF_SYNC * WINDOW / sync_s(folder)
-        name = f"to {count} subscriber{'s' if count > 1 else ''}" + (", as the disk allows" if allowed < bar else "")
+        name = f"to {count} subscriber{'s' if count > 1 else ''}" + (" over MQTT 5" if level == MQTT_5 else "")
+        name += ", as the disk allows" if allowed < bar else ""
         yield Figure(name, "messages/s", rate, theirs, min(bar, allowed))
     for count in ONCE_SUBSCRIBERS:
         theirs = generator.load(memory, qos=2, subscribers=count, window=WINDOW, seconds=seconds)["rate"]

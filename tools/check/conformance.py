@@ -30,6 +30,17 @@ Every normative statement of MQTT 3.1.1 and 5.0, in short, and what shows that t
 
 The tests run the suite against this project's broker, which keeps all of it, and against mosquitto, whose
 [faults](#what-mosquitto-does-otherwise) it finds. This page is made by `python -m tools.check.conformance`.
+
+A filter of a SUBSCRIBE or UNSUBSCRIBE that is empty closes the connection, as a malformed packet does. Any other filter
+that is ill-formed is refused by itself, with 0x8F or over 3.1.1 0x80 in the SUBACK, and the others are served.
+
+MQTT 3.1 (`MQIsdp`, level 3), the version before OASIS's, is served as mosquitto serves it: as 3.1.1, with these
+differences. A client identifier has to be there, and may be longer than 23 characters. No CONNACK says that a session
+is present. A SUBACK cannot say no: it grants what was asked for, and what the rules deny does not come. Flags of a
+fixed header that 3.1.1 reserves are passed over.
+
+A level with its highest bit set, 0x83 or 0x84, is that of a bridge of mosquitto's with `try_private`. Its subscriptions
+have No Local and Retain As Published, as in mosquitto.
 """
 MOSQUITTO_HEAD = f"""
 ## What mosquitto does otherwise

@@ -17,7 +17,7 @@ class MosquittoUnavailable(Exception):
 class Mosquitto:
     """One broker with its files in `folder`; it keeps its port over restarts.
 
-    It acknowledges before it writes, so that it must be stopped and not killed.
+    It acknowledges before it writes, so that it must be stopped and not killed where nothing may be lost.
 
     Args:
         lines: more lines of its configuration; those of the listener come first.
@@ -51,6 +51,13 @@ class Mosquitto:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     raise OSError(f"mosquitto does not listen: {self._log.read_text()[-500:]}") from error
                 time.sleep(0.01)
+
+    def kill(self) -> None:
+        """SIGKILL: what it has not written is lost, and it may have acknowledged that."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(DEADLINE_S)
+            self._process = None
 
     def stop(self) -> None:
         """SIGTERM: what it holds is written."""

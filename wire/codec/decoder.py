@@ -18,10 +18,13 @@ class PacketDecoder:
         readers: {packet type: a function of (flags, body, level)} for what the peer may send.
         maximum_packet_size: bytes of the largest packet taken, fixed header included.
         level: the protocol level; may be set anew between two packets.
+
+    `ignores_flags`: those of fixed headers but PUBLISH's, which MQTT 3.1 leaves to the sender.
     """
 
     def __init__(self, readers: dict, maximum_packet_size: int = PACKET_SIZE_MAX, level: int = MQTT_5) -> None:
         self.level = level
+        self.ignores_flags = False
         self._readers = readers
         self._maximum_packet_size = maximum_packet_size
         self._buffer: bytes | bytearray = b""
@@ -77,7 +80,7 @@ class PacketDecoder:
         if packet_type == 0 or (packet_type == AUTH and self.level != MQTT_5):
             raise malformed(f"packet type {packet_type} is reserved")
         flags = 2 if packet_type in _FLAGS_TWO else 0
-        if packet_type != PUBLISH and first_byte & 0x0F != flags:
+        if packet_type != PUBLISH and first_byte & 0x0F != flags and not self.ignores_flags:
             raise malformed(f"packet type {packet_type} has flags 0x{first_byte & 0x0F:x} [MQTT-2.1.3-1]")
         read = self._readers.get(packet_type)
         if read is None:

@@ -6,6 +6,8 @@ from wire.properties import decode_properties, encode_properties
 from wire.reasons import PROTOCOL_ERROR, SUCCESS
 
 MQTT_3_1_1, MQTT_5 = 4, 5  # protocol levels, as a CONNECT names them
+MQTT_3_1 = 3  # is spoken as 3.1.1
+BRIDGE = 0x80  # set in the level of a CONNECT by mosquitto's bridges
 
 
 class Packet:

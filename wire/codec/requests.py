@@ -10,7 +10,7 @@ from wire.codec.connect import (
     Connect,
     Will,
 )
-from wire.codec.packet import MQTT_3_1_1, MQTT_5, check_packet_identifier, read_properties
+from wire.codec.packet import BRIDGE, MQTT_3_1, MQTT_3_1_1, MQTT_5, check_packet_identifier, read_properties
 from wire.codec.subscribe import Subscribe, Unsubscribe, options_fault, reserved_options
 from wire.errors import RemoteProtocolError, WireError
 from wire.packet_types import CONNECT, SUBSCRIBE, UNSUBSCRIBE, WILL
@@ -18,21 +18,24 @@ from wire.primitives import Reader, malformed
 from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, PROTOCOL_ERROR, UNSUPPORTED_PROTOCOL_VERSION
 from wire.topics import check_topic_name
 
-PROTOCOL_NAMES = ("MQTT", "MQIsdp")  # the second is that of MQTT 3.1
+LEVELS = {"MQTT": (MQTT_3_1_1, MQTT_3_1_1 | BRIDGE, MQTT_5), "MQIsdp": (MQTT_3_1, MQTT_3_1 | BRIDGE)}
+"""The level bytes that are served, by protocol name."""
 
 
 def decode_connect(flags: int, body: bytes, level: int) -> Connect:
     """A CONNECT says its version itself; `level` does not matter."""
     reader = Reader(body)
-    level = _read_level(reader)
+    level_byte = _read_level(reader)
+    level = MQTT_5 if level_byte == MQTT_5 else MQTT_3_1_1
     try:
-        return _decode_connect(reader, level)
+        return _decode_connect(reader, level, 0 if level_byte == level else level_byte)
     except RemoteProtocolError as error:
         error.protocol_level = level
         raise
 
 
-def _decode_connect(reader: Reader, level: int) -> Connect:
+def _decode_connect(reader: Reader, level: int, level_byte: int) -> Connect:
+    is_3_1 = level_byte & ~BRIDGE == MQTT_3_1
     flags = reader.byte()
     if flags & 1:
         raise malformed("a CONNECT has its reserved flag set [MQTT-3.1.2-3]")
@@ -41,27 +44,29 @@ def _decode_connect(reader: Reader, level: int) -> Connect:
     properties = read_properties(reader, CONNECT, level)
     client_id = reader.string()
     will = _decode_will(reader, flags, level)
+    if is_3_1 and reader.at_end():
+        flags &= ~(HAS_USERNAME | HAS_PASSWORD)  # MQTT 3.1 lets a client announce what it does not send
     username = reader.string() if flags & HAS_USERNAME else None
     password = reader.binary() if flags & HAS_PASSWORD else None
     reader.finish()
     if level == MQTT_3_1_1:
         if password is not None and username is None:
             raise malformed("a CONNECT has a password without a user name [3.1.1 MQTT-3.1.2-22]")
-        if not client_id and not clean_start:
-            text = "no client identifier, yet a session to keep [3.1.1 MQTT-3.1.3-8]"
+        if not client_id and (is_3_1 or not clean_start):
+            text = "no client identifier, yet a session to keep [3.1.1 MQTT-3.1.3-8], or MQTT 3.1, which demands one"
             raise RemoteProtocolError(CLIENT_IDENTIFIER_NOT_VALID, text)
-    return Connect(client_id, clean_start, keep_alive_s, username, password, will, properties, level)
+    return Connect(client_id, clean_start, keep_alive_s, username, password, will, properties, level, level_byte)
 
 
 def _read_level(reader: Reader) -> int:
     name = reader.string()
-    if name not in PROTOCOL_NAMES:
+    if name not in LEVELS:
         raise malformed(f"protocol name {name!r} is not MQTT [MQTT-3.1.2-1]")
     level = reader.byte()
-    if level not in (MQTT_3_1_1, MQTT_5) or name != "MQTT":
-        text = f"protocol level {level} is not supported, only 4 and 5 are [MQTT-3.1.2-2]"
+    if level not in LEVELS[name]:
+        text = f"protocol level {level} of {name} is not supported, only 3.1, 3.1.1 and 5 are [MQTT-3.1.2-2]"
         error = RemoteProtocolError(UNSUPPORTED_PROTOCOL_VERSION, text)
-        if level & 0x7F < MQTT_5:  # a bridge sets the highest bit; older clients read the CONNACK of 3.1.1
+        if level & ~BRIDGE < MQTT_5:  # older clients read the CONNACK of 3.1.1
             error.protocol_level = MQTT_3_1_1
         raise error
     return level
@@ -86,13 +91,13 @@ def _decode_will(reader: Reader, flags: int, level: int) -> Will | None:
 
 
 def decode_subscribe(flags: int, body: bytes, level: int) -> Subscribe:
-    """The filters are not checked here: an ill-formed one is refused in the SUBACK, and the others are served."""
+    """An empty filter is malformed; what else is wrong with one is refused in the SUBACK, and the others are served."""
     reader = Reader(body)
     packet_identifier = check_packet_identifier(reader.u16())
     properties = read_properties(reader, SUBSCRIBE, level)
     filters = []
     while not reader.at_end():
-        topic_filter = reader.string()
+        topic_filter = _read_filter(reader)
         options = reader.byte()
         if options & reserved_options(level):
             raise malformed("subscription options have reserved bits set [MQTT-3.8.3-5]")
@@ -106,13 +111,20 @@ def decode_subscribe(flags: int, body: bytes, level: int) -> Subscribe:
 
 
 def decode_unsubscribe(flags: int, body: bytes, level: int) -> Unsubscribe:
-    """The filters are not checked here, as in `decode_subscribe`."""
+    """The filters are read as in `decode_subscribe`."""
     reader = Reader(body)
     packet_identifier = check_packet_identifier(reader.u16())
     properties = read_properties(reader, UNSUBSCRIBE, level)
     filters = []
     while not reader.at_end():
-        filters.append(reader.string())
+        filters.append(_read_filter(reader))
     if not filters:
         raise RemoteProtocolError(PROTOCOL_ERROR, "an UNSUBSCRIBE has no filter [MQTT-3.10.3-2]")
     return Unsubscribe(packet_identifier, filters, properties)
+
+
+def _read_filter(reader: Reader) -> str:
+    topic_filter = reader.string()
+    if not topic_filter:
+        raise malformed("a topic filter is empty [MQTT-4.7.3-1]")
+    return topic_filter

@@ -38,7 +38,6 @@ BAD_FILTERS = {
     "hash_not_alone": "{}/a#",
     "plus_before_a_name": "{}/+a",
     "plus_behind_a_name": "{}/a+",
-    "empty": "",
 }
 # filter behind the check's own topic: names that it takes, names that it does not take
 MATCHES = {
@@ -175,11 +174,19 @@ async def no_message_is_lost_while_a_filter_is_replaced(broker: Broker) -> None:
         await watcher.receive(payload=number)
 
 
-@check(v3="4.7.1-2 4.7.1-3 4.7.3-1", v5="4.7.1-1 4.7.1-2 4.7.3-1", cases=BAD_FILTERS)
+@check(v3="4.7.1-2 4.7.1-3", v5="4.7.1-1 4.7.1-2", cases=BAD_FILTERS)
 async def an_ill_formed_filter_is_not_granted(broker: Broker, pattern: str) -> None:
     client = await broker.connect()
     await client.send(raw_subscribe(broker, pattern.format(broker.topic()).encode()))
     await expect_not_granted(client, reasons.TOPIC_FILTER_INVALID, reasons.NOT_AUTHORIZED)
+
+
+@check(v3="4.7.3-1", v5="4.7.3-1 4.13.1-1", cases={"subscribe": 0x82, "unsubscribe": 0xA2})
+async def an_empty_filter_closes_the_connection(broker: Broker, first_byte: int) -> None:
+    client = await broker.connect()
+    options = b"\0" if first_byte == 0x82 else b""
+    await client.send(frame(first_byte, b"\0\1" + broker.no_properties + b"\0\0" + options))
+    await client.expect_closed(reasons.MALFORMED_PACKET, reasons.PROTOCOL_ERROR, reasons.TOPIC_FILTER_INVALID)
 
 
 @check(v3="4.7.1-2 4.7.1-3 4.7.3-4 3.3.2-3 3.8.3-2", v5="4.7.1-1 4.7.1-2 4.7.3-4 3.3.2-3", cases=MATCHES)
