@@ -80,6 +80,7 @@ class Broker:
             ListenError: a listener cannot be opened.
             StoreError: the file of the devices cannot be used.
         """
+        self._endings.open()
         self.sessions.open()
         await self.devices.open()
         await self.limits.open()

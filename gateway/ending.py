@@ -1,10 +1,11 @@
 """A consumer that has ended, held against the log: what waited for it."""
 
-import sys
+from collections.abc import Callable
 
 from gateway.message import Message
 from gateway.store.cursor import Cursor
 from gateway.store.drops import ENDED, Spans
+from gateway.store.endings import StoredEnding
 from gateway.store.groups import Gap, Group, Part
 from gateway.store.log import MessageLog
 from gateway.store.run import Run
@@ -15,46 +16,60 @@ from gateway.topic_memory import remember
 TOPICS_REMEMBERED = 1024
 
 
-class Ending:
-    """A consumer as it was.
-
-    ``next`` is where something for it may be that was not looked at yet, None at the end; ``spans`` are what it had
-    not got of what was looked at.
+def describe(cursor: Cursor, log: MessageLog, on_the_way: set[int]) -> StoredEnding:
+    """Returns a consumer as it is.
 
     Args:
         cursor: its cursor, as long as that has its subscriptions.
         log: the message log.
         on_the_way: positions of what was sent to it and is not acknowledged, of QoS 2 messages: not received.
     """
+    unread_from = cursor.unread_from
+    given_away = log.passed(cursor.consumer) if cursor.durable else set()
+    subscriptions = list(cursor.filters.values())
+    places = list(cursor.stretches) if subscriptions else []
+    return StoredEnding(cursor.consumer, unread_from, sorted(on_the_way), sorted(given_away), places, subscriptions)
 
-    def __init__(self, cursor: Cursor, log: MessageLog, on_the_way: set[int]) -> None:
-        self.consumer = cursor.consumer
-        self.spans = Spans(ENDED, cursor.consumer)
-        self._on_the_way = on_the_way
-        self._unread_from = cursor.unread_from
-        self._given_away = log.passed(cursor.consumer) if cursor.durable else set()
-        self._may_receive = cursor.may_receive
-        self._subscriptions = list(cursor.filters.values())
+
+class Ending:
+    """A consumer as it was.
+
+    ``next`` is where something for it may be that was not looked at yet, None at the end; ``spans`` are what it had
+    not got of what was looked at. All behind ``position`` is kept until that is durable: after a kill it is looked at
+    again.
+
+    Args:
+        number: what it is stored by.
+        stored: the consumer.
+        may_receive: whether it might have a topic name's messages.
+        evicted: up to here the log has dropped messages for all consumers.
+    """
+
+    def __init__(self, number: int, stored: StoredEnding, may_receive: Callable[[str], bool], evicted: int) -> None:
+        self.number = number
+        self.consumer = stored.consumer
+        self.spans = Spans(ENDED, stored.consumer)
+        self._on_the_way = on_the_way = set(stored.on_the_way)
+        self._unread_from = stored.unread_from
+        self._given_away = set(stored.given_away)
+        self._may_receive = may_receive
+        self._subscriptions = stored.subscriptions
         # Behind this topic name and publisher say whether a message was for it.
         since = [subscription.since for subscription in self._subscriptions]
         self._usual_from = max([*on_the_way, *self._given_away, self._unread_from, *since])
         self._tree: SubscriptionTree[Subscription] | None = None
         self._known: dict[str, frozenset[str | None]] = {}
-        unread = cursor.stretches if self._subscriptions else ()
-        self._places = Stretches([*((position, position) for position in on_the_way), *unread])
-        self.next = self._places.behind(min([*on_the_way, self._unread_from + 1]) - 1)
-        self.evict(log.evicted)
-
-    @property
-    def position(self) -> int:
-        """Everything up to here was looked at."""
-        return sys.maxsize if self.next is None else self.next - 1
+        self._places = Stretches([*((position, position) for position in on_the_way), *stored.places])
+        self.position = min([*on_the_way, self._unread_from + 1]) - 1
+        self.next = self._places.behind(self.position)
+        self.evict(evicted)
 
     def evict(self, position: int) -> None:
         """The log drops what is up to a position, and has a range for it."""
         self._on_the_way = {other for other in self._on_the_way if other > position}
         self._unread_from = max(self._unread_from, position)
         self._usual_from = max(self._usual_from, position)
+        self.position = max(self.position, position)
         if self.next is not None and self.next <= position:
             self.next = self._places.behind(position)
 

@@ -12,8 +12,9 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from gateway.ending import Ending
+from gateway.ending import Ending, describe
 from gateway.signals import Signal
+from gateway.store import endings as stored
 from gateway.store.cursor import Cursor
 from gateway.store.drops import ENDED
 from gateway.store.groups import Group
@@ -41,6 +42,12 @@ class Endings:
         self._closing = Signal()
         self._until_s = math.inf
         self._looked_at = 0  # since the last pause
+        self._number = 0  # of the newest ending
+
+    def open(self) -> None:
+        """Goes on with those that ended before the start, and of which no ranges tell yet."""
+        for number, description in self._log.endings.items():
+            self._begin(Ending(number, description, lambda _: True, self._log.evicted))
 
     def note(self, cursor: Cursor, begun: Iterable[int] = ()) -> None:
         """A consumer is about to end.
@@ -49,16 +56,21 @@ class Endings:
             cursor: its cursor, as long as that has its subscriptions.
             begun: positions of QoS 2 messages that are on their way to it and not received yet.
         """
-        ending = Ending(cursor, self._log, {*cursor.handed_out, *begun})
-        if ending.next is None:
-            return
+        description = describe(cursor, self._log, {*cursor.handed_out, *begun})
+        ending = Ending(self._number + 1, description, cursor.may_receive, self._log.evicted)
+        if ending.next is not None:
+            self._log.later(stored.save(ending.number, description))
+            self._begin(ending)
+
+    def _begin(self, ending: Ending) -> None:
+        self._number = ending.number
         self._log.keep_for(ending)
         self._waiting.append(ending)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """Ends with what is left, without pauses."""
+        """Ends with what is left, without pauses, as far as the time goes: the next start goes on with the rest."""
         self._until_s = time.monotonic() + CLOSE_S
         self._closing.set()
         if self._task is not None:
@@ -72,16 +84,14 @@ class Endings:
             except Exception:
                 logger.exception("not all that waited for %d consumers has a range", len(together))
             for ending in together:
-                self._end(ending)
+                if ending.next is None or not self._is_late():
+                    self._end(ending)
             await asyncio.sleep(0)  # what is in memory is read without waiting for anybody
 
     async def _look_through(self, together: list[Ending]) -> None:
         """Reads for all of them at once; who is through leaves."""
         while places := [ending.next for ending in together if ending.next is not None]:
-            if time.monotonic() > self._until_s:
-                for ending in together:
-                    if ending.next is not None:
-                        logger.warning("the gateway ends: not all that waited for %s has a range", ending.consumer)
+            if self._is_late():
                 return
             first = min(places)
             try:
@@ -106,9 +116,12 @@ class Endings:
     def _end(self, ending: Ending) -> None:
         """Nothing is kept for it any more, and what was found goes with the next commit."""
         self._log.keep_no_longer(ending)
-        if ending.spans.messages:
-            self._log.counters.messages_dropped[ENDED] += ending.spans.messages
-            self._log.later(ending.spans)
+        self._log.counters.messages_dropped[ENDED] += ending.spans.messages
+        self._log.later(ending.spans)
+        self._log.later(stored.remove(ending.number))
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._until_s
 
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):

@@ -32,6 +32,7 @@ UNION ALL SELECT 1 FROM retained WHERE crc != crc_of_all(
 )
 UNION ALL SELECT 1 FROM identity WHERE crc != crc_of_all(epoch, run, round, before, wal_bytes)
 UNION ALL SELECT 1 FROM cursor WHERE crc != crc_of_all(consumer, position, count)
+UNION ALL SELECT 1 FROM ending WHERE crc != crc_of_all(number, consumer, body)
 UNION ALL SELECT 1 FROM session WHERE crc != crc_of_all(client_id, topic_filter, body)
 UNION ALL SELECT 1 FROM will WHERE crc != crc_of_all(
     session, user, topic, payload, qos, retain, properties, delay_s, due_ms

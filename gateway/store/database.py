@@ -16,7 +16,20 @@ import msgspec
 
 from gateway.errors import ADVICE, StoreError, advice_on, is_damage
 from gateway.message import Message
-from gateway.store import consumers, damage, flows, gaps, groups, identity, incoming, retained, schema, sessions, wills
+from gateway.store import (
+    consumers,
+    damage,
+    endings,
+    flows,
+    gaps,
+    groups,
+    identity,
+    incoming,
+    retained,
+    schema,
+    sessions,
+    wills,
+)
 from gateway.store.checkpoints import Checkpoints
 from gateway.store.checksum import sealed
 from gateway.store.folder import TakenFolder
@@ -112,6 +125,7 @@ class Database:
         self.owed = retained.load_owed(self._reading)
         self.wills = wills.load(self._reading)
         self.sessions = sessions.load(self._reading)
+        self.endings = endings.load(self._reading)
         self.retained = retained.measure(self._reading)
 
     def _prepare(self) -> None:

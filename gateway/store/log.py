@@ -62,6 +62,7 @@ class MessageLog:
         self.owed = database.owed
         self.wills = database.wills
         self.sessions = database.sessions
+        self.endings = database.endings
         self._consumers = Consumers(database.cursors, self.flows)
         self._gaps = Gaps(database.gaps)
         self.audience = Audience()

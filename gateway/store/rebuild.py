@@ -28,7 +28,7 @@ from gateway.store.sessions import StoredSession
 from gateway.store.sessions import load as load_sessions
 from wire.identity import SEQ_MAX
 
-SEALED = ("cursor", "retained", "session", "will")
+SEALED = ("cursor", "ending", "retained", "session", "will")
 UNSYNCED = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"  # the file counts only once all of it is synced
 ADD_CONSUMER = "INSERT OR IGNORE INTO cursor VALUES (?, ?, ?, ?)"
 NEEDED_FROM = f"""

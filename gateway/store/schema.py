@@ -6,6 +6,7 @@ from gateway.store import (
     consumers,
     damage,
     drops,
+    endings,
     flows,
     gaps,
     groups,
@@ -26,6 +27,7 @@ TABLES = f"""
 {gaps.SCHEMA}
 {consumers.SCHEMA}
 {sessions.SCHEMA}
+{endings.SCHEMA}
 {incoming.SCHEMA}
 {flows.SCHEMA}
 {retained.SCHEMA}

@@ -15,7 +15,12 @@ from gateway.store.checksum import sealed, take_out_spoilt
 from gateway.store.quarantine import Note
 
 REASON = "it is not as it was stored"
-WHAT = {"cursor": "the place of consumer", "session": "the session of client", "will": "the will of client"}
+WHAT = {
+    "cursor": "the place of consumer",
+    "ending": "the end of consumer",
+    "session": "the session of client",
+    "will": "the will of client",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +45,7 @@ def set_spoilt_rows_aside(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _note(file: str, table: str, row: tuple[object, ...]) -> Note:
-    place = f"{WHAT[table]} {_text_of(row[0])!r}"
+    place = f"{WHAT[table]} {_text_of(row[table == 'ending'])!r}"
     if table == "session" and (topic_filter := _text_of(row[1])):
         place = f"the subscription {topic_filter!r} of client {_text_of(row[0])!r}"
     return Note(file, place, REASON, "in the note", body=msgspec.msgpack.encode(row))

@@ -1,6 +1,8 @@
 """What waited for a session or a group that has ended: it is gone, and the store says so."""
 
 import asyncio
+import contextlib
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -328,3 +330,62 @@ async def test_who_is_through_has_its_range_while_others_are_looked_through(
         assert stored(tmp_path, "SELECT consumer FROM dropped") == [("short",)]
         is_free.set()
         await ending.close()
+
+
+async def test_after_a_kill_the_next_start_goes_on_with_what_was_not_looked_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, killed = tmp_path / "store", tmp_path / "killed"
+    with monkeypatch.context() as slow:
+        slow.setattr(endings, "PIECE", 1)
+        slow.setattr(endings, "PAUSE_S", 3600.0)
+        async with running(store) as broker:
+            await away(broker, "a/#", "$share/group/a/#")
+            await publish(broker, 20)
+            again = await connected(broker, "subscriber", clean_start=True, session_expiry_s=0)
+            await again.publish("b")  # with it, that the session has ended is durable
+            shutil.copytree(store, killed)
+        await check_that_both_have_ended(store)
+    async with running(killed) as broker:
+        await nothing_waits(broker.log)
+    await check_that_both_have_ended(killed)
+
+
+async def check_that_both_have_ended(folder: Path) -> None:
+    consumers = ("session/subscriber", "share/group/a/#")
+    assert [row for row in ended(folder) if row[1] == "device"] == [of_device(one, 1, 20, 20) for one in consumers]
+    assert stored(folder, "SELECT * FROM ending") == []
+    assert stored(folder, "SELECT * FROM session WHERE client_id = 'subscriber'") == []
+
+
+async def test_a_gateway_that_ends_leaves_to_the_next_start_what_takes_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as late:
+        late.setattr(endings, "CLOSE_S", -1.0)
+        late.setattr(endings, "PIECE", 1)
+        late.setattr(endings, "PAUSE_S", 3600.0)
+        async with running(tmp_path) as broker:
+            await away(broker, "a/#")
+            await publish(broker, 20)
+            await connected(broker, "subscriber", clean_start=True, session_expiry_s=0)
+    assert ended(tmp_path) == []
+    async with running(tmp_path) as broker:
+        await nothing_waits(broker.log)
+    assert ended(tmp_path)[0] == of_device("session/subscriber", 1, 20, 20)
+
+
+@pytest.mark.parametrize("spoilt", ["topic_filter = ''", "1"])
+async def test_what_waited_for_a_session_that_the_medium_has_spoilt_leaves_a_range(tmp_path: Path, spoilt: str) -> None:
+    async with running(tmp_path) as broker:
+        await away(broker, "a/#")
+        await publish(broker, 5)
+    with contextlib.closing(sqlite3.connect(tmp_path / "messages.sqlite")) as file:
+        file.execute(f"UPDATE session SET crc = crc + 1 WHERE client_id = 'subscriber' AND {spoilt}")
+        file.commit()
+    async with running(tmp_path) as broker:
+        assert broker.sessions.get("subscriber") is None
+    own, *others = [row[2:] for row in ended(tmp_path) if row[1] == "device"]
+    assert own == ("device", EPOCH, 1, 5, 5)
+    # Where nothing is left of its subscriptions, all that came may have been for it.
+    assert [row[0] for row in others] == ([] if "topic_filter" in spoilt else ["test-gateway"])
