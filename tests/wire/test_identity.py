@@ -6,11 +6,14 @@ from hypothesis import strategies as st
 
 from wire.identity import (
     IDENTITY_PROPERTY,
+    KEEP,
+    RECEIVE,
     decode_identity,
     decode_received,
     encode_identity,
     encode_received,
     find_user_property,
+    find_wishes,
 )
 from wire.properties import USER_PROPERTY
 
@@ -74,3 +77,9 @@ def test_first_user_property_of_a_name_is_found() -> None:
     assert find_user_property(properties, IDENTITY_PROPERTY) == "2"
     assert find_user_property(properties, "b") is None
     assert find_user_property({}, "b") is None
+
+
+def test_wishes_are_those_of_the_page_in_order() -> None:
+    pairs = [("hf-identity", "receive"), ("other", "keep"), ("hf-identity", "more"), ("hf-identity", "keep")]
+    assert find_wishes({USER_PROPERTY: pairs}) == [RECEIVE, "more", KEEP]
+    assert find_wishes({}) == []
