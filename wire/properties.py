@@ -20,7 +20,7 @@ from wire.packet_types import (
     WILL,
 )
 from wire.primitives import Reader, encode_binary, encode_integer, encode_string, encode_varint, malformed
-from wire.reasons import PROTOCOL_ERROR, TOPIC_ALIAS_INVALID
+from wire.reasons import PROTOCOL_ERROR, QUOTA_EXCEEDED, TOPIC_ALIAS_INVALID
 
 PAYLOAD_FORMAT_INDICATOR = 0x01
 MESSAGE_EXPIRY_INTERVAL = 0x02
@@ -91,11 +91,15 @@ _RULES = {
 _NEVER_ZERO = (SUBSCRIPTION_IDENTIFIER, RECEIVE_MAXIMUM, TOPIC_ALIAS, MAXIMUM_PACKET_SIZE)
 
 
+VALUES_MAX = 10_000
+
+
 def decode_properties(reader: Reader, packet_type: int) -> dict:
     """The properties at `reader`, which may be those of `packet_type` (or WILL).
 
     Raises RemoteProtocolError: 0x81 for a property that is unknown, cut off or not for this packet [section
-    2.2.2.2], 0x82 for one given twice or with a value the standard excludes, 0x94 for topic alias 0.
+    2.2.2.2], 0x82 for one given twice or with a value the standard excludes, 0x94 for topic alias 0, 0x97 for more than
+    VALUES_MAX user properties or subscription identifiers: all of them are read at once.
     """
     length = reader.varint()
     properties: dict = {}
@@ -114,7 +118,10 @@ def decode_properties(reader: Reader, packet_type: int) -> dict:
             reason_code = TOPIC_ALIAS_INVALID if identifier == TOPIC_ALIAS else PROTOCOL_ERROR
             raise RemoteProtocolError(reason_code, fault)
         if kind == _PAIR or (kind == _VARINT and packet_type == PUBLISH):
-            properties.setdefault(identifier, []).append(value)
+            values = properties.setdefault(identifier, [])
+            if len(values) == VALUES_MAX:
+                raise RemoteProtocolError(QUOTA_EXCEEDED, f"property 0x{identifier:02x} more than {VALUES_MAX} times")
+            values.append(value)
         elif identifier in properties:
             raise RemoteProtocolError(PROTOCOL_ERROR, f"property 0x{identifier:02x} stands twice")
         else:

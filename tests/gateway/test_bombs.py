@@ -16,7 +16,20 @@ from gateway.broker import Broker
 from gateway.config import LimitsConfig, StoreConfig
 from gateway.store.audience import SUBSCRIPTIONS_REMEMBERED, TOPICS_REMEMBERED
 from tests.gateway.support import LONG_S, Client, running, tcp_port, until
-from wire.packets import MQTT_3_1_1, RETAIN_NEVER, Connack, Connect, Puback, Publish, Pubrec, Suback, Will, encode
+from wire.packets import (
+    MQTT_3_1_1,
+    RETAIN_NEVER,
+    Connack,
+    Connect,
+    Disconnect,
+    Puback,
+    Publish,
+    Pubrec,
+    Suback,
+    Unsuback,
+    Will,
+    encode,
+)
 from wire.properties import USER_PROPERTY, WILL_DELAY_INTERVAL
 from wire.reasons import SERVER_UNAVAILABLE
 from wire.topics import matches
@@ -71,6 +84,35 @@ async def test_one_long_subscribe_leaves_others_their_turns(tmp_path: Path) -> N
         assert (await other.receive()).payload == b"once"
 
 
+@pytest.mark.parametrize("kind", ["SUBSCRIBE", "UNSUBSCRIBE"])
+async def test_a_packet_with_more_than_ten_thousand_filters_ends_its_connection(tmp_path: Path, kind: str) -> None:
+    """It is read as a whole, and nothing else happens meanwhile."""
+    async with running(tmp_path) as broker:
+        for count, code in ((10_000, None), (10_001, 0x97)):
+            bomber = await connected(broker, "bomber")
+            filters = ["a"] * count
+            if kind == "SUBSCRIBE":
+                bomber.protocol.subscribe([(one, RETAIN_NEVER) for one in filters])
+            else:
+                bomber.protocol.unsubscribe(filters)
+            bomber.flush()
+            answer = await bomber.event()
+            if code is None:
+                assert isinstance(answer, Suback | Unsuback) and len(answer.reason_codes) == count
+            else:
+                assert isinstance(answer, Disconnect) and answer.reason_code == code
+
+
+async def test_a_packet_with_more_than_ten_thousand_user_properties_ends_its_connection(tmp_path: Path) -> None:
+    """Ten thousand are read, and the message refused."""
+    async with running(tmp_path) as broker:
+        client = await connected(broker, "client")
+        client.send("a", b"", qos=1, properties={USER_PROPERTY: [("", "")] * 10_000})
+        assert (await client.expect(Puback)).reason_code == 0x97
+        client.send("a", b"", qos=1, properties={USER_PROPERTY: [("", "")] * 10_001})
+        assert (await client.expect(Disconnect)).reason_code == 0x97
+
+
 async def test_names_that_many_filters_match_are_forgotten_again(tmp_path: Path) -> None:
     """What is remembered of a topic name is as large as the number of its subscriptions."""
     filters = ["/".join(levels) + "/#" for levels in itertools.product("a+", repeat=6)]
@@ -110,7 +152,7 @@ async def test_a_message_with_thousands_of_user_properties_is_refused_alone(tmp_
 
 async def test_messages_that_a_full_store_holds_up_stay_with_their_client(tmp_path: Path) -> None:
     """As many as fit a megabyte are held, and the line holds the others."""
-    store = StoreConfig(str(tmp_path), max_messages=1)
+    store = StoreConfig(str(tmp_path), max_messages=1, when_full="flow_control")
     async with running(tmp_path, store=store) as broker:
         away = await connected(broker, "away", session_expiry_s=1000)
         await away.subscribe("a")
@@ -244,8 +286,8 @@ async def test_a_connect_is_not_kept_with_what_is_large_in_it(tmp_path: Path) ->
         will = Will("will", b"x" * 50_000)
         reader, writer = await asyncio.open_connection("127.0.0.1", tcp_port(broker))
         gc.collect()
-        writer.write(encode(Connect("client", True, 0, None, None, will, {USER_PROPERTY: [("a", "b" * 50_000)]})))
+        writer.write(encode(Connect("keeps", True, 0, None, None, will, {USER_PROPERTY: [("a", "b" * 50_000)]})))
         await asyncio.wait_for(reader.readexactly(4), LONG_S)
-        kept = [one for one in gc.get_objects() if isinstance(one, Connect) and one.clean_start]
+        kept = [one for one in gc.get_objects() if isinstance(one, Connect) and one.client_id == "keeps"]
         assert len(kept) == 1 and kept[0].will is None and USER_PROPERTY not in kept[0].properties
         writer.transport.abort()

@@ -15,9 +15,10 @@ from contextlib import asynccontextmanager
 import uvloop
 
 from wire.codec.packet import frame
-from wire.packet_types import SUBSCRIBE, UNSUBSCRIBE
+from wire.codec.requests import FILTERS_MAX
+from wire.packet_types import PUBLISH, SUBSCRIBE, UNSUBSCRIBE
 from wire.packets import MQTT_5, RETAIN_NEVER, Connect, Pingreq, Publish, Unsubscribe, Will, encode
-from wire.primitives import encode_string
+from wire.primitives import encode_string, encode_varint
 from wire.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY, WILL_DELAY_INTERVAL
 
 PIECE = 64 * 1024  # bytes that an attacker writes at once
@@ -83,7 +84,7 @@ def _subscribes(filters: list[tuple[str, int]]) -> bytes:
     for topic_filter, options in filters:
         some.append(encode_string(topic_filter) + bytes((options,)))
         size += len(some[-1])
-        if size > LARGE - 70_000:
+        if size > LARGE - 70_000 or len(some) == FILTERS_MAX:
             packets.append(_request(SUBSCRIBE, some))
             some, size = [], 0
     return b"".join(packets) + (_request(SUBSCRIBE, some) if some else b"")
@@ -116,6 +117,13 @@ async def pings(port: int) -> None:
 async def empty(port: int) -> None:
     """Empty PUBLISHes of QoS 0."""
     await _again_and_again(port, "empty", encode(Publish("a", b"", 0), MQTT_5))
+
+
+async def user_properties(port: int) -> None:
+    """PUBLISHes with as many user properties as fit, which are refused."""
+    some = bytes((USER_PROPERTY, 0, 0, 0, 0)) * (LARGE // 5)
+    body = encode_string("a") + bytes((0, 1)) + encode_varint(len(some)) + some
+    await _again_and_again(port, "properties", frame(PUBLISH << 4 | 2, body))
 
 
 async def unsubscribes(port: int) -> None:
@@ -181,7 +189,8 @@ async def sys_topics(port: int) -> None:
 async def many_filters(port: int) -> None:
     """SUBSCRIBEs and UNSUBSCRIBEs of a hundred thousand short filters."""
     names = [f"{number:x}" for number in range(100_000)]
-    packets = _subscribes([(name, 0) for name in names]) + _request(UNSUBSCRIBE, list(map(encode_string, names)))
+    some = [list(map(encode_string, names[start : start + FILTERS_MAX])) for start in range(0, len(names), FILTERS_MAX)]
+    packets = _subscribes([(name, 0) for name in names]) + b"".join(_request(UNSUBSCRIBE, one) for one in some)
     async with connected(port, "many") as line:
         while True:
             await line.write(packets)
@@ -277,6 +286,7 @@ ATTACKS: dict[str, Callable[[int], Awaitable[None]]] = {
         pings,
         empty,
         unsubscribes,
+        user_properties,
         one_identifier,
         retained,
         sys_topics,

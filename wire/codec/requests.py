@@ -15,9 +15,10 @@ from wire.codec.subscribe import Subscribe, Unsubscribe, options_fault, reserved
 from wire.errors import RemoteProtocolError, WireError
 from wire.packet_types import CONNECT, SUBSCRIBE, UNSUBSCRIBE, WILL
 from wire.primitives import Reader, malformed
-from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, PROTOCOL_ERROR, UNSUPPORTED_PROTOCOL_VERSION
+from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, PROTOCOL_ERROR, QUOTA_EXCEEDED, UNSUPPORTED_PROTOCOL_VERSION
 from wire.topics import check_topic_name
 
+FILTERS_MAX = 10_000  # of one packet, which is read as a whole
 LEVELS = {"MQTT": (MQTT_3_1_1, MQTT_3_1_1 | BRIDGE, MQTT_5), "MQIsdp": (MQTT_3_1, MQTT_3_1 | BRIDGE)}
 """The level bytes that are served, by protocol name."""
 
@@ -105,9 +106,15 @@ def decode_subscribe(flags: int, body: bytes, level: int) -> Subscribe:
         if fault:
             raise RemoteProtocolError(PROTOCOL_ERROR, fault)
         filters.append((topic_filter, options))
+        _check_count(filters)
     if not filters:
         raise RemoteProtocolError(PROTOCOL_ERROR, "a SUBSCRIBE has no filter [MQTT-3.8.3-2]")
     return Subscribe(packet_identifier, filters, properties)
+
+
+def _check_count(filters: list) -> None:
+    if len(filters) > FILTERS_MAX:
+        raise RemoteProtocolError(QUOTA_EXCEEDED, f"more than {FILTERS_MAX} filters in one packet")
 
 
 def decode_unsubscribe(flags: int, body: bytes, level: int) -> Unsubscribe:
@@ -118,6 +125,7 @@ def decode_unsubscribe(flags: int, body: bytes, level: int) -> Unsubscribe:
     filters = []
     while not reader.at_end():
         filters.append(_read_filter(reader))
+        _check_count(filters)
     if not filters:
         raise RemoteProtocolError(PROTOCOL_ERROR, "an UNSUBSCRIBE has no filter [MQTT-3.10.3-2]")
     return Unsubscribe(packet_identifier, filters, properties)
