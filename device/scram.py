@@ -40,6 +40,7 @@ class Scram:
         self._key = key
         self._say = say
         self._tag = hmac(self._password, user.encode())[:8]
+        self._kept = read_setting(log, key) or b""
         self._derivation: list = []  # the one that is under way
         self._first = self._signature = b""
         self.is_proven = False  # whether the broker has proved that it knows the password
@@ -68,10 +69,11 @@ class Scram:
             salted = derivation.result.to_bytes(32, "big")
             keys = hmac(salted, b"Client Key") + hmac(salted, b"Server Key")
             head = struct.pack(HEAD, derivation.iterations, self._tag, len(derivation.salt))
+            self._kept = head + derivation.salt + keys
             try:
-                self._log.settings.set(self._key, head + derivation.salt + keys)
+                self._log.settings.set(self._key, self._kept)
             except (StoreFull, MessageTooLarge) as error:
-                self._say(f"the keys of the password cannot be kept: {error}")
+                self._say(f"the keys of the password are kept until the next start alone: {error}")
 
     def _prove(self, told: bytes) -> bytes:
         nonce, salt, iterations = self._read(told)
@@ -99,7 +101,7 @@ class Scram:
         return found
 
     def _keys(self, salt: bytes, iterations: int) -> tuple:
-        kept = read_setting(self._log, self._key) or b""
+        kept = self._kept
         head = struct.pack(HEAD, iterations, self._tag, len(salt)) + salt
         if kept[: len(head)] == head and len(kept) == len(head) + 64:
             return kept[-64:-32], kept[-32:]

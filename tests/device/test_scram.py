@@ -93,6 +93,18 @@ def test_keys_are_kept_over_a_restart_until_something_changes() -> None:
             changed.attempt()
 
 
+def test_keys_that_the_store_has_no_room_for_last_until_the_next_start() -> None:
+    log = make_log()
+    log.settings.set("another", bytes(1900))  # of 2 KiB that all settings have
+    login = Login(log, make_keys(PASSWORD.encode(), 4096))
+    with refused("make the keys"):
+        login.attempt()
+    login.derive()
+    assert "until the next start alone" in login.lines[-1]
+    login.scram.respond(login.attempt())
+    assert login.scram.is_proven
+
+
 def test_broker_that_does_not_know_the_password_is_refused() -> None:
     log = make_log()
     login = Login(log, make_keys(PASSWORD.encode(), 4096))
