@@ -11,6 +11,7 @@ TORN = 3  # left out: a record that was cut or went bad at the log's end may hav
 FORSAKEN = 4  # given up on purpose, see `Log.forsake`
 REJECTED = 5  # the same, as the receiver refuses it and takes others
 MEMORY = 6  # dropped as it came, for want of RAM
+DAMAGED = 7  # the mount found nothing of it, though its id was given out
 REASONS = {
     DROPPED: "dropped",
     UNREADABLE: "unreadable",
@@ -18,9 +19,12 @@ REASONS = {
     FORSAKEN: "forsaken",
     REJECTED: "rejected",
     MEMORY: "memory",
+    DAMAGED: "damaged",
 }
+WITHOUT_ACK = (UNREADABLE, TORN, MEMORY, DAMAGED)  # no ACK on flash tells that these messages are done with
 
 _KEY = RESERVED + "gaps"
+KEY = _KEY.encode()
 _RANGE = "<IIIB"
 _RANGE_SIZE = 13
 
@@ -44,6 +48,11 @@ class Gaps:
         starts = range(4, len(value) - _RANGE_SIZE + 1, _RANGE_SIZE)
         self.ranges = [list(struct.unpack_from(_RANGE, value, at)) for at in starts]
 
+    def leave_out_told(self, ids) -> None:
+        """Take the ids out of this set of which a range tells."""
+        for one in self.ranges:
+            ids.remove(one[0], one[1])
+
     def add(self, first: int, last: int, count: int, reason: int) -> None:
         """Note a range; on flash with `save`."""
         self._changes += 1
@@ -58,6 +67,10 @@ class Gaps:
         self.ranges.sort()
         while len(self.ranges) * _RANGE_SIZE > self._room:
             self._merge_nearest()
+
+    def touch(self) -> None:
+        """`save` is to write them once more, as they are."""
+        self._changes += 1
 
     def note(self, ranges: list) -> None:
         """Add ranges; durable on return. Raises StoreFull: then none is noted."""

@@ -43,9 +43,10 @@ class Index:
     def put(self, message_id: int, place: int, size: int) -> None:
         """A record of a message was written, or found by the mount; of several the last one counts."""
         if message_id in self.live:
-            if self.moved is _NONE:
-                self.moved = Ids()
-            self.moved.add(message_id)
+            if self.ring.sector_of(place) != self.ring.tail():  # else both copies are in the tail, and one counts
+                if self.moved is _NONE:
+                    self.moved = Ids()
+                self.moved.add(message_id)
             self._tail_bytes = None
         else:
             self.live.add(message_id)

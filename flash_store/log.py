@@ -8,7 +8,7 @@ from flash_store.errors import DeviceFailed, HeapFull, MessageTooLarge, StoreCor
 from flash_store.flash import Flash
 from flash_store.gaps import Gaps
 from flash_store.index import Index
-from flash_store.record import ACK, ACK_SPAN, MSG, REC
+from flash_store.record import ACK, ACK_SPAN, MOVE, MSG, REC, SET
 from flash_store.ring import Ring
 from flash_store.settings import RESERVED, Settings
 from flash_store.writer import Writer
@@ -66,7 +66,7 @@ class Log:
         )
         self.settings = Settings(self._writer)
         self._gaps = Gaps(self.settings, self._ring.capacity // 4)
-        self._recover(found.is_torn)
+        self._recover(found)
         self._received = self._load_received()
 
     @property
@@ -243,6 +243,9 @@ class Log:
 
     def forget_gaps(self, told: list) -> None:
         """These of `gaps` were told upstream; one that has changed since stays. Durable on return; raises StoreFull."""
+        for gap, one in zip(self.gaps(), self._gaps.ranges):
+            if gap in told and one[3] in gaps.WITHOUT_ACK:
+                self._write_off(one[0], one[1])
         self.flush()
         if self._pending:  # what was dropped must not come back once nothing says that it was
             raise StoreFull("no room to make sure that what was dropped does not come back")
@@ -289,17 +292,51 @@ class Log:
             "ms_to_full": room * elapsed_ms // self._appended if elapsed_ms and self._appended else None,
         }
 
-    def _recover(self, is_torn: bool) -> None:
-        """What a mount makes durable: an id that is left out [R4], the boot [R5], drops that a cut spared [G1]."""
-        if is_torn:
+    def _recover(self, found) -> None:
+        """What a mount makes durable: what the last program left [R9], ids that are missing [G2] or left out [R4],
+        the boot [R5], drops that a cut spared [G1]."""
+        missing = found.missing
+        self._gaps.leave_out_told(missing)
+        for first, last in missing.ranges():
+            self._gaps.add(first, last, last - first + 1, gaps.DAMAGED)
+        if found.is_torn:
             torn = self.last_id + 1
             self._gaps.add(torn, torn, 1, gaps.TORN)
-            try:
-                self._gaps.save(True)
-            except StoreFull:
-                pass  # with the next append; until then no OPEN says so, which would hide it from a mount
+            missing.add(torn)
+        try:
+            if found.last_record is not None:
+                self._repeat(*found.last_record)
+        except StoreFull:
+            pass
+        try:
+            self._gaps.save(True)
+            for first, last in missing.ranges():
+                self._write_off(first, last, True)
+        except StoreFull:
+            pass  # with the next append; until then no OPEN says so, which would hide it from a mount
         self._writer.write_boot()
         self._forget(self._gaps.dropped_up_to())
+
+    def _repeat(self, place: int, header) -> None:
+        """The program of this record may have been cut, though it is valid now: its bits may drift [R9].
+        Raises StoreFull."""
+        if header.kind in (ACK, REC):
+            self._writer.write(header.kind, 0, header.number, header.aux, (), True)
+        elif header.kind == SET or (header.kind == MOVE and header.number in self._index.live):
+            found = self._writer.read(place)
+            if found is not None and found[1] == gaps.KEY:
+                self._gaps.touch()
+            elif found is not None:
+                self._writer.write(header.kind, header.flags, header.number, header.aux, found[1:], True)
+
+    def _write_off(self, first: int, last: int, is_move: bool = False) -> None:
+        """Note as acknowledged what is gone: it can neither come back nor be found missing again. Raises StoreFull."""
+        while first <= last:
+            count = min(ACK_SPAN, last - first + 1)
+            gone = [bit for bit in range(count) if first + bit not in self._index.live]
+            if gone:
+                self._writer.write(ACK, 0, first, sum([1 << bit for bit in gone]), (), is_move)
+            first += count
 
     def _load_received(self) -> list[int]:
         try:

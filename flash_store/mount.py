@@ -2,10 +2,13 @@
 
 from flash_store import record, sector
 from flash_store.errors import StoreCorrupt
+from flash_store.ids import Ids
 from flash_store.record import ACK, ACK_SPAN, ERASE, MSG, REC, SET, STATE
 from flash_store.ring import BAD, COUNT_MAX, DIRTY, FREE, RELOCATION
 
 GAPS = b"\x00gaps"
+LOST_MAX = 4  # sectors behind the last one with a readable OPEN that their records may tell of
+LOOKS_MAX = 16  # records that are tried for that
 
 
 class Mount:
@@ -25,9 +28,29 @@ class Mount:
         while not self._replay_all():
             pass  # once more without the sectors of which a record says that nothing in them counts
         self.is_torn = self._suspect.was_sent  # one id is to be left out
+        self.missing = self._find_missing()
         self.boot_id += self._bad_since_boot  # each may have been the STATE of a later boot [R5]
         if self.ring.used_count and self._is_head_spent():
             self.ring.distrust_free()
+        if self._is_headless and self.ring.free():
+            self.ring.fill(self.ring.head, self._flash.sector_size)  # whose OPEN cannot be read: it takes no more
+
+    def _find_missing(self) -> Ids:
+        """Ids that were given out, and that no record tells of, nor that they are done with [G2]."""
+        missing = Ids()
+        for first, last in self._named.ranges():
+            for message_id in range(first, min(last, self.last_id) + 1):
+                if message_id not in self._seen:
+                    missing.add(message_id)
+        if self._first_id:
+            at = self._first_id
+            for first, last in self._seen.ranges():
+                if first > at:
+                    missing.add(at, first - 1)
+                at = max(at, last + 1)
+            if at <= self.last_id:
+                missing.add(at, self.last_id)
+        return missing
 
     def _replay_all(self) -> bool:
         """Replay all sectors in use; False where one of them turned out to hold nothing that counts."""
@@ -35,7 +58,11 @@ class Mount:
         self._index.clear()
         self._settings.clear()
         self._highest_id = self.bad_records = self._bad_since_boot = 0
-        self._ends_bad = False  # the head does
+        self._ends_bad = self._is_headless = False  # the head
+        self._first_id = 0  # from this one on the log tells of each id
+        self._seen = Ids()  # in a message, or acknowledged
+        self._named = Ids()  # in bad records of messages
+        self.last_record: tuple | None = None  # (place, header) of the last valid one
         self._suspect = Suspect(ring.granule)
         self._voided: list[int] = []
         while ring.used_count and ring.seqs[ring.tail()] < self._tail_seq:
@@ -63,6 +90,7 @@ class Mount:
         for number in range(self._flash.sector_count):
             if ring.seqs[number] != DIRTY:
                 self._read_open(number)
+        self._recover()
         ring.arrange()
 
     def _read_frees(self, store) -> list:
@@ -102,8 +130,45 @@ class Mount:
             self.boot_id = max(self.boot_id, opened.boot_id)
             if opened.sector_seq >= ring.sector_seq:
                 ring.sector_seq, self._tail_seq = opened.sector_seq, opened.tail_seq
-        elif opened is not None or not is_blank or ring.seqs[number] == BAD:
+        elif opened is None and not is_blank:
+            ring.seqs[number] = BAD  # until its records have been looked at
+        elif opened is not None or ring.seqs[number] == BAD:
             ring.seqs[number] = DIRTY
+
+    def _recover(self) -> None:
+        """A sector with an OPEN that cannot be read is in use if a record in it is valid with a sector_seq that no
+        other one has [R1]."""
+        ring = self.ring
+        lost = [number for number in range(self._flash.sector_count) if ring.seqs[number] == BAD]
+        if not lost:
+            return
+        lowest = max(1, self._tail_seq, ring.sector_seq - 2 * self._flash.sector_count)
+        free = bytearray(b"\x01" * max(0, ring.sector_seq + LOST_MAX + 1 - lowest))  # for each sector_seq
+        for number in range(self._flash.sector_count):
+            if lowest <= ring.seqs[number] < FREE:
+                free[ring.seqs[number] - lowest] = 0
+        for number in lost:
+            seq = self._seq_of(number, lowest, free)
+            ring.seqs[number] = seq or DIRTY
+            if seq:
+                free[seq - lowest] = 0
+                ring.sector_seq = max(ring.sector_seq, seq)
+
+    def _seq_of(self, number: int, lowest: int, free: bytearray) -> int:
+        """With which of the free sector_seqs from `lowest` on a record of this sector is valid; 0: with none."""
+        ring, flash, looks = self.ring, self._flash, 0
+        for offset, header, _ in record.scan(flash, number, ring.first(), 0, ring.granule):
+            if not header.is_plausible(flash.sector_size - offset):
+                continue
+            found = flash.read_if_whole(number, offset, record.HEADER_SIZE)
+            for at in range(len(free)):
+                crc_seed = record.seed(ring.epoch, lowest + at)
+                if free[at] and found and record.is_valid(flash, number, offset, found, crc_seed):
+                    return lowest + at
+            looks += 1
+            if looks == LOOKS_MAX:
+                break
+        return 0
 
     def _replay(self, number: int) -> None:
         """Replay one sector [R2]."""
@@ -116,6 +181,7 @@ class Mount:
                 if in_bad:
                     self._suspect.judge(self._flash)
                 in_bad = False
+                self.last_record = (ring.place(number, offset), header)
                 end = offset + record.extent(header.length, ring.granule)
                 self._apply(number, offset, header)
                 continue
@@ -124,6 +190,7 @@ class Mount:
                 self.bad_records += 1
                 self._bad_since_boot += 1
                 end = self._suspect.begin(number, offset, header, seed, self._flash.sector_size)
+                self._name(record.mended(self._flash, number, offset, seed) or header, offset)
             self._suspect.grow(offset)
             end = max(end, offset + ring.granule)
         if in_bad:
@@ -134,9 +201,18 @@ class Mount:
 
     def _go_by_open(self, number: int) -> None:
         opened, _ = sector.read_open(self._flash, number, self.ring.granule, self.ring.epoch)
-        self._bad_since_boot = 0  # OPEN has said which boot it was
-        if opened:
-            self._decide(opened.next_id - 1)
+        self._is_headless = opened is None
+        if opened is None:
+            self._bad_since_boot += 1  # OPEN may have said which boot it was
+            return
+        self._bad_since_boot = 0
+        self._first_id = self._first_id or opened.next_id
+        self._decide(opened.next_id - 1)
+
+    def _name(self, header, offset: int) -> None:
+        """A bad record begins here: if it was a message, its header may still say which."""
+        if header.is_message() and header.is_plausible(self._flash.sector_size - offset):
+            self._named.add(header.number)
 
     def _decide(self, highest_id: int) -> None:
         """Whoever wrote this had decided about the bad records before it, if it tells of an id not seen yet [R4]."""
@@ -169,7 +245,9 @@ class Mount:
         if header.flags & record.RECEIVED:
             index.received.add(header.number)
         self._highest_id = max(self._highest_id, header.number)
+        self._seen.add(header.number)
         if header.kind == MSG:
+            self._first_id = self._first_id or header.number
             self._suspect.clear()
 
     def _place_setting(self, header, number: int, offset: int) -> None:
@@ -193,6 +271,8 @@ class Mount:
 
     def _note(self, kind: int, message_id: int) -> None:
         self._highest_id = max(self._highest_id, message_id)
+        if kind == ACK:
+            self._seen.add(message_id)
         if message_id in self._index.live:
             if kind == ACK:
                 self._index.remove(message_id)

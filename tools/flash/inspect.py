@@ -11,6 +11,7 @@ from tools.failure import fail
 from tools.flash.reader import read_store
 from tools.flash.report import as_json, excerpt, sector_fields, wear
 from tools.flash.store import (
+    DAMAGED,
     DROPPED,
     FORSAKEN,
     MEMORY,
@@ -31,6 +32,7 @@ REASONS = {
     FORSAKEN: "forsaken by the firmware",
     REJECTED: "rejected by the broker",
     MEMORY: "dropped for want of RAM",
+    DAMAGED: "damaged: nothing is left of them",
 }
 
 
@@ -112,6 +114,8 @@ def _gap_line(gap: Gap) -> str:
 
 def _mount_lines(mount: NextMount) -> list[str]:
     lines = []
+    if mount.damaged:
+        lines.append(f"finds nothing of {', '.join(map(str, mount.damaged))}: a gap tells so from then on")
     if mount.leaves_out is not None:
         lines.append(f"leaves out id {mount.leaves_out}: a torn record may have been sent with it")
     if mount.drops:

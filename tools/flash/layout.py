@@ -69,13 +69,15 @@ class Record:
 @dataclass
 class BadRecord:
     """Bytes behind a valid record that are neither blank nor a valid record themselves, up to the next valid one;
-    `was_message` when it may have been a whole message once [R4]."""
+    `was_message` when it may have been a whole message once [R4]; `message_id` where it still tells that of a message,
+    perhaps after one flipped bit is set right [G2]."""
 
     sector: int
     offset: int
     size: int
     reason: str
     was_message: bool = False
+    message_id: int | None = None
 
 
 def open_offset(granule: int) -> int:
@@ -160,6 +162,12 @@ class RecordReader:
         if bad:
             yield self._judged(bad)
 
+    def plausible(self) -> Iterator[int]:
+        """Where a header stands that can be believed, whatever its CRC: each granule is tried."""
+        for offset in range(records_offset(self._granule), len(self._content) - HEADER_SIZE + 1, self._granule):
+            if not is_blank(self._content[offset : offset + self._granule]) and not self._header(offset)[1]:
+                yield offset
+
     def at(self, offset: int) -> Record | str:
         """The valid record that begins here, or why none does."""
         header, problem = self._header(offset)
@@ -187,19 +195,24 @@ class RecordReader:
 
     def _judged(self, bad: BadRecord) -> BadRecord:
         header, problem = self._header(bad.offset)
+        size = HEADER_SIZE + (0 if problem else header.length)
+        mended = self._mended(bad.offset, size)
         if problem:
-            bad.was_message = bad.size > HEADER_SIZE or self._is_one_bit_off(bad.offset, HEADER_SIZE)
+            bad.was_message = bad.size > HEADER_SIZE or mended is not None
         elif header.kind == MSG:
-            size = HEADER_SIZE + header.length
             is_last_programmed = bad.size >= pad(size, self._granule)  # a cut leaves the last granule blank
-            bad.was_message = is_last_programmed or self._is_one_bit_off(bad.offset, size)
+            bad.was_message = is_last_programmed or mended is not None
+        if mended is not None or not problem:
+            header = mended or header
+            bad.message_id = header.number if header.kind in (MSG, MOVE) else None
         return bad
 
-    def _is_one_bit_off(self, offset: int, size: int) -> bool:
-        """True when one flipped bit among these bytes is all that keeps them from being a valid record."""
+    def _mended(self, offset: int, size: int) -> Header | None:
+        """The header of the valid record that is here once one flipped bit among these bytes is set right."""
         rest = self._content[offset + size :]
         for other in _one_bit_off(self._content[offset : offset + size]):
             reader = RecordReader(self._number, self._content[:offset] + other + rest, self._granule, self._seed)
-            if isinstance(reader.at(offset), Record):
-                return True
-        return False
+            found = reader.at(offset)
+            if isinstance(found, Record):
+                return found.header
+        return None

@@ -7,17 +7,22 @@ from tools.flash.layout import (
     VERSION,
     Free,
     Open,
+    Record,
     RecordReader,
     is_blank,
     open_offset,
     parse_free,
     parse_open,
+    records_offset,
     sector_seed,
 )
 from tools.flash.replay import GAPS, Replay
 from tools.flash.store import DROPPED, REASONS, Gap, NoStore, Sector, Store
 
 SEARCH_STEP = 256  # for stores of another sector size
+SEQ_END = 0x20000000
+BAD_SEQ = "OPEN's sector_seq is out of range"
+LOST_MAX, LOOKS_MAX = 4, 16  # sectors that are looked for behind the last known one, records that are tried in each
 RECEIVED = "\0received"  # a setting of the store's own
 
 
@@ -28,12 +33,19 @@ def read_store(image: bytes, sector_size: int) -> Store:
     contents = [image[start : start + sector_size] for start in range(0, len(image), sector_size)]
     store = Store(sector_size)
     _classify(store, contents, image)
-    replay = Replay(store)
-    used = [(sector.open.sector_seq, sector.number) for sector in store.sectors if sector.open]
-    for seq, number in sorted(used):
-        seed = sector_seed(store.epoch, seq)
-        replay.sector(store.sectors[number], RecordReader(number, contents[number], store.granule, seed))
-    replay.drop_below_tail()
+    _recover(store, contents)
+    dropped: set[int] = set()
+    while True:  # once more without the sectors of which a record says that nothing in them counts
+        replay = Replay(store, dropped)
+        used = [(sector.sector_seq, sector.number) for sector in store.sectors if sector.sector_seq]
+        for seq, number in sorted(used):
+            if number not in dropped:
+                seed = sector_seed(store.epoch, seq)
+                replay.sector(store.sectors[number], RecordReader(number, contents[number], store.granule, seed))
+        if replay.dropped <= dropped:
+            break
+        dropped |= replay.dropped
+    replay.end()
     for number in [
         *(found.sector for found in store.messages.values()),
         *(found.sector for found in store.settings.values()),
@@ -69,10 +81,35 @@ def _classified(store: Store, number: int, free: Free | str, content: bytes) -> 
     if isinstance(found, Open):
         if found.mended:
             problem = f"{problem}; " * bool(problem) + "one flipped bit in OPEN"
-        return Sector(number, "used", problem, header, found)
+        if not 0 < found.sector_seq < SEQ_END:
+            return Sector(number, "unusable", BAD_SEQ, header, None)
+        return Sector(number, "used", problem, header, found, found.sector_seq)
     if header and found == "blank":
         return Sector(number, "free", None, header, None)
     return Sector(number, "unusable", problem or found, header, None)
+
+
+def _recover(store: Store, contents: list[bytes]) -> None:
+    """A sector with an OPEN that cannot be read is in use if a record in it is valid with a sector_seq that no other
+    one has [R1]."""
+    opens = [sector.open for sector in store.sectors if sector.open]
+    last = max(opens, key=lambda one: one.sector_seq, default=None)
+    highest = last.sector_seq if last else 0
+    lowest = max(1, last.tail_seq if last else 0, highest - 2 * len(contents))
+    free = [seq for seq in range(lowest, highest + LOST_MAX + 1) if seq not in {one.sector_seq for one in opens}]
+    for sector in store.sectors:
+        foreign = sector.free and (sector.free.granule, sector.free.epoch) != (store.granule, store.epoch)
+        content = contents[sector.number]
+        is_open_blank = is_blank(content[open_offset(store.granule) : records_offset(store.granule)])
+        if sector.open or foreign or is_open_blank or sector.problem == BAD_SEQ:
+            continue
+        tried = list(RecordReader(sector.number, content, store.granule, 0).plausible())[:LOOKS_MAX]
+        for seq, offset in ((seq, offset) for offset in tried for seq in free):
+            reader = RecordReader(sector.number, content, store.granule, sector_seed(store.epoch, seq))
+            if isinstance(reader.at(offset), Record):
+                sector.sector_seq, sector.state = seq, "used"
+                free.remove(seq)
+                break
 
 
 def _nothing_found(frees: list[Free | str], image: bytes, sector_size: int) -> str:
@@ -102,6 +139,7 @@ def _foresee_mount(store: Store, replay: Replay, contents: list[bytes]) -> None:
     """What a mount does by itself, beside reading."""
     mount = store.next_mount
     mount.boot_id = replay.next_boot_id
+    mount.damaged = [one for one in replay.missing if not any(gap.first <= one <= gap.last for gap in store.gaps)]
     if replay.lost_message:
         mount.leaves_out = store.last_id + 1
     dropped_up_to = max((gap.last for gap in store.gaps if gap.reason == DROPPED), default=0)

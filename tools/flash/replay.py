@@ -13,15 +13,25 @@ QOS, RETAIN, PUBREC, REMOVED = 0x03, 0x04, 0x08, 0x01  # flags
 class Replay:
     """Fills `store` sector by sector [R2]."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, dropped: set[int]) -> None:
         self._store = store
+        self.dropped = set(dropped)  # sectors in which nothing counts
+        store.messages, store.settings, store.acknowledged, store.bad_records = {}, {}, set(), []
+        self._highest_id = self._first_id = 0
+        self._seen: set[int] = set()
+        self._named: set[int] = set()
         self._tail_seq = 0
         self._bad_since_boot = 0
         self.lost_message: BadRecord | None = None  # one at the log's end that may have had an id [R4]
         self.voided: set[int] = set()  # free sectors whose last erase may have been cut [R7]
+        last = max(
+            (sector.open for sector in store.sectors if sector.open), key=lambda one: one.sector_seq, default=None
+        )
+        self._tail_seq = last.tail_seq if last else 0
         for sector in store.sectors:
             if sector.open:
                 store.boot_id = max(store.boot_id, sector.open.boot_id)
+        self._drop_below_tail()
 
     @property
     def next_boot_id(self) -> int:
@@ -30,10 +40,13 @@ class Replay:
 
     def sector(self, sector: Sector, reader: RecordReader) -> None:
         """Replay the next sector in use."""
-        assert sector.open is not None
-        self._bad_since_boot = 0
-        self._tail_seq = max(self._tail_seq, sector.open.tail_seq)
-        self._decide(sector.open.next_id - 1)
+        sector.records = 0
+        if sector.open is None:
+            self._bad_since_boot += 1
+        else:
+            self._bad_since_boot = 0
+            self._first_id = self._first_id or sector.open.next_id
+            self._decide(sector.open.next_id - 1)
         for found in reader.scan():
             if isinstance(found, Record):
                 sector.records += 1
@@ -41,18 +54,32 @@ class Replay:
             else:
                 self._note_bad(sector, found)
 
-    def drop_below_tail(self) -> None:
+    def end(self) -> None:
+        """All sectors are replayed."""
+        self._store.messages = dict(sorted(self._store.messages.items()))
+
+    @property
+    def missing(self) -> list[int]:
+        """Ids that were given out, and of which nothing tells [G2]."""
+        last = self._store.last_id
+        given = set(range(self._first_id, last + 1)) if self._first_id else set()
+        return sorted((given | {one for one in self._named if one <= last}) - self._seen)
+
+    def _drop_below_tail(self) -> None:
         """Sectors with a smaller sector_seq than the highest tail_seq hold nothing that counts [R2]."""
         for sector in self._store.sectors:
-            if sector.open and sector.open.sector_seq < self._tail_seq:
+            if sector.sector_seq and sector.sector_seq < self._tail_seq:
                 self._drop(sector)
-        self._store.messages = dict(sorted(self._store.messages.items()))
 
     def _decide(self, highest_id: int) -> None:
         """Whoever wrote this had decided about the bad records before it, if it tells of an id not seen yet [R4]."""
-        if highest_id > self._store.last_id:
-            self._store.last_id = highest_id
+        if highest_id > self._highest_id:
+            self._note_id(highest_id)
             self.lost_message = None
+
+    def _note_id(self, message_id: int) -> None:
+        self._highest_id = max(self._highest_id, message_id)
+        self._store.last_id = max(self._store.last_id, message_id)
 
     def _note_bad(self, sector: Sector, bad: BadRecord) -> None:
         bad.offset += sector.number * self._store.sector_size
@@ -60,22 +87,27 @@ class Replay:
         self._bad_since_boot += 1
         if bad.was_message:
             self.lost_message = bad
+        if bad.message_id is not None:
+            self._named.add(bad.message_id)
 
     def _apply(self, sector: Sector, record: Record) -> None:
         store, header = self._store, record.header
         if header.kind in (MSG, MOVE):
             store.messages[header.number] = self._message(sector, record)
-            store.last_id = max(store.last_id, header.number)
+            self._note_id(header.number)
+            self._seen.add(header.number)
             if header.kind == MSG:
+                self._first_id = self._first_id or header.number
                 self.lost_message = None
         elif header.kind == ACK:
             for message_id in _ids(record):
-                store.last_id = max(store.last_id, message_id)
+                self._note_id(message_id)
                 store.acknowledged.add(message_id)
+                self._seen.add(message_id)
                 store.messages.pop(message_id, None)
         elif header.kind == REC:
             for message_id in _ids(record):
-                store.last_id = max(store.last_id, message_id)
+                self._note_id(message_id)
                 if message_id in store.messages:
                     store.messages[message_id].pubrec = True
         elif header.kind == SET:
@@ -114,23 +146,22 @@ class Replay:
         self._store.boot_id = max(self._store.boot_id, record.header.number)
         self._bad_since_boot = 0
         self._tail_seq = max(self._tail_seq, record.header.aux)
+        self._drop_below_tail()
 
     def _apply_erase(self, sector: Sector, record: Record) -> None:
         """A sector was to be erased: unless that has ended, nothing in it counts, whatever it reads as [R7]."""
         if record.header.number >= len(self._store.sectors):
             return
         erased = self._store.sectors[record.header.number]
-        assert sector.open is not None
-        if erased.open and erased.open.sector_seq < sector.open.sector_seq:
+        assert sector.sector_seq is not None
+        if erased.sector_seq and erased.sector_seq < sector.sector_seq:
             self._drop(erased)
         elif erased.state == "free" and erased.free and erased.free.erase_count <= record.header.aux:
             self.voided.add(erased.number)
 
     def _drop(self, sector: Sector) -> None:
         sector.state = "dropped"
-        store = self._store
-        store.messages = {key: found for key, found in store.messages.items() if found.sector != sector.number}
-        store.settings = {key: found for key, found in store.settings.items() if found.sector != sector.number}
+        self.dropped.add(sector.number)
 
 
 def _ids(record: Record) -> Iterator[int]:

@@ -33,9 +33,9 @@ def sector_fields(sector: Sector) -> dict[str, Any]:
         "problem": sector.problem,
         "version": sector.free.version if sector.free else None,
         "erases": sector.free.erase_count if sector.free else None,
-        "sector_seq": sector.open.sector_seq if sector.open else None,
-        "records": sector.records if sector.open else None,
-        "live": sector.live if sector.open else None,
+        "sector_seq": sector.sector_seq,
+        "records": sector.records if sector.sector_seq else None,
+        "live": sector.live if sector.sector_seq else None,
     }
 
 

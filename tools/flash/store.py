@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from tools.flash.layout import BadRecord, Free, Open
 
 DROPPED, UNREADABLE, TORN, FORSAKEN = "dropped", "unreadable", "torn", "forsaken"
-REJECTED, MEMORY = "rejected", "memory"
-REASONS = {1: DROPPED, 2: UNREADABLE, 3: TORN, 4: FORSAKEN, 5: REJECTED, 6: MEMORY}
+REJECTED, MEMORY, DAMAGED = "rejected", "memory", "damaged"
+REASONS = {1: DROPPED, 2: UNREADABLE, 3: TORN, 4: FORSAKEN, 5: REJECTED, 6: MEMORY, 7: DAMAGED}
 
 
 class NoStore(Exception):
@@ -50,23 +50,27 @@ class Gap:
 @dataclass
 class Sector:
     """What one sector is: `state` is free, used, dropped (nothing in it counts any more) or unusable; `problem` says
-    why it is erased before its next use, or what was set right."""
+    why it is erased before its next use, or what was set right; `sector_seq` is its place in the log where it is in
+    use, also without an OPEN that can be read."""
 
     number: int
     state: str
     problem: str | None
     free: Free | None
     open: Open | None
+    sector_seq: int | None = None
     records: int = 0
     live: int = 0
 
 
 @dataclass
 class NextMount:
-    """What the next mount does by itself: the boot it is, the id it leaves out [R4], the messages of which only a cut
-    spared the records [G1], the free sectors it erases before their use."""
+    """What the next mount does by itself: the boot it is, the ids of which nothing tells, so that a gap has to [G2],
+    the id it leaves out [R4], the messages of which only a cut spared the records [G1], the free sectors it erases
+    before their use."""
 
     boot_id: int = 1
+    damaged: list[int] = field(default_factory=list)
     leaves_out: int | None = None
     drops: list[int] = field(default_factory=list)
     erases: list[int] = field(default_factory=list)

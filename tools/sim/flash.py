@@ -4,6 +4,7 @@ Erased bits are 1, a program clears bits; a granule takes one program until its 
 W25Q. All that is random follows from the seed.
 """
 
+import errno
 import random
 from collections.abc import Callable
 from typing import NamedTuple
@@ -44,7 +45,8 @@ class NorFlash:
     Faults, all without effect until they are set: `bad_erases`, sectors where an erase has no effect, and
     `bad_programs`, where a program stops half-way, both raise DeviceFailed unless `silent`; `stuck_at_0` and
     `stuck_at_1`, masks of bits by address; `disturb_after`, reads of a sector that cost it a bit; `endurance`, erases
-    that a sector stands.
+    that a sector stands; `drifts`: a torn program may read as whole, with bits that `drift` later; `has_ecc`: what a
+    cut left of a granule, and what has drifted too far, may raise OSError when it is read.
     `before_operation` and `after_operation` are called with each operation; `operations` tells them all.
     `violations` counts granules programmed twice, and programs of a sector whose last erase was cut.
     """
@@ -61,6 +63,7 @@ class NorFlash:
         self.stuck_at_1: dict[int, int] = {}
         self.disturb_after: int | None = None
         self.endurance: int | None = None
+        self.drifts = self.has_ecc = False
         self.before_operation: Callable[[Operation], None] = _nothing
         self.after_operation: Callable[[Operation], None] = _nothing
         self.operations: list[Operation] = []
@@ -70,6 +73,8 @@ class NorFlash:
         self._reads_since_erase = [0] * sector_count
         self._half_erased: set[int] = set()
         self._weak: dict[int, tuple[int, float]] = {}  # by sector: a mask of its bits, how often they read as 0
+        self._marginal: dict[int, int] = {}  # masks of bits by address
+        self._uncorrectable: set[int] = set()  # addresses of granules
         self._cut_after: int | None = None
         blank = b"\xff" * granule
         self._programmed = bytearray(
@@ -99,6 +104,10 @@ class NorFlash:
         buffer[:] = self.image[start : start + size]
         self.reads += 1
         self.bytes_read += size
+        if self._uncorrectable:
+            first = start // self.granule * self.granule
+            if any(at in self._uncorrectable for at in range(first, start + size, self.granule)):
+                raise OSError(errno.EIO, f"sector {block}: uncorrectable error at {offset}")
         if block in self._weak:
             self._read_weak(block, offset, buffer)
         if self.disturb_after is not None:
@@ -143,6 +152,16 @@ class NorFlash:
         flash._tear(operation, byte)
         return flash
 
+    def drift(self) -> None:
+        """Time passes: of the bits that torn programs have left marginal some read as erased from now on."""
+        for at, mask in list(self._marginal.items()):
+            gone = mask & self._random.getrandbits(8) & self._random.getrandbits(8)
+            if gone:
+                self.image[at] |= gone
+                self._marginal[at] = mask & ~gone
+                if self.has_ecc and self._random.randrange(2):
+                    self._uncorrectable.add(at // self.granule * self.granule)
+
     def redo(self, operation: Operation) -> None:
         """Do an operation recorded elsewhere."""
         self._do(operation)
@@ -156,6 +175,7 @@ class NorFlash:
         other.bad_erases, other.bad_programs = set(self.bad_erases), set(self.bad_programs)
         other.stuck_at_0, other.stuck_at_1 = dict(self.stuck_at_0), dict(self.stuck_at_1)
         other._half_erased, other._weak = set(self._half_erased), dict(self._weak)
+        other._marginal, other._uncorrectable = dict(self._marginal), set(self._uncorrectable)
         other.erase_counts, other._reads_since_erase = list(self.erase_counts), list(self._reads_since_erase)
         other.before_operation = other.after_operation = _nothing
         other.operations = []
@@ -203,6 +223,7 @@ class NorFlash:
             return False
         start = sector * self.sector_size
         self.image[start : start + self.sector_size] = b"\xff" * self.sector_size
+        self._settle(start, start + self.sector_size)
         self._weak.pop(sector, None)
         self._half_erased.discard(sector)
         self._reads_since_erase[sector] = 0
@@ -218,6 +239,9 @@ class NorFlash:
         sector, offset, content = operation
         if not byte:
             return
+        if self.drifts and self._random.randrange(3) == 0:
+            self._program_weakly(operation)
+            return
         done = byte // self.granule * self.granule
         begun = bytes(content[done : done + self.granule])
         noise = self._random.randbytes(self.granule - (byte - done))  # what comes after the byte is cleared in part
@@ -225,16 +249,41 @@ class NorFlash:
         if not self._note_programmed(sector, offset, done + self.granule * (torn != b"\xff" * len(torn))):
             return
         self._clear_bits(sector * self.sector_size + offset, content[:done] + torn)
+        if self.has_ecc and self._random.randrange(2):
+            self._uncorrectable.add(sector * self.sector_size + offset + done)
+
+    def _program_weakly(self, operation: Operation) -> None:
+        """The cut comes when all bits read as programmed, and some have not enough charge to stay so."""
+        sector, offset, content = operation
+        start = sector * self.sector_size + offset
+        if not self._note_programmed(sector, offset, len(content)):
+            return
+        self._clear_bits(start, content)
+        for _ in range(self._random.choice((1, 2, 2, 4, 16))):
+            at = self._random.randrange(len(content))
+            self._marginal[start + at] = self._marginal.get(start + at, 0) | (
+                ~content[at] & 1 << self._random.randrange(8)
+            )
+
+    def _settle(self, start: int, end: int) -> None:
+        """Nothing that was programmed here is left."""
+        self._marginal = {at: mask for at, mask in self._marginal.items() if not start <= at < end}
+        self._uncorrectable = {at for at in self._uncorrectable if not start <= at < end}
 
     def _tear_erase(self, sector: int, byte: int) -> None:
         """An erase was cut when it had come this far: some way between what was there and a blank that cannot last."""
         size = self.sector_size
         start = sector * size
         before = bytes(self.image[start : start + size])
+        self._settle(start, start + size)
         stage = self._random.choice((self._swept, self._preprogrammed, self._rising, self._blank, self._patchy))
         after = stage(before, byte)
         self.image[start : start + size] = after
         self._half_erased.add(sector)
+        if self.has_ecc:
+            for at in range(start, start + size, self.granule):
+                if self._random.randrange(8) == 0:
+                    self._uncorrectable.add(at)
         weakness = self._random.choice((0.0, 0.02, 0.5))
         if weakness:
             mask = self._random.getrandbits(8 * size) & self._random.getrandbits(8 * size)

@@ -24,15 +24,22 @@ def is_told(log: Log, message_id: int, reason: str) -> bool:
     return any(first <= message_id <= last for first, last, _, why in log.gaps() if why == reason)
 
 
+def _is_told_at_all(log: Log, message_id: int) -> bool:
+    return any(first <= message_id <= last for first, last, _, _ in log.gaps())
+
+
 class Model:
     """`stored` is not acknowledged; `acknowledged` may come back with a mount, `done` may not, nor may `dropped`.
 
     `appending`, `noting`, `changing` and `telling` are on their way when the power goes: a message, the id of a PUBREC,
     a setting or packet identifier and its new value, gaps. `torn` ids were left out; of the gaps `told`
-    nothing is kept any more.
+    nothing is kept any more. Where bits `drift` messages may be damaged: `damaged` ones are gone, and a range has to
+    tell of each, whatever its reason.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, drifts: bool = False) -> None:
+        self.drifts = drifts
+        self.damaged: set[int] = set()
         self.stored: dict[int, Message] = {}
         self.acknowledged: dict[int, Message] = {}
         self.done: set[int] = set()
@@ -115,12 +122,23 @@ class Model:
             else:
                 self.done.add(message_id)
         self.acknowledged.clear()
+        if self.drifts:
+            self._find_damaged(log, set(found))
         self.find_dropped(log)
         expect(log.last_id >= self.last_id, f"last_id went back from {self.last_id} to {log.last_id}")
         self._note_torn(log.last_id, log)
         self._check_received(log, found)
         self._check_settings(log)
         self._check_gaps(log)
+
+    def _find_damaged(self, log: Log, found: set[int]) -> None:
+        """What has drifted away."""
+        for message_id in sorted(set(self.stored) - found):
+            reasons = [why for first, last, _, why in log.gaps() if first <= message_id <= last]
+            expect(bool(reasons), f"{message_id} is lost and no range tells")
+            if reasons != ["dropped"]:
+                self.stored.pop(message_id)
+                self.damaged.add(message_id)
 
     def _end_of_room(self, log: Log) -> None:
         """DESIGN.md, "Where it ends": without any room a boot or an id that was left out cannot be made durable, and of
@@ -140,15 +158,17 @@ class Model:
         expect(len(log) == len(ids), f"{len(log)} live, {len(ids)} readable")
         allowed = self.stored | self.acknowledged | dict([self.appending] if self.appending else [])
         for message_id, *message in messages:
-            for gone in ("done", "dropped", "torn"):
+            for gone in ("done", "dropped", "torn", "damaged"):
                 expect(message_id not in getattr(self, gone), f"{message_id} came back, it was {gone}")
             expect(allowed.get(message_id) == tuple(message), f"{message_id} was invented")
         return {message[0]: allowed[message[0]] for message in messages}
 
     def _note_torn(self, last_id: int, log: Log) -> None:
         for message_id in range(self.last_id + 1, last_id + 1):
-            expect(is_told(log, message_id, "torn"), f"id {message_id} was left out and no gap tells")
-            self.torn.add(message_id)
+            is_torn = is_told(log, message_id, "torn")
+            is_damaged = self.drifts and is_told(log, message_id, "damaged")
+            expect(is_torn or is_damaged, f"id {message_id} was left out and no gap tells")
+            (self.torn if is_torn else self.damaged).add(message_id)
         self.last_id = max(self.last_id, last_id)
 
     def _check_received(self, log: Log, found: dict[int, Message]) -> None:
@@ -179,9 +199,17 @@ class Model:
             if not any(gap in self.telling for gap in log.gaps()):
                 self.told_of(log)
             self.telling = None
+        if self.drifts:
+            for message_id in (self.dropped | self.torn | self.unreadable | self.damaged) - self.told:
+                expect(_is_told_at_all(log, message_id), f"no gap tells that {message_id} is gone")
+            return
         for reason, gone in [(reason, ids - self.told) for reason, ids in self._gone().items()]:
             counted = set()
             for first, last, count, why in log.gaps():
+                if why == "damaged":  # its acknowledgement was in RAM when the power went, and its sector was erased
+                    ours = self.done | self.acknowledged.keys() | self.told
+                    expect(set(range(first, last + 1)) <= ours, f"gap {first}-{last} is {why}")
+                    continue
                 expect(why in self._gone(), f"gap {first}-{last} is {why}")
                 if why == reason:
                     inside = {message_id for message_id in gone if first <= message_id <= last}
@@ -194,6 +222,7 @@ class Model:
         """Gaps are forgotten: what no gap covers any more was told."""
         for reason, gone in self._gone().items():
             self.told |= {message_id for message_id in gone if not is_told(log, message_id, reason)}
+        self.told |= {message_id for message_id in self.damaged if not _is_told_at_all(log, message_id)}
         self.telling = None
 
     def _gone(self) -> dict[str, set[int]]:

@@ -17,16 +17,19 @@ SECTORS_MIN = 8  # good ones
 
 @dataclass(frozen=True)
 class Scenario:
-    """What kind of store is tortured; `goes_bad`: sectors do."""
+    """What kind of store is tortured; `goes_bad`: sectors do; `drifts`, `has_ecc`: see `NorFlash`."""
 
     granule: int
     sector_size: int
     on_full: str = "reject_new"
     goes_bad: bool = False
+    drifts: bool = False
+    has_ecc: bool = False
 
     @property
     def name(self) -> str:
-        return f"granule {self.granule}, {self.on_full}{', bad sectors' if self.goes_bad else ''}"
+        faults = {"bad sectors": self.goes_bad, "drift": self.drifts, "ECC": self.has_ecc}
+        return ", ".join([f"granule {self.granule}, {self.on_full}", *[name for name, on in faults.items() if on]])
 
 
 SCENARIOS = (
@@ -39,6 +42,10 @@ SCENARIOS = (
     Scenario(8, 512),
     Scenario(256, 4096, goes_bad=True),
     Scenario(256, 4096, "drop_oldest"),
+    Scenario(16, 512, drifts=True),
+    Scenario(16, 512, "drop_oldest", drifts=True, has_ecc=True),
+    Scenario(8, 512, has_ecc=True),
+    Scenario(32, 1024, drifts=True, has_ecc=True),
 )
 
 
@@ -54,8 +61,9 @@ class Workload:
     def __init__(self, scenario: Scenario, seed: int, epoch: int = EPOCH) -> None:
         sectors = SECTORS_MIN + (BAD_SECTORS_MAX if scenario.goes_bad else 0)
         flash = NorFlash(scenario.sector_size, sectors, scenario.granule, seed)
+        flash.drifts, flash.has_ecc = scenario.drifts, scenario.has_ecc
         Log.format(flash, epoch, scenario.granule)
-        self._begin(scenario, flash, Model(), seed)
+        self._begin(scenario, flash, Model(scenario.drifts), seed)
         self.mount()
 
     @classmethod
@@ -75,6 +83,7 @@ class Workload:
 
     def mount(self) -> None:
         """Restart, with or without a power cut before."""
+        self.flash.drift()
         self.log = Log(self.flash, self.scenario.on_full)
         self.model.after_mount(self.log)
 

@@ -12,7 +12,7 @@ from flash_store.log import Log
 from tests.house.repository import ROOT
 from tests.tools.flash.images import LIVES, flash_with, formatted, of_workload, sector_size_of
 from tools.flash.reader import read_store
-from tools.flash.store import TORN, NoStore, Store
+from tools.flash.store import DAMAGED, TORN, NoStore, Store
 from tools.sim.flash import NorFlash
 
 OLD_IMAGES = sorted((ROOT / "tests/flash_store/images").glob("version-1-*.json"))
@@ -29,18 +29,23 @@ def said_by_reader(store: Store) -> dict[str, object]:
         "pubrec": [found.id for found in store.messages.values() if found.pubrec],
         "settings": {key: found.value for key, found in sorted(store.settings.items())},
         "received": store.received,
-        "gaps": with_torn(gaps, left_out) if left_out else gaps,
+        "gaps": with_new(gaps, store.next_mount.damaged, left_out),
         "boot_id": store.next_mount.boot_id,
         "last_id": left_out or store.last_id,
     }
 
 
-def with_torn(gaps: list[tuple], left_out: int) -> list[tuple]:
+def with_new(gaps: list[tuple], damaged: list[int], left_out: int | None) -> list[tuple]:
     """Ranges of one reason that touch become one [G1]."""
-    for number, (first, last, count, reason) in enumerate(gaps):
-        if reason == TORN and last + 1 == left_out:
-            return [*gaps[:number], (first, left_out, count + 1, reason), *gaps[number + 1 :]]
-    return sorted([*gaps, (left_out, left_out, 1, TORN)])
+    found = gaps
+    for one, reason in [*((one, DAMAGED) for one in damaged), *([(left_out, TORN)] if left_out else [])]:
+        for number, (first, last, count, why) in enumerate(found):
+            if why == reason and last + 1 == one:
+                found = [*found[:number], (first, one, count + 1, reason), *found[number + 1 :]]
+                break
+        else:
+            found = sorted([*found, (one, one, 1, reason)])
+    return found
 
 
 def said_by_store(log: Log) -> dict[str, object]:

@@ -138,7 +138,7 @@ def test_gaps_are_shown_with_their_reasons(flash: NorFlash, tmp_path: Path) -> N
 
 def test_what_the_next_mount_does_is_foretold(image: Path) -> None:
     found, text = both(image)
-    assert found["next_mount"] == {"boot_id": 2, "leaves_out": None, "drops": [], "erases": []}
+    assert found["next_mount"] == {"boot_id": 2, "damaged": [], "leaves_out": None, "drops": [], "erases": []}
     assert text.endswith("\nnext mount: boot 2\n")
 
 
