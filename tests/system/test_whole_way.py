@@ -96,8 +96,9 @@ def test_stock_clients_see_the_readings_on_both_brokers_and_their_own_messages_e
         return heard[0], heard[1]
 
     firmware, _ = find_firmware()
-    site = Site(tmp_path, "test", None, firmware, 600)
-    at_gateway, at_central = asyncio.run(scenario(site, Run(site, 600, [], print)))
+    # Enough that the first device still sends when the second one and the subscribers have started.
+    site = Site(tmp_path, "test", None, firmware, READINGS)
+    at_gateway, at_central = asyncio.run(scenario(site, Run(site, READINGS, [], print)))
     for heard in (at_gateway, at_central):
         assert any('"bn":"garage-test:"' in line for line in heard)
         assert any('"bn":"greenhouse-test:"' in line for line in heard)
