@@ -35,6 +35,7 @@ ROW_OVERHEAD = 40  # bytes of a row besides its parts, roughly
 PIECE_ROWS = 500  # rewritten in one transaction, so that no publisher waits long behind it
 LOOKED_AT = 1000  # messages, behind which the event loop has its turn
 REST_S, REST_TIMES = 10.0, 20  # between sweeps of a full store: so long at least, and so often what the last one took
+READINGS_TOGETHER = 8  # of the file, whose rows are rewritten together where there is an interval between commits
 PAUSE_S = 0.005  # between two readings of the file, for others who read it
 
 logger = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class Compaction:
         submit: writes in a transaction.
         removed: told what was taken out.
         head: returns the newest position.
-        deflate: whether rows are made smaller where they can be.
+        interval_s: shortest time between two commits, in seconds; where there is one, rows are deflated.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Compaction:
         submit: Callable[[Sequence[Work]], Awaitable[list[Any]]],
         removed: Callable[[Removed], None],
         head: Callable[[], int],
-        deflate: bool,
+        interval_s: float,
     ) -> None:
         self._consumers = consumers
         self._audience = audience
@@ -78,7 +79,8 @@ class Compaction:
         self._submit = submit
         self._removed = removed
         self._head = head
-        self._deflate = deflate
+        self._deflate = interval_s > 0
+        self._readings = READINGS_TOGETHER if interval_s else 1
         self._stored_bytes = 0  # since the last sweep began
         self._left_bytes = 0  # by the last sweep
         self._older = self._newer = head()  # behind the older one a quarter of that has come at least
@@ -131,7 +133,7 @@ class Compaction:
         left = 0
         carried: Group | None = None
         while after < end and self._housekeeper.may_trim and not self._closing:
-            found = [group for group in await self._reader.read(after, self._head()) if group.last <= end]
+            found = await self._read(after, end)
             if not found:
                 break
             for begin in range(0, len(found), PIECE_ROWS):
@@ -145,6 +147,16 @@ class Compaction:
             after = found[-1].last
             await asyncio.sleep(PAUSE_S)
         return left
+
+    async def _read(self, after: int, end: int) -> list[Group]:
+        """Returns rows behind a position, none of them behind another one; as many as are rewritten together."""
+        found: list[Group] = []
+        for _ in range(self._readings):
+            read = await self._reader.read(found[-1].last if found else after, self._head())
+            found += [group for group in read if group.last <= end]
+            if read[-1].last >= end:
+                break
+        return found
 
     async def _segments(self, piece: list[Group], needs: "_Needs", carried: Group | None) -> "list[_Segment]":
         """Returns a piece in rows as they may be written, the first of them behind a row that was written before."""

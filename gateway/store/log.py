@@ -93,7 +93,7 @@ class MessageLog:
             self.submit,
             self._note_removed,
             lambda: self.head,
-            commit_interval_s > 0,
+            commit_interval_s,
         )
 
     @classmethod
