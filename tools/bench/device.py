@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tools.bench.device_figures import BAR_KIB, Bench
+from tools.bench.device_figures import BAR_KIB, FROZEN_BAR_KIB, FULL, Bench
 from tools.bench.figure import Figure
+from tools.bench.frozen import FrozenUnavailable
 from tools.demo.process import ProcessFailed
 from tools.failure import failing_on
 from tools.micropython import MicroPython, MicroPythonUnavailable, find, find_32_bit
@@ -19,12 +20,23 @@ from tools.result import JSON_OPTION, end_bench, quick_option
 from tools.sim.certificates import Authority
 from tools.sim.mosquitto import Mosquitto, MosquittoUnavailable, free_port
 
-FAILURES = (MicroPythonUnavailable, MosquittoUnavailable, ProcessFailed, subprocess.CalledProcessError, OSError)
+FAILURES = (
+    FrozenUnavailable,
+    MicroPythonUnavailable,
+    MosquittoUnavailable,
+    ProcessFailed,
+    subprocess.CalledProcessError,
+    OSError,
+)
 
 
 def device(
     umqtt: Annotated[
         Path | None, typer.Option(help="A folder with micropython-lib's umqtt, which is then measured too.")
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--micropython", help="MicroPython's sources: the firmware is then measured frozen as well."),
     ] = None,
     quick: Annotated[bool, quick_option()] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
@@ -36,12 +48,12 @@ def device(
     started = time.monotonic()
     with failing_on(*FAILURES, command="bench device"), tempfile.TemporaryDirectory() as folder:
         vm = find()
-        report = _measure(Path(folder), vm, umqtt, quick)
+        report = _measure(Path(folder), vm, umqtt, source, quick)
     about = {"vm": f"MicroPython {vm.version}"}
     end_bench("device", list(_figures(report)), time.monotonic() - started, as_json, ("measured", "umqtt"), about)
 
 
-def _measure(folder: Path, vm: MicroPython, umqtt: Path | None, quick: bool) -> dict[str, Any]:
+def _measure(folder: Path, vm: MicroPython, umqtt: Path | None, source: Path | None, quick: bool) -> dict[str, Any]:
     authority = Authority(folder, "ca")
     certificate, key = authority.server()
     tls_port = free_port()
@@ -49,7 +61,7 @@ def _measure(folder: Path, vm: MicroPython, umqtt: Path | None, quick: bool) -> 
     broker = Mosquitto(folder, f"listener {tls_port} 127.0.0.1\n{files}")
     broker.start()
     try:
-        bench = Bench(folder, broker.port, tls_port, vm, _vm_32_bit(), umqtt)
+        bench = Bench(folder, broker.port, tls_port, vm, _vm_32_bit(), umqtt, source)
         return bench.measure_quickly() if quick else bench.measure()
     finally:
         broker.stop()
@@ -63,8 +75,11 @@ def _vm_32_bit() -> MicroPython | None:
         return None
 
 
-WAYS = {"from_mpy": "from .mpy files", "in_place": "in place, from a ROMFS"}
-GOALS_KIB = {"qos 1": BAR_KIB, "qos 2": BAR_KIB, "qos 2, tls": 2 * BAR_KIB}  # in place, with words of 32 bits
+FORMS = {"in_place": "in place, from a ROMFS", "frozen": "frozen", "from_mpy": "from .mpy files"}
+GOALS_KIB = {  # with words of 32 bits
+    "in_place": {"qos 1": BAR_KIB, "qos 2": BAR_KIB, "qos 2, tls": 2 * BAR_KIB, f"qos 2{FULL}": BAR_KIB},
+    "frozen": {f"qos 2{FULL}": FROZEN_BAR_KIB},
+}
 RECONNECT = {
     "peak_per_s": ("connections in the busiest second", "1/s"),
     "fixed_peak_per_s": ("the same of devices that try every 5 s", "1/s"),
@@ -79,11 +94,13 @@ TRAFFIC = {
 
 
 def _figures(report: dict[str, Any]) -> Iterator[Figure]:
-    for bits in (32, 64):
-        for way, words in WAYS.items():
-            for name, kib in report.get(f"least_heap_kib_{bits}_bit_{way}", {}).items():
-                goal = GOALS_KIB.get(name) if (bits, way) == (32, "in_place") else None
-                yield Figure(f"least heap {words}, words of {bits} bits, {name}", "KiB", kib, None, goal, at_most=True)
+    bits = report["bits"]
+    for form, heaps in report["least_heap_kib"].items():
+        for name, kib in heaps.items():
+            goal = GOALS_KIB.get(form, {}).get(name) if bits == 32 else None
+            yield Figure(
+                f"least heap {FORMS[form]}, words of {bits} bits, {name}", "KiB", kib, None, goal, at_most=True
+            )
     for qos in (1, 2):
         if traffic := report.get(f"qos {qos}"):
             umqtt = report.get("umqtt") if qos == 1 else None

@@ -7,18 +7,25 @@ import time
 from pathlib import Path
 from typing import Any
 
+from flash_store.devices.file import FileFlash
+from flash_store.errors import StoreFull
+from flash_store.log import Log
 from tools import device_build
 from tools.bench import reconnect
-from tools.bench.device_run import Board, Traffic
+from tools.bench.device_run import SECTOR_BYTES, SECTORS, Board, Traffic
+from tools.bench.frozen import build_frozen, has_tls
 from tools.demo.process import Process
 from tools.micropython import MicroPython
 from tools.sim.network_link import NetworkLink
 
 BAR_KIB = 64  # of a 32-bit board, for this device executed in place; with TLS twice as much
+FROZEN_BAR_KIB = 80  # of the same device frozen into its MicroPython, with a full store
 HEAP_MAX_KW = 512
 READINGS = 900  # in some 50 messages
 BACKLOG = 2700
 COMMANDS = "bench/commands"
+FULL = ", full store"  # of small messages, which the device finds at its start and sends
+SMALL_TOPIC, SMALL_PAYLOAD = "telemetry/garage", b'[{"n":"adc.voltage","v":1.5125,"u":"V","bt":1795348180.250}]'
 PACKET_BYTES = 20  # of umqtt's PUBLISH beside its payload
 UMQTT_PUBLISH = Path(__file__).with_name("umqtt_publish.py")
 
@@ -28,8 +35,9 @@ class Bench:
 
     Args:
         vm: the MicroPython that times are taken on.
-        vm_32_bit: where heaps are measured; None: there is none here.
+        vm_32_bit: where heaps are measured; None: there is none here, and they are measured on `vm`.
         umqtt: a folder with micropython-lib's umqtt; None: nothing is measured beside it.
+        source: MicroPython's source tree, to build one with the firmware frozen into it; None: that is not measured.
     """
 
     def __init__(
@@ -40,13 +48,15 @@ class Bench:
         vm: MicroPython,
         vm_32_bit: MicroPython | None,
         umqtt: Path | None,
+        source: Path | None = None,
     ) -> None:
         self._folder = folder
         self._port = port
         self._tls_port = tls_port
         self._vm = vm
-        self._vm_32_bit = vm_32_bit
+        self._bits, self._heap_vm = (64, vm) if vm_32_bit is None else (32, vm_32_bit)
         self._umqtt = umqtt
+        self._source = source
         self._firmware = folder / "firmware"
         self._runs = 0
         self._image = folder / device_build.IMAGE
@@ -54,23 +64,32 @@ class Bench:
         self._image.write_bytes(device_build.make_image(device_build.Board.UNIX))
 
     def measure(self) -> dict[str, Any]:
-        """Some minutes. Raises ProcessFailed where the device does not even run in the largest heap."""
-        heaps = {"64": self._vm} if self._vm_32_bit is None else {"64": self._vm, "32": self._vm_32_bit}
-        report: dict[str, Any] = {}
-        for bits, vm in heaps.items():
-            for way, firmware in {"from_mpy": self._firmware, "in_place": self._image}.items():
-                kilowords = {name: asyncio.run(self._least_heap_kw(vm, firmware, name)) for name in self._devices()}
-                report[f"least_heap_kib_{bits}_bit_{way}"] = {
-                    name: found * int(bits) // 32 for name, found in kilowords.items()
-                }
-        return {**report, **self._measure_the_rest((1, 2))}
+        """Takes some minutes. Raises FrozenUnavailable."""
+        forms: dict[str, tuple[MicroPython, Path | None]] = {
+            "in_place": (self._heap_vm, self._image),
+            "from_mpy": (self._heap_vm, self._firmware),
+        }
+        if self._source is not None:
+            manifest = self._firmware / device_build.FROZEN / "manifest.py"
+            forms["frozen"] = build_frozen(self._source, manifest, self._folder), None
+        heaps = {form: self._least_heaps_kib(form, *of) for form, of in forms.items()}
+        return {"least_heap_kib": heaps, "bits": self._bits, **self._measure_the_rest((1, 2))}
 
     def measure_quickly(self) -> dict[str, Any]:
         """The least heap of one device executed in place, and what is measured at QoS 1."""
-        bits, vm = (64, self._vm) if self._vm_32_bit is None else (32, self._vm_32_bit)
-        kilowords = asyncio.run(self._least_heap_kw(vm, self._image, "qos 1"))
-        found = {f"least_heap_kib_{bits}_bit_in_place": {"qos 1": kilowords * bits // 32}}
-        return {**found, **self._measure_the_rest((1,))}
+        heap = {"qos 1": self._least_heap_kib(self._heap_vm, self._image, "qos 1")}
+        return {"least_heap_kib": {"in_place": heap}, "bits": self._bits, **self._measure_the_rest((1,))}
+
+    def _least_heaps_kib(self, form: str, vm: MicroPython, firmware: Path | None) -> dict[str, int]:
+        names = [name for name in self._devices() if form != "frozen" or "tls" not in name or self._has_frozen_tls()]
+        return {name: self._least_heap_kib(vm, firmware, name) for name in names}
+
+    def _has_frozen_tls(self) -> bool:
+        return self._source is not None and has_tls(self._source)
+
+    def _least_heap_kib(self, vm: MicroPython, firmware: Path | None, name: str) -> int:
+        bits = 32 if firmware is None else self._bits
+        return asyncio.run(self._least_heap_kw(vm, firmware, name)) * bits // 32
 
     def _measure_the_rest(self, levels: tuple[int, ...]) -> dict[str, Any]:
         """Traffic at these QoS levels, start and reconnecting."""
@@ -89,16 +108,21 @@ class Bench:
             "qos 2": {"qos": 2},
             "qos 2, commands": {"qos": 2, "commands": COMMANDS},
             "qos 2, tls": {"qos": 2, "port": tls},
+            f"qos 2{FULL}": {"qos": 2},
+            f"qos 2, tls{FULL}": {"qos": 2, "port": tls},
         }
 
-    async def _least_heap_kw(self, vm: MicroPython, firmware: Path, name: str) -> int:
+    async def _least_heap_kw(self, vm: MicroPython, firmware: Path | None, name: str) -> int:
         """In units of 1024 words of 4 bytes, to the next one. The flash is there: to make the file takes more heap."""
         board = self._board(firmware, **self._devices()[name])
-        await board.run(self._vm, HEAP_MAX_KW, 1)
+        await board.run(vm, HEAP_MAX_KW, 1)
+        is_full = name.endswith(FULL)
         fails, runs = 0, HEAP_MAX_KW
         while runs - fails > 1:
             middle = (fails + runs) // 2
-            if await board.run(vm, middle, board.made() + READINGS) is None:
+            if is_full:
+                fill(board.flash)
+            if await board.run(vm, middle, board.made() + (1 if is_full else READINGS)) is None:
                 fails = middle
             else:
                 runs = middle
@@ -144,9 +168,26 @@ class Bench:
         rate = ours["messages"] / (traffic.last - traffic.first_publish)
         return {"messages_per_s": round(rate)}
 
-    def _board(self, firmware: Path, **keys: Any) -> Board:
+    def _board(self, firmware: Path | None, **keys: Any) -> Board:
         self._runs += 1
         folder = self._folder / f"run-{self._runs}"
         folder.mkdir()
         port = self._tls_port if keys.get("port") else self._port
         return Board(folder, firmware, port, client_id=f"bench-{self._runs}", **keys)
+
+
+def fill(flash: Path) -> int:
+    """Fills a device's flash file with small messages until no more fit; returns how many.
+
+    They are what a device of one sensor has, 76 bytes of topic and payload.
+    """
+    log = Log(FileFlash(str(flash), SECTOR_BYTES, SECTORS))
+    count = 0
+    try:
+        while True:
+            log.append(SMALL_TOPIC, SMALL_PAYLOAD, 2)
+            count += 1
+    except StoreFull:
+        return count
+    finally:
+        log.flush()
