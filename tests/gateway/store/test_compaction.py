@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.endings import Endings
 from gateway.message import Message
 from gateway.repair import repair
 from gateway.store import compaction, flows, housekeeper
@@ -167,6 +168,24 @@ async def test_a_repair_leaves_messages_at_their_positions(tmp_path: Path) -> No
         assert log.stored_count == count
         away = Cursor(log, "away", ["alarm"])
         assert len(await take_all(away)) == 50
+
+
+@pytest.mark.usefixtures("often")
+async def test_what_waited_for_a_consumer_that_ends_during_a_sweep_has_its_range(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        endings = Endings(log)
+        Cursor(log, "away", ["alarm"])
+        await log.append(Message("alarm", b""))
+        for _ in range(20):
+            ends = Cursor(log, "ends", ["a"])
+            for _ in range(10):
+                await append_all(log, [*numbered(1), *[Message("b", bytes(100)) for _ in range(5)]])
+            endings.note(ends)
+            ends.drop()
+            await append_all(log, [Message("b", bytes(100)) for _ in range(50)])
+        await endings.close()
+    (count,) = stored(tmp_path, "SELECT sum(messages) FROM dropped WHERE reason = 'ended'")
+    assert count == (200,)
 
 
 class Consumer:
