@@ -21,7 +21,7 @@ from gateway.limits import Limits
 from gateway.listeners.listeners import Listeners
 from gateway.message import message_from
 from gateway.overview import Overview
-from gateway.pace import Paces
+from gateway.pace import Lanes, Paces
 from gateway.port import Port
 from gateway.publishing import Publishing
 from gateway.session import Session
@@ -60,6 +60,7 @@ class Broker:
         self.subscribers = Subscribers(log, self._endings)
         self.publishing = Publishing(self.subscribers, log, self.limits)
         self.paces = Paces(config.limits.messages_per_s)
+        self.lanes = Lanes()
         self.timers = Timers()
         self.wills = Wills(log, self._holdings, self._publish_will)
         self.sessions = Sessions(log, self.subscribers, self._holdings, config.limits, self._session_ended)

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class Connection:
-    """Serves one client from its first byte to its last.
+    """Serves one client from its first byte to its last. ``owner`` answers for what that costs.
 
     Args:
         broker: where its messages and subscriptions go.
@@ -63,6 +63,7 @@ class Connection:
         self._client: Client | None = None
         self._awaits_client = True  # else it is we who keep it waiting
         self._ended = False
+        self.owner = owner_of(None, port.visitor.host)
         self.tick = 0
 
     @property
@@ -104,10 +105,6 @@ class Connection:
             await self._broker.log.wait_for_room()
             await self._client.wait_for_room()
 
-    def owner_of(self, user: str | None) -> str:
-        """Returns who answers for what this client has the gateway keep, where it is a user's or nobody's."""
-        return owner_of(user, self._port.visitor.host)
-
     def disconnect(self, reason_code: int) -> None:
         """Ends the connection from our side, telling the client why."""
         if self._protocol.connected:
@@ -135,8 +132,11 @@ class Connection:
 
     async def _take(self, data: bytes) -> None:
         """Handles what has come, slice by slice."""
+        with self._broker.lanes.enter(self.owner) as lane:
+            await self._take_slices(data, Slice(lane))
+
+    async def _take_slices(self, data: bytes, slice_: Slice) -> None:
         self._topics.keep_to(self._broker.doorkeeper.access.rules)
-        slice_ = Slice()
         for step in self._inflow.feed(data, _now_ms(), self._may_take):
             if step is None:
                 await self._handle_events()
@@ -188,11 +188,11 @@ class Connection:
         if admitted is None or self._is_over():
             return
         broker, client_id = self._broker, admitted.client_id
-        owner = self.owner_of(admitted.permissions.user)
-        broker.wills.check(client_id, owner, admitted.packet.will)
+        self.owner = owner_of(admitted.permissions.user, self._port.visitor.host)
+        broker.wills.check(client_id, self.owner, admitted.packet.will)
         session, present = broker.sessions.take_up(self, admitted)
         self._session = session
-        will, note = broker.wills.arrive(client_id, session.user, admitted.packet.will, owner)
+        will, note = broker.wills.arrive(client_id, session.user, admitted.packet.will, self.owner)
         await broker.sessions.save(client_id)
         await broker.log.submit(note)  # with it, what an earlier connection brought is durable, or is not
         if self._is_over():

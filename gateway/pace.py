@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from gateway.signals import Signal
 
@@ -12,16 +13,48 @@ AHEAD_MOST = 10_000  # clients that are gone and were too fast
 SLICE_S = 0.005  # longest work for one client between two turns of the event loop
 
 
+class Lane:
+    """The connections of one owner whose input is being handled now: ``busy`` of them share one slice."""
+
+    __slots__ = ("busy",)
+
+    def __init__(self) -> None:
+        self.busy = 0
+
+
+class Lanes:
+    """The lanes by owner, as long as they are busy. So a client gains no turns by more connections."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, Lane] = {}
+
+    @contextlib.contextmanager
+    def enter(self, owner: str) -> Iterator[Lane]:
+        """A connection's input is handled within this."""
+        lane = self._lanes.get(owner) or self._lanes.setdefault(owner, Lane())
+        lane.busy += 1
+        try:
+            yield lane
+        finally:
+            lane.busy -= 1
+            if not lane.busy:
+                del self._lanes[owner]
+
+
 class Slice:
     """What one loop over a client's input may take of the event loop's time before others have their turns.
 
     The time is measured, so that all work counts as what it costs: packets, visits to a tree, copies of a message.
+
+    Args:
+        lane: with whom it is shared, if with anybody.
     """
 
-    __slots__ = ("_ends_s",)
+    __slots__ = ("_ends_s", "_lane")
 
-    def __init__(self) -> None:
-        self._ends_s = time.perf_counter() + SLICE_S
+    def __init__(self, lane: Lane | None = None) -> None:
+        self._lane = lane
+        self._begin()
 
     @property
     def is_over(self) -> bool:
@@ -31,7 +64,11 @@ class Slice:
     async def give_way(self) -> None:
         """Lets everything else that is ready run; then the next slice begins."""
         await asyncio.sleep(0)
-        self._ends_s = time.perf_counter() + SLICE_S
+        self._begin()
+
+    def _begin(self) -> None:
+        length_s = SLICE_S / self._lane.busy if self._lane is not None else SLICE_S
+        self._ends_s = time.perf_counter() + length_s
 
 
 class Paces:

@@ -164,7 +164,7 @@ class Sessions:
                 raise Refused(QUOTA_EXCEEDED, f"{self._durable} sessions wait for their clients (limits.sessions)")
             session = self.create(client_id, user, packet.session_expiry_s, durable=packet.session_expiry_s > 0)
         session.user = user
-        session.account.give(connection.owner_of(user))
+        session.account.give(connection.owner)
         session.cursor.may_receive = admitted.permissions.may_receive
         self.resume(session, connection, packet.session_expiry_s)
         return session, present

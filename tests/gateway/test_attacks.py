@@ -20,6 +20,7 @@ from gateway import password
 from gateway.accounts import make_account, save_account
 from gateway.broker import Broker
 from gateway.config import LimitsConfig
+from gateway.pace import SLICE_S, Lanes, Slice
 from gateway.sender import Sender
 from gateway.store.cursor import Cursor
 from gateway.subscriptions import PATTERNS_MAX, Subscription, SubscriptionTree
@@ -447,6 +448,24 @@ async def test_a_flood_of_small_packets_leaves_others_their_turns(
         await until(lambda: broker.counters.messages_received[1] == 1, "the last packet was handled")
         counting.cancel()
         assert turns >= 3_000
+
+
+async def test_connections_of_one_owner_share_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no client gains turns by more connections; when the others are done, one has it alone again."""
+    now_s = 0.0
+    monkeypatch.setattr("gateway.pace.time.perf_counter", lambda: now_s)
+    lanes = Lanes()
+    with lanes.enter("user one") as lane, lanes.enter("user two") as another:
+        alone, beside = Slice(lane), Slice(another)
+        with lanes.enter("user one"), lanes.enter("user one"), lanes.enter("user one"):
+            shared = Slice(lane)
+            now_s += SLICE_S / 3
+            assert (alone.is_over, beside.is_over, shared.is_over) == (False, False, True)
+        await shared.give_way()
+        now_s += SLICE_S / 2
+        assert not shared.is_over
+        now_s += SLICE_S
+        assert alone.is_over and beside.is_over and shared.is_over
 
 
 async def test_pings_and_requests_count_for_a_clients_rate(tmp_path: Path) -> None:

@@ -114,6 +114,13 @@ async def pings(port: int) -> None:
     await _again_and_again(port, "pings", encode(Pingreq(), MQTT_5))
 
 
+async def pings_of_many(port: int) -> None:
+    """The same over 300 connections."""
+    async with asyncio.TaskGroup() as group:
+        for number in range(300):
+            group.create_task(_again_and_again(port, f"pings-{number}", encode(Pingreq(), MQTT_5)))
+
+
 async def empty(port: int) -> None:
     """Empty PUBLISHes of QoS 0."""
     await _again_and_again(port, "empty", encode(Publish("a", b"", 0), MQTT_5))
@@ -284,6 +291,7 @@ ATTACKS: dict[str, Callable[[int], Awaitable[None]]] = {
         wills,
         retained_copies,
         pings,
+        pings_of_many,
         empty,
         unsubscribes,
         user_properties,
