@@ -158,7 +158,8 @@ async def test_messages_that_a_full_store_holds_up_stay_with_their_client(tmp_pa
         await away.subscribe("a")
         away.cut()
         bomber = await connected(broker, "bomber")
-        for _ in range(20):
+        await bomber.publish("a", bytes(700_000))  # the store is full once this one is committed
+        for _ in range(19):
             bomber.protocol.publish("a", bytes(700_000))
         bomber.flush()
         await until(lambda: broker.counters.messages_received[1] >= 3, "one is stored, two are held")
