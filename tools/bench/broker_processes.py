@@ -150,8 +150,10 @@ class Generator:
         self._busiest = 0.0
 
     def load(self, broker: Broker, **task: Any) -> dict[str, Any]:
-        """The same as ``load``."""
+        """The same as ``load``; BenchUnavailable also where nothing came through."""
         result = load(broker, **task)
+        if not result["rate"]:
+            raise BenchUnavailable("no message came through in time; --seconds gives more")
         if broker is self._subject:
             self._busiest = max(self._busiest, result["generator_cpu"])
         return result

@@ -75,6 +75,4 @@ def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]
 
 
 def _cost_us(result: dict[str, float]) -> float:
-    if not result["rate"]:
-        raise BenchUnavailable("no message came through in time; --seconds gives more")
     return 1e6 / result["rate"]
