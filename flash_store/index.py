@@ -136,11 +136,12 @@ class Index:
             seq, offset, message_id = ring.seqs[index], ring.first(), 0
         if self.is_in(index, message_id):
             return True
-        for at, header, valid in record.scan(
-            self._flash, index, offset, ring.seed(index), ring.granule, ring.end(index)
-        ):
-            if valid and header.is_message() and self.is_in(index, header.number):
+        for at, header in record.headers(self._flash, index, offset, ring.end(index), ring.granule):
+            if self.is_in(index, header.number):
                 self._witness = (seq, at, header.number)
+                return True
+        for _, header, valid in ring.scan(index):  # a bad record may have hidden one
+            if valid and header.is_message() and self.is_in(index, header.number):
                 return True
         return False
 
