@@ -88,6 +88,11 @@ def _subscribe_to_nothing(task: Task) -> None:
         client.subscribe(*(f"other/{i}/+/#" for i in range(first, min(left, first + FILTERS_OF_A_CLIENT))))
 
 
+def _warm_up_s(task: Task) -> float:
+    """A short measurement has a warm-up that is as short."""
+    return min(WARM_UP_S, task.seconds) if not task.count else WARM_UP_S
+
+
 def _at_full_speed(
     task: Task, poller: Poller, publishers: list[Publisher], subscribers: list[Subscriber]
 ) -> dict[str, Any]:
@@ -105,7 +110,7 @@ def _at_full_speed(
             publisher.fill()
 
     fill()
-    poller.run(WARM_UP_S, fill)
+    poller.run(_warm_up_s(task), fill)
     before, cpu = done(), time.process_time()
     is_done = (lambda: done() >= task.count) if task.count else (lambda: False)
     seconds = poller.run(math.inf if task.count else task.seconds, fill, is_done)
@@ -131,9 +136,9 @@ def _paced(task: Task, poller: Poller, publisher: Publisher) -> dict[str, Any]:
             publisher.send_some(due)
 
     cpu = time.process_time()
-    seconds = poller.run(task.seconds + WARM_UP_S, pace, wait_s=0.0002)
+    seconds = poller.run(task.seconds + _warm_up_s(task), pace, wait_s=0.0002)
     cpu = time.process_time() - cpu
-    latencies = sorted(latencies[int(WARM_UP_S * task.rate) :])
+    latencies = sorted(latencies[int(_warm_up_s(task) * task.rate) :])
     at = {name: latencies[int(share * len(latencies))] * 1000 if latencies else None for name, share in SHARES.items()}
     counts = {"messages": noted, "acknowledged": publisher.acknowledged}
     return {**counts, "rate": noted / seconds, "generator_cpu": cpu / seconds, **at}
