@@ -30,7 +30,7 @@ SELECT 1 FROM message_group WHERE crc != crc_of(last, count, seq, deflated, body
 UNION ALL SELECT 1 FROM retained WHERE crc != crc_of_all(
     topic, position, payload, qos, properties, origin, epoch, seq, received_ms, received_by, publisher, expires_ms
 )
-UNION ALL SELECT 1 FROM identity WHERE crc != crc_of_all(epoch, run, round, before, wal_bytes)
+UNION ALL SELECT 1 FROM identity WHERE crc != crc_of_all(epoch, run, round, before, wal_bytes, place)
 UNION ALL SELECT 1 FROM cursor WHERE crc != crc_of_all(consumer, position, count)
 UNION ALL SELECT 1 FROM ending WHERE crc != crc_of_all(number, consumer, body)
 UNION ALL SELECT 1 FROM session WHERE crc != crc_of_all(client_id, topic_filter, body)
@@ -99,11 +99,11 @@ def _rebuild(folder: Path, taken: TakenFolder, rebuild: Rebuild, routes: Iterabl
     report.damaged_rows = rebuild.damaged_rows
     report.sessions_lost = _sessions_lost(making / MESSAGES)
     _note(folder, making, report)
-    _announce(making / MESSAGES, taken)
+    announce(making / MESSAGES, taken)
     report.old = str(exchange.offer(folder))
 
 
-def _announce(made: Path, taken: TakenFolder) -> None:
+def announce(made: Path, taken: TakenFolder) -> None:
     """The lock file knows the new database before it is in its place, and the old one until then."""
     with contextlib.closing(sqlite3.connect(made)) as connection:
         said = identity.load(connection)

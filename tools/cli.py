@@ -90,6 +90,13 @@ COMMANDS = {
         "tools.gateway_check_config:check_config", "Check a configuration file without starting a gateway.", "gateway"
     ),
     "gateway repair": Command("tools.gateway_repair:repair_store", "Repair a damaged message store.", "gateway"),
+    "gateway backup": Command("tools.gateway_backup:back_up", "Copy the message store of a gateway.", "gateway"),
+    "gateway restore": Command(
+        "tools.gateway_backup:restore", "Put a copy in the place of a message store.", "gateway"
+    ),
+    "gateway new-epoch": Command(
+        "tools.gateway_backup:new_epoch", "Begin a new epoch in a store that was restored by other means.", "gateway"
+    ),
     "gateway devices": Command(
         "tools.gateway_devices:list_devices", "List the devices that have connected to a gateway.", "gateway"
     ),

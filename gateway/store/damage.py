@@ -96,6 +96,6 @@ def _seq_before(connection: sqlite3.Connection, position: int, origin: str, epoc
     row = first_row(connection, ROW_FROM, (position, sys.maxsize))
     if row is None:
         return 0
-    messages = [message for part in groups.decode(row, epoch).parts for message in part.messages()]
+    messages = [message for part in groups.decode(row).parts for message in part.messages()]
     own = [message.seq for message in messages if (message.origin, message.epoch) == (origin, epoch)]
     return min(own) - 1 if own else int(row[2])

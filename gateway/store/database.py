@@ -5,6 +5,7 @@ which thread may wait is the log's matter. Writing and reading each have a conne
 """
 
 import contextlib
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from gateway.message import Message
 from gateway.store import (
     consumers,
     damage,
+    drops,
     endings,
     flows,
     gaps,
@@ -39,11 +41,14 @@ from gateway.store.reading import first_row
 from gateway.store.run import Run
 from gateway.store.spoilt import set_spoilt_rows_aside
 from gateway.store.wal import hides_transactions
+from wire.identity import SEQ_MAX
 
 BUSY_TIMEOUT_S = 10.0  # for somebody else's sqlite3 shell; a second gateway is kept out by the folder's lock
 COMMIT_PAGES = 1  # of a commit besides its messages, roughly
 GROWTH_PAGES = 2  # where it makes the file's pages more or less: the first page, and a page with their numbers
 READ_BYTES_MAX = 1024 * 1024  # of payload in one read, so that a backlog of large messages stays on disk
+
+logger = logging.getLogger(__name__)
 
 Work = Part | Callable[[sqlite3.Connection], Any]
 """What a transaction is made of: messages to store, or something else to write with them."""
@@ -104,7 +109,7 @@ class Database:
                 self._load()
                 self._checkpoints = Checkpoints(path, self._writing, self._page_size)
                 opened.callback(self._checkpoints.close)
-                self._begin_run()
+                self._begin_run(path)
             except (OSError, sqlite3.Error, msgspec.MsgspecError, TypeError) as error:
                 raise StoreError(f"message store {path}: {error}{advice_on(error)}") from error
             opened.pop_all()
@@ -149,15 +154,30 @@ class Database:
             identity.note_closed(self._writing)
             self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def _begin_run(self) -> None:
+    def _begin_run(self, path: Path) -> None:
         """From now on the WAL is needed: the database's own file says so before anything is in it."""
         before, run = self._identity.run, identity.draw()
         if self._taken is not None:
             self._taken.write_note(Note(self.epoch, [before, run], self.position), is_synced=True)
-        self._begin_round(run=run, wal_bytes=max(1, self._checkpoints.log_bytes))
+        place = identity.place_of(path)
+        self._writing.execute("BEGIN IMMEDIATE")
+        if self._identity.place not in (0, place):
+            self._begin_epoch(path)
+        self._begin_round(run=run, wal_bytes=max(1, self._checkpoints.log_bytes), place=place, epoch=self.epoch)
+        self._writing.execute("COMMIT")
         self._checkpoints.copy_all()
         if self._taken is not None:
             self._taken.write_note(Note(self.epoch, [run], self.position), is_synced=True)
+
+    def _begin_epoch(self, path: Path) -> None:
+        """The store is a copy: what the original has given since then is not given again, nor held for a repetition."""
+        now_ms = int(time.time() * 1000)
+        own = (self.origin, self.epoch, self._seq + 1, SEQ_MAX)
+        self._writing.execute(drops.INSERT, (damage.DAMAGED, drops.GATEWAY, "", *own, 0, now_ms, now_ms))
+        self._writing.execute("DELETE FROM incoming")
+        self.incoming = {}
+        self.epoch = identity.draw_epoch()
+        logger.warning("message store: %s is a copy: new messages have identities of a new epoch", path)
 
     def _begin_round(self, **changes: int) -> None:
         """The next commit begins the WAL anew: what it writes with that says so."""
@@ -263,7 +283,7 @@ class Database:
         """
         found: list[Group] = []
         size = 0
-        with contextlib.closing(groups.read(self._reading, after, up_to, self.epoch)) as reading:
+        with contextlib.closing(groups.read(self._reading, after, up_to)) as reading:
             try:
                 for group in reading:
                     found.append(group)
@@ -290,7 +310,7 @@ class Database:
             if not is_damage(its_own):
                 raise
             raise damage.find_hole(self._reading, after + 1, up_to) from its_own
-        return groups.decode(row, self.epoch)
+        return groups.decode(row)
 
     def retained_size(self, topic: str) -> int | None:
         """Returns the bytes of a topic's retained message, None where it has none; its row alone is looked for."""

@@ -4,6 +4,7 @@ What is ready lies in ``repaired``, which appears at once; from then on the new 
 it next ends the exchange first. The old files end up in a folder of their own.
 """
 
+import itertools
 import os
 import shutil
 import time
@@ -55,7 +56,7 @@ def finish(folder: Path) -> Path | None:
                     beside.rename(old / beside.name)
             sync(folder)
             file.rename(folder / file.name)
-        kept = folder / time.strftime(f"{OLD}-%Y%m%dT%H%M%SZ", time.gmtime())
+        kept = _unused(folder / time.strftime(f"{OLD}-%Y%m%dT%H%M%SZ", time.gmtime()))
         if any(old.iterdir()):
             old.rename(kept)
         shutil.rmtree(ready)
@@ -63,6 +64,12 @@ def finish(folder: Path) -> Path | None:
     except OSError as error:
         raise StoreError(f"message store {folder}: a repair could not be ended: {error}") from error
     return kept
+
+
+def _unused(path: Path) -> Path:
+    """Returns the path, or one with a number behind it where that is taken."""
+    names = itertools.chain([path.name], (f"{path.name}-{number}" for number in itertools.count(2)))
+    return next(other for other in map(path.with_name, names) if not other.exists())
 
 
 def sync(path: Path) -> None:

@@ -171,14 +171,14 @@ def empty(connection: sqlite3.Connection, last: int) -> None:
     connection.execute(EMPTY, (crc_of(last, count, seq, False, NO_PARTS), NO_PARTS, last))
 
 
-def read(connection: sqlite3.Connection, after: int, up_to: int, epoch: int) -> Generator[Group]:
+def read(connection: sqlite3.Connection, after: int, up_to: int) -> Generator[Group]:
     """Yields the groups that hold the messages behind one position up to another. Raises CorruptGroup."""
     with contextlib.closing(connection.execute(READ, (after, up_to))) as rows:
         for row in rows:
-            yield decode(row, epoch)
+            yield decode(row)
 
 
-def decode(row: Row, epoch: int) -> Group:
+def decode(row: Row) -> Group:
     """Returns the group of a row. Raises CorruptGroup."""
     last, count, seq, deflated, crc, body = row
     first = last - count + 1
@@ -188,7 +188,7 @@ def decode(row: Row, epoch: int) -> Group:
         parts = msgspec.msgpack.decode(zlib.decompress(body) if deflated else body)
     except (ValueError, zlib.error) as error:
         raise CorruptGroup(first, last) from error
-    return Group(first, [_unpack(part, epoch) for part in parts], last)
+    return Group(first, [_unpack(part) for part in parts], last)
 
 
 def crc_of(last: int, count: int, seq: int, deflated: int, body: bytes) -> int:
@@ -223,16 +223,17 @@ def _pack(part: Part | Gap) -> tuple[Any, ...]:
         part.publisher,
         part.received_ms,
         part.gateway,
+        part.epoch,
         part.first_seq,
     )
 
 
-def _unpack(fields: list[Any], epoch: int) -> Part | Gap:
+def _unpack(fields: list[Any]) -> Part | Gap:
     kind, *rest = fields
     if kind == ONE_MESSAGE:
         return Message(*rest)
     if kind == GAP:
         return Gap(*rest)
-    packets, topics, count, publisher, received_ms, gateway, first_seq = rest
+    packets, topics, count, publisher, received_ms, gateway, epoch, first_seq = rest
     names = dict.fromkeys(topics)
     return Run(packets, names, count, kind, publisher, received_ms, gateway, epoch, first_seq, not first_seq)

@@ -13,6 +13,9 @@ The row ``identity`` is in the database and goes through its WAL like any other:
     what is read with it; where it has neither, one of the two has been replaced.
 ``wal_bytes``
     The length of the WAL's file, 0 where the store was closed: then there is none.
+``place``
+    which file this is, 0 in a new one: in a copy it is another one. The start on a copy begins a new epoch, as the
+    store that it was copied from may have gone on.
 
 The lock file also says which position is the newest that was durable. That is written without a sync, so that a power
 cut may leave an older one, never one that is ahead of the database.
@@ -21,8 +24,10 @@ What a file held that is gone, or from before, was acknowledged: a start that fi
 """
 
 import contextlib
+import os
 import random
 import sqlite3
+import zlib
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
@@ -39,11 +44,16 @@ CREATE TABLE identity (
     round INTEGER NOT NULL,
     before INTEGER NOT NULL,
     wal_bytes INTEGER NOT NULL,
+    place INTEGER NOT NULL,
     crc INTEGER NOT NULL
 ) STRICT;
 """
-SAVE = "INSERT OR REPLACE INTO identity (rowid, epoch, run, round, before, wal_bytes, crc) VALUES (1, ?, ?, ?, ?, ?, ?)"
+COLUMNS = "rowid, epoch, run, round, before, wal_bytes, place, crc"
+SAVE = f"INSERT OR REPLACE INTO identity ({COLUMNS}) VALUES (1, ?, ?, ?, ?, ?, ?, ?)"
 LOAD = "SELECT * FROM identity"
+COPIED = -1
+"""The place of a database that was copied on purpose."""
+
 NEWEST = "SELECT coalesce(max(last), 0) FROM message_group"
 
 ADVICE = "; put back the file that belongs there, or save what can be read with `holdfast gateway repair`"
@@ -58,6 +68,7 @@ class Identity:
     round: int
     before: int
     wal_bytes: int = 0
+    place: int = 0
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -102,6 +113,16 @@ def save(connection: sqlite3.Connection, one: Identity) -> None:
 def note_closed(connection: sqlite3.Connection) -> None:
     """The database needs no WAL."""
     save(connection, replace(load(connection), wal_bytes=0))
+
+
+def note_copied(connection: sqlite3.Connection) -> None:
+    """The database is a copy: the start on it begins a new epoch."""
+    save(connection, replace(load(connection), wal_bytes=0, place=COPIED))
+
+
+def place_of(path: Path) -> int:
+    """Returns which file of which file system a database is. Raises OSError."""
+    return zlib.crc32(f"{os.statvfs(path).f_fsid} {path.stat().st_ino}".encode()) + 1
 
 
 def problem_of(path: Path, note: Note | None) -> str:

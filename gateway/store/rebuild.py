@@ -145,7 +145,7 @@ class Rebuild:
 
     def _epochs_in(self, row: groups.Row) -> Iterator[int]:
         with contextlib.suppress(CorruptGroup):
-            for part in groups.decode(row, 0).parts:
+            for part in groups.decode(row).parts:
                 if isinstance(part, Message) and part.origin == self._origin:
                     yield part.epoch
 
@@ -160,7 +160,7 @@ class Rebuild:
 
     def _take_group(self, connection: sqlite3.Connection, row: groups.Row) -> None:
         try:
-            group = groups.decode(row, self._epoch)
+            group = groups.decode(row)
         except CorruptGroup as damage:
             self._spoilt.append(damage)
             return

@@ -20,7 +20,7 @@ from gateway.store import (
 from gateway.store.reading import read_schema
 
 APPLICATION_ID = 0x486F4664  # "HoFd", so that file(1) and we know whose database this is
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 TABLES = f"""
 {identity.SCHEMA}
 {groups.SCHEMA}

@@ -24,7 +24,7 @@ from tools.paths import memory_folder, source_root
 from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
 from tools.strace import StraceUnavailable
 from tools.torture.store_disk import Disk
-from tools.torture.store_life import AWAY, AWAY_TOPIC, COMPACTED, CONSUMER, DURABLE, PASSED, SUBMITTED
+from tools.torture.store_life import AWAY, AWAY_TOPIC, COMPACTED, CONSUMER, DURABLE, PASSED, SUBMITTED, on_one_disk
 from tools.torture.store_model import TOPICS, State, number_of, states, topics
 from tools.torture.store_trace import Said, read, trace
 
@@ -106,7 +106,11 @@ class Torture:
 
     def _attempt(self, left: Path, places: tuple[int, ...]) -> None:
         try:
-            with closing(take_folder(left)) as taken, closing(Database(left / MESSAGES, "gw", taken=taken)) as database:
+            with (
+                on_one_disk(),
+                closing(take_folder(left)) as taken,
+                closing(Database(left / MESSAGES, "gw", taken=taken)) as database,
+            ):
                 self._look_at(database)
         except (Broken, StoreError, sqlite3.DatabaseError) as error:
             self._note(places, str(error))

@@ -8,11 +8,13 @@ at the end, when so many messages were taken out of the middle of the log. Anoth
 import asyncio
 import os
 import sys
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from gateway.store import checkpoints, compaction, housekeeper
+from gateway.store import checkpoints, compaction, housekeeper, identity
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
 from tools.torture.store_model import steps
@@ -20,6 +22,11 @@ from tools.torture.store_model import steps
 CONSUMER, AWAY, AWAY_TOPIC = "consumer", "away", "a"
 SUBMITTED, DURABLE, PASSED, COMPACTED = "submitted", "durable", "passed", "compacted"
 AT_ONCE = 4  # steps on their way, so that some share a commit
+
+
+def on_one_disk() -> AbstractContextManager[object]:
+    """What a cut leaves lies in another folder, and stands for the same files: it is no copy of the store."""
+    return patch.object(identity, "place_of", return_value=1)
 
 
 def _say(what: str, number: int) -> None:
@@ -66,4 +73,5 @@ if __name__ == "__main__":
     checkpoints.AHEAD_FROM_PAGES, checkpoints.AHEAD_STEP_PAGES, checkpoints.LAST_PAGES = 40, 10, 5
     housekeeper.HOUSEKEEPING_INTERVAL_S = 0.02
     compaction.SWEEP_FROM_BYTES, compaction.ROW_BYTES, compaction.PIECE_ROWS = 4_000, 2_000, 5
-    asyncio.run(live(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    with on_one_disk():
+        asyncio.run(live(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

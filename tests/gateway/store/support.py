@@ -44,8 +44,7 @@ def messages_in(folder: Path) -> list[tuple[int, Message]]:
     """What the file holds, with positions."""
     connection = sqlite3.connect(folder / "messages.sqlite")
     try:
-        (epoch,) = connection.execute("SELECT epoch FROM identity").fetchone()
-        found = groups.read(connection, 0, sys.maxsize, epoch)
+        found = groups.read(connection, 0, sys.maxsize)
         return [numbered for group in found for numbered in group.read(0, sys.maxsize)]
     finally:
         connection.close()

@@ -77,7 +77,7 @@ def test_what_is_written_is_read_from_any_position_on(seed: int, deflate: bool) 
             assert connection.execute(groups.NEWEST).fetchone() == (expected[-1][0], 5)
             assert connection.execute(groups.OLDEST).fetchone() == (first,)
             after = dice.randrange(first - 1, expected[-1][0])
-            found = list(groups.read(connection, after, expected[-1][0], EPOCH))
+            found = list(groups.read(connection, after, expected[-1][0]))
             read = [numbered for group in found for numbered in group.read(after, 1_000_000)]
             assert read == expected[after + 1 - first :]
             assert all(group.size < 2 * groups.ROW_BYTES_MAX or len(group.parts) == 1 for group in found)
@@ -111,5 +111,5 @@ def test_damage_is_found_and_named(seed: int, deflate: bool) -> None:
             spoilt[dice.randrange(len(spoilt))] ^= 1 << dice.randrange(8)
             connection.execute("UPDATE message_group SET body = ?", (bytes(spoilt),))
             with pytest.raises(CorruptGroup) as caught:
-                list(groups.read(connection, 0, 3, EPOCH))
+                list(groups.read(connection, 0, 3))
             assert (caught.value.first, caught.value.last) == (1, 3)

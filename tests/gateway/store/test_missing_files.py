@@ -9,7 +9,7 @@ import pytest
 from gateway.errors import StoreError
 from gateway.message import Message
 from gateway.repair import repair
-from gateway.store import checkpoints
+from gateway.store import checkpoints, identity
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
 from tests.gateway.store.support import append_all, opened, stored
@@ -26,6 +26,7 @@ def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = {"ROOM_PAGES": 80, "FULL_PAGES": 40, "AHEAD_FROM_PAGES": 20, "AHEAD_STEP_PAGES": 5, "LAST_FROM_PAGES": 35}
     for name, number in pages.items():
         monkeypatch.setattr(checkpoints, name, number)
+    monkeypatch.setattr(identity, "place_of", lambda _: 1)  # the copies below stand for the store itself
 
 
 async def live(folder: Path, older: Path, killed: Path | None) -> int:

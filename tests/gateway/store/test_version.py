@@ -8,6 +8,7 @@ import pytest
 from gateway.errors import StoreError
 from gateway.message import Message
 from gateway.store.log import MessageLog
+from gateway.store.schema import SCHEMA_VERSION
 from tests.gateway.store.support import opened
 
 
@@ -19,6 +20,8 @@ async def test_a_store_that_this_program_does_not_know_is_refused_and_left_alone
     connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     before = (tmp_path / "messages.sqlite").read_bytes()
-    with pytest.raises(StoreError, match=rf"messages.sqlite: of version {version}, and this gateway reads version 6: "):
+    with pytest.raises(
+        StoreError, match=rf"messages.sqlite: of version {version}, and this gateway reads version {SCHEMA_VERSION}: "
+    ):
         await MessageLog.open(tmp_path, origin="gw")
     assert (tmp_path / "messages.sqlite").read_bytes() == before

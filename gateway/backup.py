@@ -1,0 +1,84 @@
+"""Copies of a store, and stores that are copies: neither gives an identity that another one has given."""
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+
+from gateway.errors import ADVICE, StoreError
+from gateway.repair import announce
+from gateway.store import exchange, identity, schema
+from gateway.store.folder import MESSAGES, take_folder
+from gateway.store.reading import open_for_reading, read_schema
+
+
+def backup(folder: Path, target: Path) -> None:
+    """Copies a store into a file, as it is at one moment; a gateway may run on it.
+
+    Raises:
+        StoreError: there is no store, it cannot be read, or the file is there or cannot be written.
+    """
+    if target.exists():
+        raise StoreError(f"{target}: there is a file already")
+    making = target.with_name(f"{target.name}.part")
+    try:
+        _copy(folder / MESSAGES, making)
+        exchange.sync(making)
+        making.rename(target)
+        exchange.sync(target.absolute().parent)
+    except (sqlite3.Error, OSError) as error:
+        with contextlib.suppress(OSError):
+            making.unlink()
+        raise StoreError(f"backup of {folder} to {target}: {error}") from error
+
+
+def restore(folder: Path, source: Path) -> Path:
+    """Puts a backup in the place of a store that no gateway uses; returns the folder with the files that were there.
+
+    Raises:
+        StoreError: a gateway runs on the store, or the backup cannot be used; then the store is as it was.
+    """
+    with contextlib.closing(take_folder(folder)) as taken:
+        try:
+            making = exchange.begin(folder)
+            _copy(source, making / MESSAGES)
+            announce(making / MESSAGES, taken)
+            return exchange.offer(folder)
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(f"restore of {source} to {folder}: {error}") from error
+
+
+def begin_epoch(folder: Path) -> None:
+    """Has the next start on a store give identities of a new epoch: the store is a copy, though it looks like none.
+
+    Raises:
+        StoreError: there is no store, it is not whole, or a gateway runs on it.
+    """
+    path = folder / MESSAGES
+    if not path.exists():
+        raise StoreError(f"message store {folder}: there is none")
+    with contextlib.closing(take_folder(folder)) as taken:
+        if problem := identity.problem_of(path, taken.note()):
+            raise StoreError(f"message store {path}: {problem}{identity.ADVICE}")
+        try:
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+                schema.version_of(connection)
+                connection.execute("PRAGMA synchronous = FULL")
+                identity.note_copied(connection)
+        except sqlite3.Error as error:
+            raise StoreError(f"message store {path}: {error}{ADVICE}") from error
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Raises sqlite3.Error, OSError."""
+    if not source.exists():
+        raise FileNotFoundError(f"{source} is not there")
+    target.unlink(missing_ok=True)
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    with open_for_reading(source) as reading, contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy:
+        if not schema.version_of(reading):
+            raise sqlite3.DatabaseError("not a message store")
+        reading.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file is all of it
+        read_schema(copy)
+        identity.note_copied(copy)
