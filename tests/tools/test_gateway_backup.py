@@ -1,0 +1,40 @@
+"""``holdfast gateway backup``, ``restore`` and ``new-epoch``: a gateway goes on from a copy of its store."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.store.support import messages_in
+from tests.house.repository import ROOT
+from tests.tools.test_gateway_process import HOLDFAST, LONG_S, Gateway, publish
+
+
+def run(gateway: Gateway, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    argv = [*HOLDFAST, "gateway", command, *arguments, "--config", str(gateway.path)]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=LONG_S, check=False)
+
+
+@pytest.mark.skipif(shutil.which("mosquitto_pub") is None, reason="needs mosquitto-clients")
+def test_a_gateway_is_copied_while_it_runs_and_goes_on_from_the_copy(tmp_path: Path) -> None:
+    gateway, copy = Gateway(tmp_path), str(tmp_path / "copy")
+    with gateway.running() as process:
+        assert publish(gateway.port) == 0
+        done = run(gateway, "backup", copy)
+        assert done.returncode == 0 and f"copied to {copy}" in done.stdout, done.stderr
+        refused = run(gateway, "restore", copy)
+        assert refused.returncode == 2 and "another process uses it" in refused.stderr
+        process.terminate()
+        process.wait(LONG_S)
+    done = run(gateway, "restore", copy)
+    assert done.returncode == 0 and "the files that were there are in" in done.stdout, done.stderr
+    epochs = []
+    for _ in range(2):
+        with gateway.running() as process:
+            assert publish(gateway.port) == 0
+            process.terminate()
+            process.wait(LONG_S)
+        epochs.append(messages_in(tmp_path / "store")[-1][1].epoch)
+        assert run(gateway, "new-epoch").returncode == 0
+    assert len(set(epochs)) == 2
