@@ -44,6 +44,7 @@ from gateway.store.wal import hides_transactions
 from wire.identity import SEQ_MAX
 
 BUSY_TIMEOUT_S = 10.0  # for somebody else's sqlite3 shell; a second gateway is kept out by the folder's lock
+NOTE_EVERY = 16  # messages: each note makes a page of the kernel dirty
 COMMIT_PAGES = 1  # of a commit besides its messages, roughly
 GROWTH_PAGES = 2  # where it makes the file's pages more or less: the first page, and a page with their numbers
 READ_BYTES_MAX = 1024 * 1024  # of payload in one read, so that a backlog of large messages stays on disk
@@ -88,6 +89,7 @@ class Database:
     def __init__(self, path: Path, origin: str, deflate: bool = False, taken: TakenFolder | None = None) -> None:
         self.origin = origin
         self._taken = taken
+        self._noted = 0  # the position that the lock file has
         self._begins_round = False
         self._deflate = deflate
         self._is_log_foul = False
@@ -233,7 +235,8 @@ class Database:
             self._begins_round = False
             self._checkpoints.copy_all()
         self._checkpoints.note_written(pages)
-        if self._taken is not None:
+        if self._taken is not None and self.position - self._noted >= NOTE_EVERY:
+            self._noted = self.position
             self._taken.write_note(Note(self.epoch, [self._identity.run], self.position), is_synced=False)
 
     def _begin_log_anew(self) -> None:
