@@ -15,6 +15,7 @@ from gateway.connection import Connection
 from gateway.port import Visitor
 from tests.gateway.support import Client, reasons_of, running, tcp_port, until
 from tests.gateway.test_custody import commits_held_up
+from wire.codec.connect import FOR_EVER_S
 from wire.packets import Connack, Disconnect, Puback, Publish, Will
 from wire.properties import (
     MAXIMUM_PACKET_SIZE,
@@ -22,7 +23,7 @@ from wire.properties import (
     TOPIC_ALIAS_MAXIMUM,
     USER_PROPERTY,
 )
-from wire.reasons import PACKET_TOO_LARGE
+from wire.reasons import PACKET_TOO_LARGE, SUCCESS
 from wire.time_offer import offered_time
 
 
@@ -60,6 +61,14 @@ async def test_client_of_small_packets_is_offered_no_time(tmp_path: Path) -> Non
     async with running(tmp_path) as broker:
         client = await Client(maximum_packet_size=64).connect(tcp_port(broker))
         assert offered_time(client.connack.properties) is None
+
+
+async def test_a_client_that_cannot_be_told_of_its_shorter_session_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        for largest, code in ((20, PACKET_TOO_LARGE), (21, SUCCESS)):
+            client = Client(session_expiry_s=FOR_EVER_S, maximum_packet_size=largest)
+            client = await client.connect(tcp_port(broker))
+            assert client.connack.reason_code == code  # it leaves no property out [section 3.2.2.3.2]
 
 
 def facts(record: logging.LogRecord) -> dict[str, str]:

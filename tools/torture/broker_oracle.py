@@ -1,6 +1,7 @@
 """What the standards have a broker do with a client's bytes, as our own protocol core tells it from these alone."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from wire import properties as p
 from wire.codec import to_client
@@ -33,6 +34,7 @@ from wire.reasons import (
 from wire.server import ServerConnection
 
 RECEIVE_MAXIMUM, MAXIMUM_PACKET_SIZE, TOPIC_ALIAS_MAXIMUM = 2000, 1024 * 1024, 32  # as the gateway has them
+SESSION_EXPIRY_MAX_S = 14 * 24 * 3600  # the gateway's default
 METHOD = "SCRAM-SHA-256"
 LOGINS_REFUSED = {NOT_AUTHORIZED, 0x86, 0x8C, SERVER_BUSY, CONNECTION_RATE_EXCEEDED, PROTOCOL_ERROR}
 ACKNOWLEDGEMENTS = (PUBACK, PUBREC, PUBCOMP, SUBACK, UNSUBACK, PINGRESP)
@@ -169,7 +171,10 @@ def _let_in(server: ServerConnection, packet: Connect, expected: Expected) -> No
     if packet.will is not None and _is_forbidden(packet.will.topic):
         server.refuse(NOT_AUTHORIZED)
         return
-    server.accept(False, {} if packet.client_id else {p.ASSIGNED_CLIENT_IDENTIFIER: ASSIGNED})
+    announced: dict[int, Any] = {} if packet.client_id else {p.ASSIGNED_CLIENT_IDENTIFIER: ASSIGNED}
+    if packet.session_expiry_s > SESSION_EXPIRY_MAX_S:  # absent, it says that the client's own holds [3.2.2.3.2]
+        announced[p.SESSION_EXPIRY_INTERVAL] = SESSION_EXPIRY_MAX_S
+    server.accept(False, announced)
 
 
 def _take(server: ServerConnection, message: Publish) -> None:

@@ -10,9 +10,10 @@ from tests.support.result_shape import faults_of
 from tools.sim.virtual_line import Dice
 from tools.torture.broker import broker
 from tools.torture.broker_oracle import Heard, expect, faults
-from tools.torture.broker_packets import Pools
+from tools.torture.broker_packets import FOR_EVER_S, Pools
 from tools.torture.broker_run import Outcome
 from tools.torture.broker_session import NUMBERS, draw, mutated
+from wire import properties as p
 from wire.packet_types import PUBACK, PUBREC
 from wire.packets import MQTT_3_1_1, Auth, Connect, Disconnect, Publish, Will, encode
 
@@ -111,6 +112,13 @@ def test_who_is_not_let_in_is_told_in_the_words_of_its_version() -> None:
     assert expect(OLD_CONNECT + bytes.fromhex("8206000100016103")).disconnect is None
     assert expect(CONNECT + encode(Disconnect())).closes
     assert expect(CONNECT + encode(Auth(0x19, {}))).disconnect == 0x82
+
+
+def test_a_client_that_cannot_be_told_of_its_shorter_session_is_refused() -> None:
+    for largest, code in ((20, 0x95), (21, 0)):
+        asked = {p.SESSION_EXPIRY_INTERVAL: FOR_EVER_S, p.MAXIMUM_PACKET_SIZE: largest}
+        expected = expect(encode(Connect("c", True, 60, properties=asked)))
+        assert (expected.connack, expected.closes) == (code, code != 0)
 
 
 def test_each_kind_of_damage_is_a_failure() -> None:
