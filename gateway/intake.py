@@ -66,7 +66,7 @@ class Intake:
         self._turn = turn
         self._topics = topics
         self._disconnect = disconnect
-        self._held: list[tuple[Publish, Message]] = []
+        self._held: list[tuple[Publish, Message, int]] = []  # with the moment at which each came
         self._held_bytes = 0
         self._room = Signal()
         self._room.set()
@@ -80,9 +80,9 @@ class Intake:
     def handle_publish(self, packet: Publish) -> None:
         self._broker.counters.note_received(packet.qos, len(packet.payload))
         self._pace.note(1)
-        gateway_name = self._broker.config.name
-        message = message_from(packet, self._session.client_id, gateway_name, int(time.time() * 1000))
-        reason_code = self._check(message)
+        came_ms = int(time.time() * 1000)
+        message = message_from(packet, self._session.client_id, self._broker.config.name, came_ms)
+        reason_code = self._check(message, came_ms)
         if reason_code == SUCCESS and message.origin:  # the first one to each topic comes this way
             self._broker.devices.note_identity(self._session.client_id, message.origin, message.epoch)
         if reason_code != SUCCESS:
@@ -91,7 +91,7 @@ class Intake:
             for work in self._broker.publishing.publish(message):
                 self._broker.log.later(work)
         elif self._held or not self._take(packet, message):
-            self._hold(packet, message)
+            self._hold(packet, message, came_ms)
 
     def note_packet(self) -> None:
         """A packet has come that is no PUBLISH and no acknowledgement."""
@@ -130,10 +130,10 @@ class Intake:
             self._turn.add(lambda: self._received(packet_identifier, remark), *work, *notes)
         return True
 
-    def _hold(self, packet: Publish, message: Message) -> None:
+    def _hold(self, packet: Publish, message: Message, came_ms: int) -> None:
         if not self._held:
             self._broker.limits.wait(self._retry)
-        self._held.append((packet, message))
+        self._held.append((packet, message, came_ms))
         self._held_bytes += message.size
         if self._holds_much():
             self._room.clear()
@@ -153,9 +153,9 @@ class Intake:
         if not self._holds_much():
             self._room.set()
 
-    def _take_or_refuse(self, packet: Publish, message: Message) -> bool:
+    def _take_or_refuse(self, packet: Publish, message: Message, came_ms: int) -> bool:
         """The same for one that was held back: the access rules may be others by now."""
-        reason_code = self._check(message)
+        reason_code = self._check(message, came_ms)
         if reason_code == SUCCESS:
             return self._take(packet, message)
         self._refuse(packet, message, reason_code)
@@ -211,21 +211,24 @@ class Intake:
         if self._protocol.connected:
             self._protocol.answer_all(packet_type, identifiers, encode_answers(packet_type, identifiers))
 
-    def _check(self, message: Message) -> int:
-        """Whether a message may be published, as a reason code; one whose identity it may not have gets a new one."""
+    def _check(self, message: Message, came_ms: int) -> int:
+        """Returns as a reason code whether a message, which came then, may be published.
+
+        One whose identity its client may not bring gets a new one.
+        """
         if not self._permissions.may_send(message) or self._broker.publishing.is_own(message.topic):
             return NOT_AUTHORIZED
         if not self._permissions.may_bring(message):
             if self._keeps_identities:
                 return NOT_AUTHORIZED
-            self._replace_identity(message)
+            self._replace_identity(message, came_ms)
         if message.properties.get(PAYLOAD_FORMAT_INDICATOR) and not _is_text(message.payload):
             return PAYLOAD_FORMAT_INVALID
         if len(message.properties.get(USER_PROPERTY, ())) > USER_PROPERTIES_MAX:
             return QUOTA_EXCEEDED
         return SUCCESS
 
-    def _replace_identity(self, message: Message) -> None:
+    def _replace_identity(self, message: Message, came_ms: int) -> None:
         """The client is told with its next acknowledgement, once over each connection: it may be a device of ours."""
         self._broker.counters.identities_replaced += 1
         if not self._has_replaced:
@@ -233,7 +236,7 @@ class Intake:
             self._remark = f"not its own identity: messages of {message.origin[:ORIGIN_SAID]!r} get a new one here"
             what = about(client=self._session.client_id, topic=message.topic, origin=message.origin)
             logger.warning("identity replaced: no rule lets the client bring it", extra=what)
-        message.renew(self._broker.config.name, int(time.time() * 1000))
+        message.renew(self._broker.config.name, came_ms)
 
     def _refuse(self, packet: Publish, message: Message, reason_code: int) -> None:
         """A message is not taken.

@@ -53,7 +53,7 @@ class Message:
     halves: dict[int, tuple[bytes, bytes]] | None = field(default=None, compare=False, repr=False)
 
     def renew(self, gateway_name: str, unix_ms: int) -> None:
-        """Takes identity and provenance off: it is a new message, which a gateway takes in now."""
+        """Takes identity and provenance off: it is a new message, which came to this gateway at that moment."""
         self.origin, self.epoch, self.seq = "", 0, 0
         self.received_ms, self.received_by = unix_ms, gateway_name
 

@@ -1,16 +1,18 @@
 """In whose name messages come: a client's own, or another's where a rule says so."""
 
+import itertools
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.gateway.store.support import stored
+from tests.gateway.store.support import messages_in, stored
 from tests.gateway.support import Client, running, tcp_port, user_property
 from wire.identity import IDENTITY_PROPERTY, KEEP, RECEIVE, RECEIVED_PROPERTY, decode_received, encode_identity
 from wire.packets import Puback, Publish, Pubrec, Will
-from wire.properties import REASON_STRING, USER_PROPERTY
+from wire.properties import MESSAGE_EXPIRY_INTERVAL, REASON_STRING, USER_PROPERTY
 from wire.reasons import NOT_AUTHORIZED
 
 EPOCH = 42
@@ -74,6 +76,22 @@ async def test_a_message_in_anothers_name_is_a_new_message(
     assert refusals(tmp_path) == []
     (line,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert line.about == {"client": "forger", "topic": "a", "origin": origin}  # type: ignore[attr-defined]
+
+
+async def test_a_message_that_gets_a_new_identity_expires_as_long_after_it_came_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started_s, ticks = time.time(), itertools.count()
+    async with running(tmp_path) as broker:
+        keeper = await Client("keeper").connect(tcp_port(broker))
+        await keeper.subscribe("#")  # and acknowledges nothing, so that nothing is trimmed
+        forger = await Client("forger").connect(tcp_port(broker))
+        monkeypatch.setattr(time, "time", lambda: started_s + next(ticks))  # each look at the clock is a second later
+        properties = {**named("garage", 1), MESSAGE_EXPIRY_INTERVAL: 60}
+        await forger.publish("a", properties=properties)
+        await forger.publish_once("a", properties=properties)
+    messages = [message for _, message in messages_in(tmp_path)]
+    assert [message.expires_ms - message.received_ms for message in messages] == [60_000] * 2
 
 
 async def test_a_client_that_wants_identities_kept_is_refused_where_it_may_not_bring_them(
