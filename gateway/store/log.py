@@ -72,7 +72,7 @@ class MessageLog:
         self._room.set()
         self._commit_s = 0.0
         self._commits: GroupCommit[Sequence[Work], list[Any]] = GroupCommit(
-            self._commit, self._committed, commit_interval_s, self._tidy
+            self._commit, self._committed, commit_interval_s, database.shorten_log
         )
         self._housekeeper = Housekeeper(
             database,
@@ -288,7 +288,7 @@ class MessageLog:
         return self._database.free_bytes + self._disk_bytes
 
     def look_at_disk(self) -> None:
-        """Finds out how much room the disk has; that is done behind each commit."""
+        """Finds out how much room the disk has; each commit does so before its messages are acknowledged."""
         self._disk_bytes = room_bytes(self._folder)
 
     def make_room(self) -> None:
@@ -436,10 +436,5 @@ class MessageLog:
             return self._database.commit(groups)
         finally:
             self._commit_s = time.perf_counter() - started_s
-
-    def _tidy(self) -> None:
-        try:
-            self._database.shorten_log()
-        finally:
             with contextlib.suppress(OSError):  # where the folder is gone, the next commit says so
                 self.look_at_disk()

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from gateway import limits
 from gateway.broker import Broker
 from gateway.config import ClientConfig, LimitsConfig, QueueConfig, StoreConfig
 from gateway.store import compaction
+from gateway.store.database import Database
 from tests.gateway.store.support import stored
 from tests.gateway.support import LONG_S, Client, reasons_of, running, tcp_port, until
 from wire.packets import Connack, Puback, Publish, Pubrec, Will
@@ -317,6 +319,25 @@ async def test_the_last_of_a_disk_is_kept_for_trimming(
         if when_full == "flow_control":
             await publisher.expect(Puback)
             assert await received(broker, 2) == [0, 1]
+
+
+async def test_how_much_a_disk_has_left_is_seen_before_a_message_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go_on = threading.Event()
+    may_go_on.set()
+    monkeypatch.setattr(Database, "shorten_log", lambda database: may_go_on.wait(LONG_S))  # behind each commit
+    real = os.statvfs(tmp_path)
+    left = os.statvfs_result((*real[:4], 10, *real[5:]))  # blocks
+    async with limited(tmp_path, when_full="reject_incoming") as broker:
+        publisher = await connected(broker, "publisher")
+        may_go_on.clear()
+        monkeypatch.setattr(os, "statvfs", lambda path: left)
+        await publisher.publish("a", b"0")
+        publisher.send("a", b"1")
+        await until(lambda: broker.counters.messages_received[1] == 2, "it has come")
+        may_go_on.set()
+        assert (await publisher.expect(Puback)).reason_code == QUOTA_EXCEEDED
 
 
 def limited(folder: Path, **limits: Any) -> Any:
