@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from tools.build import BuildError, Program, encode_image, fold, gather, link
+from tools.build import BuildError, Program, encode_image, fold, gather, link, shorten
 from tools.failure import fail, failing_on
 from tools.paths import source_root
 
@@ -23,6 +23,7 @@ FROZEN = "frozen"  # the folder of the manifest
 LIBRARY = Path("device/library.py")
 LIBRARY_NAME = "holdfast.py"  # what it is called on a board
 PROGRAM = "firmware"
+ENTRIES = ("device.main", "device.library")
 GROUPS = {  # modules that are loaded together, so that one can stand for them
     PROGRAM: ("device.device", "device.memory", "device.publisher", "device.values", "flash_store.log"),
     "inbox": ("device.commands", "device.inbox", "wire.codec.suback", "wire.codec.subscribe"),
@@ -99,7 +100,7 @@ def compile_program(board: Board) -> dict[str, bytes]:
     """Each compiled module of the rewritten program by its path. Raises as `make_image` does."""
     paths = {_module(source): source.relative_to(source_root()) for source in needed(board)}
     sources = {module: (path.as_posix(), (source_root() / path).read_text()) for module, path in paths.items()}
-    program = gather(link(fold(Program.parse(sources)), GROUPS), PROGRAM)
+    program = gather(shorten(link(fold(Program.parse(sources)), GROUPS), ENTRIES), PROGRAM)
     paths |= {name: Path(f"{name}.py") for name in GROUPS}
     return _compile_all({paths[name]: text for name, text in program.texts().items()})
 
