@@ -35,7 +35,7 @@ from gateway.store import (
 from gateway.store.checkpoints import Checkpoints
 from gateway.store.checksum import sealed
 from gateway.store.folder import TakenFolder
-from gateway.store.groups import Group, Part
+from gateway.store.groups import CorruptGroup, Group, Part
 from gateway.store.identity import Note
 from gateway.store.reading import first_row
 from gateway.store.run import Run
@@ -314,6 +314,10 @@ class Database:
                 raise
             raise damage.find_hole(self._reading, after + 1, up_to) from its_own
         return groups.decode(row)
+
+    def set_aside(self, corrupt: CorruptGroup) -> Work:
+        """Returns what takes messages out of the log that cannot be read."""
+        return damage.set_aside(self._reading, corrupt, self.origin, self.epoch)
 
     def retained_size(self, topic: str) -> int | None:
         """Returns the bytes of a topic's retained message, None where it has none; its row alone is looked for."""

@@ -1,6 +1,7 @@
 """The store's file, read on a thread of its own: what is damaged there is set aside, and everything else comes."""
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,7 +14,7 @@ import msgspec
 from gateway.message import Message
 from gateway.numbers import Counters
 from gateway.store import quarantine
-from gateway.store.damage import DAMAGED, set_aside
+from gateway.store.damage import DAMAGED
 from gateway.store.database import Database, Work
 from gateway.store.drops import GATEWAY
 from gateway.store.folder import MESSAGES
@@ -48,6 +49,7 @@ class Reader:
         self._submit = submit
         self._drop = drop
         self._counters = counters
+        self._setting_aside = asyncio.Lock()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="read")
 
     async def read(self, after: int, up_to: int) -> list[Group]:
@@ -56,19 +58,28 @@ class Reader:
         Raises sqlite3.Error.
         """
         while True:
-            try:
-                found: list[Group] = await self._on_thread(self._database.read, after, up_to)
-                if not found:  # whoever took that for the end would pass messages over
-                    raise sqlite3.OperationalError(f"no message is there from {after + 1} to {up_to}")
-                return found
-            except CorruptGroup as damage:
-                logger.error("message store: %s; they are set aside, everything else goes on", damage)
-                count = damage.last - damage.first + 1
-                self._counters.messages_dropped[DAMAGED] += count
-                kept = "nowhere: SQLite gets at none of it" if damage.is_hole else "in the table `damaged`"
-                place = f"the messages at positions {damage.first} to {damage.last}"
-                await self._note(Note(MESSAGES, place, "they cannot be read", kept, count))
-                await self._submit([set_aside(damage, self._database.origin, self._database.epoch)])
+            with contextlib.suppress(CorruptGroup):
+                return await self._read(after, up_to)
+            async with self._setting_aside:
+                try:
+                    return await self._read(after, up_to)  # another consumer may have met the same damage
+                except CorruptGroup as damage:
+                    await self._set_aside(damage)
+
+    async def _read(self, after: int, up_to: int) -> list[Group]:
+        found: list[Group] = await self._on_thread(self._database.read, after, up_to)
+        if not found:  # as the end of the log it would have messages passed over
+            raise sqlite3.OperationalError(f"no message is there from {after + 1} to {up_to}")
+        return found
+
+    async def _set_aside(self, damage: CorruptGroup) -> None:
+        logger.error("message store: %s; they are set aside, everything else goes on", damage)
+        count = damage.last - damage.first + 1
+        self._counters.messages_dropped[DAMAGED] += count
+        kept = "nowhere: SQLite gets at none of it" if damage.is_hole else "in the table `damaged`"
+        place = f"the messages at positions {damage.first} to {damage.last}"
+        await self._note(Note(MESSAGES, place, "they cannot be read", kept, count))
+        await self._submit([await self._on_thread(self._database.set_aside, damage)])
 
     async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
         """Returns position and message by topic, None where it has no retained one.

@@ -1,5 +1,6 @@
 """A page of the log that the medium has spoilt, under a gateway that goes on."""
 
+import asyncio
 import random
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from gateway.store.retained import Keep
 from gateway.store.wills import StoredWill
 from tests.gateway.store.support import messages_in, opened, stored
 from tests.gateway.store.test_repair import PAGE, change, fill_with_noise, pages_of_messages, spoil, zero
-from tests.gateway.support import Client, running, tcp_port, until
+from tests.gateway.support import LONG_S, Client, running, tcp_port, until
 from wire.packets import Publish
 
 COUNT = 200
@@ -70,6 +71,93 @@ async def test_a_page_that_is_damaged_costs_its_messages_alone_and_the_log_goes_
     assert repair(tmp_path, "gw", []).damage
     async with opened(tmp_path) as log:
         assert not log.is_damaged
+
+
+@pytest.mark.parametrize("how", [zero, fill_with_noise])
+async def test_consumers_at_different_places_in_a_damaged_page_all_get_past_it(
+    tmp_path: Path, seed: int, how: object
+) -> None:
+    rng = random.Random(seed)
+    names = ("first", "second", "third")
+    async with opened(tmp_path) as log:
+        cursors = [Cursor(log, name, ["#"]) for name in names]
+        for number in range(COUNT):
+            await log.append(Message("a", b"%d" % number + b" " * 200))
+    model = dict(messages_in(tmp_path))
+    lying_in = pages_of_messages(tmp_path / MESSAGES)
+    (page,) = lying_in[COUNT // 2]
+    lost = sorted(position for position, its in lying_in.items() if page in its)
+    places = [lost[len(lost) // 2], lost[len(lost) // 4], 0]
+    async with opened(tmp_path) as log:
+        cursors = [Cursor(log, name, ["#"]) for name in names]
+        for cursor, place in zip(cursors, places, strict=True):
+            while cursor.position < place:
+                cursor.acknowledge((await cursor.fetch(1))[0].packet_identifier)
+    spoil(tmp_path / MESSAGES, [page], rng, how)  # type: ignore[arg-type]
+    async with opened(tmp_path) as log:
+        for name, place in zip(names, places, strict=True):
+            deliveries = await take_all(log, Cursor(log, name, ["#"]), COUNT - 1)
+            expected = [position for position in model if position > place and position not in lost]
+            assert [delivery.position for delivery in deliveries] == expected
+    assert noted_as_damaged(tmp_path) == [model[position].seq for position in lost]
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_consumers_at_different_places_in_a_damaged_row_all_get_past_it(
+    tmp_path: Path, seed: int, at_once: bool
+) -> None:
+    row = range(21, 31)  # positions
+    async with opened(tmp_path) as log:
+        cursors = [Cursor(log, name, ["#"]) for name in ("ahead", "behind")]
+        for number in range(40):
+            if number + 1 not in row:
+                await log.append(Message("a", b"%d" % number))
+            elif number + 1 == row[0]:
+                await log.submit([Message("a", b"%d" % one + b" " * 2000) for one in range(number, row[-1])])
+        while cursors[0].position < row[4]:
+            cursors[0].acknowledge((await cursors[0].fetch(1))[0].packet_identifier)
+    lying_in = pages_of_messages(tmp_path / MESSAGES)
+    pages = lying_in.pop(row[-1]).difference(*lying_in.values())
+    assert len(pages) > 1, "what does not fit the row's own page"
+    spoil(tmp_path / MESSAGES, sorted(pages)[1:2], random.Random(seed), zero)
+    async with opened(tmp_path) as log, asyncio.timeout(LONG_S):
+        ahead, behind = (take_all(log, Cursor(log, name, ["#"]), 39) for name in ("ahead", "behind"))
+        got = await asyncio.gather(ahead, behind) if at_once else [await ahead, await behind]
+        after = [*range(row[-1] + 1, 41)]
+        assert [delivery.position for delivery in got[0]] == after
+        assert [delivery.position for delivery in got[1]] == [*range(1, row[0]), *after]
+        assert log.counters.messages_dropped["damaged"] == len(row)
+    assert noted_as_damaged(tmp_path) == list(row)
+
+
+async def test_a_row_that_was_set_aside_counts_once_where_its_page_is_damaged_later(tmp_path: Path, seed: int) -> None:
+    async with opened(tmp_path) as log:
+        for name in ("before", "after"):
+            Cursor(log, name, ["#"])
+        for number in range(COUNT):
+            await log.append(Message("a", b"%d" % number + b" " * 200))
+    lying_in = pages_of_messages(tmp_path / MESSAGES)
+    (page,) = lying_in[COUNT // 2]
+    lost = sorted(position for position, its in lying_in.items() if page in its)
+    for name, spoilt in (("before", lost[2:4]), ("after", lost)):
+        if spoilt is lost:
+            spoil(tmp_path / MESSAGES, [page], random.Random(seed), zero)
+        else:
+            change(tmp_path, f"UPDATE message_group SET crc = crc - 1 WHERE last IN {tuple(spoilt)}")
+        async with opened(tmp_path) as log:
+            deliveries = await take_all(log, Cursor(log, name, ["#"]), COUNT - 1)
+            expected = [position for position in lying_in if position not in spoilt]
+            assert [delivery.position for delivery in deliveries] == sorted(expected)
+        assert noted_as_damaged(tmp_path) == spoilt
+
+
+def noted_as_damaged(folder: Path) -> list[int]:
+    """The numbers of the identities in the ranges, each as often as it is there, and the ranges count no more."""
+    ranges = stored(folder, "SELECT first, last, messages FROM dropped WHERE reason = 'damaged'")
+    numbers = sorted(seq for first, last, _ in ranges for seq in range(first, last + 1))
+    assert sum(messages for _, _, messages in ranges) == len(numbers)
+    assert sum(note.messages for note in quarantine.notes_in(folder)) == len(numbers)
+    return numbers
 
 
 @pytest.mark.parametrize(
