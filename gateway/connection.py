@@ -18,7 +18,7 @@ from gateway.pace import Slice
 from gateway.port import Port
 from wire import properties, reasons
 from wire.bulk import BulkServerConnection
-from wire.codec.packet import BRIDGE
+from wire.codec.requests import BRIDGE
 from wire.errors import Closed
 from wire.packets import Auth, Connect, Disconnect, Packet
 from wire.states import AWAIT_CONNACK

@@ -5,8 +5,9 @@ from wire.codec.connack import Connack
 from wire.codec.connect import Connect
 from wire.codec.control import Disconnect, Pingresp
 from wire.codec.decoder import PACKET_SIZE_MAX
-from wire.codec.packet import BRIDGE, MQTT_3_1, MQTT_5, Packet
+from wire.codec.packet import MQTT_5, Packet
 from wire.codec.publish import Publish
+from wire.codec.requests import BRIDGE, MQTT_3_1
 from wire.codec.suback import Suback, Unsuback
 from wire.codec.subscribe import NO_LOCAL, RETAIN_AS_PUBLISHED, Subscribe, Unsubscribe
 from wire.codec.to_server import READERS

@@ -13,6 +13,7 @@ from flash_store.devices.ram import RamFlash
 from flash_store.errors import HeapFull
 from flash_store.log import Log
 from tests.flash_store.simulated_nor import SimulatedNor
+from tests.micropython.runner import compile_package
 from tools.micropython import MicroPython
 
 PROGRAM = str(Path(__file__).with_name("backlog.py"))
@@ -95,19 +96,22 @@ Log(Formatted({count})).append("t", b"x")
 """
 
 
-def mounts(vm: MicroPython, heap_kib: int, sectors: int) -> bool:
-    """Whether so many empty sectors mount in this heap."""
+def mounts(vm: MicroPython, compiled: Path, heap_kib: int, sectors: int) -> bool:
+    """Whether so many empty sectors mount in this heap; with compiled modules, as on a board."""
     program = MANY.replace("{count}", str(sectors))
     command = [*vm.argv, "-X", f"heapsize={heap_kib}k", "-c", program]
-    return subprocess.run(command, env=vm.environment(), capture_output=True, timeout=60).returncode == 0
+    environment = {**vm.environment(), "MICROPYPATH": f"{compiled}:.frozen"}
+    done = subprocess.run(command, env=environment, cwd=compiled, capture_output=True, timeout=60)
+    return done.returncode == 0
 
 
-def test_4096_empty_sectors_mount_in_20_bytes_of_heap_each(micropython: MicroPython) -> None:
+def test_4096_empty_sectors_mount_in_20_bytes_of_heap_each(micropython: MicroPython, tmp_path: Path) -> None:
+    compile_package("flash_store", tmp_path)
     fails, runs = 16, 512
     while runs - fails > 1:
         middle = (fails + runs) // 2
-        fails, runs = (fails, middle) if mounts(micropython, middle, 16) else (middle, runs)
-    assert mounts(micropython, runs + 4096 * 20 // 1024, 4096)
+        fails, runs = (fails, middle) if mounts(micropython, tmp_path, middle, 16) else (middle, runs)
+    assert mounts(micropython, tmp_path, runs + 4096 * 20 // 1024, 4096)
 
 
 def work_of_appends(sectors: int) -> tuple[int, int]:

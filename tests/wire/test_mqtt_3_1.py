@@ -52,11 +52,6 @@ def test_they_are_served_as_clients_of_3_1_1(level: int) -> None:
     assert connection.data_to_send() == b"\x40\x02\x00\x07"
 
 
-@pytest.mark.parametrize("level", [MQTT_3_1, MQTT_3_1 | BRIDGE, MQTT_3_1_1 | BRIDGE])
-def test_their_connects_are_written_as_they_are_read(level: int) -> None:
-    assert encode(Connect("a", True, protocol_level=MQTT_3_1_1, level_byte=level)) == connect(level)
-
-
 @pytest.mark.parametrize(("level", "flag"), [(MQTT_3_1, 0), (MQTT_3_1 | BRIDGE, 0), (MQTT_3_1_1 | BRIDGE, 1)])
 def test_3_1_hears_of_no_session(level: int, flag: int) -> None:
     assert server(level, session_present=True).data_to_send() == bytes((0x20, 2, flag, 0))

@@ -1,6 +1,6 @@
 """CONNECT (section 3.1), as a client writes it; a server reads it with `wire.codec.requests`."""
 
-from wire.codec.packet import BRIDGE, MQTT_3_1, MQTT_3_1_1, MQTT_5, Packet, frame, write_properties
+from wire.codec.packet import MQTT_3_1_1, MQTT_5, Packet, frame, write_properties
 from wire.errors import LocalProtocolError
 from wire.packet_types import CONNECT, WILL
 from wire.primitives import encode_binary, encode_integer, encode_string
@@ -40,7 +40,7 @@ class Connect(Packet):
     """`will` is a Will or None; `username` a str, `password` bytes, or None.
 
     `protocol_level` is the version that the whole connection speaks; `encode` writes this one. `level_byte` is what
-    stands there in the CONNECT of MQTT 3.1 or of a bridge, and 0 in any other.
+    stood there in a CONNECT of MQTT 3.1 or of a bridge that was read, and 0 in any other.
     """
 
     TYPE = CONNECT
@@ -99,8 +99,7 @@ class Connect(Packet):
         if self.password is not None:
             flags |= HAS_PASSWORD
             payload += encode_binary(self.password)
-        name = "MQIsdp" if self.level_byte & ~BRIDGE == MQTT_3_1 else "MQTT"
-        head = encode_string(name) + bytes((self.level_byte or level, flags)) + encode_integer(self.keep_alive_s, 2)
+        head = encode_string("MQTT") + bytes((level, flags)) + encode_integer(self.keep_alive_s, 2)
         return frame(CONNECT << 4, head + write_properties(self.properties, CONNECT, level) + payload)
 
     def _check_for_3_1_1(self) -> None:

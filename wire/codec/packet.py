@@ -6,8 +6,6 @@ from wire.properties import decode_properties, encode_properties
 from wire.reasons import PROTOCOL_ERROR, SUCCESS
 
 MQTT_3_1_1, MQTT_5 = 4, 5  # protocol levels, as a CONNECT names them
-MQTT_3_1 = 3  # is spoken as 3.1.1
-BRIDGE = 0x80  # set in the level of a CONNECT by mosquitto's bridges
 
 
 class Packet:
@@ -25,15 +23,11 @@ class Packet:
     def encode(self, level: int = MQTT_5) -> bytes:
         raise NotImplementedError
 
-    def field_values(self) -> list:
-        """The values of `FIELDS`, in their order."""
-        return [getattr(self, name) for name in self.FIELDS]
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Packet) and type(self) is type(other) and self.field_values() == other.field_values()
+        return type(self) is type(other) and repr(self) == repr(other)
 
     def __repr__(self) -> str:
-        fields = ", ".join([f"{name}={value!r}" for name, value in zip(self.FIELDS, self.field_values())])
+        fields = ", ".join([f"{name}={getattr(self, name)!r}" for name in self.FIELDS])
         return f"{type(self).__name__}({fields})"
 
 

@@ -10,7 +10,7 @@ from wire.codec.connect import (
     Connect,
     Will,
 )
-from wire.codec.packet import BRIDGE, MQTT_3_1, MQTT_3_1_1, MQTT_5, check_packet_identifier, read_properties
+from wire.codec.packet import MQTT_3_1_1, MQTT_5, check_packet_identifier, read_properties
 from wire.codec.subscribe import Subscribe, Unsubscribe, options_fault, reserved_options
 from wire.errors import RemoteProtocolError, WireError
 from wire.packet_types import CONNECT, SUBSCRIBE, UNSUBSCRIBE, WILL
@@ -18,6 +18,8 @@ from wire.primitives import Reader, malformed
 from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, PROTOCOL_ERROR, QUOTA_EXCEEDED, UNSUPPORTED_PROTOCOL_VERSION
 from wire.topics import check_topic_name
 
+MQTT_3_1 = 3  # is spoken as 3.1.1
+BRIDGE = 0x80  # set in the level of a CONNECT by mosquitto's bridges
 FILTERS_MAX = 10_000  # of one packet, which is read as a whole
 LEVELS = {"MQTT": (MQTT_3_1_1, MQTT_3_1_1 | BRIDGE, MQTT_5), "MQIsdp": (MQTT_3_1, MQTT_3_1 | BRIDGE)}
 """The level bytes that are served, by protocol name."""
