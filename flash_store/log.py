@@ -46,14 +46,14 @@ class Log:
     """
 
     def __init__(self, device, on_full: str = "reject_new") -> None:
-        from flash_store.mount import Mount  # a board may forget it once the store is mounted
-
         if on_full not in POLICIES:
             raise ValueError(f"on_full is {on_full!r}, expected one of {', '.join(POLICIES)}")
         self.on_full = on_full
         self.before_drop = _nothing
         self._flash = Flash(device)
-        self._index = Index(self._flash)
+        self._index = Index(self._flash)  # its arrays are long: they come before a module that may be forgotten
+        from flash_store.mount import Mount  # a board may forget it once the store is mounted
+
         self._pending: list[int] = []  # acknowledged, not yet on flash
         self._appended = 0  # bytes on flash of the messages since the mount
         places: dict = {}

@@ -23,8 +23,12 @@ class Packet:
     def encode(self, level: int = MQTT_5) -> bytes:
         raise NotImplementedError
 
+    def field_values(self) -> list:
+        """The values of `FIELDS`, in their order."""
+        return [getattr(self, name) for name in self.FIELDS]
+
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and repr(self) == repr(other)
+        return isinstance(other, Packet) and type(self) is type(other) and self.field_values() == other.field_values()
 
     def __repr__(self) -> str:
         fields = ", ".join([f"{name}={getattr(self, name)!r}" for name in self.FIELDS])
