@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 Tap = Callable[[object, bool, bytes], None]
 
+ACCEPT_TURNS = 4  # of the event loop, from a connection that is accepted to its protocol
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -41,13 +42,22 @@ class NetworkLink:
 
     async def cut(self) -> None:
         """Resets every connection and refuses new ones until ``open`` is called again."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        server, self._server = self._server, None
+        if server is not None:
+            for listening in server.sockets:
+                asyncio.get_running_loop().remove_reader(listening.fileno())
+            for _ in range(ACCEPT_TURNS):  # asyncio leaves open what it is accepting when its server closes
+                await asyncio.sleep(0)
+            server.close()
         if self.connects:
             await asyncio.wait(self.connects)
         for end in self.ends:
             end.reset()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether nothing goes through."""
+        return self._server is None
 
     def break_after(self, size: int | None) -> None:
         """Resets every connection once when so many more bytes have gone through; None: never. New ones are taken."""
@@ -145,6 +155,9 @@ class _NearEnd(_End):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        if self._link.is_cut:  # it was accepted before, and comes through only now
+            self.reset()
+            return
         connect = asyncio.get_running_loop().create_task(self._link.connect(self))
         self._link.connects.add(connect)
         connect.add_done_callback(self._link.connects.discard)
