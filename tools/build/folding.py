@@ -101,6 +101,13 @@ class _Constants:
         return {name: known[name] for name in _assigned(statement) if _is_immutable(known[name])}
 
 
+def _literal(value: Constant) -> ast.expr:
+    """The expression of a value; a negative number is one that an operator before it would bind less."""
+    if isinstance(value, int) and value < 0:
+        return ast.UnaryOp(ast.USub(), ast.Constant(-value))
+    return ast.Constant(value)
+
+
 def _is_immutable(value: object) -> bool:
     """Whether nothing can change a value between its assignment and its use."""
     return isinstance(value, Constant | range) or (isinstance(value, tuple) and all(map(_is_immutable, value)))
@@ -172,14 +179,14 @@ class _Folder(ast.NodeTransformer):
         else:
             bindings = self._scopes.bindings_of(node)
             value = self._constants.of_import(bindings[0]) if len(bindings) == 1 else None
-        return node if value is None else ast.copy_location(ast.Constant(value), node)
+        return node if value is None else ast.copy_location(_literal(value), node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         if isinstance(node.value, ast.Name) and isinstance(node.ctx, ast.Load):
             bindings = self._scopes.bindings_of(node.value)
             module = self._constants.module_of(bindings[0]) if len(bindings) == 1 else None
             if module is not None and node.attr in (theirs := self._constants.of(module)):
-                return ast.copy_location(ast.Constant(theirs[node.attr]), node)
+                return ast.copy_location(_literal(theirs[node.attr]), node)
         return self.generic_visit(node)  # type: ignore[return-value]
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.expr:

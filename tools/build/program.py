@@ -110,6 +110,8 @@ class Program:
             yield module.refuse(node, "MicroPython has no such statement")
         if isinstance(node, ast.Name) and node.id in UNKNOWN_NAMES and not module.scopes.is_bound(node):
             yield module.refuse(node, f"{node.id}() may use any name, so none can be rewritten")
+        if isinstance(node, ast.Name) and node.id in READS_NAMES and node not in _read_only(module.tree):
+            yield module.refuse(node, "globals() may bind names; only globals().items() reads them")
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not module.scopes.is_bound(node.func):
             yield from self._faults_of_call(module, node, node.func.id)
 
@@ -118,16 +120,15 @@ class Program:
             yield module.refuse(node, "__import__ needs a literal beginning, as in __import__('drivers.' + name)")
         if function not in COMPUTED_ACCESS or len(node.args) < 2 or is_text(node.args[1]):
             return
+        if function == "delattr" and ast.unparse(node.args[0]).startswith("sys.modules["):
+            return  # what is asked for after that fails, as it did
         if not (self._is_foreign(module, node.args[0]) or self._is_instance(module, node.args[0])):
             why = f"a computed {function} may ask a module of this program for any of its names"
             yield module.refuse(node, f"{why}; give it a literal name, or an instance")
 
     def _is_foreign(self, module: Module, value: ast.expr) -> bool:
-        """Whether a value is a module that the program only imports, one that a checked `__import__` returns, or a
-        package out of `sys.modules`, which holds no names but those of its modules."""
+        """Whether a value is a module that the program only imports, or one that a checked `__import__` returns."""
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "__import__":
-            return True
-        if isinstance(value, ast.Subscript) and ast.unparse(value.value) == "sys.modules":
             return True
         if not isinstance(value, ast.Name):
             return False
@@ -160,6 +161,12 @@ class Program:
             found = self.modules[node.module].scopes.module.bindings.get(bindings[0].imported or "", [])
             return len(found) == 1 and isinstance(found[0].node, ast.ClassDef)
         return isinstance(node, ast.ClassDef)
+
+
+def _read_only(tree: ast.Module) -> list[ast.AST]:
+    """The names `globals` in `globals().items()`."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "items"]
+    return [node.value.func for node in calls if isinstance(node.value, ast.Call)]
 
 
 def _parsed(path: str, text: str) -> ast.Module:

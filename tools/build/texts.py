@@ -49,16 +49,15 @@ class _Gatherer(ast.NodeTransformer):
         node.returns = None
         before, self._is_within = self._is_within, True
         body = [self.visit(statement) for statement in node.body]
-        node.body = [statement for statement in body if statement is not None] or [ast.Pass()]
+        node.body = body
         self._is_within = before
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        return None if isinstance(node.value, ast.Constant) else self.generic_visit(node)
+        return ast.Pass() if isinstance(node.value, ast.Constant) else self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
         self.generic_visit(node)
-        node.body = node.body or [ast.Pass()]
         return node
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
@@ -66,7 +65,7 @@ class _Gatherer(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
         if node.value is None:
-            return None
+            return ast.Pass()
         return self.visit(ast.Assign([node.target], node.value))
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
