@@ -116,7 +116,7 @@ class Refusals:
     def next_alone(self, now_ms: int) -> int | None:
         """The message over which connections ended that may go out now, where no other is on the way."""
         ending = self._ending = [one for one in self._ending if self._log.holds(one)]
-        if not ending:
+        if not ending or ending[0] in self._waiting:
             self._quiet_ms = None
         elif self._taken > self._taken_before:
             return ending[0]

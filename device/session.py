@@ -180,8 +180,9 @@ class Session:
             first_identifier=self._publisher.first_request,
         )
         self._connect_ms = now_ms
-        self._is_in_doubt = not self._is_known
-        self._is_known = False
+        if not self._brokers.is_other:  # a CONNECT to another broker does not touch this one's session
+            self._is_in_doubt = not self._is_known
+            self._is_known = False
         self._connection.connect(now_ms)
 
     def _retry_interval_ms(self) -> int | None:

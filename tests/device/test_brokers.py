@@ -49,6 +49,18 @@ def test_first_broker_that_stays_away_is_looked_for_less_and_less_often() -> Non
     assert 10 <= looks <= 20
 
 
+def test_look_for_another_broker_leaves_no_doubt_about_the_session_of_this_one() -> None:
+    """A PUBCOMP is lost with the connection; the first broker accepts a connection and never answers."""
+    board, first, second = VirtualBoard(), ModelBroker(is_down=True), ModelBroker()
+    device = Fleet(board, first, second)
+    made = publish(device, 1)
+    drain(device)
+    second.packets_left = 2
+    made += publish(device, 1)
+    device.run(seconds=5 * MINUTE)
+    assert arrived(second) == made and len(device.log) == 0
+
+
 def test_session_of_a_broker_to_which_the_device_returns_is_begun_anew() -> None:
     """What the first has had a PUBREC for went to the second; its packet identifiers are other messages' by then."""
     board, first, second = VirtualBoard(), ModelBroker(completes=False), ModelBroker()

@@ -120,6 +120,21 @@ def test_message_over_which_the_broker_ends_each_connection_is_set_aside(
     assert noted(device)["messages"][0]["topic"] == BAD
 
 
+@pytest.mark.parametrize("reason_code", [NOT_AUTHORIZED, QUOTA_EXCEEDED])
+def test_message_that_ended_connections_and_is_then_refused_holds_up_no_other(reason_code: int) -> None:
+    board, broker = VirtualBoard(), ModelBroker(ends=is_bad)
+    device = start(board, broker)
+    bad = device.publish(BAD, b"never")
+    device.run(seconds=20 * MINUTE)
+    broker.ends, broker.refuses = lambda _publish: False, lambda one: reason_code if is_bad(one) else 0
+    made = publish(device, 30)
+    assert device.run(lambda: arrived(broker) == made, 20 * MINUTE)
+    if reason_code == NOT_AUTHORIZED:
+        publish_on(device, 4)
+        drain(device)
+        assert gaps(broker) == [(bad, bad, 1, "rejected")]
+
+
 def test_broker_that_ends_the_connection_over_every_message_loses_nothing() -> None:
     board, broker = VirtualBoard(), ModelBroker(ends=lambda _publish: True)
     device = start(board, broker)
