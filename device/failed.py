@@ -1,4 +1,4 @@
-"""What ends a start that nobody foresaw: a line, a pause that grows from one failure to the next, and a new start.
+"""What follows an unexpected failure: a line, a pause that grows from one failure to the next, and a new start.
 
 How often starts have failed in a row stands in a file beside the configuration, which outlives a reset and a power cut.
 A start that lasts for `device.main.STEADY_MS` ends the row.

@@ -48,12 +48,11 @@ class _Gatherer(ast.NodeTransformer):
         node.args = self.visit(node.args)
         node.returns = None
         before, self._is_within = self._is_within, True
-        body = [self.visit(statement) for statement in node.body]
-        node.body = body
+        node.body = [self.visit(statement) for statement in node.body]
         self._is_within = before
         return node
 
-    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
         return ast.Pass() if isinstance(node.value, ast.Constant) else self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
@@ -63,7 +62,7 @@ class _Gatherer(ast.NodeTransformer):
     def visit_arg(self, node: ast.arg) -> ast.arg:
         return ast.arg(node.arg)
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         if node.value is None:
             return ast.Pass()
         return self.visit(ast.Assign([node.target], node.value))
