@@ -1,5 +1,6 @@
 """SUBSCRIBE and UNSUBSCRIBE: saved, then answered; then the retained messages that a subscription matches."""
 
+import sqlite3
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -64,10 +65,15 @@ class Subscribing:
             if _wants_retained(topic_filter, options, is_new):
                 is_new |= topic_filter in searches and searches[topic_filter].is_new
                 searches[topic_filter] = _Search(options & 3, is_new, self._broker.log.head)
-        owed, refused = await self._find_all(searches, identifier)
-        await self._broker.sessions.save(self._session.client_id)
-        if owed and self._has_ended():
-            self._broker.log.later(retained.settle([one.number for one in owed]))
+        owed: list[Owed] = []
+        try:
+            refused = await self._find_all(searches, identifier, owed)
+            await self._broker.sessions.save(self._session.client_id)
+        except sqlite3.Error:
+            self._give_back(owed, 0)
+            raise
+        if self._has_ended():
+            self._give_back(owed, 0)
         for place in range(len(codes) if refused else 0):
             if packet.filters[place][0] in refused:
                 codes[place] = QUOTA_EXCEEDED
@@ -76,24 +82,27 @@ class Subscribing:
     def _has_ended(self) -> bool:
         return self._broker.sessions.get(self._session.client_id) is not self._session
 
-    async def _find_all(self, searches: dict[str, "_Search"], identifier: int) -> tuple[list[Owed], set[str]]:
-        """Returns the retained messages that filters match, and the filters of which there are too many to keep."""
-        owed: list[Owed] = []
+    async def _find_all(self, searches: dict[str, "_Search"], identifier: int, owed: list[Owed]) -> set[str]:
+        """Finds the retained messages that filters match; returns the filters of which there are too many to keep."""
         refused: set[str] = set()
         if searches:
             await self._broker.log.submit([])  # with it, what was put off is where it is found
         for topic_filter, search in searches.items():
-            if (found := await self._find(topic_filter, search, identifier)) is not None:
-                owed += found
-            elif not self._has_ended():
+            before = len(owed)
+            if await self._find(topic_filter, search, identifier, owed):
+                continue
+            self._give_back(owed, before)
+            if not self._has_ended():
                 refused.add(topic_filter)
                 if search.is_new:
                     self._broker.subscribers.unsubscribe(self._session, topic_filter)
-        return owed, refused
+        return refused
 
-    async def _find(self, topic_filter: str, search: "_Search", identifier: int) -> list[Owed] | None:
-        """Finds them a piece at a time, past which everybody else's messages go through the same store."""
-        owed: list[Owed] = []
+    async def _find(self, topic_filter: str, search: "_Search", identifier: int, owed: list[Owed]) -> bool:
+        """Finds them a piece at a time, past which everybody else's messages go through the same store.
+
+        False, and some are left out, where they are too many to keep or the session has ended.
+        """
         log, account, now_ms = self._broker.log, self._session.account, int(time.time() * 1000)
         after: str | None = ""
         while after is not None:
@@ -101,14 +110,24 @@ class Subscribing:
             piece = [Owed(0, self._session.client_id, *one, search.qos, identifier) for one in topics]
             size = sum(one.size for one in piece)
             if not account.fits(size) or self._has_ended():
-                account.add(-sum(one.size for one in owed))
-                log.later(retained.settle([one.number for one in owed]))
-                return None
+                return False
             account.add(size)
-            if piece and self._session.durable and search.qos:
-                await log.submit([retained.owe(piece)])
+            try:
+                if piece and self._session.durable and search.qos:
+                    await log.submit([retained.owe(piece)])
+            except sqlite3.Error:
+                account.add(-size)  # and their numbers are not theirs
+                raise
             owed += piece
-        return owed
+        return True
+
+    def _give_back(self, owed: list[Owed], first: int) -> None:
+        """What was found from one on is not sent, and nothing is kept for it."""
+        given_back = owed[first:]
+        del owed[first:]
+        self._session.account.add(-sum(one.size for one in given_back))
+        if numbers := [one.number for one in given_back if one.number]:
+            self._broker.log.later(retained.settle(numbers))
 
     async def announced(self, packet: Subscribe, codes: list[int]) -> AsyncIterator[tuple[Message, Grant]]:
         """Yields what the gateway says of itself and subscriptions match that were granted, each filter once."""

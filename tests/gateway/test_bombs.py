@@ -15,6 +15,7 @@ from gateway.accounts import make_account, save_account
 from gateway.broker import Broker
 from gateway.config import LimitsConfig, StoreConfig
 from gateway.store.audience import SUBSCRIPTIONS_REMEMBERED, TOPICS_REMEMBERED
+from tests.gateway.store.support import disk_full
 from tests.gateway.support import LONG_S, Client, running, tcp_port, until
 from wire.packets import (
     MQTT_3_1_1,
@@ -200,6 +201,25 @@ async def test_a_client_that_takes_nothing_cannot_ask_for_more_and_more(tmp_path
         assert await subscriber.subscribe("+/#") == [1]  # it has taken them
         for _ in range(count):
             await subscriber.receive()
+    assert stored_count(tmp_path, "SELECT count(*) FROM owed") == 0
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_a_subscribe_that_fails_leaves_nothing_on_its_owners_account(tmp_path: Path, qos: int) -> None:
+    """What it had found is looked for again by the next one, for which there is room as before."""
+    async with running(tmp_path, limits=LimitsConfig(kept_bytes=1_048_576)) as broker:
+        publisher = await connected(broker, "publisher")
+        for number in range(10):
+            await publisher.publish(f"a/{number}/{'x' * 60_000}", b"x", retain=True)
+        durable: dict[str, Any] = {"session_expiry_s": 1_000, "clean_start": False}
+        subscriber = await connected(broker, "subscriber", **durable)
+        with disk_full():
+            subscriber.protocol.subscribe([("a/#", qos)])
+            subscriber.flush()
+            await subscriber.expect(Disconnect)
+        subscriber = await connected(broker, "subscriber", **durable)
+        assert await subscriber.subscribe("a/#", options=qos) == [qos]
+        assert len({(await subscriber.receive()).topic for _ in range(10)}) == 10
     assert stored_count(tmp_path, "SELECT count(*) FROM owed") == 0
 
 
