@@ -83,9 +83,8 @@ class Sessions:
                 self._keep_or_end(session, at_least_s=RETURN_S)
         cursors = [session.cursor for session in self._sessions.values()] + self._subscribers.cursors()
         here = {cursor.consumer for cursor in cursors}
-        ended = {ending.consumer for ending in self._log.endings.values()}
         for consumer in self._log.consumers():
-            if consumer == LOST or (consumer in ended and consumer not in here):
+            if consumer == LOST:
                 self._log.forget(consumer)
             elif consumer.startswith((SESSION_PREFIX, GROUP_PREFIX)) and consumer not in here:
                 logger.error("session store: nothing is known of consumer %r but its place; it ends", consumer)

@@ -1,8 +1,9 @@
 """Who takes from the log, and how far everybody is: what must be saved, and what nobody needs any more."""
 
+import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from gateway.message import Message
@@ -19,6 +20,7 @@ CREATE TABLE cursor (
 ) STRICT;
 """
 SAVE = "INSERT OR REPLACE INTO cursor VALUES (?, ?, ?, ?)"
+REMOVE = "DELETE FROM cursor WHERE consumer = ?"
 LOST = ""
 """The consumer at whose place those go on who have lost theirs, until all who were there before are here again."""
 
@@ -26,6 +28,9 @@ PASSED_MOST = 100_000  # messages for others that a consumer goes past again aft
 
 Place = tuple[int, int]
 """A cursor's durable state: (position, count)."""
+
+UNKNOWN: Place = (0, -1)
+"""What the file says of a place where the write of it has failed: any place of a cursor's is another one."""
 
 
 class Keeper(Protocol):
@@ -80,9 +85,10 @@ class Consumers:
         if cursor.durable:
             self._away[cursor.consumer] = (cursor.position, cursor.count)
 
-    def forget(self, consumer: str) -> None:
-        """Removes the place of a consumer that is away."""
+    def forget(self, consumer: str) -> Callable[[sqlite3.Connection], None] | None:
+        """Removes the place of a consumer that is away; returns what takes it out of the file, where it may be."""
         self._away.pop(consumer, None)
+        return remove(consumer) if self._saved.pop(consumer, None) else None
 
     def evict(self, last: int) -> None:
         """Nobody gets anything up to a position any more; the cursors here are told by the log."""
@@ -141,19 +147,16 @@ class Consumers:
         return places + [(name, *place) for name, place in self._away.items() if self._saved.get(name) != place]
 
     def _is_far(self, name: str, position: int, count: int) -> bool:
-        saved_position, saved_count = self._saved.get(name, (0, -1))
+        saved_position, saved_count = self._saved.get(name, UNKNOWN)
         return count != saved_count or position - saved_position >= PASSED_MOST
 
-    def removed(self) -> list[str]:
-        """Returns the consumers that are in the file and should not be."""
-        return list(self._saved.keys() - self._durable())
+    def note_saved(self, saved: list[tuple[str, int, int]]) -> None:
+        """These places are being written: the file says so, unless ``note_unsaved`` follows."""
+        self._saved.update((name, (position, count)) for name, position, count in saved)
 
-    def note_saved(self, saved: list[tuple[str, int, int]], removed: list[str]) -> None:
-        """The file says so now."""
-        for name, position, count in saved:
-            self._saved[name] = (position, count)
-        for name in removed:
-            self._saved.pop(name, None)
+    def note_unsaved(self, saved: list[tuple[str, int, int]]) -> None:
+        """The write of these places has failed."""
+        self._saved.update((name, UNKNOWN) for name, *_ in saved if name in self._saved)
 
     def held_between(self, first: int, last: int) -> set[int]:
         """Returns the positions between two that are held."""
@@ -171,3 +174,12 @@ class Consumers:
 
     def _durable(self) -> set[str]:
         return self._away.keys() | {name for name, cursor in self._cursors.items() if cursor.durable}
+
+
+def remove(consumer: str) -> Callable[[sqlite3.Connection], None]:
+    """Returns what takes a consumer's place out of the file."""
+
+    def write(connection: sqlite3.Connection) -> None:
+        connection.execute(REMOVE, (consumer,))
+
+    return write

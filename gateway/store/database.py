@@ -57,15 +57,13 @@ Work = Part | Callable[[sqlite3.Connection], Any]
 
 @dataclass(slots=True)
 class Housekeeping:
-    """What is written now and then: (consumer, position, count), names to remove, what to trim."""
+    """What is written now and then: (consumer, position, count), what to trim."""
 
     saved: list[tuple[str, int, int]]
-    removed: list[str]
     trim_to: int
 
     def __call__(self, connection: sqlite3.Connection) -> retained.Extent:
         connection.executemany(consumers.SAVE, map(sealed, self.saved))
-        connection.executemany("DELETE FROM cursor WHERE consumer = ?", ((consumer,) for consumer in self.removed))
         connection.execute(groups.TRIM, (self.trim_to,))
         connection.execute(gaps.TRIM, (self.trim_to,))
         connection.execute(flows.FORGET_DONE)

@@ -115,13 +115,15 @@ class Housekeeper:
         self._is_owed = False
         self._write_later()
         trim_to = self._gaps.reach(self.trimmed, self._trim_most, self._trimmable())
-        work = Housekeeping(self._consumers.unsaved(), self._consumers.removed(), trim_to)
-        if work.saved or work.removed or work.trim_to > self.trimmed or self._sweep_owed:
+        work = Housekeeping(self._consumers.unsaved(), trim_to)
+        if work.saved or work.trim_to > self.trimmed or self._sweep_owed:
             self._sweep_owed = False
             self.write(work)
 
     def write(self, work: Housekeeping) -> None:
-        """Writes consumers' places; where that fails it is tried again with the next message."""
+        """Writes places, behind what was put off; where that fails it is tried again with the next message."""
+        self._write_later()
+        self._consumers.note_saved(work.saved)
         self._commits.submit([work]).add_done_callback(lambda done: self._written(work, done))
 
     def note_written(self, done: list[tuple[Any, Work]]) -> None:
@@ -171,6 +173,7 @@ class Housekeeper:
 
     def _written(self, work: Housekeeping, done: asyncio.Future[list[Any]]) -> None:
         if error := done.exception():
+            self._consumers.note_unsaved(work.saved)
             self._note_problem(error)
             if is_damage(error) and work.trim_to:
                 # What is gone from a page next to a damaged one, SQLite would spread over both.
@@ -179,7 +182,6 @@ class Housekeeper:
             self._is_owed = True
         else:
             self.problem = ""
-            self._consumers.note_saved(work.saved, work.removed)
             self.trimmed = max(self.trimmed, work.trim_to)
             self._gaps.trim(self.trimmed)
             # Who needs which messages is looked at only where there are enough.

@@ -340,8 +340,12 @@ class MessageLog:
         return self._consumers.names()
 
     def forget(self, consumer: str) -> None:
-        """Removes a durable consumer that has no cursor now, and with it what was kept for it alone."""
-        self._consumers.forget(consumer)
+        """Removes a durable consumer that has no cursor now, and with it what was kept for it alone.
+
+        The file forgets it in the transaction of what was put off just before, such as the row of its ending.
+        """
+        if remove := self._consumers.forget(consumer):
+            self.later(remove)
         self.changed()
 
     def attach(self, cursor: Cursor) -> Place:
@@ -349,7 +353,7 @@ class MessageLog:
         position, count = self._consumers.attach(cursor, self.head)
         if cursor.durable and count == 0:
             # Submitted before any message that it is to see, so it is durable no later than that message.
-            self._housekeeper.write(Housekeeping([(cursor.consumer, position, count)], [], 0))
+            self._housekeeper.write(Housekeeping([(cursor.consumer, position, count)], 0))
         return position, count
 
     def detach(self, cursor: Cursor) -> None:

@@ -13,6 +13,7 @@ from gateway import endings
 from gateway.broker import Broker
 from gateway.endings import Endings
 from gateway.message import Message
+from gateway.store import housekeeper
 from gateway.store.cursor import Cursor
 from gateway.store.groups import Group
 from gateway.store.log import MessageLog
@@ -349,6 +350,25 @@ async def test_after_a_kill_the_next_start_goes_on_with_what_was_not_looked_thro
     async with running(killed) as broker:
         await nothing_waits(broker.log)
     await check_that_both_have_ended(killed)
+
+
+async def test_a_kill_just_behind_an_end_leaves_no_second_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, killed = tmp_path / "store", tmp_path / "killed"
+    async with running(store) as broker:
+        await away(broker, "a/#", GROUP)
+        await publish(broker, 3)
+        monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 3600.0)  # for ever, for this test
+        again = await connected(broker, "subscriber", clean_start=True, session_expiry_s=0)
+        await nothing_waits(broker.log)
+        await again.publish("b")  # with it, the ranges are durable
+        await again.publish("b")  # and this waits for nobody
+        shutil.copytree(store, killed)
+    assert len(ended(store)) == 4
+    async with running(killed) as broker:
+        await nothing_waits(broker.log)
+    assert ended(killed) == ended(store)
 
 
 async def check_that_both_have_ended(folder: Path) -> None:
