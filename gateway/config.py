@@ -221,10 +221,11 @@ class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     kept_bytes: Annotated[int, msgspec.Meta(ge=1_048_576)] = 64 * 1024 * 1024
     """Memory that one user may have the gateway keep for all sessions under this name, in bytes; clients without a user
-    count together by their address (IPv4, or IPv6 /64). All together may have four times as much. A subscription counts
-    for 700 bytes, 350 for each level and two for each character, a shared one for 6,000 more; a retained message on its
-    way to a new subscription for 400 and its name; a will for 1,000 and twice its size. Beyond it a SUBSCRIBE's filters
-    are refused (0x97), and a CONNECT with a will (0x97; over MQTT 3.1.1 3, server unavailable)."""
+    count together by their address (IPv4, or IPv6 /64). All together may have four times as much; where that is taken,
+    each may still have an equal part of it. A subscription counts for 700 bytes, 350 for each level and two for each
+    character, a shared one for 6,000 more; a retained message on its way to a new subscription for 400 and its name; a
+    will for 1,000 and twice its size. Beyond it a SUBSCRIBE's filters are refused (0x97), and a CONNECT with a will
+    (0x97; over MQTT 3.1.1 3, server unavailable)."""
 
     sessions: Count = 10_000
     """The most sessions that stay when their clients go (Session Expiry Interval above 0, or Clean Session 0). A client

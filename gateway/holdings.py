@@ -6,7 +6,7 @@ gains nothing by another client identifier.
 
 from gateway.failures import network_of
 
-OWNERS_FULL = 4  # so many owners with as much as they may have are the most of all together
+OWNERS_FULL = 4  # so many owners with as much as they may have are what all may have together
 
 
 def owner_of(user: str | None, host: str) -> str:
@@ -16,6 +16,10 @@ def owner_of(user: str | None, host: str) -> str:
 
 class Holdings:
     """Counts the bytes of subscriptions, wills and what is owed of retained messages by owner.
+
+    All owners together have a whole. Where it is taken, an owner may still have an equal part of it, so that none is
+    refused for what the others have. The k-th of them to grow last found k owners at least, and so has 1/k of the whole
+    at most: n owners have no more than (1 + 1/2 + ... + 1/n) times the whole.
 
     Args:
         most: bytes that one owner may have the gateway keep.
@@ -27,8 +31,10 @@ class Holdings:
         self._whole = 0
 
     def fits(self, owner: str, size: int) -> bool:
-        """Whether so many bytes more are within the limits, of the owner and of all."""
-        return self.of(owner) + size <= self._most and self._whole + size <= OWNERS_FULL * self._most
+        """Whether so many bytes more are within the owner's limit, and within the whole or the owner's part of it."""
+        wanted, whole = self.of(owner) + size, OWNERS_FULL * self._most
+        owners = len(self._sizes) + (owner not in self._sizes)
+        return wanted <= self._most and (self._whole + size <= whole or wanted <= whole // owners)
 
     def add(self, owner: str, size: int) -> None:
         """Counts so many bytes more; fewer where ``size`` is negative."""

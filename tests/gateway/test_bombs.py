@@ -301,6 +301,21 @@ async def test_subscriptions_of_many_sessions_are_counted_together(tmp_path: Pat
         assert (await first.subscribe(*(f"d/{one}" for one in deep))).count(0x97) < 20
 
 
+async def test_owners_that_take_all_there_is_leave_each_other_one_its_part(tmp_path: Path) -> None:
+    """Four users may have the gateway keep as much as all together; the fifth gets a fifth of that, and no more."""
+    names = [f"user-{number}" for number in range(5)]
+    for name in names:
+        save_account(tmp_path / "accounts", make_account(name, b"x", with_scram=False))
+    long_filters = [f"{number}{'x' * 60_000}" for number in range(10)]  # 121 KB each
+    limits = LimitsConfig(kept_bytes=1_048_576)
+    async with running(tmp_path, limits=limits, accounts=str(tmp_path / "accounts")) as broker:
+        clients = [await connected(broker, name, username=name, password=b"x") for name in names]
+        for client in clients[:4]:
+            assert (await client.subscribe(*long_filters)).count(1) == 8
+        assert await clients[4].subscribe("a/b/c") == [1]
+        assert 4 <= (await clients[4].subscribe(*long_filters)).count(1) < 8
+
+
 async def test_a_connect_is_not_kept_with_what_is_large_in_it(tmp_path: Path) -> None:
     """Neither its user properties nor its will, which is kept as one."""
     async with running(tmp_path) as broker:
