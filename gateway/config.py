@@ -135,11 +135,13 @@ class QueueConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     acknowledged, or not sent yet."""
 
     max_messages: Count = 1_000_000
-    """The most messages: those of a day at ten in a second. For a consumer that must miss none, as a lander, it is to
-    be what comes in its longest outage."""
+    """The most messages: those of a day at ten in a second. Where they have more than 1,000 bytes on average,
+    `max_bytes` is reached first. For a consumer that must miss none, as a lander, both are to be what comes in its
+    longest outage."""
 
-    max_bytes: Count = 256 * 1024 * 1024
-    """The most bytes, of payload and topic name: so many that some sessions which never return fill no SD card."""
+    max_bytes: Count = 1_000_000_000
+    """The most bytes, of payload and topic name: those of 1,000,000 messages of 1,000 bytes, and a quarter of what the
+    store takes."""
 
     when_full: WhenFull = "discard_old"
     """What happens to the next message. `"discard_old"` drops the oldest that are not sent yet. `"reject_incoming"`

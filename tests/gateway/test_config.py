@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import GatewayConfig, SerialConfig, StoreConfig, TcpConfig, UnixConfig, allows_anonymous
+from gateway.config import (
+    GatewayConfig,
+    QueueConfig,
+    SerialConfig,
+    StoreConfig,
+    TcpConfig,
+    UnixConfig,
+    allows_anonymous,
+)
 from gateway.config_file import load
 from gateway.errors import ConfigError
 from uplink.config import decode_routes
@@ -44,6 +52,14 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         [TcpConfig("0.0.0.0", 1884, True), SerialConfig("/dev/ttyUSB0", 921600)],
     )
     assert routes == [{"name": "central", "anything": ["is", "the", "uplink's", "matter"]}]
+
+
+def test_a_day_of_large_readings_at_ten_in_a_second_waits_within_the_defaults() -> None:
+    """Those of 900 bytes, with their topic names, for one session; and the store holds what waits for some sessions."""
+    messages, size = 24 * 3600 * 10, 1_000
+    queue, store = QueueConfig(), StoreConfig(path="store")
+    assert queue.max_messages >= messages and queue.max_bytes >= messages * size
+    assert store.max_bytes >= 4 * queue.max_bytes
 
 
 def test_a_relative_store_lies_beside_the_file(tmp_path: Path) -> None:
