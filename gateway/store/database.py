@@ -77,14 +77,14 @@ class Database:
     Args:
         path: the file; made where there is none.
         origin: the origin of the identities that this store gives out.
+        taken: the folder of the file.
         deflate: whether what is stored is made smaller where it can be, which costs time and spares the medium.
-        taken: the folder; without it, a file in the place of another one is noticed only by its WAL.
 
     Raises:
         StoreError: it is not a store of ours, a file of it is missing or not its own, or SQLite cannot open it.
     """
 
-    def __init__(self, path: Path, origin: str, deflate: bool = False, taken: TakenFolder | None = None) -> None:
+    def __init__(self, path: Path, origin: str, taken: TakenFolder, deflate: bool = False) -> None:
         self.origin = origin
         self._taken = taken
         self._noted = 0  # the position that the lock file has
@@ -94,7 +94,7 @@ class Database:
         self._log_pages = 0  # written since the log was looked at, roughly
         if hides_transactions(path):  # SQLite does not say so: it goes on from what is before
             raise StoreError(f"message store {path}: its WAL is damaged, and messages are behind that{ADVICE}")
-        if problem := identity.problem_of(path, taken.note() if taken else None):
+        if problem := identity.problem_of(path, taken.note()):
             raise StoreError(f"message store {path}: {problem}{identity.ADVICE}")
         with contextlib.ExitStack() as opened:
             try:
@@ -157,17 +157,16 @@ class Database:
     def _begin_run(self, path: Path) -> None:
         """From now on the WAL is needed: the database's own file says so before anything is in it."""
         before, run = self._identity.run, identity.draw()
-        if self._taken is not None:
-            self._taken.write_note(Note(self.epoch, [before, run], self.position), is_synced=True)
-        place = identity.place_of(path)
+        self._taken.write_note(Note(self.epoch, [before, run], self.position), is_synced=True)
+        self._taken.lock_messages()
+        places = self._taken.places()
         self._writing.execute("BEGIN IMMEDIATE")
-        if self._identity.place not in (0, place):
+        if self._identity.place not in (0, *places):
             self._begin_epoch(path)
-        self._begin_round(run=run, wal_bytes=max(1, self._checkpoints.log_bytes), place=place, epoch=self.epoch)
+        self._begin_round(run=run, wal_bytes=max(1, self._checkpoints.log_bytes), place=places[0], epoch=self.epoch)
         self._writing.execute("COMMIT")
         self._checkpoints.copy_all()
-        if self._taken is not None:
-            self._taken.write_note(Note(self.epoch, [run], self.position), is_synced=True)
+        self._taken.write_note(Note(self.epoch, [run], self.position), is_synced=True)
 
     def _begin_epoch(self, path: Path) -> None:
         """The store is a copy: what the original has given since then is not given again, nor held for a repetition."""
@@ -233,7 +232,7 @@ class Database:
             self._begins_round = False
             self._checkpoints.copy_all()
         self._checkpoints.note_written(pages)
-        if self._taken is not None and self.position - self._noted >= NOTE_EVERY:
+        if self.position - self._noted >= NOTE_EVERY:
             self._noted = self.position
             self._taken.write_note(Note(self.epoch, [self._identity.run], self.position), is_synced=False)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.errors import StoreError
-from gateway.store import exchange
+from gateway.store import exchange, identity
 from gateway.store.identity import Note
 
 MESSAGES = "messages.sqlite"
@@ -86,20 +86,28 @@ class TakenFolder:
 
     def lock_messages(self) -> None:
         """Takes the second lock, once the file is there. Raises OSError, after which the folder is free again."""
-        self._lock(MESSAGES, os.O_RDONLY)
+        if len(self._locks) == 1:
+            self._lock(MESSAGES, os.O_RDONLY)
+
+    def places(self) -> tuple[int, int]:
+        """Returns which file has the messages, as ``identity.places_of`` does. Raises OSError.
+
+        It asks by the file that has the second lock: to close another one would end the locks of SQLite.
+        """
+        return identity.places_of(self._locks[1])
 
     def watch(self, *names: str) -> None:
         """From now on ``check`` looks whether these files are still the store's. Raises OSError."""
-        self._files |= {path: _identity(path) for path in (self._folder / name for name in names)}
+        self._files |= {path: _inode_of(path) for path in (self._folder / name for name in names)}
 
     def check(self) -> None:
         """Raises sqlite3.OperationalError where the folder or a file of it was moved, replaced or deleted.
 
         SQLite goes on with a file that has lost its name, and what it writes there no start finds.
         """
-        for path, identity in self._files.items():
+        for path, inode in self._files.items():
             try:
-                is_there = _identity(path) == identity
+                is_there = _inode_of(path) == inode
             except OSError:
                 is_there = False
             if not is_there:
@@ -167,7 +175,7 @@ def _is_read_only(path: Path) -> bool:
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
-def _identity(path: Path) -> tuple[int, int]:
+def _inode_of(path: Path) -> tuple[int, int]:
     status = os.stat(path)
     return status.st_dev, status.st_ino
 

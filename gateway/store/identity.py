@@ -14,8 +14,8 @@ The row ``identity`` is in the database and goes through its WAL like any other:
 ``wal_bytes``
     The length of the WAL's file, 0 where the store was closed: then there is none.
 ``place``
-    which file this is, 0 in a new one: in a copy it is another one. The start on a copy begins a new epoch, as the
-    store that it was copied from may have gone on.
+    which file this is (``places_of``), 0 in a new one: in a copy it is another one. The start on a copy begins a new
+    epoch, as the store that it was copied from may have gone on.
 
 The lock file also says which position is the newest that was durable. That is written without a sync, so that a power
 cut may leave an older one, never one that is ahead of the database.
@@ -24,9 +24,13 @@ What a file held that is gone, or from before, was acknowledged: a start that fi
 """
 
 import contextlib
+import ctypes
+import fcntl
 import os
 import random
 import sqlite3
+import struct
+import sys
 import zlib
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -53,6 +57,9 @@ SAVE = f"INSERT OR REPLACE INTO identity ({COLUMNS}) VALUES (1, ?, ?, ?, ?, ?, ?
 LOAD = "SELECT * FROM identity"
 COPIED = -1
 """The place of a database that was copied on purpose."""
+
+FS_IOC_GETVERSION = 0x7601 | struct.calcsize("l") << 16 | 2 << 30  # linux/fs.h: _IOR('v', 1, long)
+AT_EMPTY_PATH, STATX_BTIME, STATX_BYTES, BIRTH = 0x1000, 0x800, 256, slice(80, 92)  # linux/stat.h
 
 NEWEST = "SELECT coalesce(max(last), 0) FROM message_group"
 
@@ -120,9 +127,38 @@ def note_copied(connection: sqlite3.Connection) -> None:
     save(connection, replace(load(connection), wal_bytes=0, place=COPIED))
 
 
-def place_of(path: Path) -> int:
-    """Returns which file of which file system a database is. Raises OSError."""
-    return zlib.crc32(f"{os.statvfs(path).f_fsid} {path.stat().st_ino}".encode()) + 1
+def places_of(file: int) -> tuple[int, int]:
+    """Returns which file an open one is, by today's rule and by the rule of the version before. Raises OSError.
+
+    A file that is moved or renamed stays the same one, also when its file system is mounted anew. A copy is another one
+    even where it gets the inode number of a deleted file, by its inode's generation and its time of birth. The file
+    system's identifier tells a snapshot from its original (btrfs); where it is the device's number (XFS, f2fs) it
+    changes with that, and does not count.
+    """
+    status, file_system = os.fstat(file), os.fstatvfs(file).f_fsid
+    lasting = 0 if file_system == status.st_dev else file_system
+    marks = f"{lasting} {status.st_ino} {_generation_of(file)} {_birth_of(file)}"
+    before = f"{file_system} {status.st_ino}"
+    return zlib.crc32(marks.encode()) + 1, zlib.crc32(before.encode()) + 1
+
+
+def _generation_of(file: int) -> int:
+    """Returns what differs between the files that have an inode number in turn; 0 where there is none, as on tmpfs."""
+    try:
+        answer = fcntl.ioctl(file, FS_IOC_GETVERSION, bytes(struct.calcsize("l")))
+    except OSError:
+        return 0
+    return int.from_bytes(answer[: struct.calcsize("i")], sys.byteorder)  # the kernel writes no more than an int
+
+
+def _birth_of(file: int) -> str:
+    """Returns when a file was made, "" where that is not known [statx(2), which Python has from 3.15 on: os.statx]."""
+    found = ctypes.create_string_buffer(STATX_BYTES)
+    statx = getattr(ctypes.CDLL(None), "statx", None)
+    if statx is None or statx(file, b"", AT_EMPTY_PATH, STATX_BTIME, found):
+        return ""
+    (known,) = struct.unpack_from("I", found)
+    return found.raw[BIRTH].hex() if known & STATX_BTIME else ""
 
 
 def problem_of(path: Path, note: Note | None) -> str:

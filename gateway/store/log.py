@@ -111,16 +111,13 @@ class MessageLog:
         """
         loop = asyncio.get_running_loop()
         taken = await loop.run_in_executor(None, take_folder, folder)
-        is_new = not (folder / MESSAGES).exists()
         try:
             database = await loop.run_in_executor(
-                None, Database, folder / MESSAGES, origin, commit_interval_ms > 0, taken
+                None, Database, folder / MESSAGES, origin, taken, commit_interval_ms > 0
             )
         except StoreError:
             taken.close()
             raise
-        if is_new:
-            taken.lock_messages()
         taken.watch(*(MESSAGES + companion for companion in exchange.COMPANIONS))
         return cls(folder, taken, database, commit_interval_ms / 1000)
 

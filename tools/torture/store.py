@@ -109,7 +109,7 @@ class Torture:
             with (
                 on_one_disk(),
                 closing(take_folder(left)) as taken,
-                closing(Database(left / MESSAGES, "gw", taken=taken)) as database,
+                closing(Database(left / MESSAGES, "gw", taken)) as database,
             ):
                 self._look_at(database)
         except (Broken, StoreError, sqlite3.DatabaseError) as error:

@@ -26,7 +26,7 @@ AT_ONCE = 4  # steps on their way, so that some share a commit
 
 def on_one_disk() -> AbstractContextManager[object]:
     """What a cut leaves lies in another folder, and stands for the same files: it is no copy of the store."""
-    return patch.object(identity, "place_of", return_value=1)
+    return patch.object(identity, "places_of", return_value=(1, 1))
 
 
 def _say(what: str, number: int) -> None:

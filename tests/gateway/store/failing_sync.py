@@ -6,9 +6,10 @@ from pathlib import Path
 
 from gateway.message import Message
 from gateway.store.database import Database
+from gateway.store.folder import MESSAGES, take_folder
 
 if __name__ == "__main__":
-    database = Database(Path(sys.argv[1]) / "messages.sqlite", "gw")
+    database = Database(Path(sys.argv[1]) / MESSAGES, "gw", take_folder(Path(sys.argv[1])))
     print("open", flush=True)
     for line in sys.stdin:
         count, size = map(int, line.split())

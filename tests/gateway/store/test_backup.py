@@ -1,6 +1,11 @@
 """A store that was copied, restored or moved: no identity is given twice, and what was in it is there."""
 
+import contextlib
+import os
 import shutil
+import sqlite3
+import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +14,9 @@ from gateway.backup import backup, begin_epoch, restore
 from gateway.errors import StoreError
 from gateway.message import Message
 from gateway.repair import repair
-from gateway.store import incoming
+from gateway.store import identity, incoming
 from gateway.store.cursor import Cursor
+from gateway.store.folder import MESSAGES
 from gateway.store.log import MessageLog
 from tests.gateway.store.support import messages_in, opened, stored
 from tests.gateway.store.test_compaction import some_run
@@ -95,6 +101,56 @@ async def test_a_folder_that_was_moved_goes_on(tmp_path: Path) -> None:
     async with opened(tmp_path / "moved") as log:
         await store(log, b"3")
     assert len({epoch for _, epoch, _ in identities_in(tmp_path / "moved")}) == 1
+
+
+def put_back(copy: Path, folder: Path) -> None:
+    """Deletes a store and puts its copy in its place, whose database gets the inode number of the deleted one."""
+    number = (folder / MESSAGES).stat().st_ino
+    shutil.rmtree(folder)
+    folder.mkdir()
+    for attempt in range(2000):
+        file = folder / f"{attempt}"
+        file.touch()
+        if file.stat().st_ino == number:
+            break
+    else:
+        pytest.skip("this file system does not give an inode number again so soon")
+    shutil.copytree(copy, folder, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    file.write_bytes((copy / MESSAGES).read_bytes())
+    file.rename(folder / MESSAGES)
+    for file in folder.glob("[0-9]*"):
+        file.unlink()
+
+
+async def test_a_copy_that_gets_the_inode_number_of_the_deleted_store_begins_a_new_epoch(tmp_path: Path) -> None:
+    folder, copy = tmp_path / "store", tmp_path / "copy"
+    await fill(folder)
+    shutil.copytree(folder, copy)
+    async with opened(folder) as log:
+        await store(log, b"after the copy")
+    given = identities_in(folder)
+    put_back(copy, folder)
+    async with opened(folder) as log:
+        await store(log, b"new")
+    found = identities_in(folder)
+    assert found[:4] == given[:4]
+    assert len(found) == 6 and set(found[4:]).isdisjoint(given)
+
+
+async def test_a_store_noted_by_the_rule_of_the_version_before_goes_on_unless_it_is_a_copy(tmp_path: Path) -> None:
+    folder, copy = tmp_path / "store", tmp_path / "copy"
+    await fill(folder)
+    path = folder / MESSAGES
+    place = zlib.crc32(f"{os.statvfs(path).f_fsid} {path.stat().st_ino}".encode()) + 1
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        identity.save(connection, replace(identity.load(connection), place=place))
+    shutil.copytree(folder, copy)
+    for used in (folder, folder, copy):
+        async with opened(used) as log:
+            await store(log, b"3")
+    assert len({epoch for _, epoch, _ in identities_in(folder)}) == 1
+    assert len({epoch for _, epoch, _ in identities_in(copy)}) == 2
+    assert stored(folder, "SELECT place FROM identity") != [(place,)]
 
 
 async def test_a_store_that_came_back_in_its_place_begins_a_new_epoch_on_demand(tmp_path: Path) -> None:

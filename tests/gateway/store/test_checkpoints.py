@@ -5,6 +5,8 @@ import shutil
 import sqlite3
 import struct
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from gateway.message import Message
 from gateway.repair import repair
 from gateway.store import checkpoints, wal, wills
 from gateway.store.database import Database, Work
+from gateway.store.folder import MESSAGES, TakenFolder, take_folder
 from gateway.store.wal import hides_transactions
 from gateway.store.wills import StoredWill
 from tests.gateway.store.support import disk_full, messages_in
@@ -48,10 +51,16 @@ PAGES = {
 
 
 @pytest.fixture
-def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+def taken(tmp_path: Path) -> Iterator[TakenFolder]:
+    with closing(take_folder(tmp_path)) as taken:
+        yield taken
+
+
+@pytest.fixture
+def database(tmp_path: Path, taken: TakenFolder, monkeypatch: pytest.MonkeyPatch) -> Database:
     for name, pages in PAGES.items():
         monkeypatch.setattr(checkpoints, name, pages)
-    return Database(tmp_path / "messages.sqlite", "gw")
+    return Database(tmp_path / MESSAGES, "gw", taken)
 
 
 def test_the_log_begins_anew_while_somebody_writes_all_the_time(tmp_path: Path, database: Database) -> None:
@@ -76,9 +85,11 @@ def test_the_log_keeps_the_length_that_it_has_before_it_is_used(tmp_path: Path, 
     database.close()
 
 
-def test_a_disk_with_little_left_keeps_it_for_what_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_with_little_left_keeps_it_for_what_is_stored(
+    tmp_path: Path, taken: TakenFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checkpoints, "room_bytes", lambda _: 1_000_000)
-    database = Database(tmp_path / "messages.sqlite", "gw")
+    database = Database(tmp_path / MESSAGES, "gw", taken)
     assert length_of(tmp_path) == 1  # what says that the log is in use
     commit(database, [[Message("a", b"1")]])
     database.close()

@@ -3,12 +3,14 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from gateway.repair import repair
 from gateway.store.database import Database
+from gateway.store.folder import MESSAGES, take_folder
 from tests.gateway.store.support import messages_in
 from tests.gateway.support import ROOT
 from tools import strace
@@ -71,6 +73,7 @@ def test_a_kill_behind_commits_whose_sync_failed_loses_nothing(tmp_path: Path, s
     commit_in_vain(store, counts)
     assert store.commit(1, 100) == "ok"
     store.kill()
-    Database(tmp_path / "messages.sqlite", "gw").close()
+    with closing(take_folder(tmp_path)) as taken:
+        Database(tmp_path / MESSAGES, "gw", taken).close()
     assert [len(message.payload) for _, message in messages_in(tmp_path)] == [100] * 6
     assert repair(tmp_path, "gw", []).damage == []

@@ -26,7 +26,7 @@ def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = {"ROOM_PAGES": 80, "FULL_PAGES": 40, "AHEAD_FROM_PAGES": 20, "AHEAD_STEP_PAGES": 5, "LAST_FROM_PAGES": 35}
     for name, number in pages.items():
         monkeypatch.setattr(checkpoints, name, number)
-    monkeypatch.setattr(identity, "place_of", lambda _: 1)  # the copies below stand for the store itself
+    monkeypatch.setattr(identity, "places_of", lambda _: (1, 1))  # the copies below stand for the store itself
 
 
 async def live(folder: Path, older: Path, killed: Path | None) -> int:
