@@ -87,7 +87,7 @@ def form(level: int, qos: int, has_identity: bool) -> int:
 
 
 def message_from(packet: Publish, publisher: str, gateway_name: str, unix_ms: int) -> Message:
-    """Returns the message of a PUBLISH, with the identity and the provenance it brings, or with ours.
+    """Returns the message of a PUBLISH, with the identity it brings and the provenance beside that, or with ours.
 
     A user property of ours that cannot be read travels on untouched, under its name + ``-rejected``.
     """
@@ -109,7 +109,7 @@ def message_from(packet: Publish, publisher: str, gateway_name: str, unix_ms: in
     ]
     if user_properties:
         message.properties[properties.USER_PROPERTY] = user_properties
-    if not message.received_by:
+    if not message.origin or not message.received_by:  # another gateway's message has an identity
         message.received_ms, message.received_by = unix_ms, gateway_name
     return message
 

@@ -52,6 +52,21 @@ async def test_a_device_needs_no_rules_for_its_own_name(tmp_path: Path) -> None:
         assert identity(await reader.receive()) == encode_identity("garage", EPOCH, 1)
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_no_client_says_when_another_gateway_had_its_message(tmp_path: Path, qos: int) -> None:
+    """Only beside an identity that it may bring; as a will no more than as a message."""
+    claimed = {USER_PROPERTY: [(RECEIVED_PROPERTY, "17/elsewhere")]}
+    async with running(tmp_path) as broker:
+        reader = await reading(tcp_port(broker))
+        client = await Client("client", will=Will("a", b"", qos, properties=claimed)).connect(tcp_port(broker))
+        client.send("a", qos=qos, properties=claimed)
+        message = await reader.receive()
+        client.cut()
+        for packet in (message, await reader.receive()):
+            received_ms, gateway = decode_received(str(user_property(packet, RECEIVED_PROPERTY)))
+            assert received_ms > 17 and gateway == "test-gateway"
+
+
 @pytest.mark.parametrize("origin", ["garage", "test-gateway"])
 async def test_a_message_in_anothers_name_is_a_new_message(
     tmp_path: Path, origin: str, caplog: pytest.LogCaptureFixture

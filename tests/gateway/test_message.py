@@ -27,6 +27,10 @@ def test_an_identity_and_a_provenance_are_kept() -> None:
     assert (identity, received, rest) == (("dev/ice", 42, 7), (99, "first"), [])
 
 
+def test_a_provenance_without_an_identity_is_not_believed() -> None:
+    assert accepted(("hf-received", "99/first"), ("a", "b")) == (("", 0, 0), (1234, "gw"), [("a", "b")])
+
+
 @pytest.mark.parametrize("bad", ["", "x", "0000002a/0/device", "2a/7/device", "0000002a/7/", "0000002a/-7/device"])
 def test_an_identity_that_cannot_be_read_travels_on_as_rejected(bad: str) -> None:
     identity, _, rest = accepted(("a", "b"), ("hf-id", bad), ("c", "d"))
