@@ -201,6 +201,7 @@ class Connection:
         if not self._protocol.connected:
             return
         broker.wills.stay(client_id, will)
+        broker.sessions.note_back(session)
         self._protocol.resume(list(session.incoming))
         self._set_timer(self._protocol.next_timer_ms())
         self._port.note_admitted()

@@ -19,9 +19,8 @@ from gateway.store.flows import DONE, ROUTE_END, Flow
 from gateway.store.incoming import remove_all
 from gateway.store.log import MessageLog
 from gateway.store.retained import settle_all
-from gateway.store.sessions import SessionDescription, StoredSession
+from gateway.store.sessions import Save, SessionDescription, StoredSession
 from gateway.store.sessions import remove as remove_session
-from gateway.store.sessions import save as save_session
 from gateway.store.survey import settle
 from gateway.subscribers import GROUP_PREFIX, Subscribers
 from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, QUOTA_EXCEEDED, SESSION_TAKEN_OVER
@@ -234,9 +233,9 @@ class Sessions:
     async def save(self, client_id: str) -> None:
         """Makes it durable that a client's session is as it is now. Raises sqlite3.Error.
 
-        That one of before has ended is durable with the next commit. That a client is back is not written where its
-        session has no end but that of ``limits.session_expiry_max_s``: it comes in also when the disk is full, and
-        after a crash it has ``RETURN_S`` to return.
+        That one of before has ended is durable with the next commit. That a client is back is left to ``note_back``
+        where its session has no end but that of ``limits.session_expiry_max_s``: it comes in without a sync, and also
+        when the disk is full.
         """
         session = self.get(client_id)
         if session is None or not session.durable:
@@ -246,8 +245,13 @@ class Sessions:
         if is_endless and session.connection is not None and session.has_only_come_or_gone:
             return
         if changes := session.unsaved.copy():
-            await self._log.submit([save_session(client_id, {name: session.entry(name) for name in changes})])
+            await self._log.submit([Save(client_id, {name: session.entry(name) for name in changes})])
             session.note_saved(changes)
+
+    def note_back(self, session: Session) -> None:
+        """A client is let in: what ``save`` has left out is written with a later commit, for which it does not wait."""
+        if "" in session.unsaved:
+            self._log.later(Save(session.client_id, {"": session.entry("")}))
 
     def _let_expire(self, session: Session, expiry_s: int, at_least_s: float = 0.0) -> None:
         now_ms = int(time.time() * 1000)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from gateway.alarm import Alarm
@@ -15,6 +15,7 @@ from gateway.store.drops import Drops
 from gateway.store.gaps import Gaps
 from gateway.store.group_commit import GroupCommit
 from gateway.store.retained import Extent, Keep
+from gateway.store.sessions import Save
 
 HOUSEKEEPING_INTERVAL_S = 1.0  # a crash repeats at most this much to a consumer; every save costs a sync
 SWEEP_INTERVAL_S = 60.0  # between looks for retained messages that have expired
@@ -65,6 +66,7 @@ class Housekeeper:
         self._trim_most = min(int(TRIM_MOST * max(1.0, interval_s / TRIM_PAUSE_S)), TRIM_MOST_EVER)
         self._drops = Drops()
         self._later: list[Work] = []
+        self._failed = 0  # of these, the first: what is tried again
         self._later_bytes = 0  # of retained messages among it
         self._is_owed = False
         self._sweep_owed = False
@@ -156,7 +158,7 @@ class Housekeeper:
         if dropped := self._drops.take():
             self._later.append(dropped)
         if self._later:
-            put_off, self._later = self._later, []
+            put_off, self._later, self._failed = self._later, [], 0
             size, self._later_bytes = self._later_bytes, 0
             self._sweep_owed = True
             self._commits.submit(put_off).add_done_callback(lambda done: self._later_written(put_off, size, done))
@@ -165,7 +167,10 @@ class Housekeeper:
         self._note_waiting(-size)
         if error := done.exception():
             self._note_problem(error)
-            self._later[:0] = _without_superseded(put_off)
+            # What failed first comes first: what was submitted behind it has failed as well.
+            failed = _without_superseded([*self._later[: self._failed], *put_off])
+            self._later[: self._failed] = failed
+            self._failed = len(failed)
             self._is_owed = True
             self.changed()
         else:
@@ -207,6 +212,15 @@ class Housekeeper:
 
 
 def _without_superseded(works: list[Work]) -> list[Work]:
-    """All but the retained messages behind which another one of their topic comes."""
-    last = {work.message.topic: work for work in works if isinstance(work, Keep)}
-    return [work for work in works if not isinstance(work, Keep) or last[work.message.topic] is work]
+    """All but the retained messages and rows of sessions behind which another one comes in their place."""
+    last = {_place_of(work): work for work in works}
+    return [work for work in works if last[_place_of(work)] is work]
+
+
+def _place_of(work: Work) -> Hashable:
+    """What a work writes anew, whatever was there; itself where that is nothing."""
+    if isinstance(work, Keep):
+        return work.message.topic
+    if isinstance(work, Save):
+        return work.client_id, *work.entries
+    return id(work)

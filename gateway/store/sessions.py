@@ -68,16 +68,19 @@ def load(connection: sqlite3.Connection) -> dict[str, StoredSession]:
     return found
 
 
-def save(client_id: str, entries: Mapping[str, Entry | None]) -> Write:
+@dataclass(slots=True)
+class Save:
     """Writes rows of a session by topic filter, its own for the filter ""; None removes one."""
-    kept = [(client_id, name, msgspec.msgpack.encode(entry)) for name, entry in entries.items() if entry is not None]
-    removed = [(client_id, name) for name, entry in entries.items() if entry is None]
 
-    def write(connection: sqlite3.Connection) -> None:
-        connection.executemany(REMOVE, removed)
-        connection.executemany(SAVE, map(sealed, kept))
+    client_id: str
+    entries: Mapping[str, Entry | None]
 
-    return write
+    def __call__(self, connection: sqlite3.Connection) -> None:
+        for name, entry in self.entries.items():
+            if entry is None:
+                connection.execute(REMOVE, (self.client_id, name))
+            else:
+                connection.execute(SAVE, sealed((self.client_id, name, msgspec.msgpack.encode(entry))))
 
 
 def remove(client_id: str) -> Write:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 import sqlite3
 import threading
 import time
@@ -9,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from gateway import sessions
 from gateway.broker import Broker
 from gateway.config import LimitsConfig
 from gateway.store import checksum, housekeeper
 from gateway.store.log import MessageLog
 from gateway.store.quarantine import notes_in
 from gateway.subscriptions import Subscription
-from tests.gateway.store.support import stored
+from tests.gateway.store.support import disk_full, stored
 from tests.gateway.support import LONG_S, Client, GatewayProcess, configure, running, tcp_port, until
 from tests.gateway.test_custody import commits_held_up
 from wire.errors import Closed
@@ -177,6 +179,30 @@ async def test_clients_have_time_to_return_to_a_gateway_that_was_off_for_long(
     async with running(tmp_path, limits=limits) as broker:
         await until(lambda: broker.sessions.get("asked") is None, "it was away for as long as its client had asked for")
         assert broker.sessions.get("endless") is not None
+
+
+async def test_a_client_that_is_back_is_known_to_be_so_after_a_kill_and_waits_for_no_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, killed = tmp_path / "store", tmp_path / "killed"
+    limits, clock, passed_s = LimitsConfig(session_expiry_max_s=10_000), time.time, 0
+    monkeypatch.setattr(time, "time", lambda: clock() + passed_s)
+    async with running(store, limits=limits) as broker:
+        client = await Client(session_expiry_s=0xFFFFFFFF).connect(tcp_port(broker))
+        await client.disconnect()
+        publisher = await Client("publisher", session_expiry_s=0).connect(tcp_port(broker))
+        await publisher.publish("a")  # with it, that the client went is durable
+        passed_s = 9_000
+        with disk_full():
+            client = await Client(session_expiry_s=0xFFFFFFFF).connect(tcp_port(broker))
+            assert client.connack.session_present
+        await publisher.publish("a")
+        shutil.copytree(store, killed)
+    passed_s = 18_000
+    monkeypatch.setattr(sessions, "RETURN_S", 0.0)
+    async with running(killed, limits=limits) as broker:
+        client = await Client(session_expiry_s=0xFFFFFFFF).connect(tcp_port(broker))
+        assert client.connack.session_present
 
 
 async def test_a_session_that_is_resumed_in_time_does_not_expire(tmp_path: Path) -> None:

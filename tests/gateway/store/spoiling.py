@@ -39,7 +39,7 @@ async def fill(folder: Path, rng: random.Random) -> None:
             flow = flows.Flow("s 0", 60_000 - number, "session/s 0", number + 1)
             await log.submit([wills.save(will), incoming.add(f"p {number}", [7, 9]), flows.begin([flow])])
             session: dict[str, sessions.Entry | None] = {"": SessionDescription(60, None), "#": Subscription("#")}
-            await log.submit([sessions.save(f"s {number}", session)])
+            await log.submit([sessions.Save(f"s {number}", session)])
         log.drop("evicted", "gateway", message)
         route.close()
 

@@ -15,6 +15,7 @@ from gateway.store import tail as tail_module
 from gateway.store.cursor import Cursor
 from gateway.store.delivery import Delivery
 from gateway.store.log import MessageLog
+from gateway.store.retained import Keep
 from tests.gateway.store.support import append_all, disk_full, messages_in, numbered, opened, stored
 from tests.gateway.support import until
 from tools import proc
@@ -229,6 +230,22 @@ async def test_a_cursor_that_could_not_be_saved_is_saved_with_the_next_message(
         await log.append(Message("a", b""))
         assert stored(tmp_path, "SELECT position, count FROM cursor") == [(1, 0)]
         assert (await cursor.fetch(1))[0].position == 2
+
+
+async def test_what_was_put_off_and_failed_is_written_in_its_order(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        await log.append(Message("a", b""))
+        failing = []
+        with disk_full():
+            for payload in (b"old", b"new"):
+                log.later(Keep(Message("kept", payload, retain=True)))
+                failing.append(log.append(Message("a", b"x" * 10_000)))
+                await asyncio.sleep(0)  # its commit has begun, so that the second one fails behind it
+            assert all(await asyncio.gather(*failing, return_exceptions=True))
+        await log.append(Message("a", b""))
+        _, message = (await log.read_retained(["kept"]))["kept"] or (0, None)
+        assert message is not None
+        assert message.payload == b"new"
 
 
 async def test_publishers_wait_while_too_much_is_not_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
