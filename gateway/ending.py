@@ -73,10 +73,6 @@ class Ending:
         if self.next is not None and self.next <= position:
             self.next = self._places.behind(position)
 
-    def give_up(self) -> None:
-        """What was not looked at yet never will be."""
-        self.next = None
-
     def look_at(self, group: Group) -> int:
         """Takes note of what was for the consumer; returns how many were looked at, a run as a whole for one."""
         if self.next is None or self.next > group.last:

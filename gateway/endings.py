@@ -23,6 +23,7 @@ from gateway.store.log import MessageLog
 PIECE = 1000  # messages
 TOGETHER = 64  # who are looked through at once: what is found for each is in memory until it is through
 PAUSE_S = 0.01  # between pieces, for everybody else
+RETRY_S = 5.0  # until what could not be read is read again
 CLOSE_S = 5.0  # what a gateway that ends spends on it at most
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ class Endings:
     def __init__(self, log: MessageLog) -> None:
         self._log = log
         self._waiting: deque[Ending] = deque()
+        self._unreadable: list[Ending] = []
+        self._retry: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing = Signal()
         self._until_s = math.inf
@@ -66,11 +69,16 @@ class Endings:
         self._number = ending.number
         self._log.keep_for(ending)
         self._waiting.append(ending)
+        self._go_on()
+
+    def _go_on(self) -> None:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
         """Ends with what is left, without pauses, as far as the time goes: the next start goes on with the rest."""
+        if self._retry is not None:
+            self._retry.cancel()
         self._until_s = time.monotonic() + CLOSE_S
         self._closing.set()
         if self._task is not None:
@@ -82,29 +90,40 @@ class Endings:
             try:
                 await self._look_through(together)
             except Exception:
-                logger.exception("not all that waited for %d consumers has a range", len(together))
-            for ending in together:
-                if ending.next is None or not self._is_late():
-                    self._end(ending)
+                logger.exception("what waited for %d consumers is left to the next start", len(together))
             await asyncio.sleep(0)  # what is in memory is read without waiting for anybody
 
     async def _look_through(self, together: list[Ending]) -> None:
-        """Reads for all of them at once; who is through leaves."""
-        while places := [ending.next for ending in together if ending.next is not None]:
-            if self._is_late():
-                return
-            first = min(places)
-            try:
-                for group in await self._log.read_groups(first - 1):
-                    await self._look_at(group, together)
-            except sqlite3.Error as error:
-                for ending in together:
-                    if ending.next == first:
-                        logger.error("what waited for %s cannot be read and has no range: %s", ending.consumer, error)
-                        ending.give_up()
+        """Reads for all of them at once; each leaves when it is through, or cannot be read on for now."""
+        while True:
             for ending in [ending for ending in together if ending.next is None]:
                 together.remove(ending)
                 self._end(ending)
+            if not together or self._is_late():
+                return
+            first = min(ending.next for ending in together if ending.next is not None)
+            try:
+                found = await self._log.read_groups(first - 1)
+            except (sqlite3.Error, OSError) as error:
+                self._put_off([ending for ending in together if ending.next == first], error)
+                together[:] = [ending for ending in together if ending.next != first]
+            else:
+                for group in found:
+                    await self._look_at(group, together)
+
+    def _put_off(self, unreadable: list[Ending], error: Exception) -> None:
+        """What waited for these is kept and read again later, here or by the next start."""
+        consumers = ", ".join(ending.consumer for ending in unreadable)
+        logger.error("what waited for %s cannot be read, attempts go on: %s", consumers, error)
+        self._unreadable += unreadable
+        if self._retry is None and self._until_s == math.inf:
+            self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._waiting.extend(self._unreadable)
+        self._unreadable.clear()
+        self._go_on()
 
     async def _look_at(self, group: Group, together: list[Ending]) -> None:
         for ending in together:

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import shutil
 import sqlite3
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from gateway.store.groups import Group
 from gateway.store.log import MessageLog
 from gateway.store.tail import Tail
 from tests.gateway.store.support import append_all, numbered, opened, stored
+from tests.gateway.store.test_log import damage
 from tests.gateway.support import Client, running, tcp_port, until
 from tests.gateway.test_identities import EPOCH, as_from
 from wire.packets import MQTT_3_1_1, NO_LOCAL, Puback, Publish, Pubrel
@@ -264,50 +267,74 @@ async def test_who_ends_when_all_that_waited_was_dropped_leaves_no_range_of_its_
     assert stored(tmp_path, "SELECT reason, messages FROM dropped") == [("evicted", 10)]
 
 
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (
-            sqlite3.OperationalError("disk I/O error"),
-            "session/subscriber cannot be read and has no range: disk I/O error",
-        ),
-        (OSError("no room for a note"), "not all that waited for 1 consumers has a range"),
-    ],
-)
-async def test_what_waited_and_cannot_be_read_is_kept_for_nobody_and_ends_no_gateway(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, said: str
-) -> None:
-    async def cannot_read(_: int) -> list[Group]:
-        raise error
+def fail_to_read_behind(
+    monkeypatch: pytest.MonkeyPatch, log: MessageLog, last: int, error: Exception
+) -> Callable[[], None]:
+    """Up to a position nothing can be read, until what is returned is called."""
+    read_groups, is_broken = log.read_groups, True
 
+    async def read(after: int) -> list[Group]:
+        if is_broken and after < last:
+            raise error
+        return await read_groups(after)
+
+    def mend() -> None:
+        nonlocal is_broken
+        is_broken = False
+
+    monkeypatch.setattr(log, "read_groups", read)
+    return mend
+
+
+@pytest.mark.parametrize("error", [sqlite3.OperationalError("disk I/O error"), OSError("no room for a note")])
+async def test_what_waited_and_cannot_be_read_is_kept_until_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    monkeypatch.setattr(endings, "RETRY_S", 0.01)
     async with running(tmp_path) as broker:
         await away(broker, "a/#", session_expiry_s=1)
         await publish(broker, 5)
-        monkeypatch.setattr(broker.log, "read_groups", cannot_read)
-        await until(lambda: broker.sessions.get("subscriber") is None, "expired")
+        mend = fail_to_read_behind(monkeypatch, broker.log, sys.maxsize, error)
+        said = f"what waited for session/subscriber cannot be read, attempts go on: {error}"
+        await until(lambda: caplog.text.count(said) >= 2, "it failed twice")
+        assert broker.log.needed_count > 0
+        mend()
         await nothing_waits(broker.log)
-    assert said in caplog.text
-    assert str(error) in caplog.text
+    assert ended(tmp_path)[0] == of_device("session/subscriber", 1, 5, 5)
 
 
-async def test_only_those_have_no_range_who_wait_for_what_cannot_be_read(
+async def test_what_cannot_be_read_holds_up_no_others_range_and_is_left_to_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path) as log:
         ending = Endings(log)
         here, behind = Cursor(log, "here", ["a"]), Cursor(log, "behind", ["b"])
         await append_all(log, [*numbered(3), *numbered(3, "b")])
-        read_groups = log.read_groups
-
-        async def cannot_read_the_first(after: int) -> list[Group]:
-            if after < 3:
-                raise sqlite3.OperationalError("disk I/O error")
-            return await read_groups(after)
-
-        monkeypatch.setattr(log, "read_groups", cannot_read_the_first)
+        fail_to_read_behind(monkeypatch, log, 3, sqlite3.OperationalError("disk I/O error"))
         end(ending, here, behind)
         await ending.close()
     assert stored(tmp_path, "SELECT consumer, first, last FROM dropped") == [("behind", 4, 6)]
+    async with opened(tmp_path) as log:
+        ending = Endings(log)
+        ending.open()
+        await ending.close()
+    query = "SELECT consumer, first, last FROM dropped ORDER BY first"
+    assert stored(tmp_path, query) == [("here", 1, 3), ("behind", 4, 6)]
+
+
+async def test_what_is_damaged_among_it_has_a_range_of_its_own(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "away", ["a"])
+        for message in numbered(9):
+            await log.append(message)
+        cursor.close()
+    damage(tmp_path, [3, 4])
+    async with opened(tmp_path) as log:
+        ending = Endings(log)
+        end(ending, Cursor(log, "away", ["a"]))
+        await ending.close()
+    query = "SELECT reason, first, last, messages FROM dropped ORDER BY reason, first"
+    assert stored(tmp_path, query) == [("damaged", 3, 3, 1), ("damaged", 4, 4, 1), ("ended", 1, 9, 7)]
 
 
 async def test_who_is_through_has_its_range_while_others_are_looked_through(
