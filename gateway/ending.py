@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from gateway.message import Message
-from gateway.store.cursor import Cursor
+from gateway.store.cursor import NOWHERE, Cursor
 from gateway.store.drops import ENDED, Spans
 from gateway.store.endings import StoredEnding
 from gateway.store.groups import Gap, Group, Part
@@ -27,8 +27,11 @@ def describe(cursor: Cursor, log: MessageLog, on_the_way: set[int]) -> StoredEnd
     unread_from = cursor.unread_from
     given_away = log.passed(cursor.consumer) if cursor.durable else set()
     subscriptions = list(cursor.filters.values())
-    places = list(cursor.stretches) if subscriptions else []
-    return StoredEnding(cursor.consumer, unread_from, sorted(on_the_way), sorted(given_away), places, subscriptions)
+    places = cursor.places if subscriptions else []
+    on_its_way = sorted(on_the_way)
+    return StoredEnding(
+        cursor.consumer, unread_from, on_its_way, sorted(given_away), places, subscriptions, cursor.set_aside.copy()
+    )
 
 
 class Ending:
@@ -60,7 +63,9 @@ class Ending:
         self._tree: SubscriptionTree[Subscription] | None = None
         self._known: dict[str, frozenset[str | None]] = {}
         self._places = Stretches([*((position, position) for position in on_the_way), *stored.places])
-        self.position = min([*on_the_way, self._unread_from + 1]) - 1
+        self._set_aside = stored.set_aside
+        firsts = (first for first, _ in self._set_aside.values())
+        self.position = min([*on_the_way, self._unread_from + 1, *firsts]) - 1
         self.next = self._places.behind(self.position)
         self.evict(evicted)
 
@@ -109,8 +114,11 @@ class Ending:
             return self._wants(message.topic, message.publisher)
         if position in self._on_the_way:
             return True
-        if position <= self._unread_from or position in self._given_away:
+        if position in self._given_away:
             return False
+        if position <= self._unread_from:
+            first, last = self._set_aside.get(message.topic, NOWHERE)
+            return first <= position <= last
         matching = self._matching(message.topic)
         is_for_it = any(one.since < position and one.not_from != message.publisher for one in matching)
         return is_for_it and self._may_receive(message.topic)

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from gateway.store.log import MessageLog
 
 PACKET_IDENTIFIERS = 65535
-REFUSED_MOST = 1000  # deliveries that wait for another one of those that share a consumer, before nothing new is read
+SET_ASIDE_MOST = 1000  # topic names whose messages wait for another of those that share a consumer; then it stops
 READ_LEAST = 32  # messages read at once, when others' messages may lie between those wanted
 READ_MOST = 1024
 
+
+NOWHERE = sys.maxsize, 0
+"""From where to where nothing is."""
 
 _new = tuple.__new__  # a NamedTuple's own takes three times as long
 
@@ -54,6 +57,8 @@ class Cursor:
     waits for it, where there is a limit for that and it has been counted; ``noticed`` is what may wait at most, as all
     counts that came in the same commits. While ``reading`` is held, nothing is handed out. ``stretches`` are where
     something may wait for it; ``passed`` are positions that were given away while what is before them waits.
+    ``set_aside`` is what it was read past since the one of those that share it which fetched may not have it: by topic
+    name from which position to which all messages wait for another one.
     A new consumer begins at the log's head. Raises ValueError if the consumer has a cursor already.
     """
 
@@ -94,7 +99,10 @@ class Cursor:
         # position, grant, size, and how many were taken before it
         self._unacknowledged: OrderedDict[int, tuple[int, Grant, int, int]] = OrderedDict()
         self._returned: list[tuple[int, int]] = []
+        self._late: dict[int, int] = {}  # of these the positions of those that were set aside before
         self._refused: dict[int, str] = {}  # of these, by packet identifier the topic name
+        self.set_aside: dict[str, tuple[int, int]] = {}
+        self._changes = self._considered = 0  # of what those that share it may have
         self._news = Signal()
         self._wake: Callable[[], None] | None = None
         self._turn = asyncio.Lock()
@@ -103,9 +111,12 @@ class Cursor:
     @property
     def position(self) -> int:
         """Everything up to here is acknowledged, or not for this consumer."""
-        if self._unacknowledged:
-            return max(self._log.evicted, next(iter(self._unacknowledged.values()))[0] - 1)
-        return self.unread_from
+        if not self._unacknowledged:
+            return self.waiting_from
+        oldest = next(iter(self._unacknowledged.values()))[0]
+        if self._late or self.set_aside:
+            oldest = min(oldest, self.waiting_from + 1, *self._late.values())
+        return max(self._log.evicted, oldest - 1)
 
     @property
     def count(self) -> int:
@@ -131,9 +142,22 @@ class Cursor:
 
     @property
     def unread_from(self) -> int:
-        """Everything up to here was handed out, or is not for this consumer."""
+        """Everything up to here was handed out or set aside, or is not for this consumer."""
         self._skip()
         return self._read if self._behind else self._log.head
+
+    @property
+    def waiting_from(self) -> int:
+        """Nothing up to here waits to be handed out."""
+        unread_from = self.unread_from
+        return min(unread_from, *(first - 1 for first, _ in self.set_aside.values())) if self.set_aside else unread_from
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """Stretches of positions where something may wait to be handed out."""
+        if not self.set_aside:
+            return list(self.stretches)
+        return [(self.waiting_from + 1, max(last for _, last in self.set_aside.values())), *self.stretches]
 
     def _skip(self) -> None:
         """Goes past what cannot be for this consumer."""
@@ -187,7 +211,9 @@ class Cursor:
         """
         while True:
             async with self._turn:  # those that share it take turns
-                while not (deliveries := await self.fetch_now(limit, may_have)) and not self._refused:
+                while not (deliveries := await self.fetch_now(limit, may_have)):
+                    if self._refused or self.set_aside:
+                        break
                     await self._news.wait()
             if deliveries:
                 return deliveries
@@ -198,17 +224,15 @@ class Cursor:
         async with self.reading:
             self._news.clear()
             if may_have is _everything:
-                return await self._take_returned(limit) or await self._take_new(limit)
+                return await self._take_returned(limit) or await self._take_new(limit, may_have)
             self._offer_refused(may_have)
-            while deliveries := await self._take_returned(limit) or await self._take_new(limit):
-                chosen = [delivery for delivery in deliveries if may_have(delivery.message.topic)]
-                for delivery in deliveries:
+            while returned := await self._take_returned(limit):
+                for delivery in returned:
                     if not may_have(delivery.message.topic):
                         self.refuse(delivery)
-                if chosen:
+                if chosen := [delivery for delivery in returned if may_have(delivery.message.topic)]:
                     return chosen
-                await asyncio.sleep(0)  # what is in memory is read without a pause
-            return []
+            return await self._take_set_aside(limit, may_have) or await self._take_new(limit, may_have)
 
     def refuse(self, delivery: Delivery) -> None:
         """The consumer that has fetched a delivery may not have it: it waits for another one, as long as one may."""
@@ -220,7 +244,8 @@ class Cursor:
             self.acknowledge(delivery.packet_identifier)
 
     def reconsider(self) -> None:
-        """Other consumers may have what was refused, or may not have it any more."""
+        """Other consumers may have what was refused or set aside, or may not have it any more."""
+        self._changes += 1
         self._tell()
 
     def _offer_refused(self, may_have: Callable[[str], bool]) -> None:
@@ -250,6 +275,7 @@ class Cursor:
         for packet_identifier in packet_identifiers:
             if unacknowledged := self._unacknowledged.pop(packet_identifier, None):
                 arrived += 1
+                self._late.pop(packet_identifier, None)
                 if self.backlog is not None:
                     self.backlog.subtract(unacknowledged[2])
         if arrived:
@@ -275,7 +301,7 @@ class Cursor:
         if not self._behind:
             self._behind = True
             self._read = first - 1
-            if not self._unacknowledged:
+            if not self._unacknowledged and not self.set_aside:
                 self.noticed = Backlog()
         self.stretches.add(first, last)
         self.noticed.messages += last - first + 1
@@ -292,8 +318,14 @@ class Cursor:
         return position > self.unread_from and self.takes(position, message)
 
     def is_waiting_for(self, position: int, message: Message) -> bool:
-        """The same for one that is not given away already."""
-        return position not in self.passed and self.is_next(position, message)
+        """Whether a message waits to be handed out, and is not given away already."""
+        if position in self.passed:
+            return False
+        return self.is_next(position, message) or self._is_set_aside(position, message.topic)
+
+    def _is_set_aside(self, position: int, topic: str) -> bool:
+        first, last = self.set_aside.get(topic, NOWHERE)
+        return first <= position <= last
 
     def go_past(self, position: int) -> None:
         """Everything up to a position is not for this consumer."""
@@ -314,6 +346,9 @@ class Cursor:
     async def discard_oldest(self, is_enough: Callable[["Backlog"], bool]) -> None:
         """Drops what is not handed out yet, from the oldest on, and notes it."""
         async with self.reading:
+            while self.set_aside and self.backlog is not None and not is_enough(self.backlog):
+                for _, message in await self._read_set_aside(self.set_aside, 1):
+                    self._drop(EVICTED, message)
             while self.backlog is not None and not is_enough(self.backlog) and (upcoming := await self._upcoming(1)):
                 for position, message in upcoming:
                     if self.backlog is None or is_enough(self.backlog):
@@ -322,10 +357,16 @@ class Cursor:
                         del self.passed[position]
                         self._taken += 1
                     elif self.takes(position, message):
-                        self._log.drop(EVICTED, self.consumer, message)
-                        self.backlog.subtract(queued_size(message))
-                        self._taken += 1
+                        self._drop(EVICTED, message)
                     self._read = position
+
+    def _drop(self, reason: str, message: Message) -> None:
+        """A message that waits goes to no client."""
+        self._log.drop(reason, self.consumer, message)
+        if self.backlog is not None:
+            self.backlog.subtract(queued_size(message))
+        self._taken += 1
+        self._log.changed()
 
     def _miss(self, position: int, message: Message) -> None:
         """The log has dropped a message that was to be handed out, and has a range for it."""
@@ -335,12 +376,17 @@ class Cursor:
     async def evict(self, messages: list[tuple[int, Message]]) -> None:
         """The log drops its oldest messages: what was not handed out of them never will be."""
         async with self.reading:
+            last = messages[-1][0]
+            if self.backlog is not None and (self._behind or self.set_aside):
+                for position, message in messages:
+                    if self.is_waiting_for(position, message):
+                        self._miss(position, message)
             if self._behind:
-                if self.backlog is not None:
-                    for position, message in messages:
-                        if self.is_next(position, message):
-                            self._miss(position, message)
-                self._read = max(self._read, messages[-1][0])
+                self._read = max(self._read, last)
+            self._move_on(last, self.set_aside)
+            for packet_identifier in [one for one in self._refused if self._unacknowledged[one][0] <= last]:
+                del self._refused[packet_identifier]
+                self.acknowledge(packet_identifier)
 
     def close(self) -> None:
         """Leaves the log; the place of a durable consumer stays, and with it what it still has to get."""
@@ -377,16 +423,95 @@ class Cursor:
                 self.acknowledge(packet_identifier)  # the message itself is gone
         return deliveries
 
-    async def _take_new(self, limit: int) -> list[Delivery]:
-        if len(self._refused) >= REFUSED_MOST:
-            return []
-        limit = min(limit, self._window - (self._taken - self.count))
-        deliveries: list[Delivery] = []
-        while limit > 0 and not deliveries and (upcoming := await self._upcoming(limit)):
-            deliveries = self._hand_out(upcoming, limit)
+    async def _take_set_aside(self, limit: int, may_have: Callable[[str], bool]) -> list[Delivery]:
+        """Hands out what was set aside and the one that fetches may have; drops what none may have any more."""
+        changes = self._changes
+        if changes != self._considered:
+            untaken = {topic for topic in self.set_aside if not self.may_be_taken(topic)}
+            while dropped := await self._read_set_aside(untaken, READ_MOST):
+                for _, message in dropped:
+                    self._drop(FILTERED, message)
+            self._considered = changes
+        wanted = {topic for topic in self.set_aside if may_have(topic)}
+        deliveries = []
+        for position, message in await self._read_set_aside(wanted, limit):
+            grant = self.grant(position, message)
+            if grant is not None:
+                deliveries.append(self._deliver(position, message, grant))
+                self._late[deliveries[-1].packet_identifier] = position
         return deliveries
 
-    def _hand_out(self, upcoming: list[tuple[int, Message]], limit: int) -> list[Delivery]:
+    def _deliver(self, position: int, message: Message, grant: Grant) -> Delivery:
+        packet_identifier = self._taken % self._identifiers + 1
+        self._unacknowledged[packet_identifier] = position, grant, queued_size(message), self._taken
+        self._taken += 1
+        return Delivery(position, packet_identifier, message, False, *grant)
+
+    async def _read_set_aside(self, topics: Container[str], limit: int) -> list[tuple[int, Message]]:
+        """Reads on through what was set aside of some topics, up to so many messages: these are set aside no more."""
+        waiting: list[tuple[int, Message]] = []
+        reading, slice_ = max(limit, READ_LEAST), Slice()
+        while not waiting and (places := [first for topic, (first, _) in self.set_aside.items() if topic in topics]):
+            found = await self._log.read(min(places) - 1, reading)
+            at = found[-1][0] if found else self._log.head
+            for position, message in found:
+                if message.topic in topics and self._is_set_aside(position, message.topic):
+                    if position in self.passed:
+                        del self.passed[position]
+                        self._taken += 1
+                    elif position > self._log.evicted:
+                        waiting.append((position, message))
+                    else:
+                        self._miss(position, message)
+                if len(waiting) == limit:
+                    at = position
+                    break
+            self._move_on(at, topics)
+            reading = min(2 * reading, READ_MOST)
+            if not waiting and slice_.is_over:
+                await slice_.give_way()
+        return waiting
+
+    def _move_on(self, position: int, topics: Container[str]) -> None:
+        """Up to a position nothing of some topics is set aside any more."""
+        for topic, (first, last) in list(self.set_aside.items()):
+            if topic not in topics or first > position:
+                continue
+            if last > position:
+                self.set_aside[topic] = position + 1, last
+            else:
+                del self.set_aside[topic]
+                self._news.set()
+
+    def _sets_aside(self, position: int, message: Message, may_have: Callable[[str], bool]) -> bool:
+        """Sets a new message aside, or drops it, unless the one that fetches may have it and none before it waits."""
+        topic = message.topic
+        if topic in self.set_aside:
+            self.set_aside[topic] = self.set_aside[topic][0], position
+        elif may_have(topic) or position in self.passed:
+            return False
+        elif self.may_be_taken(topic):
+            self.set_aside[topic] = position, position
+        else:
+            self._drop(FILTERED, message)
+        self._news.set()
+        return True
+
+    async def _take_new(self, limit: int, may_have: Callable[[str], bool]) -> list[Delivery]:
+        limit = min(limit, self._window - (self._taken - self.count))
+        deliveries: list[Delivery] = []
+        while limit > 0 and not deliveries and len(self.set_aside) < SET_ASIDE_MOST:
+            upcoming = await self._upcoming(limit)
+            if not upcoming:
+                break
+            deliveries = self._hand_out(upcoming, limit, may_have)
+            if not deliveries:
+                await asyncio.sleep(0)  # what is in memory is read without a pause
+        return deliveries
+
+    def _hand_out(
+        self, upcoming: list[tuple[int, Message]], limit: int, may_have: Callable[[str], bool]
+    ) -> list[Delivery]:
         deliveries: list[Delivery] = []
         grants: dict[tuple[str, int, bool], Grant | None] = {}  # what all of a kind have in common
         (head, dup_up_to), taken = self._dup_up_to, self._taken
@@ -405,7 +530,7 @@ class Cursor:
                 if position > usual_from:
                     grants[kind] = grant
             self._read = position
-            if grant is None:
+            if grant is None or (may_have is not _everything and self._sets_aside(position, message, may_have)):
                 continue
             if position in passed:
                 del passed[position]

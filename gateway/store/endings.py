@@ -28,7 +28,7 @@ class StoredEnding(msgspec.Struct, frozen=True):
 
     ``on_the_way`` are positions of what was sent to it and is not acknowledged, ``given_away`` of what it will not get
     though it has not passed them. Of ``places``, stretches of positions behind ``unread_from``, messages may have
-    waited for it that match its ``subscriptions``.
+    waited for it that match its ``subscriptions``; and of topic names that are ``set_aside`` all between two positions.
     """
 
     consumer: str
@@ -37,6 +37,7 @@ class StoredEnding(msgspec.Struct, frozen=True):
     given_away: list[int]
     places: list[tuple[int, int]]
     subscriptions: list[Subscription]
+    set_aside: dict[str, tuple[int, int]] = {}
 
 
 def load(connection: sqlite3.Connection) -> dict[int, StoredEnding]:

@@ -63,9 +63,9 @@ async def count_backlogs(log: "MessageLog", cursors: Iterable["Cursor"]) -> None
 
 async def _waiting(log: "MessageLog", cursors: Collection["Cursor"]) -> AsyncIterator[list[tuple[int, Message]]]:
     """Yields the messages that wait where one of them may be for cursors, also those that come meanwhile."""
-    position = min((cursor.unread_from for cursor in cursors), default=log.head)
+    position = min((cursor.waiting_from for cursor in cursors), default=log.head)
     while position < (head := log.head):
-        places = Stretches(itertools.chain.from_iterable(cursor.stretches for cursor in cursors))
+        places = Stretches(itertools.chain.from_iterable(cursor.places for cursor in cursors))
         while stretch := places.next_behind(position):
             first, last = stretch
             found = await log.read(first - 1, min(READ_MOST, last - first + 1))

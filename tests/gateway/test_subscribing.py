@@ -330,6 +330,26 @@ async def test_what_a_member_may_not_have_waits_for_one_that_is_away_and_leaves_
     assert dropped == [("filtered", "share/group/#", "publisher", 1)]
 
 
+async def test_what_waits_for_another_member_of_a_group_that_ends_leaves_a_range(tmp_path: Path) -> None:
+    async with running(tmp_path, acl=rules_file(tmp_path, "allow * publish,subscribe #\n")) as broker:
+        denied, away = [await connected(broker, name) for name in ("denied", "away")]
+        for member in (denied, away):
+            await member.subscribe("$share/group/#")
+        await away.disconnect()
+        rules_file(tmp_path, "deny * subscribe not/%c\nallow * publish,subscribe #\n")
+        broker.reload()
+        publisher = await connected(broker, "publisher")
+        for topic in ("not/denied", "a", "not/denied", "b", "not/denied"):
+            await publisher.publish(topic)
+        assert [(await denied.receive()).topic for _ in range(2)] == ["a", "b"]
+        await publisher.publish("marker")  # the acknowledgements before it are taken
+        assert (await denied.receive()).topic == "marker"
+        await denied.unsubscribe("$share/group/#")
+        await connected(broker, "away", clean_start=True)
+    dropped = stored(tmp_path, "SELECT reason, consumer, publisher, messages FROM dropped")
+    assert dropped == [("ended", "share/group/#", "publisher", 3)]
+
+
 async def test_a_session_that_another_user_takes_up_takes_nothing_from_its_group(tmp_path: Path) -> None:
     accounts = tmp_path / "accounts"
     save_account(accounts, make_account("bob", b"bob", with_scram=True))
