@@ -22,6 +22,8 @@ from gateway.store.survey import count_backlogs
 
 RETRY_S = 0.05
 RETAINED_LEAST = 1024  # bytes of a retained message that may always take the place of another one
+NEAR_PART = 0.8  # of the store's limits: from there on what no consumer needs is taken out
+UNSWEPT_PART = 0.125  # of them: by so much it may be larger until that is done
 DISCARD_PAUSE_S = 0.02  # one reading of the file then finds the oldest of a queue for many messages
 
 logger = logging.getLogger(__name__)
@@ -124,9 +126,10 @@ class Limits:
         """Returns what becomes of a message that a client publishes now."""
         if self._shares is not None and self._has_its_share(self._shares, publisher):
             return _VERDICTS[self._client.when_full]
-        if self._store.when_full != "discard_old" and self._store_is_full():
-            self._log.make_room()
-            return _VERDICTS[self._store.when_full]
+        if self._store.when_full != "discard_old":
+            self._make_room()
+            if self._store_is_full():
+                return _VERDICTS[self._store.when_full]
         if not self._queue_discards:
             for cursor in self._wanted_by(topic):
                 if cursor.backlog is not None and _is_full(self._queue, cursor.backlog):
@@ -184,9 +187,11 @@ class Limits:
 
     async def _discard_what_is_over(self) -> None:
         if self._store.when_full == "discard_old":
-            while self._is_open and (over := self._store_is_over()):
+            while self._is_open and (over := self._store_is_over(*self._make_room())):
                 if not await self._log.evict(*over):
                     break
+            else:
+                self._dirty |= self._store_is_over(0, 0) is not None
         news, self._news = self._news, {}
         for cursor in news:
             if cursor.closed or cursor in self._uncounted:
@@ -222,12 +227,27 @@ class Limits:
             return True
         return log.room_bytes <= 0 or (store.max_bytes is not None and log.used_bytes >= store.max_bytes)
 
-    def _store_is_over(self) -> tuple[int, int] | None:
-        """How many messages to drop now, and by how many bytes the store is too large; None where it is not."""
+    def _make_room(self) -> tuple[int, int]:
+        """Has what no consumer needs taken out of a store that is nearly full; returns how much may go by that."""
         store, log = self._store, self._log
-        most = store.max_messages
-        count = log.needed_count - most if most is not None and log.stored_count > most else 0
-        size = max(log.used_bytes - store.max_bytes if store.max_bytes is not None else 0, -log.room_bytes)
+        is_near = (
+            log.room_bytes <= 0
+            or (store.max_bytes is not None and log.used_bytes >= NEAR_PART * store.max_bytes)
+            or (store.max_messages is not None and log.stored_count >= NEAR_PART * store.max_messages)
+        )
+        return log.make_room() if is_near else (0, 0)
+
+    def _store_is_over(self, messages: int, size: int) -> tuple[int, int] | None:
+        """How many messages to drop now, and by how many bytes the store is too large; None where it is not.
+
+        So many messages and bytes may go without that: the store may be larger by them, within bounds.
+        """
+        store, log = self._store, self._log
+        messages_most, bytes_most = store.max_messages or sys.maxsize, store.max_bytes or sys.maxsize
+        messages_most += min(messages, int(UNSWEPT_PART * messages_most))
+        bytes_most += min(size, int(UNSWEPT_PART * bytes_most))
+        count = log.needed_count - messages_most if log.stored_count > messages_most else 0
+        size = max(log.used_bytes - bytes_most, -log.room_bytes)
         if log.is_damaged:  # nothing is deleted: dropping would win no room
             size = 0
         return (count, size) if count > 0 or size > 0 else None

@@ -7,12 +7,14 @@ gap stands for those whose messages are gone.
 A sweep goes through all that lies between the slowest consumer and the newest messages, which most consumers still
 take. The next one begins when as much was stored as the last one has left: that bounds the log to about twice what is
 needed, and the reading and writing of all sweeps to about twice what is stored (as garbage collectors do it which run
-when the heap has doubled).
+when the heap has doubled). Where the store is nearly full they begin sooner, and look only at what came behind the
+last one.
 """
 
 import asyncio
 import logging
 import sqlite3
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -34,7 +36,7 @@ ROW_BYTES = 64 * 1024  # of a row that a sweep writes, roughly; it is read as a 
 ROW_OVERHEAD = 40  # bytes of a row besides its parts, roughly
 PIECE_ROWS = 500  # rewritten in one transaction, so that no publisher waits long behind it
 LOOKED_AT = 1000  # messages, behind which the event loop has its turn
-REST_S, REST_TIMES = 10.0, 20  # between sweeps of a full store: so long at least, and so often what the last one took
+REST_S, REST_TIMES = 10.0, 20  # between sweeps of all of a full store: so long, or so many times what the last took
 READINGS_TOGETHER = 8  # of the file, whose rows are rewritten together where there is an interval between commits
 PAUSE_S = 0.005  # between two readings of the file, for others who read it
 
@@ -81,10 +83,13 @@ class Compaction:
         self._head = head
         self._deflate = interval_s > 0
         self._readings = READINGS_TOGETHER if interval_s else 1
-        self._stored_bytes = 0  # since the last sweep began
-        self._left_bytes = 0  # by the last sweep
+        self._stored_bytes = 0  # since the last sweep from the beginning began
+        self._left_bytes = 0  # by it, and those behind it
         self._older = self._newer = head()  # behind the older one a quarter of that has come at least
-        self._newer_bytes = 0  # since the newer one
+        self._older_bytes = self._newer_bytes = 0  # between the two, and since the newer one
+        self._swept = 0  # up to here a sweep has looked
+        self._unswept_bytes = 0  # stored behind that, roughly
+        self._is_whole = False  # whether a sweep looks at all of the log
         self._rests_until_s = 0.0
         self._looked_at = 0
         self._task: asyncio.Task[None] | None = None
@@ -93,20 +98,35 @@ class Compaction:
     def note_stored(self, size: int) -> None:
         """So many bytes of messages have become durable."""
         self._stored_bytes += size
+        self._unswept_bytes += size
         self._newer_bytes += size
         if self._newer_bytes >= SWEEP_FROM_BYTES // 4:
-            self._older, self._newer, self._newer_bytes = self._newer, self._head(), 0
+            self._older, self._newer = self._newer, self._head()
+            self._older_bytes, self._newer_bytes = self._newer_bytes, 0
         if self._stored_bytes >= max(SWEEP_FROM_BYTES, self._left_bytes):
-            self._begin(self._older)
+            self._begin(0, self._older, self._older_bytes + self._newer_bytes)
 
-    def make_room(self) -> None:
-        """The store is full, and may stay so where no more is stored: a sweep begins, unless there was one lately."""
+    def make_room(self) -> tuple[int, int]:
+        """The store is nearly full: a sweep up to the newest message begins if one is due.
+
+        It looks at what none has looked at yet, and at all of the log where that was long ago: consumers need less
+        then, also where nothing more is stored. Returns how many messages and bytes may go by it.
+        """
+        if not self._housekeeper.may_trim:
+            return 0, 0
         if asyncio.get_running_loop().time() >= self._rests_until_s:
-            self._begin(self._head())
+            self._begin(0, self._head(), 0)
+        elif self._unswept_bytes >= ROW_BYTES:
+            self._begin(self._swept, self._head(), 0)
+        if self._is_whole:
+            return sys.maxsize, sys.maxsize
+        return (self._head() - self._swept, self._unswept_bytes) if self._unswept_bytes >= ROW_BYTES else (0, 0)
 
-    def _begin(self, end: int) -> None:
+    def _begin(self, after: int, end: int, behind_bytes: int) -> None:
+        """Begins to sweep between two positions, behind which so many bytes are stored."""
         if not self._closing and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._run(end))
+            self._is_whole = after == 0
+            self._task = asyncio.get_running_loop().create_task(self._run(after, end, behind_bytes))
 
     async def close(self) -> None:
         """Ends a sweep with the piece at which it is."""
@@ -114,21 +134,26 @@ class Compaction:
         if self._task is not None:
             await self._task
 
-    async def _run(self, end: int) -> None:
+    async def _run(self, after: int, end: int, behind_bytes: int) -> None:
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
-        self._stored_bytes = 0
+        looked_at_bytes = self._unswept_bytes - behind_bytes
+        if self._is_whole:
+            self._stored_bytes = self._left_bytes = 0
         try:
-            self._left_bytes = await self._sweep(min(end, self._head() - 1))
+            self._left_bytes += await self._sweep(after, min(end, self._head() - 1))
         except sqlite3.Error as error:
             logger.warning("message store: a sweep through the log ended early: %s", error)
         except Exception:
             logger.exception("message store: a sweep through the log ended early")
-        self._rests_until_s = loop.time() + max(REST_S, REST_TIMES * (loop.time() - begun_s))
+        self._unswept_bytes -= looked_at_bytes
+        if self._is_whole:
+            self._is_whole = False
+            self._rests_until_s = loop.time() + max(REST_S, REST_TIMES * (loop.time() - begun_s))
 
-    async def _sweep(self, end: int) -> int:
-        """Returns how many bytes are left of what was looked at."""
-        after = max(self._consumers.needed_from(self._head()), self._housekeeper.trimmed)
+    async def _sweep(self, after: int, end: int) -> int:
+        """Returns how many bytes are left of what was looked at between two positions."""
+        after = max(after, self._consumers.needed_from(self._head()), self._housekeeper.trimmed)
         needs = _Needs(self._consumers, self._audience, end)
         left = 0
         carried: Group | None = None
@@ -145,6 +170,7 @@ class Compaction:
                 carried = await self._rewrite(segments)
                 left += sum(segment.size_after for segment in segments)
             after = found[-1].last
+            self._swept = max(self._swept, after)
             await asyncio.sleep(PAUSE_S)
         return left
 

@@ -288,12 +288,15 @@ class MessageLog:
         """Finds out how much room the disk has; each commit does so before its messages are acknowledged."""
         self._disk_bytes = room_bytes(self._folder)
 
-    def make_room(self) -> None:
-        """The store is full: what no consumer needs goes, also from the middle of the log."""
-        self._compaction.make_room()
+    def make_room(self) -> tuple[int, int]:
+        """The store is nearly full: what no consumer needs goes, also from the middle of the log.
+
+        Returns of how many messages, and how many bytes, it is still to be found out whether any consumer needs them.
+        """
+        return self._compaction.make_room()
 
     async def evict(self, count: int, size: int) -> bool:
-        """Drops the oldest messages for all who still need them, and notes it; what nobody needs goes before them.
+        """Drops the oldest messages for all who still need them, and notes it; what can be trimmed goes before them.
 
         Args:
             count: how many at least.
@@ -301,7 +304,6 @@ class MessageLog:
 
         Returns whether there was anything to drop. Raises sqlite3.Error.
         """
-        self.make_room()
         is_smaller = size > 0 and self._housekeeper.has_to_trim
         size = 0 if is_smaller or size <= 0 else max(size, EVICT_LEAST_BYTES)
         while (count > 0 or size > 0) and (oldest := await self._oldest(count, size)):

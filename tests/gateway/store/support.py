@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.message import Message
 from gateway.store import groups
+from gateway.store.cursor import Cursor
 from gateway.store.delivery import Delivery
 from gateway.store.log import MessageLog
 
@@ -60,6 +61,15 @@ def stored(folder: Path, query: str, file: str = "messages.sqlite") -> list[tupl
 
 def numbered(count: int, topic: str = "a") -> list[Message]:
     return [Message(topic, b"%d" % number) for number in range(count)]
+
+
+async def take_all(cursor: Cursor) -> list[Message]:
+    """Takes and acknowledges all that waits for a consumer."""
+    found = []
+    while deliveries := await cursor.fetch_now(1000):
+        found += [delivery.message for delivery in deliveries]
+        cursor.acknowledge_all([delivery.packet_identifier for delivery in deliveries])
+    return found
 
 
 def payloads(deliveries: list[Delivery]) -> list[int]:

@@ -16,7 +16,7 @@ from gateway.store.flows import BEGUN, Flow
 from gateway.store.groups import Part
 from gateway.store.identity import note_closed
 from gateway.store.log import MessageLog
-from tests.gateway.store.support import append_all, messages_in, numbered, opened, stored
+from tests.gateway.store.support import append_all, messages_in, numbered, opened, stored, take_all
 from tests.gateway.store.test_groups import run_of
 from tests.gateway.support import until
 from wire.packets import MQTT_3_1_1, MQTT_5
@@ -39,15 +39,6 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "PIECE_ROWS", 7)
     monkeypatch.setattr(compaction, "PAUSE_S", 0.0)
     monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 0.01)
-
-
-async def take_all(cursor: Cursor) -> list[Message]:
-    """Takes and acknowledges all that waits for a consumer."""
-    found = []
-    while deliveries := await cursor.fetch_now(1000):
-        found += [delivery.message for delivery in deliveries]
-        cursor.acknowledge_all([delivery.packet_identifier for delivery in deliveries])
-    return found
 
 
 async def flood(log: MessageLog, others: Cursor, count: int) -> None:

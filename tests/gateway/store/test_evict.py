@@ -7,19 +7,19 @@ import pytest
 
 from gateway.config import GatewayConfig, StoreConfig
 from gateway.endings import Endings
-from gateway.limits import Limits
+from gateway.limits import Limits, Verdict
 from gateway.message import Message
 from gateway.store.backlog import Backlog
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
-from tests.gateway.store.support import append_all, disk_full, numbered, opened, payloads, stored
+from tests.gateway.store.support import append_all, disk_full, numbered, opened, payloads, stored, take_all
 from tests.gateway.support import until
 
 RANGES = "SELECT reason, consumer, first, last, messages FROM dropped ORDER BY reason"
 
 
-async def discarding(log: MessageLog, folder: Path) -> Limits:
-    store = StoreConfig(path=str(folder), max_bytes=300_000, when_full="discard_old")
+async def discarding(log: MessageLog, folder: Path, max_bytes: int = 300_000) -> Limits:
+    store = StoreConfig(path=str(folder), max_bytes=max_bytes, when_full="discard_old")
     limits = Limits(GatewayConfig(name="gw", store=store), log, list, lambda _: [])
     await limits.open()
     return limits
@@ -37,6 +37,35 @@ async def test_what_nobody_needs_any_more_goes_before_what_somebody_needs(tmp_pa
             cursor.acknowledge(deliveries[-1].packet_identifier)
         await limits.close()
         assert log.counters.messages_dropped["evicted"] == 0
+
+
+async def test_what_nobody_needs_goes_before_what_waits_in_front_of_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        limits = await discarding(log, tmp_path, 2_000_000)
+        away = Cursor(log, "away", ["a"])
+        await append_all(log, [Message("a", bytes(1000)) for _ in range(1000)])
+        for _ in range(50):  # five times as much as there is room for
+            await append_all(log, [Message("b", bytes(1000)) for _ in range(100)])
+            await until(lambda: log.used_bytes <= 2_000_000, "there is room")
+        await limits.close()
+        assert log.counters.messages_dropped["evicted"] == 0
+        assert len(await take_all(away)) == 1000
+
+
+async def test_a_store_that_is_nearly_full_gets_rid_of_what_nobody_needs_before_it_is_full(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        store = StoreConfig(path=str(tmp_path), max_bytes=2_000_000, when_full="reject_incoming")
+        limits = Limits(GatewayConfig(name="gw", store=store), log, list, lambda _: [])
+        await limits.open()
+        Cursor(log, "away", ["a"])
+        await append_all(log, [Message("a", bytes(1000)) for _ in range(1000)])
+        for _ in range(20):
+            await append_all(log, [Message("b", bytes(1000)) for _ in range(600)])
+            assert log.used_bytes > 1_600_000
+            while log.used_bytes >= 1_500_000:
+                assert limits.verdict("b", "publisher") == Verdict.TAKE
+                await asyncio.sleep(0)
+        await limits.close()
 
 
 async def test_what_its_consumers_have_is_not_noted_though_it_goes_with_what_they_have_not(tmp_path: Path) -> None:
