@@ -60,11 +60,15 @@ class Session:
         if self.sender is not None and (grant := self.cursor.grant(sys.maxsize, message)):
             self.sender.send_now(message, grant)
 
-    def note_change(self, name: str) -> None:
-        """A subscription, or with the name "" the session itself, is not as the store says."""
+    def note_change(self, name: str) -> int:
+        """A subscription, or with the name "" the session itself, is not as the store says.
+
+        Returns the number of this change, for ``note_saved``.
+        """
         if self.durable:
             self._changes += 1
             self.unsaved[name] = self._changes
+        return self._changes
 
     def note_saved(self, changes: dict[str, int]) -> None:
         """The store says now what it was with these changes."""

@@ -230,8 +230,12 @@ class Sessions:
         self._durable -= session.durable
         self._ended(session.client_id)
 
-    async def save(self, client_id: str) -> None:
+    async def save(self, client_id: str, without: Container[str] = ()) -> None:
         """Makes it durable that a client's session is as it is now. Raises sqlite3.Error.
+
+        Args:
+            client_id: the client.
+            without: topic filters that it unsubscribes when this is durable; until then they count as not saved.
 
         That one of before has ended is durable with the next commit. That a client is back is left to ``note_back``
         where its session has no end but that of ``limits.session_expiry_max_s``: it comes in without a sync, and also
@@ -245,8 +249,9 @@ class Sessions:
         if is_endless and session.connection is not None and session.has_only_come_or_gone:
             return
         if changes := session.unsaved.copy():
-            await self._log.submit([Save(client_id, {name: session.entry(name) for name in changes})])
-            session.note_saved(changes)
+            entries = {name: None if name in without else session.entry(name) for name in changes}
+            await self._log.submit([Save(client_id, entries)])
+            session.note_saved({name: change for name, change in changes.items() if name not in without})
 
     def note_back(self, session: Session) -> None:
         """A client is let in: what ``save`` has left out is written with a later commit, for which it does not wait."""

@@ -95,14 +95,12 @@ class Subscribers:
         return before is None
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
-        """Removes a subscription; returns whether there was one."""
+        """Removes a subscription; returns whether there was one. That it is saved is the caller's matter."""
         if session.shared.pop(topic_filter, None) is not None:
-            session.note_change(topic_filter)
             self._uncount(session, topic_filter)
             self._leave(session, topic_filter)
             return True
         if topic_filter in session.cursor.filters:
-            session.note_change(topic_filter)
             session.cursor.unsubscribe(topic_filter)
             self._uncount(session, topic_filter)
             return True

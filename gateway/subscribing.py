@@ -95,6 +95,7 @@ class Subscribing:
             if not self._has_ended():
                 refused.add(topic_filter)
                 if search.is_new:
+                    self._session.note_change(topic_filter)
                     self._broker.subscribers.unsubscribe(self._session, topic_filter)
         return refused
 
@@ -144,18 +145,25 @@ class Subscribing:
                     yield message, grant
 
     async def unsubscribe(self, packet: Unsubscribe) -> list[int]:
-        """Returns the reason codes. Raises sqlite3.Error."""
-        removed: list[bool] = []
+        """Returns the reason codes. Raises sqlite3.Error, and nothing is unsubscribed.
+
+        It is saved first: messages of a filter that the store still knows must not be taken out of the log.
+        """
+        session, removed = self._session, list[bool]()
+        there = {topic_filter for topic_filter in packet.filters if session.subscription(topic_filter) is not None}
+        changes = {topic_filter: session.note_change(topic_filter) for topic_filter in there}
+        await self._broker.sessions.save(session.client_id, without=there)
         slice_ = Slice()
         for topic_filter in packet.filters:
             if slice_.is_over:
                 await slice_.give_way()
-                if self._session.connection is not self._connection:
-                    break
-            removed.append(self._broker.subscribers.unsubscribe(self._session, topic_filter))
+                if session.connection is not self._connection:
+                    break  # what is left of them is saved again with the session's next change
+            removed.append(self._broker.subscribers.unsubscribe(session, topic_filter))
+        else:
+            session.note_saved(changes)
         if any(removed):
-            self._broker.limits.count_again([self._session.cursor])
-        await self._broker.sessions.save(self._session.client_id)
+            self._broker.limits.count_again([session.cursor])
         return [SUCCESS if was_there else NO_SUBSCRIPTION_EXISTED for was_there in removed]
 
 

@@ -16,6 +16,7 @@ from tests.gateway.support import Client, GatewayProcess, reasons_of, running, t
 from wire.identity import RECEIVE
 from wire.packets import Connack, Disconnect, Puback, Publish
 from wire.properties import REASON_STRING
+from wire.reasons import NO_SUBSCRIPTION_EXISTED, SUCCESS
 
 
 @contextmanager
@@ -108,7 +109,9 @@ async def test_nothing_overtakes_a_message_that_could_not_be_stored(tmp_path: Pa
             client.protocol.publish("a", b"behind it")
             client.protocol.unsubscribe(["b"])  # it waits, and with it the reading that brought the message
             client.flush()
-            await until(lambda: not list(broker.subscribers.cursors_for("b")), "the UNSUBSCRIBE came")
+            session = broker.sessions.get("client")
+            assert session is not None
+            await until(lambda: "b" in session.unsaved, "the UNSUBSCRIBE came")
         await client.expect(Disconnect)
         again = await Client("again").connect(tcp_port(broker))
         await again.publish("c", b"something else")
@@ -126,6 +129,45 @@ async def test_no_suback_leaves_for_a_subscription_that_could_not_be_saved(tmp_p
         client = await Client().connect(tcp_port(broker))
         assert client.connack.session_present
         assert await client.subscribe("a" * 10_000) == [1]
+
+
+async def test_an_unsubscribe_that_could_not_be_saved_takes_no_messages_with_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client(receive_maximum=1).connect(tcp_port(broker))
+        await client.subscribe("a", "$share/group/a")
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        for number in range(3):
+            await publisher.publish("a", b"%d" % number)
+        await client.expect(Publish)
+        with disk_full():
+            client.protocol.unsubscribe(["a", "$share/group/a"])
+            client.flush()
+            event = await client.expect(Disconnect)
+            assert "the store failed" in event.properties[REASON_STRING]
+        client = await Client().connect(tcp_port(broker))
+        assert sorted([(await client.receive()).payload for _ in range(6)]) == [b"0", b"0", b"1", b"1", b"2", b"2"]
+        assert await client.unsubscribe("a", "$share/group/a", "a") == [SUCCESS, SUCCESS, NO_SUBSCRIPTION_EXISTED]
+        assert stored(tmp_path, "SELECT topic_filter FROM session WHERE client_id = 'client'") == [("",)]
+
+
+async def test_a_filter_that_another_connection_subscribes_while_it_is_unsubscribed_is_saved(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        first = await Client().connect(tcp_port(broker))
+        await first.subscribe("a")
+        with commits_held_up(tmp_path):
+            first.protocol.unsubscribe(["a"])
+            first.flush()
+            session = broker.sessions.get("client")
+            assert session is not None
+            await until(lambda: "a" in session.unsaved, "the UNSUBSCRIBE came")
+            second = Client()
+            await second.open(tcp_port(broker))
+            await first.expect(Disconnect)
+        await second.expect(Connack)
+        assert await second.subscribe("a") == [1]
+        assert ("a",) in stored(tmp_path, "SELECT topic_filter FROM session")
+        await (await Client("publisher").connect(tcp_port(broker))).publish("a", b"new")
+        assert (await second.receive()).payload == b"new"
 
 
 async def test_no_suback_leaves_while_another_connection_s_is_being_written(tmp_path: Path) -> None:
