@@ -33,7 +33,7 @@ class Gaps:
     """The ranges [first id, last id, count, reason] in order of id, kept in a setting of the store's own.
 
     `room` is what they may take in bytes: beyond it the nearest two of one reason become one; `count` stays exact.
-    `torn` is the highest id that was left out after a torn record, ever.
+    `torn` is the highest id that was left out after a torn record or for want of RAM, ever.
     """
 
     def __init__(self, settings, room: int) -> None:
@@ -48,15 +48,14 @@ class Gaps:
         starts = range(4, len(value) - _RANGE_SIZE + 1, _RANGE_SIZE)
         self.ranges = [list(struct.unpack_from(_RANGE, value, at)) for at in starts]
 
-    def leave_out_told(self, ids) -> None:
-        """Take the ids out of this set of which a range tells."""
-        for one in self.ranges:
-            ids.remove(one[0], one[1])
+    def told(self) -> list:
+        """(first, last) of the ranges that tell of each id in them: of one that was merged nothing says of which."""
+        return [(first, last) for first, last, count, _ in self.ranges if count == last - first + 1]
 
     def add(self, first: int, last: int, count: int, reason: int) -> None:
         """Note a range; on flash with `save`."""
         self._changes += 1
-        if reason == TORN:
+        if reason in (TORN, MEMORY):
             self.torn = last
         for one in self.ranges:
             if one[3] == reason and one[1] + 1 == first:

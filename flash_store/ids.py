@@ -86,9 +86,9 @@ class Ids:
         return low * _SIZE
 
     def _splice(self, start: int, end: int, ranges: bytes) -> None:
-        before = _count(self._ranges, start, end)
+        grown = _count(ranges, 0, len(ranges)) - _count(self._ranges, start, end)
         self._ranges[start:end] = ranges
-        self._count += _count(ranges, 0, len(ranges)) - before
+        self._count += grown
 
 
 def _count(ranges, start: int, end: int) -> int:

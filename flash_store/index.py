@@ -41,7 +41,8 @@ class Index:
         self._limit = (0, 0)  # (sector_seq, id above all in that sector)
 
     def put(self, message_id: int, place: int, size: int) -> None:
-        """A record of a message was written, or found by the mount; of several the last one counts."""
+        """A record of a message was written, or found by the mount; of several the last one counts. Raises MemoryError:
+        then the message is as it was before."""
         if message_id in self.live:
             if self.ring.sector_of(place) != self.ring.tail():  # else both copies are in the tail, and one counts
                 if self.moved is _NONE:

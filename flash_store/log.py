@@ -103,15 +103,28 @@ class Log:
 
     def append(self, topic: str, payload: bytes, qos: int = 1, retain: bool = False) -> int:
         """Store a message and return its id: it is durable then. Raises StoreFull, MessageTooLarge, DeviceFailed;
-        HeapFull where RAM does not suffice, also after a collection: a gap tells of the message then."""
+        HeapFull where RAM does not suffice, also after a collection: a gap tells of the message then. After each of
+        these the message does not come back."""
         for _ in range(2):
             try:
                 return self._append(topic, payload, qos, retain)
             except MemoryError:
                 gc.collect()
-        lost = self._writer.last_id = self.last_id + 1
-        self._gaps.add(lost, lost, 1, gaps.MEMORY)
-        raise HeapFull(f"no RAM to store message {lost}")
+            except (StoreFull, DeviceFailed):
+                if self._writer.begun > self.last_id:
+                    self._leave_out(gaps.TORN)
+                raise
+        self._leave_out(gaps.MEMORY)
+        raise HeapFull(f"no RAM to store message {self.last_id}")
+
+    def _leave_out(self, reason: int) -> None:
+        """The next id is used by no message: flash may hold a record with it, of one that was refused."""
+        lost = self.last_id + 1
+        if lost in self._index.live:
+            self._index.remove(lost)
+        self._gaps.add(lost, lost, 1, reason)
+        self._pending.append(lost)
+        self.flush()
 
     def _append(self, topic: str, payload: bytes, qos: int, retain: bool) -> int:
         name = topic.encode()
@@ -151,9 +164,10 @@ class Log:
         self.flush()
 
     def flush(self) -> None:
-        """Write the acknowledgements that wait. When not even these fit, they go on waiting."""
+        """Write the gaps and the acknowledgements that wait. When not even these fit, they go on waiting."""
         self._pending.sort()
         try:
+            self._gaps.save()
             while self._pending:
                 base = self._pending[0]
                 bitmap = 0
@@ -162,7 +176,6 @@ class Log:
                         bitmap |= 1 << message_id - base
                 self._writer.write(ACK, 0, base, bitmap)
                 self._pending = [m for m in self._pending if m - base >= ACK_SPAN]
-            self._gaps.save()
         except StoreFull:
             pass
 
@@ -296,7 +309,8 @@ class Log:
         """What a mount makes durable: what the last program left [R9], ids that are missing [G2] or left out [R4],
         the boot [R5], drops that a cut spared [G1]."""
         missing = found.missing
-        self._gaps.leave_out_told(missing)
+        for first, last in self._gaps.told():
+            missing.remove(first, last)
         for first, last in missing.ranges():
             self._gaps.add(first, last, last - first + 1, gaps.DAMAGED)
         if found.is_torn:
@@ -315,7 +329,9 @@ class Log:
         except StoreFull:
             pass  # with the next append; until then no OPEN says so, which would hide it from a mount
         self._writer.write_boot()
-        self._forget(self._gaps.dropped_up_to())
+        self._forget(1, self._gaps.dropped_up_to())
+        for first, last in self._gaps.told():
+            self._forget(first, last)
 
     def _repeat(self, place: int, header) -> None:
         """The program of this record may have been cut, though it is valid now: its bits may drift [R9].
@@ -400,10 +416,12 @@ class Log:
             self._gaps.note([(index.live.first(), last, dropped, gaps.DROPPED)])
         except StoreFull:
             return False
-        self._forget(last)
+        self._forget(1, last)
         index.live_bytes = left
         return True
 
-    def _forget(self, last_id: int) -> None:
-        while 0 < self._index.live.first() <= last_id:
-            self.acknowledge(self._index.live.first())
+    def _forget(self, first: int, last: int) -> None:
+        message_id = self._index.live.next(first - 1)
+        while message_id is not None and message_id <= last:
+            self.acknowledge(message_id)
+            message_id = self._index.live.next(message_id)

@@ -177,13 +177,17 @@ class Ring:
         return self.flash.sector_size - self.head_offset
 
     def program(self, encoded: bytearray) -> int | None:
-        """Add a record to the head; returns its place, None when it failed: then the head takes no more."""
+        """Add a record to the head; returns its place, None when it failed: then the head takes no more. Raises
+        MemoryError: then the record may be there or not."""
         place = self.place(self.head, self.head_offset)
-        done = self.flash.program(self.head, self.head_offset, encoded)
-        size = len(encoded) if done else self.room()
-        self.head_offset += size
-        self.filled += size // self.granule
-        self._filled[self.head] += size // self.granule
+        done = None
+        try:
+            done = self.flash.program(self.head, self.head_offset, encoded)
+        finally:  # no granule is programmed twice
+            size = self.room() if done is False else len(encoded)
+            self.head_offset += size
+            self.filled += size // self.granule
+            self._filled[self.head] += size // self.granule
         if not done and self._free_count <= RELOCATION:
             self.distrust_free()  # the last boot may have fared the same, and erased without room for a note
         return place if done else None
@@ -197,7 +201,12 @@ class Ring:
         self.sector_seq = seq = self.sector_seq + 1
         tail_seq = self.seqs[self.used(self.dead_count)] if self.dead_count < self.used_count else seq
         header = sector.encode_open(Open(seq, tail_seq, next_id, boot_id), self.epoch, self.granule)
-        if not self.flash.program(index, sector.open_offset(self.granule), header):
+        try:
+            done = self.flash.program(index, sector.open_offset(self.granule), header)
+        except MemoryError:
+            self.void(index)
+            raise
+        if not done:
             self._take_out(self.used_count)
             self.seqs[index] = BAD
             return False
@@ -217,10 +226,10 @@ class Ring:
         """Erase the tail or a dirty sector and write its FREE header; a sector that fails is left alone from
         then on."""
         self.erase_count_max = max(self.erase_count_max, erase_count)
-        if self.is_used(index):
-            self.filled -= self._filled[index]
         header = sector.encode_free(self.granule, erase_count, self.epoch)
         done = self.flash.erase(index) and self.flash.program(index, 0, header)
+        if self.is_used(index):
+            self.filled -= self._filled[index]
         self._take_out(self._position(index))
         self.seqs[index] = FREE | min(erase_count, COUNT_MAX) if done else BAD
         self._filled[index] = _ERASED

@@ -20,6 +20,7 @@ class Writer:
         self.index = index
         self.setting_places = setting_places
         self.last_id = last_id
+        self.begun = 0  # the highest id of which a record may be on flash, whole or not
         self.boot_id = boot_id
         self._note_lost = note_lost
 
@@ -135,6 +136,8 @@ class Writer:
     def _program(self, kind: int, flags: int, number: int, aux: int, body: tuple) -> int | None:
         ring = self.ring
         encoded = record.encode(kind, flags, number, aux, body, ring.seed(ring.head), ring.granule)
+        if kind == MSG:
+            self.begun = number
         place = ring.program(encoded)
         if place is None:
             return None

@@ -139,11 +139,13 @@ def _foresee_mount(store: Store, replay: Replay, contents: list[bytes]) -> None:
     """What a mount does by itself, beside reading."""
     mount = store.next_mount
     mount.boot_id = replay.next_boot_id
-    mount.damaged = [one for one in replay.missing if not any(gap.first <= one <= gap.last for gap in store.gaps)]
+    told = [range(gap.first, gap.last + 1) for gap in store.gaps if gap.count == gap.last - gap.first + 1]
+    mount.damaged = [one for one in replay.missing if not any(one in ids for ids in told)]
     if replay.lost_message:
         mount.leaves_out = store.last_id + 1
     dropped_up_to = max((gap.last for gap in store.gaps if gap.reason == DROPPED), default=0)
-    mount.drops = [message_id for message_id in store.messages if message_id <= dropped_up_to]
+    told.append(range(dropped_up_to + 1))
+    mount.drops = [message_id for message_id in store.messages if any(message_id in ids for ids in told)]
     for message_id in mount.drops:
         store.messages.pop(message_id)
     for sector in store.sectors:
