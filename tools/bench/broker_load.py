@@ -51,10 +51,7 @@ class Task:
 def run(task: Task) -> dict[str, Any]:
     """Warms up, then measures."""
     if task.is_kept:
-        forget_kept(task.port)
-        away = Client(task.port, AWAY, task.level, AWAY_S)
-        away.subscribe("bench/#")
-        away.close()
+        keep(task.port, task.level)
     publishers = [_publisher(task, number) for number in range(task.publishers)]
     kind = Subscriber if task.qos == 1 else SubscriberOnce
     subscribers = [kind(task.port, f"bench-to-{number}", task.level) for number in range(task.subscribers)]
@@ -74,9 +71,12 @@ def _publisher(task: Task, number: int) -> Publisher:
     return Publisher(task.port, client_id, publishes, task.qos, task.window, task.level)
 
 
-def forget_kept(port: int) -> None:
-    """What earlier loads left for the subscriber that is away goes, and its session."""
+def keep(port: int, level: int = MQTT_3_1_1) -> None:
+    """All that comes is kept for a subscriber that is away; what earlier loads left for it goes."""
     Client(port, AWAY).close()
+    away = Client(port, AWAY, level, AWAY_S)
+    away.subscribe("bench/#")
+    away.close()
 
 
 def _subscribe_to_nothing(task: Task) -> None:

@@ -5,13 +5,15 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tools.bench.broker_client import Client
-from tools.bench.broker_load import forget_kept
+from tools.bench.broker_load import keep
 from tools.bench.broker_processes import BenchUnavailable, Broker, gateway, load
 from tools.bench.disk import bytes_written
 from tools.bench.figure import Figure
@@ -24,7 +26,7 @@ GATHERING_MS = 1000
 RATES = {1: (0, 4300), 100: (GATHERING_MS, 300), 10_000: (GATHERING_MS, 200)}
 ACKNOWLEDGEMENT = 4  # bytes to the client, which the kernel counts as written too
 SHORT_S = 1.0
-QUIET_S = 3.0  # longer than between two looks of the housekeeping
+QUIET_S, LOOK_S = 2.5, 0.25  # longer than between two looks of the housekeeping, and than a commit's interval
 STORE, KERNEL, DEVICE = "wchar", "write_bytes", "sectors"
 FORGOTTEN, FORGOTTEN_EXPIRY_S = "bench-forgotten", 3600
 FORGOTTEN_BYTES_MAX = 64_000_000  # of all files
@@ -43,17 +45,43 @@ def storage(
     """Count the bytes that the gateway writes to disk for each message. Ends with 1 if a goal is missed."""
     started = time.monotonic()
     with failing_on(BenchUnavailable, command="bench storage"):
-        figures = [figure for rate in RATES for figure in _figures(rate, seconds)]
+        figures = list(_figures(seconds))
         figures.append(_behind_one_that_waits(behind))
     end_bench("storage", figures, time.monotonic() - started, as_json, about={"title": TITLE})
 
 
-def _figures(rate: int, seconds: float) -> Iterator[Figure]:
-    interval_ms, bar = RATES[rate]
+@dataclass(frozen=True)
+class Tried:
+    """A gateway that is given messages at a rate."""
+
+    rate: int
+    ours: Broker
+    folder: Path
+
+
+def _figures(seconds: float) -> Iterator[Figure]:
+    """Each rate has a gateway of its own. They settle together, as that is waiting; then one at a time has its load."""
+    written = []
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(RATES)) as threads:
+        tried = [stack.enter_context(_trying(rate)) for rate in RATES]
+        for some in (SHORT_S, SHORT_S + seconds):
+            list(threads.map(_settle, tried))
+            written.append([_written(one, some) for one in tried])
+    for rate, short, long in zip(RATES, *written, strict=True):
+        yield from _of_rate(rate, short, long)
+
+
+@contextlib.contextmanager
+def _trying(rate: int) -> Iterator[Tried]:
+    interval_ms, _ = RATES[rate]
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder, gateway(Path(folder), interval_ms) as ours:
         load(ours, seconds=1, window=2000)  # so that all files have the size that they keep
-        short, long = (_written(ours, Path(folder), rate, some) for some in (SHORT_S, SHORT_S + seconds))
-    # What a long load takes more than a short one: it costs nothing to connect.
+        yield Tried(rate, ours, Path(folder))
+
+
+def _of_rate(rate: int, short: dict[str, int], long: dict[str, int]) -> Iterator[Figure]:
+    """What a long load takes more than a short one: it costs nothing to connect."""
+    interval_ms, bar = RATES[rate]
     messages = long["messages"] - short["messages"]
     name = f"at {rate:,}/s, commit_interval_ms = {interval_ms}"
     for key, what in KINDS.items():
@@ -77,23 +105,24 @@ def _behind_one_that_waits(count: int) -> Figure:
     return Figure(name, "bytes", size, None, FORGOTTEN_BYTES_MAX, at_most=True)
 
 
-def _written(broker: Broker, folder: Path, rate: int, seconds: float) -> dict[str, int]:
-    _settle(broker, folder)
-    before = _counters(broker, folder)
-    messages = load(broker, seconds=seconds, rate=rate, window=30_000, is_kept=True)["acknowledged"]
-    found = {key: value - before[key] for key, value in _counters(broker, folder).items()}
+def _written(one: Tried, seconds: float) -> dict[str, int]:
+    before = _counters(one.ours, one.folder)
+    messages = load(one.ours, seconds=seconds, rate=one.rate, window=30_000)["acknowledged"]
+    found = {key: value - before[key] for key, value in _counters(one.ours, one.folder).items()}
     found[STORE] -= ACKNOWLEDGEMENT * messages
     return {"messages": messages, **found}
 
 
-def _settle(broker: Broker, folder: Path) -> None:
-    """Waits until the gateway has nothing left to do of earlier loads and what they left in the store."""
-    forget_kept(broker.port)
-    before = -1
-    while (written := broker.io(STORE)) != before:
-        before = written
-        time.sleep(QUIET_S)
-    with contextlib.closing(sqlite3.connect(folder / "store" / "messages.sqlite")) as store:
+def _settle(one: Tried) -> None:
+    """From now on messages are kept. Waits until the gateway has nothing left to do of earlier loads and what they left
+    in the store."""
+    keep(one.ours.port)
+    before, since = one.ours.io(STORE), time.monotonic()
+    while time.monotonic() < since + QUIET_S:
+        time.sleep(LOOK_S)
+        if (written := one.ours.io(STORE)) != before:
+            before, since = written, time.monotonic()
+    with contextlib.closing(sqlite3.connect(one.folder / "store" / "messages.sqlite")) as store:
         store.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
