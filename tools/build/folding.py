@@ -150,6 +150,7 @@ class _Folder(ast.NodeTransformer):
     def __init__(self, module: Module, constants: _Constants, asked: set[str]) -> None:
         self._module = Module(module.name, module.path, copy.deepcopy(module.tree))
         self._scopes = self._module.scopes
+        self._doubtful = self._scopes.doubtful_names()
         self._constants = constants
         self._own = constants.of(module.name)
         self._asked = asked
@@ -168,11 +169,11 @@ class _Folder(ast.NodeTransformer):
         """Whether each use of an imported name is replaced by its value."""
         here = alias.asname or alias.name
         scope = self._scopes.owner(node, here)
-        bindings = [] if scope is None or here in self._scopes.doubtful_names() else scope.bindings[here]
+        bindings = [] if scope is None or here in self._doubtful else scope.bindings[here]
         return len(bindings) == 1 and self._constants.of_import(bindings[0]) is not None
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        if not isinstance(node.ctx, ast.Load) or node.id in self._scopes.doubtful_names():
+        if not isinstance(node.ctx, ast.Load) or node.id in self._doubtful:
             return node
         if self._scopes.means_module_name(node):
             value = self._own.get(node.id)

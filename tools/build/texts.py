@@ -35,8 +35,9 @@ class _Gatherer(ast.NodeTransformer):
 
     def gather(self, module: Module) -> ast.Module:
         """A module's tree with pieces in place of its long texts."""
+        is_bound = NAME in module.scopes.all_names()
         for node in ast.walk(module.tree):
-            if (isinstance(node, ast.Name) and node.id == NAME) or NAME in module.scopes.all_names():
+            if is_bound or (isinstance(node, ast.Name) and node.id == NAME):
                 raise module.refuse(node, f"{NAME} is the name of the build's own text")
             if isinstance(node, ast.FunctionDef):
                 _check_annotations(module, node)
