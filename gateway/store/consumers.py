@@ -9,6 +9,7 @@ from typing import Protocol
 from gateway.message import Message
 from gateway.store.audience import Audience
 from gateway.store.cursor import Cursor
+from gateway.store.drops import GATEWAY
 from gateway.store.flows import BEGUN, Flow
 
 SCHEMA = """
@@ -50,17 +51,21 @@ class Consumers:
         saved: the places as they are in the file.
         flows: the messages in the file that are on their way to a client, which their cursors are past.
 
-    ``evicted`` is the last position of what was dropped for everybody, ``returned`` how often a consumer has come back
-    to its place.
+    ``evicted`` is the last position of what was dropped for everybody, which the file has as the place of GATEWAY;
+    ``returned`` is how often a consumer has come back to its place.
     """
 
     def __init__(self, saved: dict[str, Place], flows: Iterable[Flow]) -> None:
         self._saved = saved
-        self._away = dict(saved)
+        self.evicted, _ = saved.get(GATEWAY, (0, 0))
+        self._away = {name: self._behind_evicted(place) for name, place in saved.items() if name != GATEWAY}
         self._cursors: dict[str, Cursor] = {}
-        self.evicted = self.returned = 0
+        self.returned = 0
         self._keepers: set[Keeper] = set()
-        self._held = Counter(flow.position for flow in flows if flow.state == BEGUN)
+        self._held: Counter[int] = Counter()
+        for flow in flows:
+            if flow.state == BEGUN and not flow.topic:
+                self.hold(flow.position)
 
     @property
     def cursors(self) -> list[Cursor]:
@@ -93,8 +98,8 @@ class Consumers:
     def evict(self, last: int) -> None:
         """Nobody gets anything up to a position any more; the cursors here are told by the log."""
         self.evicted = max(self.evicted, last)
-        for name, (position, count) in self._away.items():
-            self._away[name] = max(position, last), count
+        for name, place in self._away.items():
+            self._away[name] = self._behind_evicted(place)
         for position in [position for position in self._held if position <= last]:
             del self._held[position]
         for keeper in self._keepers:
@@ -144,7 +149,23 @@ class Consumers:
             for name, cursor in self._cursors.items()
             if cursor.durable and self._is_far(name, position := cursor.position, cursor.count)
         ]
-        return places + [(name, *place) for name, place in self._away.items() if self._saved.get(name) != place]
+        return places + self.unsaved_of([GATEWAY, *self._away])
+
+    def unsaved_of(self, names: Iterable[str]) -> list[tuple[str, int, int]]:
+        """Returns the same of some consumers, however little they have moved."""
+        places = ((name, self._place_of(name)) for name in names)
+        return [(name, *place) for name, place in places if place is not None and place != self._saved.get(name)]
+
+    def _place_of(self, name: str) -> Place | None:
+        if name == GATEWAY:
+            return (self.evicted, 0) if self.evicted else None
+        if (cursor := self._cursors.get(name)) and cursor.durable:
+            return cursor.position, cursor.count
+        return self._away.get(name)
+
+    def _behind_evicted(self, place: Place) -> Place:
+        position, count = place
+        return max(position, self.evicted), count
 
     def _is_far(self, name: str, position: int, count: int) -> bool:
         saved_position, saved_count = self._saved.get(name, UNKNOWN)

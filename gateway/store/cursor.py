@@ -86,6 +86,10 @@ class Cursor:
         self._unsubscribed_up_to = 0
         for wanted in filters:
             self.subscribe(wanted if isinstance(wanted, Subscription) else Subscription(wanted))
+        # position, grant, size, and how many were taken before it
+        self._unacknowledged: OrderedDict[int, tuple[int, Grant, int, int]] = OrderedDict()
+        self.set_aside: dict[str, tuple[int, int]] = {}
+        self._behind = False
         self._read, self._taken = log.attach(self)
         self.passed = dict.fromkeys(log.passed(consumer) if durable else ())  # a set takes more memory
         # A process before this one may have delivered these, to its last moment.
@@ -96,12 +100,9 @@ class Cursor:
             self.stretches.add(self._read + 1, log.head)
             self.backlog = None  # until it is counted
             self.noticed = Backlog(log.count_behind(self._read))  # how large they are is not known
-        # position, grant, size, and how many were taken before it
-        self._unacknowledged: OrderedDict[int, tuple[int, Grant, int, int]] = OrderedDict()
         self._returned: list[tuple[int, int]] = []
         self._late: dict[int, int] = {}  # of these the positions of those that were set aside before
         self._refused: dict[int, str] = {}  # of these, by packet identifier the topic name
-        self.set_aside: dict[str, tuple[int, int]] = {}
         self._changes = self._considered = 0  # of what those that share it may have
         self._news = Signal()
         self._wake: Callable[[], None] | None = None
@@ -112,7 +113,7 @@ class Cursor:
     def position(self) -> int:
         """Everything up to here is acknowledged, or not for this consumer."""
         if not self._unacknowledged:
-            return self.waiting_from
+            return max(self._log.evicted, self.waiting_from)
         oldest = next(iter(self._unacknowledged.values()))[0]
         if self._late or self.set_aside:
             oldest = min(oldest, self.waiting_from + 1, *self._late.values())

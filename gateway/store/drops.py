@@ -83,6 +83,11 @@ class Drops:
         else:
             ranges.append(_Range(seq, seq, 1, now_ms, now_ms))
 
+    @property
+    def consumers(self) -> set[str]:
+        """The consumers of what is gathered."""
+        return {consumer for _, consumer, *_ in self._ranges}
+
     def take(self) -> Callable[[sqlite3.Connection], None] | None:
         """Returns what writes the ranges gathered so far, None where there are none."""
         if not self._ranges:

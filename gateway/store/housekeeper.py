@@ -68,6 +68,7 @@ class Housekeeper:
         self._later: list[Work] = []
         self._failed = 0  # of these, the first: what is tried again
         self._later_bytes = 0  # of retained messages among it
+        self._untold: set[str] = set()  # the consumers whose ranges are among what is tried again
         self._is_owed = False
         self._sweep_owed = False
         self._next: asyncio.TimerHandle | None = None
@@ -155,15 +156,20 @@ class Housekeeper:
             self._sweep_in(SWEEP_INTERVAL_S)
 
     def _write_later(self) -> None:
+        # In one transaction with the ranges: else these tell, after a kill, of what comes again or is dropped again.
+        told, self._untold = self._untold | self._drops.consumers, set()
+        moved = self._consumers.unsaved_of(told)
         if dropped := self._drops.take():
             self._later.append(dropped)
         if self._later:
             put_off, self._later, self._failed = self._later, [], 0
             size, self._later_bytes = self._later_bytes, 0
             self._sweep_owed = True
-            self._commits.submit(put_off).add_done_callback(lambda done: self._later_written(put_off, size, done))
+            self._commits.submit(put_off).add_done_callback(lambda done: self._later_written(put_off, told, size, done))
+        if moved:
+            self.write(Housekeeping(moved, 0))
 
-    def _later_written(self, put_off: list[Work], size: int, done: asyncio.Future[list[Any]]) -> None:
+    def _later_written(self, put_off: list[Work], told: set[str], size: int, done: asyncio.Future[list[Any]]) -> None:
         self._note_waiting(-size)
         if error := done.exception():
             self._note_problem(error)
@@ -171,6 +177,7 @@ class Housekeeper:
             failed = _without_superseded([*self._later[: self._failed], *put_off])
             self._later[: self._failed] = failed
             self._failed = len(failed)
+            self._untold |= told
             self._is_owed = True
             self.changed()
         else:

@@ -225,6 +225,8 @@ class MessageLog:
 
     async def read_one(self, position: int) -> Message | None:
         """Returns the message at a position, None where it is gone. Raises sqlite3.Error."""
+        if position <= self.evicted:
+            return None
         found = await self.read(position - 1, 1)
         return found[0][1] if found and found[0][0] == position else None
 

@@ -32,8 +32,9 @@ SEALED = ("cursor", "ending", "retained", "session", "will")
 UNSYNCED = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"  # the file counts only once all of it is synced
 ADD_CONSUMER = "INSERT OR IGNORE INTO cursor VALUES (?, ?, ?, ?)"
 NEEDED_FROM = f"""
-SELECT min(position) FROM (
-    SELECT position FROM cursor UNION ALL SELECT position - 1 FROM flow WHERE state = {BEGUN} AND topic = ''
+SELECT max(min(position), coalesce((SELECT position FROM cursor WHERE consumer = '{GATEWAY}'), 0)) FROM (
+    SELECT position FROM cursor WHERE consumer != '{GATEWAY}'
+    UNION ALL SELECT position - 1 FROM flow WHERE state = {BEGUN} AND topic = ''
 )
 """
 # What was behind the newest message that is left is lost, and its position will be another's.

@@ -13,6 +13,7 @@ from gateway.message import Message
 from gateway.store import groups
 from gateway.store.cursor import Cursor
 from gateway.store.delivery import Delivery
+from gateway.store.identity import note_closed
 from gateway.store.log import MessageLog
 
 
@@ -74,6 +75,19 @@ async def take_all(cursor: Cursor) -> list[Message]:
 
 def payloads(deliveries: list[Delivery]) -> list[int]:
     return [int(delivery.message.payload) for delivery in deliveries]
+
+
+def leave_as_killed(folder: Path, copy: Path) -> None:
+    """Makes a folder with what a gateway that is killed now leaves of its store."""
+    copy.mkdir()
+    file = "messages.sqlite"
+    with (
+        contextlib.closing(sqlite3.connect(folder / file)) as left,
+        contextlib.closing(sqlite3.connect(copy / file)) as to,
+    ):
+        left.backup(to)
+        note_closed(to)
+        to.commit()
 
 
 def hold_up(begun: Event, ended: Event) -> None:

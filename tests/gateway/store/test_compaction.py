@@ -14,9 +14,8 @@ from gateway.store import compaction, flows, housekeeper
 from gateway.store.cursor import Cursor
 from gateway.store.flows import BEGUN, Flow
 from gateway.store.groups import Part
-from gateway.store.identity import note_closed
 from gateway.store.log import MessageLog
-from tests.gateway.store.support import append_all, messages_in, numbered, opened, stored, take_all
+from tests.gateway.store.support import append_all, leave_as_killed, messages_in, numbered, opened, stored, take_all
 from tests.gateway.store.test_groups import run_of
 from tests.gateway.support import until
 from wire.packets import MQTT_3_1_1, MQTT_5
@@ -272,12 +271,7 @@ class Play:
         """The gateway goes on with what was committed, in the midst of whatever it does."""
         self._lives += 1
         folder = self._folder / str(self._lives)
-        folder.mkdir()
-        before = self._folder / str(self._lives - 1) / "messages.sqlite"
-        with closing(sqlite3.connect(before)) as left, closing(sqlite3.connect(folder / "messages.sqlite")) as copy:
-            left.backup(copy)
-            note_closed(copy)
-            copy.commit()
+        leave_as_killed(self._folder / str(self._lives - 1), folder)
         await self.log.close()
         await self._open(folder)
 

@@ -1,6 +1,7 @@
 """A store that is full drops its oldest messages: no more than it has to, and each of them for one reason."""
 
 import asyncio
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,19 @@ from gateway.message import Message
 from gateway.store.backlog import Backlog
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
-from tests.gateway.store.support import append_all, disk_full, numbered, opened, payloads, stored, take_all
+from tests.gateway.store.support import (
+    append_all,
+    disk_full,
+    leave_as_killed,
+    numbered,
+    opened,
+    payloads,
+    stored,
+    take_all,
+)
 from tests.gateway.support import until
 
-RANGES = "SELECT reason, consumer, first, last, messages FROM dropped ORDER BY reason"
+RANGES = "SELECT reason, consumer, first, last, messages FROM dropped WHERE reason != 'damaged' ORDER BY reason"
 
 
 async def discarding(log: MessageLog, folder: Path, max_bytes: int = 300_000) -> Limits:
@@ -173,3 +183,47 @@ async def test_what_is_dropped_while_its_consumer_ends_is_in_one_range(tmp_path:
         await endings.close()
         assert payloads(await slow.fetch(20)) == list(range(10, 20))
     assert stored(tmp_path, RANGES) == [("ended", "ending", 11, 20, 10), ("evicted", "gateway", 1, 10, 10)]
+
+
+async def test_after_a_kill_what_was_dropped_is_neither_delivered_nor_dropped_again(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    async with opened(before) as log:
+        Cursor(log, "away", ["#"])
+        await append_all(log, numbered(100))  # in one row
+        await log.evict(10, 0)
+        leave_as_killed(before, after)
+    assert stored(after, RANGES) == [("evicted", "gateway", 1, 10, 10)]
+    async with opened(after) as log:
+        away = Cursor(log, "away", ["#"])
+        assert payloads(await away.fetch_now(3)) == [10, 11, 12]
+        await log.evict(10, 0)
+    assert stored(after, RANGES) == [("evicted", "gateway", 1, 20, 20)]
+
+
+async def test_after_a_kill_what_a_full_queue_has_dropped_is_not_delivered(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    async with opened(before) as log:
+        log.counts_backlogs = True
+        away = Cursor(log, "away", ["#"])
+        await append_all(log, numbered(40))
+        await away.discard_oldest(lambda backlog: backlog.messages <= 10)
+        await append_all(log, numbered(1))
+        leave_as_killed(before, after)
+    assert stored(after, RANGES) == [("evicted", "away", 1, 30, 30)]
+    async with opened(after) as log:
+        assert payloads(await Cursor(log, "away", ["#"]).fetch_now(100)) == [*range(30, 40), 0]
+
+
+async def test_what_was_dropped_while_the_disk_took_nothing_is_told_together_with_the_places(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    async with opened(before) as log:
+        Cursor(log, "away", ["#"])
+        await append_all(log, numbered(100))
+        with disk_full(), pytest.raises(sqlite3.Error):
+            await log.evict(10, 0)
+        Cursor(log, "another", ["a"])  # whose place is written before anything else is
+        await log.submit([])
+        leave_as_killed(before, after)
+    assert stored(after, RANGES) == [("evicted", "gateway", 1, 10, 10)]
+    async with opened(after) as log:
+        assert payloads(await Cursor(log, "away", ["#"]).fetch_now(3)) == [10, 11, 12]
