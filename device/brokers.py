@@ -30,6 +30,7 @@ class Brokers:
         self._log = log
         self._home_ms: int | None = None  # then the first broker is looked for
         self._wait_ms = HOME_SHORTEST_MS
+        self._last = read_setting(log, BROKER)  # the broker of the last session
         self._turn_to(0)
 
     def _turn_to(self, number: int) -> None:
@@ -54,12 +55,17 @@ class Brokers:
     @property
     def is_other(self) -> bool:
         """Whether the last session was another broker's, or may have been."""
-        return len(self._configs) > 1 and read_setting(self._log, BROKER) != self._name()
+        if self._last is None:
+            return len(self._configs) > 1
+        return self._last != self._name()
 
     def note(self) -> None:
-        """The session is this broker's now. Where there is no room for that it is begun anew next time, too."""
+        """The session is this broker's now. Where there is no room for that, only until the next start."""
+        if self._last == self._name():
+            return
+        self._last = self._name()
         try:
-            self._log.settings.set(BROKER, self._name())
+            self._log.settings.set(BROKER, self._last)
         except (StoreFull, MessageTooLarge):
             pass
 

@@ -266,9 +266,12 @@ class Session:
             self._status.say_online(self._connection)
         self._publisher.attach(self._connection, session_present, is_in_doubt, is_other)
         self._is_known = self._publisher.is_noted
-        if self._brokers.is_other and self._is_known:
+        if self._is_known:
+            is_clean = self._brokers.is_other
             self._brokers.note()
-            if self._config.protocol_level != MQTT_5:  # a session that was begun clean ends with the connection
+            if (
+                is_clean and self._config.protocol_level != MQTT_5
+            ):  # a session that was begun clean ends with the connection
                 self._publisher.detach()
                 self._open_anew(now_ms)
                 return

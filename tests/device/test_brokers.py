@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.device.publishing import arrived, drain, publish
 from tests.device.virtual import VirtualBoard, VirtualDevice, VirtualPort
 from tests.support.model_broker import ModelBroker
@@ -15,7 +17,7 @@ class Fleet(VirtualDevice):
 
     def __init__(self, board: VirtualBoard, first: ModelBroker, second: ModelBroker, **change: Any) -> None:
         self._brokers = {"first": first, "second": second}
-        super().__init__(board, first, port=[FIRST, SECOND], qos=2, **change)
+        super().__init__(board, first, **{"port": [FIRST, SECOND], "qos": 2, **change})
 
     def _make_port(self, config: Any) -> VirtualPort:
         self.port = VirtualPort(self._brokers[config.host])
@@ -101,6 +103,35 @@ def test_restart_between_two_brokers_forgets_which_was_the_last_of_neither() -> 
     device = Fleet(board, first, second)
     device.run(seconds=MINUTE)
     assert device.port.name == "first" and not first.session.received
+
+
+def test_list_of_brokers_that_is_cut_to_one_loses_nothing() -> None:
+    """The first has a session from before, and the second took messages that it never completed."""
+    board, first, second = VirtualBoard(), ModelBroker(completes=False), ModelBroker()
+    device = Fleet(board, first, second)
+    publish(device, 3)
+    device.run(seconds=MINUTE)
+    first.is_down = True
+    device.port.cut()
+    drain(device)
+    second.completes = False
+    made = publish(device, 3)
+    device.run(seconds=5)
+    assert device.log.pubrecs() == made
+    first.is_down, first.completes = False, True
+    device = Fleet(board, first, second, port=FIRST)
+    drain(device)
+    assert arrived(first) == made
+
+
+@pytest.mark.parametrize("version", ["5", "3.1.1"])
+def test_store_without_room_for_the_name_of_the_broker_stops_nothing(version: str) -> None:
+    board, first, second = VirtualBoard(), ModelBroker(), ModelBroker()
+    device = Fleet(board, first, second, mqtt_version=version)
+    device.log.settings.set("another", bytes(1930))  # of 2 KiB that all settings have
+    made = publish(device, 3)
+    drain(device)
+    assert arrived(first) == made and first.connects <= 2
 
 
 def test_device_without_a_connection_starts_anew() -> None:

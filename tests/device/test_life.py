@@ -39,6 +39,7 @@ async def test_bad_configuration_is_said_at_the_status_topic_and_flash_is_left_a
         await device.says("interval_ms is")
         await published(broker, 0, 1)
         await device.end()
+        assert not broker.connects[0].clean_start, "the broker keeps the session as it is"
         assert 'interval_ms is "often"' in json.loads(broker.publishes[0][0].payload)["error"]
         assert not device.flash_path.exists()
 
