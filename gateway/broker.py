@@ -161,13 +161,14 @@ class Broker:
     def _queues_for(self, topic: str) -> Iterator[Cursor]:
         return self.subscribers.cursors_for(topic)
 
-    def leave(self, session: Session, was_accepted: bool) -> None:
-        """A session's connection has ended; where nobody was let in, there is no new will to publish either."""
+    def leave(self, session: Session, *, was_accepted: bool, is_new: bool) -> None:
+        """A session's connection has ended. A session that was made by a CONNECT without a CONNACK ends with it."""
         if was_accepted:
             self.devices.note_disconnected(session.client_id)
+        if was_accepted or not is_new:
+            self.sessions.rest(session)
         else:
-            self.wills.turn_back(session.client_id)
-        self.sessions.rest(session)
+            self.sessions.end(session)
         if not self._closing:
             self.wills.leave(session.client_id)
 

@@ -60,6 +60,7 @@ class Connection:
         self._inflow = Inflow(self._protocol, self._topics)
         self._arrival = Arrival(broker.doorkeeper, self._protocol, port)
         self._session: Session | None = None
+        self._is_session_new = False
         self._client: Client | None = None
         self._awaits_client = True  # else it is we who keep it waiting
         self._ended = False
@@ -187,20 +188,20 @@ class Connection:
         """Opens the session of somebody who may come in, and answers once that is durable."""
         if admitted is None or self._is_over():
             return
+        if not self._protocol.may_accept(self._announced(admitted)):
+            return
         broker, client_id = self._broker, admitted.client_id
         self.owner = owner_of(admitted.permissions.user, self._port.visitor.host)
         broker.wills.check(client_id, self.owner, admitted.packet.will)
         session, present = broker.sessions.take_up(self, admitted)
-        self._session = session
+        self._session, self._is_session_new = session, not present
         will, note = broker.wills.arrive(client_id, session.user, admitted.packet.will, self.owner)
         await broker.sessions.save(client_id)
         await broker.log.submit(note)  # with it, what an earlier connection brought is durable, or is not
+        broker.wills.stay(client_id, will)
         if self._is_over():
             return
         self._protocol.accept(present, self._announced(admitted))
-        if not self._protocol.connected:
-            return
-        broker.wills.stay(client_id, will)
         broker.sessions.note_back(session)
         self._protocol.resume(list(session.incoming))
         self._set_timer(self._protocol.next_timer_ms())
@@ -289,7 +290,7 @@ class Connection:
         if client is not None:
             client.stop()
         if self._session is not None and self._session.connection is self:
-            self._broker.leave(self._session, was_accepted=client is not None)
+            self._broker.leave(self._session, was_accepted=client is not None, is_new=self._is_session_new)
         self._flush()
         self._port.close()
         self._set_timer(None)

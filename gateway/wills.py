@@ -1,7 +1,8 @@
 """Wills: kept while their clients are connected, published when they are gone [section 3.1.2.5].
 
 A will is stored before CONNACK, and taken out of the store in the transaction in which it is published: once, over any
-crash. Where that transaction fails it is tried again, unless the client is back by then. At a start those are left
+crash. Once it is stored its client counts as back, with this will alone, whatever becomes of the CONNACK. Where the
+transaction that publishes it fails, that is tried again, unless the client is back by then. At a start those are left
 whose clients were connected; their delays begin then.
 """
 
@@ -79,13 +80,14 @@ class Wills:
     ) -> tuple[StoredWill | None, list[Work]]:
         """A client connects, with a will or without; returns that, and what has to be durable before CONNACK.
 
-        A will that waits for the client's return waits on meanwhile: ``stay`` or ``turn_back`` comes next.
+        A will that waits for the client's return waits on until then: ``stay`` comes next, or where that cannot be
+        written, ``leave``.
         """
         self._arrived.add(session)
         if timer := self._timers.pop(session, None):
             timer.cancel()
         if will is None:
-            return None, [stored.remove(session)] if session in self._wills else []
+            return None, [stored.remove(session)]
         properties = dict(will.properties)
         delay_s = properties.pop(WILL_DELAY_INTERVAL, 0)
         publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=properties)
@@ -93,15 +95,15 @@ class Wills:
         return new, [stored.save(new)]
 
     def stay(self, session: str, will: StoredWill | None) -> None:
-        """The client that has arrived is let in: a will that waited for it is not published [MQTT-3.1.3-9]."""
-        self._let_go(session)
+        """What ``arrive`` returned is durable: a will that waited for the client is not published [MQTT-3.1.3-9].
+
+        Where the client's connection has ended meanwhile, it is gone already.
+        """
+        self._forget(session)
         if will is not None:
             self._keep(will)
-
-    def turn_back(self, session: str) -> None:
-        """The client that has arrived is not let in: it has no will but the one that waited for it, if any."""
-        will = self._wills.get(session)
-        self._write(stored.save(will) if will else stored.remove(session))
+            if session not in self._arrived:
+                self._wait(will)
 
     def discard(self, session: str) -> None:
         """A client says good-bye: its will is not published [MQTT-3.1.2-10]."""

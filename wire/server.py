@@ -114,27 +114,39 @@ class ServerConnection(Connection):
         self._last_received_ms = heard_ms
         self._note_progress(len(data))
 
-    def accept(self, session_present: bool, properties: dict | None = None) -> None:
-        """Answers the CONNECT with success. What `properties` announces is enforced from now on, in both versions.
+    def may_accept(self, properties: dict | None = None) -> bool:
+        """Whether the CONNECT can be answered with success, and what `properties` announces; ask it before `accept`.
 
-        Announced without being asked: our Receive Maximum, Maximum Packet Size, Topic Alias Maximum and the
-        authentication method. A will that goes beyond what is announced is refused instead, and Closed follows
-        [MQTT-3.2.2-12, MQTT-3.2.2-13]; the same where the client's Maximum Packet Size leaves no room for a CONNACK.
+        Where it cannot it is refused, and Closed follows: a will that goes beyond what is announced [MQTT-3.2.2-12,
+        MQTT-3.2.2-13], or a Maximum Packet Size of the client's that leaves no room for the CONNACK.
         """
         connect = self._connect_to_answer()
-        if session_present and connect.clean_start:
-            raise LocalProtocolError("no session is present after a clean start [MQTT-3.2.2-2]")
         announced = self._announcement(properties or {})
         if connect.will is not None:
             if connect.will.qos > announced.get(MAXIMUM_QOS, QOS_MAX):
                 self._refuse(QOS_NOT_SUPPORTED, f"a will of QoS {connect.will.qos}")
-                return
+                return False
             if connect.will.retain and not announced.get(RETAIN_AVAILABLE, 1):
                 self._refuse(RETAIN_NOT_SUPPORTED, "a retained will")
-                return
-        if not self._send_if_it_fits(Connack(session_present and not self._is_3_1, SUCCESS, announced)):
+                return False
+        if len(Connack(False, SUCCESS, announced).encode(self.protocol_level)) > self.maximum_packet_size_peer:
             self._refuse(PACKET_TOO_LARGE, f"no CONNACK fits {self.maximum_packet_size_peer} bytes")
+            return False
+        return True
+
+    def accept(self, session_present: bool, properties: dict | None = None) -> None:
+        """Answers the CONNECT with success. What `properties` announces is enforced from now on, in both versions.
+
+        Announced without being asked: our Receive Maximum, Maximum Packet Size, Topic Alias Maximum and the
+        authentication method. Where `may_accept` says no, the CONNECT is refused instead.
+        """
+        connect = self._connect_to_answer()
+        if session_present and connect.clean_start:
+            raise LocalProtocolError("no session is present after a clean start [MQTT-3.2.2-2]")
+        if not self.may_accept(properties):
             return
+        announced = self._announcement(properties or {})
+        self._send(Connack(session_present and not self._is_3_1, SUCCESS, announced))
         self._announced = announced
         if self.protocol_level == MQTT_5:
             self.keep_alive_s = announced.get(SERVER_KEEP_ALIVE, connect.keep_alive_s)

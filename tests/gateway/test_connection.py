@@ -71,6 +71,19 @@ async def test_a_client_that_cannot_be_told_of_its_shorter_session_is_refused(tm
             assert client.connack.reason_code == code  # it leaves no property out [section 3.2.2.3.2]
 
 
+async def test_a_connect_that_cannot_be_answered_changes_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await Client(session_expiry_s=FOR_EVER_S, will=Will("will", b"")).connect(tcp_port(broker))
+        await client.subscribe("a", "will")
+        for client_id in ("client", "new"):
+            refused = Client(client_id, clean_start=True, session_expiry_s=FOR_EVER_S, maximum_packet_size=20)
+            refused = await refused.connect(tcp_port(broker))
+            assert refused.connack.reason_code == PACKET_TOO_LARGE
+        assert [session.client_id for session in broker.sessions.all()] == ["client"]
+        await (await Client("publisher").connect(tcp_port(broker))).publish("a", b"still here")
+        assert (await client.receive()).payload == b"still here"
+
+
 def facts(record: logging.LogRecord) -> dict[str, str]:
     """What a line of the log is about."""
     found: dict[str, str] = vars(record)["about"]

@@ -10,9 +10,11 @@ import pytest
 from gateway import wills
 from tests.gateway.store.support import disk_full, messages_in, stored
 from tests.gateway.support import Client, GatewayProcess, running, tcp_port, until, user_property
+from tests.gateway.test_custody import commits_held_up
 from wire.identity import RECEIVE
 from wire.packets import Connack, Publish, Will
 from wire.properties import CONTENT_TYPE, WILL_DELAY_INTERVAL
+from wire.reasons import ADMINISTRATIVE_ACTION
 
 
 def will(delay_s: int = 0, **options: Any) -> Will:
@@ -96,6 +98,31 @@ async def test_a_client_that_is_not_let_in_is_not_back(tmp_path: Path) -> None:
             other.execute("DROP TRIGGER broken")
         assert (await watcher.receive()).payload == b"gone"
         assert await watcher.silent()
+    assert stored(tmp_path, "SELECT * FROM will") == []
+
+
+@pytest.mark.parametrize(("delay_s", "heard"), [(0, [b"gone", b"of another life"]), (1000, [b"of another life"])])
+async def test_a_client_whose_connection_ends_before_its_connack_was_back(
+    tmp_path: Path, delay_s: int, heard: list[bytes]
+) -> None:
+    async with running(tmp_path) as broker:
+        watcher = await watching(tcp_port(broker))
+        client = await Client("client", will=will(delay_s, qos=1)).connect(tcp_port(broker))
+        session = broker.sessions.get("client")
+        assert session is not None
+        with commits_held_up(tmp_path):
+            client.cut()
+            await until(lambda: session.connection is None, "noticed")
+            again = Client("client", will=Will("will/a", b"of another life", 1))
+            await again.open(tcp_port(broker))
+            await until(lambda: session.connection, "its CONNECT came")
+            assert session.connection is not None
+            session.connection.disconnect(ADMINISTRATIVE_ACTION)
+        assert [(await watcher.receive()).payload for _ in heard] == heard
+    async with running(tmp_path) as broker:
+        watcher = await watching(tcp_port(broker))
+        await (await Client("publisher").connect(tcp_port(broker))).publish("will/marker", b"marker")
+        assert (await watcher.receive()).payload == b"marker"
     assert stored(tmp_path, "SELECT * FROM will") == []
 
 

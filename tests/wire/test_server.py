@@ -244,6 +244,20 @@ def test_client_that_takes_no_connack_is_closed() -> None:
     assert closed.reason_code == reasons.PACKET_TOO_LARGE
 
 
+@pytest.mark.parametrize(("size", "code"), [(8, reasons.SUCCESS), (7, reasons.PACKET_TOO_LARGE)])
+def test_whether_a_connack_fits_is_known_before_it_is_sent(size: int, code: int) -> None:
+    server = ServerConnection(receive_maximum=9)
+    events(server, Connect("dev", properties={p.MAXIMUM_PACKET_SIZE: size}))
+    assert server.may_accept() == (code == reasons.SUCCESS)
+    if code == reasons.SUCCESS:
+        assert sent(server) == []
+        server.accept(False)
+        assert sent(server) == [Connack(False, code, {p.RECEIVE_MAXIMUM: 9})]
+    else:
+        assert sent(server) == [Connack(False, code)]
+        assert [event.reason_code for event in events(server)] == [code]
+
+
 def test_answer_larger_than_the_client_takes_counts_as_sent() -> None:
     server = connected_server(Connect("dev", properties={p.MAXIMUM_PACKET_SIZE: 20}))
     events(server, Subscribe(1, [("a", 0)] * 20))
