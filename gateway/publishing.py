@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gateway.message import Message
 from gateway.store import retained
 from gateway.store.database import Work
-from gateway.store.drops import REJECTED, RETAINED
+from gateway.store.drops import REJECTED, RETAINED, Drop
 
 if TYPE_CHECKING:
     from gateway.limits import Limits
@@ -49,6 +49,8 @@ class Publishing:
             self._subscribers.offer(message)
         if message.retain and self._limits.may_keep(message):
             work.append(retained.Keep(message))
+        elif message.retain and message.qos:
+            work.append(Drop(REJECTED, RETAINED, message))
         elif message.retain:
             self._log.drop(REJECTED, RETAINED, message)
         return work

@@ -136,6 +136,20 @@ class Spans:
             _write(connection, key, one)
 
 
+@dataclass(slots=True)
+class Drop:
+    """One message that a consumer does not get, for the transaction that stores the message: it counts once."""
+
+    reason: str
+    consumer: str
+    message: Message
+
+    def __call__(self, connection: sqlite3.Connection) -> None:
+        spans = Spans(self.reason, self.consumer)
+        spans.add(self.message)  # which has its identity by now
+        spans(connection)
+
+
 def _write(connection: sqlite3.Connection, key: Key, one: _Range) -> None:
     before = one.first - 1 if one.first else 0
     extended = connection.execute(EXTEND, (one.last, one.messages, one.until_ms, *key, before, one.first))

@@ -19,7 +19,7 @@ from gateway.store.compaction import Compaction, Removed
 from gateway.store.consumers import Consumers, Keeper, Place
 from gateway.store.cursor import Cursor
 from gateway.store.database import Database, Housekeeping, Work
-from gateway.store.drops import EVICTED, GATEWAY
+from gateway.store.drops import EVICTED, GATEWAY, Drop
 from gateway.store.folder import MESSAGES, TakenFolder, room_bytes, take_folder
 from gateway.store.gaps import Gaps
 from gateway.store.group_commit import GroupCommit, pass_on
@@ -383,6 +383,9 @@ class MessageLog:
             for work, result in zip(group, group_results, strict=True)
         ]
         self._housekeeper.note_written(done)
+        for _, work in done:
+            if isinstance(work, Drop):
+                self.counters.messages_dropped[work.reason] += 1
         stored = [(position, work) for position, work in done if isinstance(work, Part)]
         if not stored:
             return

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway import wills
+from gateway.config import LimitsConfig
 from tests.gateway.store.support import disk_full, messages_in, stored
 from tests.gateway.support import Client, GatewayProcess, running, tcp_port, until, user_property
 from tests.gateway.test_custody import commits_held_up
@@ -214,6 +215,25 @@ async def test_a_will_whose_commit_fails_is_published_once_the_disk_takes_it(
         await (await Client("publisher").connect(tcp_port(broker))).publish("will/marker", b"marker")
         assert (await watcher.receive()).payload == b"marker"
     assert stored(tmp_path, "SELECT * FROM will") == []
+
+
+async def test_a_will_that_is_tried_again_and_not_retained_leaves_one_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(wills, "RETRY_S", 0.05)
+    async with running(tmp_path, limits=LimitsConfig(retained_messages=1)) as broker:
+        watcher = await watching(tcp_port(broker))
+        publisher = await Client("publisher").connect(tcp_port(broker))
+        await publisher.publish("the only one", b"kept", retain=True)
+        client = await Client("client", will=will(qos=1, retain=True)).connect(tcp_port(broker))
+        with disk_full():
+            client.cut()
+            await until(lambda: caplog.text.count("will not published yet") >= 2, "it failed twice")
+        assert (await watcher.receive()).payload == b"gone"
+        assert broker.counters.messages_dropped["rejected"] == 1
+        assert broker.log.retained_count == 1
+    query = "SELECT reason, consumer, publisher, origin, first, last, messages FROM dropped"
+    assert stored(tmp_path, query) == [("rejected", "retained", "client", "test-gateway", 2, 2, 1)]
 
 
 @pytest.mark.parametrize("expiry_s", [0, 1000])
