@@ -273,8 +273,9 @@ class Publisher:
             self._connection.publish(
                 topic, payload, qos=qos, retain=retain, dup=dup, properties=properties, packet_identifier=identifier
             )
-        except WireError as error:  # too large for this broker, say
-            self._watch_refusals().refuse(message_id, None, str(error), now_ms)
+        except (WireError, MemoryError) as error:  # too large for this broker, say, or for the heap
+            if identifier not in self._on_the_way:  # else it has gone out before, and is repeated later
+                self._watch_refusals().refuse(message_id, None, str(error), now_ms)
         else:
             self._on_the_way[identifier] = message_id
             if self._unreleased is not None and qos == 2:

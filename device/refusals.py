@@ -9,6 +9,8 @@ ended, messages go out one at a time, so that the message over which it ends is 
 same one, CLOSES times in a row, that message goes out behind another one, and alone. Each time the connection ends over
 it then is a proof.
 
+A message that the heap has no room to send counts as refused: the heap may have room later, and the others go on.
+
 A message that is set aside leaves a gap `rejected` and a note, the last ones of which are kept. Both are durable before
 the message is freed.
 """
@@ -137,7 +139,8 @@ class Refusals:
         self._forget(message_id)
 
     def refuse(self, message_id: int, reason_code: int | None, text: str, now_ms: int) -> None:
-        """The broker has refused a message, with a reason code; or it said before that it takes no such message."""
+        """The broker has refused a message, with a reason code; or it said before that it takes no such message, or
+        the heap has no room to send it."""
         self._refused = (message_id, now_ms)
         if reason_code in PASSING:
             pass
@@ -223,7 +226,7 @@ class Refusals:
         except StoreFull:
             return False  # until there is room for the note the message stays
         self._forget(message_id)
-        self._say(f"message {message_id} to {message[3]} is set aside: {text}; the broker takes others and never this")
+        self._say(f"message {message_id} to {message[3]} is set aside: {text}; the broker takes others")
         return True
 
     def _note(self, message: tuple, text: str, now_ms: int) -> None:

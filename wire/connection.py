@@ -145,7 +145,7 @@ class Connection:
         its first order and before anything new [MQTT-4.4.0-1, MQTT-4.6.0-1]. MQTT 3.1.1 carries no `properties`.
 
         Raises LocalProtocolError when not connected, when the window is full, when the packet identifier is in
-        use, or for what the peer said it does not take; WireError for a bad topic.
+        use, or for what the peer said it does not take; WireError for a bad topic; MemoryError, and nothing is sent.
         """
         check_topic_name(topic)
         if qos > self.maximum_qos_peer:
@@ -164,7 +164,7 @@ class Connection:
                 self._aliases[1].send(packet, self._send)
             else:
                 self._send(packet)
-        except LocalProtocolError:
+        except (LocalProtocolError, MemoryError):
             if acquired is not None:
                 self._send_window.release(acquired)
             raise

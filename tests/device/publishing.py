@@ -3,8 +3,11 @@
 import json
 from typing import Any
 
+import pytest
+
 from tests.device.virtual import VirtualBoard, VirtualDevice
 from tests.support.model_broker import ModelBroker
+from wire.codec.packet import frame
 from wire.identity import IDENTITY_PROPERTY, decode_identity, find_user_property
 
 TOPIC = "doors/front"
@@ -48,3 +51,14 @@ def gaps(broker: ModelBroker) -> list[tuple[int, int, int, str]]:
     told = [json.loads(message.payload) for message in broker.arrived if b"gap.first" in message.payload]
     packs = [{record["n"]: record.get("v", record.get("vs")) for record in pack} for pack in told]
     return [(p["gap.first"], p["gap.last"], p["gap.count"], p["gap.reason"]) for p in packs]
+
+
+def fill_heap(monkeypatch: pytest.MonkeyPatch, bytes_free: int) -> None:
+    """From now on a larger packet raises MemoryError, as on a board."""
+
+    def frame_in_heap(first_byte: int, *parts: bytes) -> bytes:
+        if sum(map(len, parts)) > bytes_free:
+            raise MemoryError(f"memory allocation failed, allocating {sum(map(len, parts))} bytes")
+        return frame(first_byte, *parts)
+
+    monkeypatch.setattr("wire.codec.publish.frame", frame_in_heap)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from device.commands import Commands
-from tests.device.publishing import TOPIC, arrived, drain, gaps, publish, rest, start
+from tests.device.publishing import TOPIC, arrived, drain, fill_heap, gaps, publish, rest, start
 from tests.device.virtual import VirtualBoard, VirtualDevice
 from tests.support.model_broker import ModelBroker
 from tools.sim.flash import PowerCut
@@ -99,6 +99,35 @@ def test_message_that_this_broker_says_it_does_not_take_is_set_aside(
     assert not any(is_bad(one) for one in broker.publishes)
     assert gaps(broker) == [(bad, bad, 1, "rejected")]
     assert reason in noted(device)["messages"][0]["reason"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_message_that_the_heap_has_no_room_to_send_is_set_aside_and_the_others_go_on(
+    qos: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_heap(monkeypatch, 3000)
+    board, broker = VirtualBoard(), ModelBroker()
+    device = start(board, broker)
+    large = device.publish(BAD, bytes(3500), qos)
+    made = publish(device, 12, qos)
+    device.run(seconds=0.5)
+    assert arrived(broker) == made
+    made += publish_on(device, 4, qos)
+    drain(device)
+    assert arrived(broker) == made and gaps(broker) == [(large, large, 1, "rejected")]
+    assert "memory allocation failed" in noted(device)["messages"][0]["reason"]
+
+
+def test_message_that_the_heap_has_room_for_later_goes_out_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_heap(monkeypatch, 3000)
+    board, broker = VirtualBoard(), ModelBroker()
+    device = start(board, broker)
+    device.publish(BAD, bytes(3500))
+    made = publish(device, 12)
+    device.run(seconds=0.5)
+    fill_heap(monkeypatch, 4000)
+    drain(device)
+    assert arrived(broker) == made and len(broker.arrived) == 13 and not gaps(broker)
 
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])

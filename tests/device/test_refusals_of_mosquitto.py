@@ -35,7 +35,7 @@ while True:
     [
         ("acl_file {folder}/acl", "5", "not authorized (0x87)"),
         ("max_packet_size 400", "5", "the peer takes 400"),
-        ("max_packet_size 400", "3.1.1", "the broker takes others and never this"),
+        ("max_packet_size 400", "3.1.1", "the broker takes others"),
     ],
     ids=["access rules", "Maximum Packet Size", "a closed connection"],
 )

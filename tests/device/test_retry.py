@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from tests.device.publishing import fill_heap
 from tests.device.virtual import VirtualBoard, VirtualDevice
 from tests.support.scripted_broker import ScriptedBroker
 from wire.codec.decoder import PacketDecoder
@@ -46,6 +47,22 @@ def test_over_3_1_1_what_is_not_acknowledged_goes_out_again_in_order_and_less_an
     expected += [(float(at_s), identifier, True) for at_s in TIMES_S for identifier in identifiers]
     assert written(device, Publish) == expected
     assert len(broker.connects) == 1
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_over_3_1_1_what_the_heap_has_no_room_to_repeat_goes_out_the_next_time(
+    qos: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = VirtualBoard()
+    device = VirtualDevice(board, ScriptedBroker(puback=silent), mqtt_version="3.1.1")
+    identifiers = publish_three(device, qos)
+    device.run(seconds=TIMES_S[0] - 1)
+    fill_heap(monkeypatch, 0)
+    device.run(seconds=2)
+    monkeypatch.undo()
+    device.run(seconds=TIMES_S[1])
+    assert [at_s for at_s, identifier, _ in written(device, Publish) if identifier == identifiers[0]] == [0, TIMES_S[1]]
+    assert not any("refused" in line for line in board.lines)
 
 
 def test_over_3_1_1_a_pubrel_is_repeated_until_its_pubcomp_and_never_has_dup() -> None:
