@@ -17,6 +17,7 @@ import sqlite3
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gateway.message import Message
@@ -24,9 +25,9 @@ from gateway.store import gaps, groups
 from gateway.store.audience import Audience
 from gateway.store.consumers import Consumers
 from gateway.store.cursor import Cursor
-from gateway.store.database import Work
+from gateway.store.database import Deletion, Work
 from gateway.store.gaps import Gaps
-from gateway.store.groups import Gap, Group, Part, stored_size
+from gateway.store.groups import Gap, Group, Hole, Part, stored_size
 from gateway.store.housekeeper import Housekeeper
 from gateway.store.reader import Reader
 from gateway.store.shares import share_size
@@ -161,11 +162,15 @@ class Compaction:
             found = await self._read(after, end)
             if not found:
                 break
+            if any(isinstance(group, Hole) for group in found):
+                self._housekeeper.stop_deleting()
+                break
             for begin in range(0, len(found), PIECE_ROWS):
                 piece = found[begin : begin + PIECE_ROWS]
                 needs.pin(piece[0].first, piece[-1].last)
                 segments = await self._segments(piece, needs, carried)
-                if self._closing or not needs.are_known(piece[0].first, piece[-1].last):
+                is_over = self._closing or not self._housekeeper.may_trim
+                if is_over or not needs.are_known(piece[0].first, piece[-1].last):
                     return left
                 carried = await self._rewrite(segments)
                 left += sum(segment.size_after for segment in segments)
@@ -208,7 +213,12 @@ class Compaction:
             return None
         # In one transaction with the places: behind a place that is saved, all that was for its consumer is there.
         self._housekeeper.keep_house()
-        done = await self._submit([segment.write(deflate=self._deflate) for segment in worth])
+        works = [
+            _Rewriting(segment.first, segment.last, segment.parts, segment.gone, self._deflate) for segment in worth
+        ]
+        done = await self._submit(works)
+        if any(work.is_given_up for work in works):
+            self._housekeeper.stop_deleting()
         for segment, is_written in zip(worth, done, strict=True):
             segment.is_written = is_written
             if is_written:
@@ -279,17 +289,22 @@ class _Segment:
     def size_after(self) -> int:
         return self.needed_bytes if self.is_written else self._size
 
-    def write(self, *, deflate: bool) -> Callable[[sqlite3.Connection], bool]:
-        """Returns the work that writes it; it returns whether the rows were still there."""
-        first, last, parts, gone = self.first, self.last, self.parts, self.gone
 
-        def write(connection: sqlite3.Connection) -> bool:
-            if not groups.replace(connection, first, last, parts, deflate=deflate):
-                return False
-            gaps.note(connection, first, last, gone)
-            return True
+@dataclass
+class _Rewriting(Deletion):
+    """Writes a segment in the place of its rows; returns whether these were still there."""
 
-        return write
+    first: int
+    last: int
+    parts: Sequence[Part | Gap]
+    gone: int
+    deflate: bool
+
+    def __call__(self, connection: sqlite3.Connection) -> bool:
+        if self.is_given_up or not groups.replace(connection, self.first, self.last, self.parts, deflate=self.deflate):
+            return False
+        gaps.note(connection, self.first, self.last, self.gone)
+        return True
 
 
 class _Needs:

@@ -14,7 +14,7 @@ from gateway.errors import is_damage
 from gateway.store import groups
 from gateway.store.drops import GATEWAY
 from gateway.store.drops import INSERT as INSERT_RANGE
-from gateway.store.groups import CorruptGroup, Group
+from gateway.store.groups import CorruptGroup, Hole
 from gateway.store.reading import first_row
 
 DAMAGED = "damaged"
@@ -41,10 +41,10 @@ ROW_FROM = "SELECT * FROM message_group WHERE last >= ? AND last <= ? ORDER BY l
 PLACE_FROM = "SELECT last, count, seq FROM message_group WHERE last >= ? AND last <= ? ORDER BY last LIMIT 1"
 
 
-def known_hole(connection: sqlite3.Connection, position: int) -> Group | None:
-    """Returns the rest of a hole that was set aside, from a position on, as a group without messages."""
+def known_hole(connection: sqlite3.Connection, position: int) -> Hole | None:
+    """Returns the rest of a hole that was set aside, from a position on."""
     found = first_row(connection, HOLE_AT, (position,))
-    return Group(position, [], found[0]) if found else None
+    return Hole(position, found[0]) if found else None
 
 
 def find_hole(connection: sqlite3.Connection, position: int, up_to: int) -> CorruptGroup:

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import sqlite3
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,8 +56,20 @@ Work = Part | Callable[[sqlite3.Connection], Any]
 """What a transaction is made of: messages to store, or something else to write with them."""
 
 
-@dataclass(slots=True)
-class Housekeeping:
+class Deletion(ABC):
+    """A work that deletes messages which no consumer needs.
+
+    ``is_given_up`` where a damaged page was in its way: nothing is deleted, and the rest of its commit is written.
+    """
+
+    is_given_up = False
+
+    @abstractmethod
+    def __call__(self, connection: sqlite3.Connection) -> Any: ...
+
+
+@dataclass
+class Housekeeping(Deletion):
     """What is written now and then: (consumer, position, count), what to trim."""
 
     saved: list[tuple[str, int, int]]
@@ -64,8 +77,9 @@ class Housekeeping:
 
     def __call__(self, connection: sqlite3.Connection) -> retained.Extent:
         connection.executemany(consumers.SAVE, map(sealed, self.saved))
-        connection.execute(groups.TRIM, (self.trim_to,))
-        connection.execute(gaps.TRIM, (self.trim_to,))
+        if not self.is_given_up:
+            connection.execute(groups.TRIM, (self.trim_to,))
+            connection.execute(gaps.TRIM, (self.trim_to,))
         connection.execute(flows.FORGET_DONE)
         return retained.expire(connection, int(time.time() * 1000))
 
@@ -204,26 +218,31 @@ class Database:
             sqlite3.Error: nothing of any group was stored.
         """
         before, said = (self.position, self._seq), self._identity
+        first = self.position + 1
+        parts: list[Part] = []
+        positions = [self._number(one, parts) for group in work for one in group if isinstance(one, Part)]
         if self._is_log_foul:
             self._begin_log_anew()
         try:
-            self._writing.execute("BEGIN IMMEDIATE")
-            self._mark_round()
-            results, size = self._write(work)
-            measured = self._measure()  # here, where it has the locks already
-            self._writing.execute("COMMIT")
-        except Exception as error:
-            self._writing.rollback()
-            self._is_log_foul |= getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_FSYNC
+            try:
+                done, size, measured = self._write(work, first, parts)
+            except sqlite3.Error as error:
+                if not is_damage(error) or not _give_up_deletions(work):
+                    raise
+                done, size, measured = self._write(work, first, parts)
+        except Exception:
             self.position, self._seq = before  # it has used up neither positions nor numbers
-            self._identity, self._begins_round = said, False
             raise
         if self._identity != said:
             self._checkpoints.all_copied = False
         grown = (measured[0] - self.used_bytes) // self._page_size
         self.used_bytes, self.free_bytes = measured
         self._log_pages += COMMIT_PAGES + max(grown, size // self._page_size) + (GROWTH_PAGES if grown else 0)
-        return results
+        numbers = iter(positions)
+        return [
+            [next(numbers) if isinstance(one, Part) else result for one, result in zip(group, results, strict=True)]
+            for group, results in zip(work, done, strict=True)
+        ]
 
     def shorten_log(self) -> None:
         """Copies what commits have written into the database, where that is much; it belongs behind each of them."""
@@ -250,16 +269,25 @@ class Database:
         (free,) = self._writing.execute("PRAGMA freelist_count").fetchone()
         return (pages - free) * self._page_size, free * self._page_size
 
-    def _write(self, work: Sequence[Sequence[Work]]) -> tuple[list[list[Any]], int]:
-        """Returns the results, and how many bytes of messages were written."""
-        first = self.position + 1
-        parts: list[Part] = []
-        results = [
-            [self._number(one, parts) if isinstance(one, Part) else one(self._writing) for one in group]
-            for group in work
-        ]
-        kept = sum(one.message.size for group in work for one in group if isinstance(one, retained.Keep))
-        return results, kept + groups.write(self._writing, first, parts, self._seq, self._deflate)
+    def _write(
+        self, work: Sequence[Sequence[Work]], first: int, parts: list[Part]
+    ) -> tuple[list[list[Any]], int, tuple[int, int]]:
+        """One transaction: returns results, how many bytes of messages were written, and how much is in use then."""
+        said = self._identity
+        try:
+            self._writing.execute("BEGIN IMMEDIATE")
+            self._mark_round()
+            results = [[None if isinstance(one, Part) else one(self._writing) for one in group] for group in work]
+            size = groups.write(self._writing, first, parts, self._seq, self._deflate)
+            measured = self._measure()  # here, where it has the locks already
+            self._writing.execute("COMMIT")
+        except Exception as error:
+            self._writing.rollback()
+            self._is_log_foul |= getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_FSYNC
+            self._identity, self._begins_round = said, False
+            raise
+        size += sum(one.message.size for group in work for one in group if isinstance(one, retained.Keep))
+        return results, size, measured
 
     def _number(self, part: Part, parts: list[Part]) -> int:
         """Gives messages their position, and those that have no identity theirs."""
@@ -337,3 +365,11 @@ class Database:
             self._begin_round(wal_bytes=0)
         self._reading.close()
         self._writing.close()
+
+
+def _give_up_deletions(work: Sequence[Sequence[Work]]) -> bool:
+    """Has works delete nothing that would; returns whether there are any."""
+    deletions = [one for group in work for one in group if isinstance(one, Deletion) and not one.is_given_up]
+    for one in deletions:
+        one.is_given_up = True
+    return bool(deletions)

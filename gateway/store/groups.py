@@ -94,6 +94,15 @@ class Group:
         return found
 
 
+class Hole(Group):
+    """Positions of messages that were set aside where SQLite gets at none of their rows: these are still there."""
+
+    __slots__ = ()
+
+    def __init__(self, first: int, last: int) -> None:
+        super().__init__(first, [], last)
+
+
 class CorruptGroup(sqlite3.DatabaseError):
     """Messages that cannot be read: those at the positions ``first`` to ``last``.
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from gateway.alarm import Alarm
-from gateway.errors import is_damage
 from gateway.message import Message
 from gateway.store.consumers import Consumers
 from gateway.store.database import Database, Housekeeping, Work
@@ -138,6 +137,12 @@ class Housekeeper:
             if isinstance(work, Keep) and work.message.expires_ms:
                 self._sweep_in(max(0.0, work.message.expires_ms / 1000 - time.time()) + SWEEP_DELAY_S)
 
+    def stop_deleting(self) -> None:
+        """A damaged page was met: what is gone from a page beside it, SQLite would spread over both."""
+        if self.may_trim:
+            self.may_trim = False
+            logger.error("message store: nothing is deleted any more until `holdfast gateway repair` was run")
+
     def close(self) -> None:
         """Writes all that there is to write, and nothing after it."""
         self.keep_house()
@@ -187,11 +192,10 @@ class Housekeeper:
         if error := done.exception():
             self._consumers.note_unsaved(work.saved)
             self._note_problem(error)
-            if is_damage(error) and work.trim_to:
-                # What is gone from a page next to a damaged one, SQLite would spread over both.
-                self.may_trim = False
-                logger.error("message store: nothing is deleted any more until `holdfast gateway repair` was run")
             self._is_owed = True
+        elif work.is_given_up:
+            self.problem = ""
+            self.stop_deleting()
         else:
             self.problem = ""
             self.trimmed = max(self.trimmed, work.trim_to)

@@ -1,14 +1,17 @@
 """A page of the log that the medium has spoilt, under a gateway that goes on."""
 
 import asyncio
+import contextlib
 import random
+import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
 
 from gateway.message import Message
 from gateway.repair import repair
-from gateway.store import housekeeper, quarantine, wills
+from gateway.store import compaction, groups, housekeeper, quarantine, wills
 from gateway.store.cursor import Cursor
 from gateway.store.delivery import Delivery
 from gateway.store.folder import MESSAGES
@@ -35,6 +38,24 @@ async def take_all(log: MessageLog, cursor: Cursor, until_number: int) -> list[D
     while not deliveries or int(deliveries[-1].message.payload) < until_number:
         deliveries += await cursor.fetch(100)
     return deliveries
+
+
+class Kept:
+    """Keeps all messages of the log."""
+
+    position = 0
+
+    def evict(self, position: int) -> None:
+        raise AssertionError("the log is not full")
+
+
+def last_messages(folder: Path, count: int) -> list[tuple[int, Message]]:
+    """The newest messages with their positions, from before which not all can be read."""
+    connection = sqlite3.connect(folder / MESSAGES)
+    with contextlib.closing(connection):
+        (head,) = connection.execute("SELECT max(last) FROM message_group").fetchone()
+        found = groups.read(connection, head - count, head)
+        return [numbered for group in found for numbered in group.read(0, sys.maxsize)]
 
 
 @pytest.mark.parametrize("how", [zero, fill_with_noise])
@@ -71,6 +92,34 @@ async def test_a_page_that_is_damaged_costs_its_messages_alone_and_the_log_goes_
     assert repair(tmp_path, "gw", []).damage
     async with opened(tmp_path) as log:
         assert not log.is_damaged
+
+
+@pytest.mark.parametrize("how", [zero, fill_with_noise])
+@pytest.mark.parametrize("keeps_first", [False, True])
+async def test_a_damaged_page_among_messages_that_nobody_needs_fails_no_commit(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch, how: object, keeps_first: bool
+) -> None:
+    """They are trimmed, or taken out behind the first one, for which a consumer waits."""
+    monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 0.01)
+    filters = ["alarm"] if keeps_first else ["nothing"]
+    async with opened(tmp_path) as log:
+        Cursor(log, "away", filters)
+        log.keep_for(Kept())
+        await log.append(Message("alarm", b""))
+        for number in range(COUNT):
+            await log.append(Message("b", b"%d" % number + bytes(300)))
+    lying_in = pages_of_messages(tmp_path / MESSAGES)
+    spoil(tmp_path / MESSAGES, sorted(lying_in[COUNT // 2]), random.Random(seed), how)  # type: ignore[arg-type]
+    monkeypatch.setattr(compaction, "SWEEP_FROM_BYTES", 20_000)
+    async with opened(tmp_path) as log:
+        Cursor(log, "away", filters)
+        stored_at = []
+        while not log.is_damaged:
+            stored_at.append(await log.append(Message("b", bytes(300))))
+        stored_at += [await log.append(Message("b", b"more")) for _ in range(10)]
+    found = [(position, message.seq) for position, message in last_messages(tmp_path, len(stored_at))]
+    assert found == [(position, position) for position in stored_at], "no number is left out or given twice"
+    assert stored_at == [*range(COUNT + 2, COUNT + 2 + len(stored_at))]
 
 
 @pytest.mark.parametrize("how", [zero, fill_with_noise])
