@@ -347,8 +347,10 @@ class Sender:
     def _stop(self, source: _Source, keep: set[int]) -> None:
         if source.task is not None:
             source.task.cancel()
-        source.cursor.release(source.held - keep)
-        source.held &= keep
+            source.task = None  # each knows the other: apart they are freed at once
+        if source.held - keep:
+            source.cursor.release(source.held - keep)
+            source.held &= keep
 
 
 def _by(shared: Subscription, delivery: Delivery) -> Delivery:

@@ -109,8 +109,9 @@ class Subscribers:
     def end(self, session: Session) -> None:
         """A session ends, with its subscriptions and what waits for it."""
         self._endings.note(session.cursor, session.outgoing.unreceived)
-        for topic_filter in [*session.cursor.filters, *session.shared]:
-            self.unsubscribe(session, topic_filter)
+        for topic_filter in session.shared:
+            self._leave(session, topic_filter)
+        session.shared.clear()
         self._by_cursor.pop(session.cursor, None)
         session.cursor.drop()
         session.account.close()

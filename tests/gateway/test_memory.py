@@ -59,7 +59,7 @@ async def test_nothing_is_left_of_an_ended_connection(
         client = await Client("client", session_expiry_s=expiry_s, keep_alive_s=3600).connect(tcp_port(broker))
         await client.publish("a/1", b"x", retain=True)
         await client.publish_once("a/2", b"x", retain=True)
-        await client.subscribe("a/#", options=2)
+        await client.subscribe("a/#", "$share/group/b", options=2)
         assert {(await client.receive()).qos, (await client.receive()).qos} == {1, 2}
         await end(client)
         client.cut()
