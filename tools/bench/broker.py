@@ -33,7 +33,7 @@ from wire.packets import MQTT_5
 PUBLISHERS = (1, 4)
 WINDOWS = (200, 2000)
 SMALL_WINDOWS = (1, 20)
-PIECES = 4  # of a measurement of small windows, with the disk measured between them
+PIECES, PIECE_S = 4, 0.1  # of a measurement of small windows, with the disk measured between them; none is shorter
 LEAST_TIMES_MEMORY = 2
 LEAST_TIMES_AUTOSAVE = 8
 LEAST_OF_SYNC = 0.9
@@ -111,13 +111,14 @@ def _small_windows(
 ) -> Iterator[Figure]:
     """In turn with the disk, whose speed changes. The round trip to a server that does nothing is what remains where
     storing takes no time at all."""
+    pieces = min(PIECES, max(1, round(seconds / PIECE_S)))
     for window in SMALL_WINDOWS:
         syncs, rates = [], []
-        for _ in range(PIECES):
+        for _ in range(pieces):
             syncs.append(sync())
-            rates.append(generator.load(ours, window=window, seconds=seconds / PIECES)["rate"])
-        sync_s, took = sum(syncs) / PIECES, PIECES * window / sum(rates)
-        trip = window / generator.load(bare, window=window, seconds=seconds / PIECES)["rate"]
+            rates.append(generator.load(ours, window=window, seconds=seconds / pieces)["rate"])
+        sync_s, took = sum(syncs) / pieces, pieces * window / sum(rates)
+        trip = window / generator.load(bare, window=window, seconds=seconds / pieces)["rate"]
         name = f"QoS 1, window {window}, {disk}"
         yield Figure(f"{name}, of window / sync time", "share", sync_s / took, None, LEAST_OF_SYNC)
         yield Figure(f"{name}, of window / (sync time + bare round trip)", "share", (sync_s + trip) / took)
