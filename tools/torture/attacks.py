@@ -106,7 +106,7 @@ async def _endure(folder: Path, name: str, seconds: float) -> Outcome:
         finally:
             line.close()
     finally:
-        await gateway.stop()
+        await gateway.kill()
     return outcome
 
 
