@@ -27,9 +27,8 @@ def start_anew(board, failures_path: str, text: str, watchdog=None, device=None)
     pause_ms = 0
     text = f"failed: {text[:TEXT_CHARACTERS_MAX]}"
     if board.RESTARTS:
-        failures = _count(failures_path)
-        pause_ms = PAUSE_SHORTEST_MS << min(failures - 1, DOUBLINGS_MAX)
-        text += f"; it starts anew in {pause_ms // 1000} s, after failure {failures} in a row"
+        pause_ms, end = pause(failures_path)
+        text += end
     try:
         say(text)
         if device is not None:
@@ -41,6 +40,13 @@ def start_anew(board, failures_path: str, text: str, watchdog=None, device=None)
             watchdog.feed()
         time.sleep(SLICE_MS / 1000)
     board.restart()
+
+
+def pause(failures_path: str) -> tuple:
+    """Milliseconds until the next start, and the end of the line that says so; the failure counts."""
+    failures = _count(failures_path)
+    pause_ms = PAUSE_SHORTEST_MS << min(failures - 1, DOUBLINGS_MAX)
+    return pause_ms, f"; it starts anew in {pause_ms // 1000} s, after failure {failures} in a row"
 
 
 def _count(path: str) -> int:

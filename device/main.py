@@ -96,7 +96,14 @@ def _say_only(config_path: str, error: Exception, parts: list) -> None:
     from device.config import Readable
     from device.safe_mode import run
 
-    run(Readable(config_path, error), _told(error), board, *parts)
+    text, pause_ms = _told(error), None
+    if isinstance(error, StoreError) and board.RESTARTS:  # the chip may work at another start
+        from device.failed import pause
+
+        pause_ms, end = pause(config_path + FAILURES)
+        text += end
+    run(Readable(config_path, error), text, board, pause_ms, *parts)
+    board.restart()
 
 
 def make_watchdog(config):

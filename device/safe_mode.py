@@ -44,12 +44,13 @@ class NoLog:
         pass
 
 
-def run(keys, text: str, board, watchdog=None) -> None:
+def run(keys, text: str, board, longest_ms: int | None = None, watchdog=None) -> None:
     """Says it on the console, over a serial link and at the status topic, until the power is cut.
 
     Args:
         keys: `device.config.Readable`.
         text: what is wrong.
+        longest_ms: it returns after that; None: never.
         watchdog: as in `device.device.Device`.
     """
     board.say(text)
@@ -60,8 +61,8 @@ def run(keys, text: str, board, watchdog=None) -> None:
     if keys.networks and board.Network:
         network = board.Network(keys.networks, keys.host_name, board.say, watchdog)
     speaker = _make_speaker(keys, text, poller, network, board, watchdog)
-    ready = say_ms = 0
-    while True:
+    ready = say_ms = now_ms = 0
+    while longest_ms is None or now_ms < longest_ms:
         now_ms = uptime.now_ms()
         watchdog.feed()
         if network is not None:

@@ -110,6 +110,39 @@ async def test_radio_that_fails_ends_in_restarts_after_growing_pauses(
         await board.end()
 
 
+FAILING_FLASH = """
+import os
+import esp32
+class Partition(esp32.Partition):
+    def readblocks(self, *arguments):
+        if "broken" in os.listdir({folder!r}):
+            raise OSError(5)
+        super().readblocks(*arguments)
+esp32.Partition = Partition
+import device.main
+device.main.main({config!r})
+"""
+
+
+async def test_flash_that_fails_at_the_start_is_told_and_tried_again_after_a_pause(
+    micropython: MicroPython, tmp_path: Path
+) -> None:
+    async with scripted_broker() as broker:
+        program = FAILING_FLASH.format(folder=str(tmp_path), config=str(tmp_path / "device.json"))
+        change: dict[str, Any] = {"network": NETWORK, "status": "status/garage", "watchdog_ms": 2_000}
+        board = Board("esp32", micropython, tmp_path, tcp(broker.port), program, **change)
+        board.wifi("up")
+        (tmp_path / "broken").touch()
+        await board.start()
+        line = await board.says("flash: ")
+        assert line.endswith("it starts anew in 5 s, after failure 1 in a row")
+        await published(broker, 0, 1)
+        assert json.loads(broker.publishes[0][0].payload)["error"].startswith("flash: ")
+        (tmp_path / "broken").unlink()
+        await board.says("boot 1")
+        await board.end()
+
+
 async def test_program_of_ones_own_starts_anew_where_the_radio_fails(micropython: MicroPython, tmp_path: Path) -> None:
     program = f"import device.library as h; h.start({str(tmp_path / 'device.json')!r})\nwhile h.advance(): pass"
     board = Board("rp2", micropython, tmp_path, tcp(9), program, network=NETWORK)
