@@ -1,7 +1,8 @@
 """What clients make the gateway keep in memory for as long as they like: one account for each owner.
 
 An owner is a user, with all sessions under that name; clients without one are an owner by their address. So a client
-gains nothing by another client identifier.
+gains nothing by another client identifier. By owner count as well the rate (``gateway.pace``) and the part of the store
+(``gateway.store.shares``).
 """
 
 from gateway.failures import network_of
@@ -51,7 +52,7 @@ class Holdings:
 
 
 class Account:
-    """What one session has the gateway keep: it counts for the session's owner, until it is closed.
+    """What one session has the gateway keep: it counts for the session's ``owner``, until it is closed.
 
     Args:
         holdings: where it counts.
@@ -59,25 +60,25 @@ class Account:
 
     def __init__(self, holdings: Holdings) -> None:
         self._holdings: Holdings | None = holdings
-        self._owner = ""
+        self.owner = ""
         self._size = 0
 
     def fits(self, size: int) -> bool:
         """Whether the owner may have so many bytes more."""
-        return self._holdings is not None and self._holdings.fits(self._owner, size)
+        return self._holdings is not None and self._holdings.fits(self.owner, size)
 
     def add(self, size: int) -> None:
         """Counts so many bytes more; fewer where ``size`` is negative."""
         if self._holdings is not None:
             self._size += size
-            self._holdings.add(self._owner, size)
+            self._holdings.add(self.owner, size)
 
     def give(self, owner: str) -> None:
         """From now on it counts for this owner."""
-        if self._holdings is not None and owner != self._owner:
-            self._holdings.add(self._owner, -self._size)
+        if self._holdings is not None and owner != self.owner:
+            self._holdings.add(self.owner, -self._size)
             self._holdings.add(owner, self._size)
-            self._owner = owner
+            self.owner = owner
 
     def close(self) -> None:
         """The session ends: nothing is kept for it any more."""

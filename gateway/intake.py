@@ -12,6 +12,7 @@ from gateway.hot.topics import Topics
 from gateway.limits import Verdict
 from gateway.logs import about
 from gateway.message import Message, message_from
+from gateway.pace import Pace
 from gateway.signals import Signal
 from gateway.store import incoming
 from gateway.store.drops import GATEWAY, REJECTED
@@ -71,7 +72,7 @@ class Intake:
         self._room = Signal()
         self._room.set()
         self._said = SUCCESS  # why a message was refused, as the log has it last
-        self._pace = broker.paces.of(session.client_id)
+        self._pace = Pace(broker.paces, session.account.owner)
         connect = protocol.connect_packet
         self._keeps_identities = connect is not None and KEEP in find_wishes(connect.properties)
         self._has_replaced = False

@@ -1,4 +1,4 @@
-"""How fast one client may send, and how long it may keep the event loop at a time."""
+"""How fast an owner's clients may send, and how long it may keep the event loop at a time."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from gateway.signals import Signal
 
-BURST_S = 1.0  # so much of its rate a client may send at once
-AHEAD_MOST = 10_000  # clients that are gone and were too fast
+BURST_S = 1.0  # so much of its rate an owner may send at once
+OWNERS_MOST = 10_000  # whose rate is kept
 SLICE_S = 0.005  # longest work for one client between two turns of the event loop
 
 
@@ -72,55 +72,59 @@ class Slice:
 
 
 class Paces:
-    """The rate of all clients. A client that was faster and connects again goes on where it was.
+    """The rate of each owner, over all its connections: one that was faster and connects again goes on where it was.
 
     Args:
         messages_per_s: the rate, of packets but for acknowledgements; None is no limit.
     """
 
     def __init__(self, messages_per_s: int | None) -> None:
-        self.rate = messages_per_s
-        self._ahead: OrderedDict[str, float] = OrderedDict()  # until when what a client has sent is enough
+        self._rate = messages_per_s
+        self._paid_until_s: OrderedDict[str, float] = OrderedDict()  # by owner, those that sent last at the end
 
-    def of(self, client_id: str) -> "Pace":
-        """Returns the pace of a client for the time of one connection."""
-        return Pace(self, client_id, self._ahead.pop(client_id, 0.0))
+    def note(self, owner: str, packets: int) -> None:
+        """So many packets have come that are no acknowledgements."""
+        if self._rate is None:
+            return
+        paid_until_s = max(self._paid_until_s.get(owner, 0.0), asyncio.get_running_loop().time())
+        self._paid_until_s[owner] = paid_until_s + packets / self._rate
+        self._paid_until_s.move_to_end(owner)
+        if len(self._paid_until_s) > OWNERS_MOST:
+            self._paid_until_s.popitem(last=False)
 
-    def keep(self, client_id: str, until_s: float) -> None:
-        """A client goes, and what it has sent is enough until a time of the event loop."""
-        if until_s > asyncio.get_running_loop().time():
-            self._ahead[client_id] = until_s
-            if len(self._ahead) > AHEAD_MOST:
-                self._ahead.popitem(last=False)
+    def wait_s(self, owner: str) -> float:
+        """Returns how long nothing is to be read from an owner's connections, in seconds; 0 or less is not at all."""
+        paid_until_s = self._paid_until_s.get(owner)
+        return 0.0 if paid_until_s is None else paid_until_s - BURST_S - asyncio.get_running_loop().time()
 
 
 class Pace:
-    """Holds a client back that is faster than the rate: nothing is read from it meanwhile. ``Paces.of`` makes one."""
+    """Holds one connection back whose owner is faster than the rate: nothing is read from it meanwhile.
 
-    __slots__ = ("_client_id", "_paces", "_paid_until_s", "_stopped")
+    Args:
+        paces: the rates.
+        owner: the connection's.
+    """
 
-    def __init__(self, paces: Paces, client_id: str, paid_until_s: float) -> None:
+    __slots__ = ("_owner", "_paces", "_stopped")
+
+    def __init__(self, paces: Paces, owner: str) -> None:
         self._paces = paces
-        self._client_id = client_id
-        self._paid_until_s = paid_until_s
+        self._owner = owner
         self._stopped = Signal()
 
     def note(self, packets: int) -> None:
         """So many packets have come that are no acknowledgements."""
-        if self._paces.rate is not None:
-            now_s = asyncio.get_running_loop().time()
-            self._paid_until_s = max(self._paid_until_s, now_s) + packets / self._paces.rate
+        self._paces.note(self._owner, packets)
 
     async def wait(self) -> None:
         """Waits while too many have come."""
-        if self._paid_until_s:
-            wait_s = self._paid_until_s - BURST_S - asyncio.get_running_loop().time()
-            if wait_s > 0:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        await self._stopped.wait()
+        wait_s = self._paces.wait_s(self._owner)
+        if wait_s > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._stopped.wait()
 
     def stop(self) -> None:
         """The client is gone, and waits no more."""
         self._stopped.set()
-        self._paces.keep(self._client_id, self._paid_until_s)

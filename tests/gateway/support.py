@@ -65,10 +65,11 @@ async def until(condition: Callable[[], Any], what: str) -> None:
 class Client:
     """A client on a TCP connection; nothing is acknowledged unless the test does so.
 
-    The option ``wishes`` is what its CONNECT says of identities.
+    The option ``wishes`` is what its CONNECT says of identities, ``address`` where it connects from.
     """
 
     def __init__(self, client_id: str = "client", **options: Any) -> None:
+        self._address = options.pop("address", "127.0.0.1")
         self._wishes = [(WISH_PROPERTY, wish) for wish in options.pop("wishes", ())]
         self.protocol = ClientConnection(client_id, **options)
         self.connack: Connack
@@ -86,7 +87,7 @@ class Client:
         loop = asyncio.get_running_loop()
         self._reader = asyncio.StreamReader()
         line = _Line(self._reader)
-        transport, _ = await loop.create_connection(lambda: line, "127.0.0.1", port)
+        transport, _ = await loop.create_connection(lambda: line, "127.0.0.1", port, local_addr=(self._address, 0))
         self._writer = asyncio.StreamWriter(transport, line, self._reader, loop)
         _writers.append(self._writer)
         self.protocol.connect(_now_ms(), {USER_PROPERTY: self._wishes} if self._wishes else {})

@@ -471,7 +471,8 @@ async def test_connections_of_one_owner_share_a_slice(monkeypatch: pytest.Monkey
 async def test_pings_and_requests_count_for_a_clients_rate(tmp_path: Path) -> None:
     async with running(tmp_path, limits=LimitsConfig(messages_per_s=1)) as broker:
         for name, packet, answer_size in (("pings", encode(Pingreq()), 2), ("asks", encode(Unsubscribe(1, ["a"])), 6)):
-            fast, other = await connected(broker, name), await connected(broker, f"beside {name}")
+            fast = await connected(broker, name, address=f"127.0.1.{answer_size}")
+            other = await connected(broker, f"beside {name}", address=f"127.0.2.{answer_size}")
             fast.write(packet * 300)  # five minutes' worth
             await fast.read(300 * answer_size)
             fast.write(encode(Publish("a", b"", 1, packet_identifier=1)))

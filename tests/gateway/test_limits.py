@@ -247,7 +247,7 @@ async def test_what_the_rules_forbid_now_takes_no_room(tmp_path: Path) -> None:
 
 async def test_a_client_that_publishes_too_fast_waits(tmp_path: Path) -> None:
     async with running(tmp_path, limits=LimitsConfig(messages_per_s=20)) as broker:
-        fast, other = await connected(broker, "fast"), await connected(broker, "other")
+        fast, other = await connected(broker, "fast"), await connected(broker, "other", address="127.0.0.2")
         for _ in range(5):
             await other.publish("a")
         started_s = asyncio.get_running_loop().time()
@@ -256,7 +256,9 @@ async def test_a_client_that_publishes_too_fast_waits(tmp_path: Path) -> None:
         assert asyncio.get_running_loop().time() - started_s > 1
 
 
-async def test_a_client_that_was_too_fast_gains_nothing_by_connecting_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["fast", "another"])
+async def test_a_client_that_was_too_fast_gains_nothing_by_connecting_again(tmp_path: Path, name: str) -> None:
+    """Nor by another client identifier: without a user its address counts."""
     async with running(tmp_path, limits=LimitsConfig(messages_per_s=1)) as broker:
         fast = await connected(broker, "fast")
         for _ in range(300):  # five minutes' worth
@@ -264,7 +266,7 @@ async def test_a_client_that_was_too_fast_gains_nothing_by_connecting_again(tmp_
         fast.flush()
         await until(lambda: broker.counters.messages_received[0] == 300, "they have come")
         fast.cut()
-        fast, other = await connected(broker, "fast"), await connected(broker, "other")
+        fast, other = await connected(broker, name), await connected(broker, "other", address="127.0.0.2")
         fast.send("a", b"")
         await other.publish("a")
         assert await fast.silent()
