@@ -1,9 +1,10 @@
 """SCRAM-SHA-256 (RFC 5802, RFC 7677), the client's part: both ends prove that they know a password, and none says it.
 
 The keys that prove it come from the password by thousands of hashes, which take a microcontroller seconds to minutes.
-So they are derived in steps, between which the device goes on, and kept in a setting of the store (RFC 5802, section 3
-allows that) until password, user, salt or count change. The connection over which the broker has told salt and
-count is given up meanwhile.
+So they are derived in steps, between which the device goes on, and once a login has proved them they are kept in a
+setting of the store (RFC 5802, section 3 allows that) until password, user, salt or count change. The connection over
+which the broker has told salt and count is given up meanwhile. A broker that then tells others has its next turn after
+the other brokers.
 """
 
 import binascii
@@ -41,6 +42,7 @@ class Scram:
         self._say = say
         self._tag = hmac(self._password, user.encode())[:8]
         self._kept = read_setting(log, key) or b""
+        self._is_known = True  # False: the keys were derived, and no login has proved them yet
         self._derivation: list = []  # the one that is under way
         self._first = self._signature = b""
         self.is_proven = False  # whether the broker has proved that it knows the password
@@ -70,10 +72,7 @@ class Scram:
             keys = hmac(salted, b"Client Key") + hmac(salted, b"Server Key")
             head = struct.pack(HEAD, derivation.iterations, self._tag, len(derivation.salt))
             self._kept = head + derivation.salt + keys
-            try:
-                self._log.settings.set(self._key, self._kept)
-            except (StoreFull, MessageTooLarge) as error:
-                self._say(f"the keys of the password are kept until the next start alone: {error}")
+            self._is_known = False
 
     def _prove(self, told: bytes) -> bytes:
         nonce, salt, iterations = self._read(told)
@@ -87,10 +86,12 @@ class Scram:
 
     def _read(self, told: bytes) -> tuple:
         """Nonce, salt and iterations of the server-first-message."""
+        own = b"r=" + self._first.split(b",r=")[1]
         try:
-            nonce, salt, iterations = [part[2:] for part in told.split(b",")[:3]]
-            is_right = told.startswith(b"r=") and b",s=" in told and nonce.startswith(self._first.split(b",r=")[1])
-            found = nonce, binascii.a2b_base64(salt), int(iterations)
+            nonce, salt, iterations = told.split(b",")[:3]
+            is_right = nonce.startswith(own) and len(nonce) > len(own)  # the broker adds its own to ours
+            is_right = is_right and salt.startswith(b"s=") and iterations.startswith(b"i=")
+            found = nonce[2:], binascii.a2b_base64(salt[2:]), int(iterations[2:])
         except ValueError:
             is_right = False
         if not is_right or not 0 < len(found[1]) < 256:
@@ -105,6 +106,9 @@ class Scram:
         head = struct.pack(HEAD, iterations, self._tag, len(salt)) + salt
         if kept[: len(head)] == head and len(kept) == len(head) + 64:
             return kept[-64:-32], kept[-32:]
+        if not self._is_known:
+            self._is_known = True
+            raise RemoteProtocolError(NOT_AUTHORIZED, "the broker tells another salt or count than the last time")
         self._derivation = [Derivation(self._password, salt, iterations)]
         text = f"{iterations} hashes make the keys of the password; it connects after that"
         self._say(text)
@@ -115,6 +119,12 @@ class Scram:
         if bytes(told) != expected:
             raise RemoteProtocolError(NOT_AUTHORIZED, "the broker does not prove that it knows the password")
         self.is_proven = True
+        if not self._is_known:
+            self._is_known = True
+            try:
+                self._log.settings.set(self._key, self._kept)
+            except (StoreFull, MessageTooLarge) as error:
+                self._say(f"the keys of the password are kept until the next start alone: {error}")
 
 
 class Derivation:

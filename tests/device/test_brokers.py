@@ -1,15 +1,23 @@
 """Several brokers in order, in virtual time, and a device that finds none."""
 
+import binascii
+import os
 from typing import Any
 
 import pytest
 
+from device.scram import METHOD
 from tests.device.publishing import arrived, drain, publish
 from tests.device.virtual import VirtualBoard, VirtualDevice, VirtualPort
 from tests.support.model_broker import ModelBroker
+from wire.codec.auth import Auth
+from wire.packet_types import CONNECT
+from wire.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
+from wire.reasons import CONTINUE_AUTHENTICATION
 
 FIRST, SECOND = ({"kind": "tcp", "host": host, "port": 1883} for host in ("first", "second"))
 MINUTE = 60.0
+NONCE_BYTES = 24  # of the device, in base64
 
 
 class Fleet(VirtualDevice):
@@ -132,6 +140,37 @@ def test_store_without_room_for_the_name_of_the_broker_stops_nothing(version: st
     made = publish(device, 3)
     drain(device)
     assert arrived(first) == made and first.connects <= 2
+
+
+class Salty(VirtualPort):
+    """At its end each SCRAM login gets a salt of its own, as at a broker that does not know the user."""
+
+    def send(self, data: bytes, now_ms: int) -> None:
+        if data[0] >> 4 == CONNECT:
+            nonce = data.partition(b",r=")[2][:NONCE_BYTES]
+            told = b"r=" + nonce + b"XX,s=" + binascii.b2a_base64(os.urandom(16)).strip() + b",i=4096"
+            properties = {AUTHENTICATION_METHOD: METHOD, AUTHENTICATION_DATA: told}
+            self.coming.append(Auth(CONTINUE_AUTHENTICATION, properties).encode())
+
+
+class SaltyFleet(Fleet):
+    def _make_port(self, config: Any) -> VirtualPort:
+        if config.host == "second":
+            return super()._make_port(config)
+        self.port = Salty(self._brokers[config.host])
+        self.port.name = config.host
+        return self.port
+
+
+def test_broker_that_tells_another_salt_with_each_login_keeps_no_device_from_the_next_one() -> None:
+    board, first, second = VirtualBoard(), ModelBroker(), ModelBroker()
+    login = {"user": "shed", "password": "pencil", "authentication": "scram-sha-256"}
+    device = SaltyFleet(board, first, second, port=[{**FIRST, **login}, SECOND])
+    made = publish(device, 3)
+    drain(device)
+    assert arrived(second) == made
+    names = device.log.settings.keys()
+    assert not any(name.startswith("scram") for name in names), "no login has proved the keys"
 
 
 def test_device_without_a_connection_starts_anew() -> None:

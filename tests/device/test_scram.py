@@ -29,11 +29,11 @@ class Login:
     def __init__(self, log: Any, keys: ScramKeys, password: str = PASSWORD) -> None:
         self.lines: list[str] = []
         self.scram = Scram(USER, password, log, "scram0", self.lines.append)
-        self._keys = keys
+        self.keys = keys
 
     def attempt(self) -> bytes:
         """Up to the proof of the gateway, which it returns."""
-        exchange = ScramExchange(lambda user: self._keys if user == USER else None, b"secret")
+        exchange = ScramExchange(lambda user: self.keys if user == USER else None, b"secret")
         first = self.scram.respond(None)
         assert first is not None
         final = self.scram.respond(exchange.begin(first))
@@ -87,10 +87,37 @@ def test_keys_are_kept_over_a_restart_until_something_changes() -> None:
     with refused("make the keys"):
         login.attempt()
     login.derive()
+    login.scram.respond(login.attempt())
     Login(log, keys).attempt()
     for changed in (Login(log, make_keys(PASSWORD.encode(), 4096)), Login(log, keys, "another")):
         with refused("make the keys"):
             changed.attempt()
+
+
+def test_keys_are_kept_once_a_login_has_proved_them() -> None:
+    log = make_log()
+    keys = make_keys(PASSWORD.encode(), 4096)
+    for _ in range(2):
+        login = Login(log, keys)
+        with refused("make the keys"):
+            login.attempt()
+        login.derive()
+
+
+def test_salt_that_has_changed_when_the_keys_are_derived_ends_that_login_and_not_the_next() -> None:
+    log = make_log()
+    with refused("make the keys"):
+        (login := Login(log, make_keys(PASSWORD.encode(), 4096))).attempt()
+    login.derive()
+    login.keys = make_keys(PASSWORD.encode(), 4096)
+    with refused("another salt or count"):
+        login.attempt()
+    assert not login.scram.is_deriving, "the other brokers have their turn"
+    with refused("make the keys"):
+        login.attempt()
+    login.derive()
+    login.scram.respond(login.attempt())
+    assert login.scram.is_proven
 
 
 def test_keys_that_the_store_has_no_room_for_last_until_the_next_start() -> None:
@@ -100,9 +127,9 @@ def test_keys_that_the_store_has_no_room_for_last_until_the_next_start() -> None
     with refused("make the keys"):
         login.attempt()
     login.derive()
-    assert "until the next start alone" in login.lines[-1]
     login.scram.respond(login.attempt())
     assert login.scram.is_proven
+    assert "until the next start alone" in login.lines[-1]
 
 
 def test_broker_that_does_not_know_the_password_is_refused() -> None:
@@ -124,6 +151,10 @@ def test_broker_that_does_not_know_the_password_is_refused() -> None:
         (b"r=other,s=c2FsdA==,i=4096", "none of SCRAM"),
         (b"r=NONCE1,s=c2FsdA==,i=many", "none of SCRAM"),
         (b"r=NONCE1,s=,i=4096", "none of SCRAM"),
+        (b"r=NONCE,s=c2FsdA==,i=4096", "none of SCRAM"),
+        (b"r=NONCE1,s=c2FsdA==,x=4096", "none of SCRAM"),
+        (b"r=NONCE1,x=c2FsdA==,i=4096", "none of SCRAM"),
+        (b"r=NONCE1,i=4096,s=c2FsdA==", "none of SCRAM"),
         (b"r=NONCE1,s=c2FsdA==,i=4095", "4095 iterations, expected 4096 to"),
         (b"r=NONCE1,s=c2FsdA==,i=99999999", "99999999 iterations, expected 4096 to"),
         (b"e=other-error", "none of SCRAM"),
