@@ -80,7 +80,7 @@ class Session:
         self._fill(now_ms)
         if self._connection is not None:
             self._handle_port(now_ms)
-        if self._brokers.is_due_home(now_ms) and self.is_settled and not self._publisher.is_waiting:
+        if self._brokers.is_due_home(now_ms) and not self.is_waiting:
             self._leave("the first broker is tried again", now_ms)
         if self._silence_ms is not None and now_ms >= self._silence_ms:
             self._silence_ms = None
@@ -108,6 +108,11 @@ class Session:
         """Whether everything that the device was told to do is answered."""
         return self._inbox is None or self._inbox.is_settled
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether one end has something to answer to the other."""
+        return not self.is_settled or self._publisher.is_waiting
+
     def pause(self, now_ms: int) -> bool:
         """Asks for silence on a line that loses bytes while flash is erased; True once that may begin."""
         return self._retry_ms is not None or self._port.pause(now_ms)
@@ -123,7 +128,9 @@ class Session:
 
     def next_timer_ms(self) -> int | None:
         """When `advance` wants to be called at the latest."""
-        timers = [self._silence_ms, self._publisher.next_timer_ms(), self._brokers.next_timer_ms()]
+        timers = [self._silence_ms, self._publisher.next_timer_ms()]
+        if not self.is_waiting:  # else what answers is what comes next
+            timers.append(self._brokers.next_timer_ms())
         if self._scram is not None and self._scram.is_deriving:
             timers.append(0)
         if self._network is None or self._network.is_up:  # else the network's own look at it is what comes next

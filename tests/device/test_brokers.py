@@ -59,6 +59,17 @@ def test_first_broker_that_stays_away_is_looked_for_less_and_less_often() -> Non
     assert 10 <= looks <= 20
 
 
+def test_device_rests_while_a_message_without_an_answer_keeps_it_from_the_first_broker() -> None:
+    board, first, second = VirtualBoard(), ModelBroker(is_down=True), ModelBroker()
+    device = Fleet(board, first, second)
+    made = publish(device, 1)
+    drain(device)
+    second.takes = False
+    publish(device, 1)
+    device.run(seconds=30 * MINUTE)
+    assert device.port.name == "second" and arrived(second) == made
+
+
 def test_look_for_another_broker_leaves_no_doubt_about_the_session_of_this_one() -> None:
     """A PUBCOMP is lost with the connection; the first broker accepts a connection and never answers."""
     board, first, second = VirtualBoard(), ModelBroker(is_down=True), ModelBroker()
