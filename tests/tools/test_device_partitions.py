@@ -1,6 +1,5 @@
 """``holdfast device partitions``: the table that a board's firmware gets, with room for the store."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -73,22 +72,3 @@ def test_file_that_is_no_firmware_is_refused(tmp_path: Path) -> None:
     content[0x7004] ^= 1
     spoilt.write_bytes(content)
     assert "partition table at 0x7000 cannot be read" in partitions(tmp_path, str(spoilt)).stderr
-
-
-@pytest.mark.parametrize(("change", "code", "said"), [("", 0, "ok"), ("interval_ms", 2, "interval_ms is missing")])
-def test_configuration_of_a_device_is_checked_on_any_machine(change: str, code: int, said: str, tmp_path: Path) -> None:
-    keys = {
-        "client_id": "a",
-        "topic": "t",
-        "port": {"host": "h"},
-        "flash": {"path": "f"},
-        "interval_ms": 5,
-        "sensors": [],
-    }
-    path = tmp_path / "device.json"
-    path.write_text(json.dumps({key: value for key, value in keys.items() if key != change}))
-    command = [sys.executable, "-m", "tools.cli", "device", "check-config", str(path)]
-    done = subprocess.run(command, cwd=source_root(), capture_output=True, text=True)
-    assert done.returncode == code
-    assert said in done.stdout + done.stderr
-    assert code == 0 or str(path) in done.stderr
