@@ -181,6 +181,7 @@ class Broker:
         permissions = self.doorkeeper.access.permissions(will.user, will.session)
         now_ms = int(time.time() * 1000)
         message = message_from(will.publish, will.session, self.config.name, now_ms)
+        message.owner = will.owner
         if not permissions.may_send(message) or self.publishing.is_own(message.topic):
             self.log.drop(REJECTED, GATEWAY, message)
             return None

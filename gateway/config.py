@@ -151,8 +151,10 @@ class QueueConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ClientConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """How much of the store the messages of one client may be, so that one does not fill it for all. A message counts
-    until nobody waits for it or for one before it; those from before the gateway's start do not count."""
+    """How much of the store the messages of one user may be, from all clients under this name and with their wills, so
+    that one does not fill it for all. Clients without a user count together by their address, as for
+    `limits.kept_bytes`. A message counts until no session waits for it or for one before it; those from before the
+    gateway's start do not count."""
 
     max_messages: Count | None = None
     """The most messages of QoS 1 and 2."""
@@ -161,7 +163,7 @@ class ClientConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The most bytes, of payload and topic name and what else is in the packets."""
 
     when_full: Literal["reject_incoming", "flow_control"] = "flow_control"
-    """What happens to the client's next message, as with `[queue]`."""
+    """What happens to the user's next message, as with `[queue]`."""
 
 
 class LogConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -287,7 +289,7 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What may wait for one session."""
 
     client: ClientConfig = ClientConfig()
-    """How much of the store the messages of one client may be."""
+    """How much of the store the messages of one user may be."""
 
 
 def allows_anonymous(config: GatewayConfig, listener: ListenerConfig) -> bool:

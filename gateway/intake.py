@@ -83,6 +83,7 @@ class Intake:
         self._pace.note(1)
         came_ms = int(time.time() * 1000)
         message = message_from(packet, self._session.client_id, self._broker.config.name, came_ms)
+        message.owner = self._session.account.owner
         reason_code = self._check(message, came_ms)
         if reason_code == SUCCESS and message.origin:  # the first one to each topic comes this way
             self._broker.devices.note_identity(self._session.client_id, message.origin, message.epoch)
@@ -110,7 +111,7 @@ class Intake:
 
     def _take(self, packet: Publish, message: Message) -> bool:
         """Takes a message of QoS 1 or 2, or refuses it for good; False while it has to wait."""
-        verdict = self._broker.limits.verdict(message.topic, self._session.client_id)
+        verdict = self._broker.limits.verdict(message.topic, message.owner)
         if message.retain and not self._broker.limits.may_keep(message):
             verdict = Verdict.REFUSE
         if verdict is Verdict.WAIT:
@@ -171,8 +172,8 @@ class Intake:
         """Whether there is room for messages of some topics now; else each has to be looked at."""
         if self._held or not self._broker.log.audience.learn(topics):
             return False
-        limits, publisher = self._broker.limits, self._session.client_id
-        return all(limits.verdict(topic, publisher) is Verdict.TAKE for topic in topics)
+        limits, owner = self._broker.limits, self._session.account.owner
+        return all(limits.verdict(topic, owner) is Verdict.TAKE for topic in topics)
 
     def take_publishes(self, publishes: Publishes) -> None:
         """The same for many messages of the hot path."""
@@ -188,6 +189,7 @@ class Intake:
             int(time.time() * 1000),
             self._broker.config.name,
             bring_identities=publishes.bring_identities,
+            owner=self._session.account.owner,
         )
         if publishes.qos == 1:
             self._turn.add(lambda: self._answer_all(PUBACK, identifiers), run)

@@ -1,7 +1,7 @@
-"""What may wait, in the store, for each session and of each client, and what becomes of the next message then.
+"""What may wait, in the store, for each session and of each owner, and what becomes of the next message then.
 
 The store's limits count for everybody, those of queues for the topics that their sessions subscribe to, those of
-clients for what each of them publishes. Who has to wait is asked again now and then: what makes room is an
+owners for what each of them publishes. Who has to wait is asked again now and then: what makes room is an
 acknowledgement, and there is no telling whose.
 """
 
@@ -122,9 +122,9 @@ class Limits:
             elif self._is_open:
                 self._discard([cursor])
 
-    def verdict(self, topic: str, publisher: str) -> Verdict:
-        """Returns what becomes of a message that a client publishes now."""
-        if self._shares is not None and self._has_its_share(self._shares, publisher):
+    def verdict(self, topic: str, owner: str) -> Verdict:
+        """Returns what becomes of a message that one of an owner's clients publishes now."""
+        if self._shares is not None and self._has_its_share(self._shares, owner):
             return _VERDICTS[self._client.when_full]
         if self._store.when_full != "discard_old":
             self._make_room()
@@ -140,7 +140,7 @@ class Limits:
         """Whether a message may become its topic's retained one."""
         if not message.payload:
             return True
-        if not message.qos and self._refuses(message.publisher):
+        if not message.qos and self._refuses(message.owner):
             return False  # at QoS 1 and 2 the message itself was asked for
         log, most, size = self._log, self._retained_bytes, message.size - MESSAGE_OVERHEAD
         if log.retained_count < self._retained_most and log.retained_bytes + size <= most:
@@ -150,10 +150,10 @@ class Limits:
             return False
         return size <= max(before, RETAINED_LEAST) or log.retained_bytes - before + size <= most
 
-    def _refuses(self, publisher: str) -> bool:
-        """Whether the store, or this client's share of it, is full, and nothing makes room by itself."""
+    def _refuses(self, owner: str) -> bool:
+        """Whether the store, or this owner's share of it, is full, and nothing makes room by itself."""
         is_full = self._store.when_full != "discard_old" and self._store_is_full()
-        return is_full or (self._shares is not None and self._has_its_share(self._shares, publisher))
+        return is_full or (self._shares is not None and self._has_its_share(self._shares, owner))
 
     def wait(self, retry: Callable[[], None]) -> None:
         """Calls back when there may be room."""
@@ -210,14 +210,14 @@ class Limits:
     def _is_open(self) -> bool:
         return self._log.committed is not None
 
-    def _has_its_share(self, shares: Shares, publisher: str) -> bool:
-        if not _is_full(self._client, shares.of(publisher)):
+    def _has_its_share(self, shares: Shares, owner: str) -> bool:
+        if not _is_full(self._client, shares.of(owner)):
             return False
         now_s = asyncio.get_running_loop().time()
         if now_s - self._looked_s >= RETRY_S:  # who needs which messages takes long to find out where there are many
             self._looked_s = now_s
             shares.forget(self._log.needed_from)
-        return _is_full(self._client, shares.of(publisher))
+        return _is_full(self._client, shares.of(owner))
 
     def _store_is_full(self) -> bool:
         store, log = self._store, self._log

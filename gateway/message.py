@@ -30,7 +30,8 @@ class Message:
 
     ``properties`` are those that travel on, without the identity and the provenance, which have fields here.
     ``origin`` is empty until the message has an identity. ``received_ms`` (unix time) and ``received_by`` tell
-    when and where the first gateway accepted it; ``publisher`` is the client identifier it came from here.
+    when and where the first gateway accepted it; ``publisher`` is the client identifier it came from here, ``owner``
+    says for whom it counts (``gateway.holdings``) until it is stored.
     ``expires_ms`` (unix time, 0: never) is when it is too late to begin to deliver it [MQTT-3.3.2-5]; its Message
     Expiry Interval stays among ``properties`` as it was published.
     ``position`` is its place in the log, once it is there. ``halves`` are those of its PUBLISH by ``form``, as far
@@ -50,6 +51,7 @@ class Message:
     publisher: str = ""
     expires_ms: int = 0
     position: int = field(default=0, compare=False)
+    owner: str = field(default="", compare=False, repr=False)
     halves: dict[int, tuple[bytes, bytes]] | None = field(default=None, compare=False, repr=False)
 
     def renew(self, gateway_name: str, unix_ms: int) -> None:

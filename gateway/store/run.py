@@ -23,6 +23,7 @@ class Run:
         gateway: the gateway that accepted them, which is the origin of their identities.
         epoch, first_seq: the first one's identity; the others follow. The store gives it, unless they bring their own.
         bring_identities: whether all of them do, or none.
+        owner: for whom they count (``gateway.holdings``) until they are stored.
 
     ``position`` is the first one's place in the log, once it is there.
     """
@@ -35,6 +36,7 @@ class Run:
         "first_seq",
         "gateway",
         "level",
+        "owner",
         "packets",
         "position",
         "publisher",
@@ -54,6 +56,7 @@ class Run:
         epoch: int = 0,
         first_seq: int = 0,
         bring_identities: bool = False,
+        owner: str = "",
     ) -> None:
         self.packets = packets
         self.topics = topics
@@ -65,6 +68,7 @@ class Run:
         self.epoch = epoch
         self.first_seq = first_seq
         self.bring_identities = bring_identities
+        self.owner = owner
         self.position = 0
         self._messages: list[Message] | None = None
 

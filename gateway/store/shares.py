@@ -1,4 +1,4 @@
-"""How much of the log each client's messages are, in a memory that stays flat whatever is stored."""
+"""How much of the log each owner's messages are, in a memory that stays flat whatever is stored."""
 
 from bisect import bisect_left
 from collections import deque
@@ -13,7 +13,9 @@ BLOCKS_MAX = 256  # beyond it two and two are put together, and a block gets twi
 
 
 class Shares:
-    """The messages that were stored since it was made, by publisher, until the log needs them no more.
+    """The messages that were stored since it was made, by owner, until the log needs them no more.
+
+    All of a publisher's count for the owner that it had when the first of them was stored.
 
     They are forgotten block by block, so that a share is too large by a part of a block at most.
 
@@ -24,12 +26,13 @@ class Shares:
     def __init__(self, begin: int = 0) -> None:
         self._begin = begin
         self._of: dict[str, Backlog] = {}
+        self._publishers: dict[str, _Publisher] = {}
         self._blocks: deque[_Block] = deque()
         self._block = BLOCK
 
-    def of(self, publisher: str) -> Backlog:
-        """Returns how much a client's messages are; bytes are those of payload and topic name, or of whole packets."""
-        return self._of.get(publisher) or Backlog()
+    def of(self, owner: str) -> Backlog:
+        """Returns how much an owner's messages are; bytes are those of payload and topic name, or of whole packets."""
+        return self._of.get(owner) or Backlog()
 
     def note(self, last: int, parts: Iterable[Part]) -> None:
         """These have become durable, up to a position."""
@@ -41,10 +44,9 @@ class Shares:
         block.last = last
         for part in parts:
             size = share_size(part)
-            for shares in (self._of, block.shares):
-                share = shares.setdefault(part.publisher, Backlog())
-                share.messages += part.count
-                share.bytes += size
+            self._publishers.setdefault(part.publisher, _Publisher(part.owner))
+            self._count(part.publisher, part.count, size)
+            block.add(part.publisher, part.count, size)
             block.messages += part.count
 
     def take_out(self, position: int, publisher: str, messages: int, size: int) -> None:
@@ -52,22 +54,34 @@ class Shares:
         index = bisect_left(self._blocks, position, key=lambda block: block.last)
         if index == len(self._blocks) or position <= self._begin:
             return
-        for shares in (self._of, self._blocks[index].shares):
-            if share := shares.get(publisher):
-                share.messages = max(0, share.messages - messages)
-                share.bytes = max(0, share.bytes - size)
+        block = self._blocks[index]
+        if share := block.shares.get(publisher):
+            is_all = messages >= share.messages
+            messages, size = (share.messages, share.bytes) if is_all else (messages, min(size, share.bytes))
+            block.add(publisher, -messages, -size)
+            self._count(publisher, -messages, -size)
 
     def forget(self, last: int) -> None:
         """Nobody needs anything up to a position any more."""
         while self._blocks and self._blocks[0].last <= last:
             for publisher, share in self._blocks.popleft().shares.items():
-                left = self._of.setdefault(publisher, Backlog())
-                left.messages -= share.messages
-                left.bytes -= share.bytes
-                if left.messages <= 0:
-                    del self._of[publisher]
+                self._count(publisher, -share.messages, -share.bytes)
         if not self._blocks:
             self._block = BLOCK
+
+    def _count(self, publisher: str, messages: int, size: int) -> None:
+        """So many messages of a client's more, or fewer."""
+        known = self._publishers.get(publisher)
+        if known is None:
+            return  # all of them were taken out before
+        known.messages += messages
+        share = self._of.setdefault(known.owner, Backlog())
+        share.messages += messages
+        share.bytes += size
+        if not known.messages:
+            del self._publishers[publisher]
+        if not share.messages:
+            del self._of[known.owner]
 
     def _put_together(self) -> None:
         blocks = list(self._blocks)
@@ -80,6 +94,16 @@ class Shares:
 def share_size(part: Part) -> int:
     """Returns what a message counts for, or all of a run."""
     return queued_size(part) if isinstance(part, Message) else len(part.packets)
+
+
+class _Publisher:
+    """A client, for whom its messages count and how many they are."""
+
+    __slots__ = ("messages", "owner")
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.messages = 0
 
 
 class _Block:
@@ -97,7 +121,11 @@ class _Block:
         self.last = following.last
         self.messages += following.messages
         for publisher, more in following.shares.items():
-            share = self.shares.setdefault(publisher, Backlog())
-            share.messages += more.messages
-            share.bytes += more.bytes
+            self.add(publisher, more.messages, more.bytes)
         return self
+
+    def add(self, publisher: str, messages: int, size: int) -> None:
+        """So many messages of a client's more, or fewer."""
+        share = self.shares.setdefault(publisher, Backlog())
+        share.messages += messages
+        share.bytes += size

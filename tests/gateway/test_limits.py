@@ -439,28 +439,29 @@ async def test_an_older_client_is_left_without_an_answer_to_a_retained_message_t
 async def test_a_client_that_has_its_share_of_the_store_is_refused_and_others_are_not(
     tmp_path: Path, limit: dict[str, Any]
 ) -> None:
+    """Also under another client identifier: without a user its address counts."""
     async with running(tmp_path, client=ClientConfig(**limit, when_full="reject_incoming")) as broker:
         await away(broker, "#")
-        greedy, modest = await connected(broker, "greedy"), await connected(broker, "modest")
+        greedy, modest = await connected(broker, "greedy"), await connected(broker, "modest", address="127.0.0.2")
         for number in range(5):
             await greedy.publish("a", b"%d" % number + b" " * 99)
         greedy.send("b", b"x")
         assert (await greedy.expect(Puback)).reason_code == 0x97
         await modest.publish("b", b"5")
         greedy.cut()
-        greedy = await connected(broker, "greedy")
+        greedy = await connected(broker, "greedy by another name")
         greedy.send("a", b"x", qos=2)
         assert (await greedy.expect(Pubrec)).reason_code == 0x97
         assert await received(broker, 6) == list(range(6))
         await asyncio.sleep(limits.RETRY_S)  # so often it looks whether there is room
         await greedy.publish("a", b"7")
-    assert [row for row in dropped(tmp_path) if row[0] == "rejected"] == [("rejected", "gateway", 0, 0, 2)]
+    assert [row for row in dropped(tmp_path) if row[0] == "rejected"] == [("rejected", "gateway", 0, 0, 1)] * 2
 
 
 async def test_a_client_that_has_its_share_waits_for_room(tmp_path: Path) -> None:
     async with running(tmp_path, client=ClientConfig(max_messages=5)) as broker:
         await away(broker, "#")
-        greedy, modest = await connected(broker, "greedy"), await connected(broker, "modest")
+        greedy, modest = await connected(broker, "greedy"), await connected(broker, "modest", address="127.0.0.2")
         for number in range(5):
             await greedy.publish("a", b"%d" % number)
         sent = [greedy.send("a", b"%d" % number) for number in range(5, 10)]
