@@ -6,9 +6,11 @@ import logging
 import sqlite3
 import time
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from typing import Any
 
+from gateway.access import Access
 from gateway.announcer import Announcer
 from gateway.config import GatewayConfig
 from gateway.connection import Connection
@@ -131,12 +133,23 @@ class Broker:
             raise ConfigError("; ".join(errors))
 
     def _reload_accounts(self) -> None:
-        changed = self.doorkeeper.reload()
+        access = copy(self.doorkeeper.access)
+        try:
+            changed = self.doorkeeper.reload()
+        finally:
+            if self.doorkeeper.access.rules != access.rules:
+                self._change_rights(access)
         self.subscribers.reconsider_rights()
         self.limits.count_again(self._queues())
         for connection in list(self._connections):
             if connection.user in changed:
                 connection.disconnect(reasons.ADMINISTRATIVE_ACTION)
+
+    def _change_rights(self, before: Access) -> None:
+        """What waits for sessions was stored by the access rules of before."""
+        for session in self.sessions.all():
+            if session.cursor.unread_from < self.log.head:
+                session.cursor.change_rights(before.permissions(session.user, session.client_id).may_receive)
 
     def connect(self, port: Port) -> None:
         """A listener's new port: from now on it is served."""

@@ -1,5 +1,6 @@
 """A consumer that has ended, held against the log: what waited for it."""
 
+import sys
 from collections.abc import Callable
 
 from gateway.message import Message
@@ -44,22 +45,30 @@ class Ending:
     Args:
         number: what it is stored by.
         stored: the consumer.
-        may_receive: whether it might have a topic name's messages.
+        might_receive: whether it might have a topic name's messages when that at a position was stored.
+        rights_changed: up to here that depends on the position.
         evicted: up to here the log has dropped messages for all consumers.
     """
 
-    def __init__(self, number: int, stored: StoredEnding, may_receive: Callable[[str], bool], evicted: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        stored: StoredEnding,
+        might_receive: Callable[[int, str], bool],
+        rights_changed: int,
+        evicted: int,
+    ) -> None:
         self.number = number
         self.consumer = stored.consumer
         self.spans = Spans(ENDED, stored.consumer)
         self._on_the_way = on_the_way = set(stored.on_the_way)
         self._unread_from = stored.unread_from
         self._given_away = set(stored.given_away)
-        self._may_receive = may_receive
+        self._might_receive = might_receive
         self._subscriptions = stored.subscriptions
         # Behind this topic name and publisher say whether a message was for it.
         since = [subscription.since for subscription in self._subscriptions]
-        self._usual_from = max([*on_the_way, *self._given_away, self._unread_from, *since])
+        self._usual_from = max([*on_the_way, *self._given_away, self._unread_from, rights_changed, *since])
         self._tree: SubscriptionTree[Subscription] | None = None
         self._known: dict[str, frozenset[str | None]] = {}
         self._places = Stretches([*((position, position) for position in on_the_way), *stored.places])
@@ -121,13 +130,13 @@ class Ending:
             return first <= position <= last
         matching = self._matching(message.topic)
         is_for_it = any(one.since < position and one.not_from != message.publisher for one in matching)
-        return is_for_it and self._may_receive(message.topic)
+        return is_for_it and self._might_receive(position, message.topic)
 
     def _wants(self, topic: str, publisher: str) -> bool:
         """The same by topic name and publisher alone."""
         not_from = self._known.get(topic)
         if not_from is None:
-            matching = self._matching(topic) if self._may_receive(topic) else ()
+            matching = self._matching(topic) if self._might_receive(sys.maxsize, topic) else ()
             not_from = frozenset(one.not_from for one in matching)
             remember(self._known, topic, not_from, TOPICS_REMEMBERED)
         return len(not_from) > (publisher in not_from)

@@ -76,6 +76,8 @@ class Cursor:
         self.filters: dict[str, Subscription] = {}
         self.may_receive: Callable[[str], bool] = _everything
         self.may_be_taken: Callable[[str], bool] = _everything
+        self._rights_before: list[tuple[int, Callable[[str], bool]]] = []  # each up to a position
+        self.rights_changed = 0  # up to here these say what waits
         self.closed = False
         self.backlog: Backlog | None = Backlog() if log.counts_backlogs else None
         self.noticed = Backlog()
@@ -183,6 +185,24 @@ class Cursor:
             self._log.audience.leave(self, topic_filter)
             self._unsubscribed_up_to = max(self.handed_out, default=0)
 
+    def change_rights(self, before: Callable[[str], bool]) -> None:
+        """``may_receive`` answers by other rules from now on; ``before`` answers as it did until now.
+
+        What waits is still what was allowed when it was stored. Where it no longer is, it leaves a range when its turn
+        comes, and does not count in ``backlog``.
+        """
+        read = self.unread_from
+        self._rights_before = [(last, might) for last, might in self._rights_before if last > read]
+        self._rights_before.append((self._log.head, before))
+        self.rights_changed = self._log.head
+
+    def might_receive(self, position: int, topic: str) -> bool:
+        """Whether the consumer might have a topic name's messages when that at a position was stored."""
+        return self._rights_at(position)(topic)
+
+    def _rights_at(self, position: int) -> Callable[[str], bool]:
+        return next((might for last, might in self._rights_before if position <= last), self.may_receive)
+
     def grant(self, position: int, message: Message) -> Grant | None:
         """Returns how this consumer takes a message, or None when it is not for it."""
         granting = self._granting(position, message)
@@ -195,12 +215,13 @@ class Cursor:
     def _granting(self, position: int, message: Message) -> list[Subscription]:
         subscriptions = self._log.audience.takers(message.topic).get(self, ())
         granting = [s for s in subscriptions if s.since < position and s.not_from != message.publisher]
-        return granting if granting and self.may_receive(message.topic) else []
+        might_receive = self.may_receive if position > self.rights_changed else self._rights_at(position)
+        return granting if granting and might_receive(message.topic) else []
 
     @property
     def _usual_from(self) -> int:
-        """Behind which position a grant depends on neither that nor the publisher."""
-        return sys.maxsize if self._no_locals else self._newest_since
+        """Behind which position a grant depends on neither that nor the publisher, nor on rules of before."""
+        return sys.maxsize if self._no_locals else max(self._newest_since, self.rights_changed)
 
     async def fetch(self, limit: int, may_have: Callable[[str], bool] = _everything) -> list[Delivery]:
         """Waits, then returns up to ``limit`` deliveries in order, at least one. Raises sqlite3.Error.
@@ -364,14 +385,14 @@ class Cursor:
     def _drop(self, reason: str, message: Message) -> None:
         """A message that waits goes to no client."""
         self._log.drop(reason, self.consumer, message)
-        if self.backlog is not None:
+        if self.backlog is not None and self.may_receive(message.topic):
             self.backlog.subtract(queued_size(message))
         self._taken += 1
         self._log.changed()
 
     def _miss(self, position: int, message: Message) -> None:
         """The log has dropped a message that was to be handed out, and has a range for it."""
-        if self.backlog is not None and position not in self.passed:
+        if self.backlog is not None and position not in self.passed and self.may_receive(message.topic):
             self.backlog.subtract(queued_size(message))
 
     async def evict(self, messages: list[tuple[int, Message]]) -> None:
@@ -535,12 +556,14 @@ class Cursor:
                 continue
             if position in passed:
                 del passed[position]
+            elif position <= self.rights_changed and not self.may_receive(message.topic):
+                self._log.drop(FILTERED, self.consumer, message)
             else:
                 packet_identifier = taken % self._identifiers + 1
                 unacknowledged[packet_identifier] = position, grant, queued_size(message), taken
                 dup = position <= head and taken < dup_up_to
                 deliveries.append(_new(Delivery, (position, packet_identifier, message, dup, *grant)))
-            taken += 1  # also for one that is passed: those behind it have the identifiers they had before
+            taken += 1  # also for one that is not handed out: those behind it have the identifiers they had before
         self._taken = taken
         return deliveries
 

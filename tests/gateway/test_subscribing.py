@@ -207,7 +207,31 @@ async def test_rules_that_change_count_for_what_waits(tmp_path: Path) -> None:
         await subscriber.subscribe("+/1")
         assert await subscriber.silent()
     ranges = stored(tmp_path, "SELECT reason, consumer, first, last, messages FROM dropped ORDER BY consumer")
-    assert ranges == [("filtered", "session/subscriber", 1, 1, 1), ("filtered", "share/group/#", 1, 2, 2)]
+    assert ranges == [("filtered", "session/subscriber", 1, 2, 2), ("filtered", "share/group/#", 1, 2, 2)]
+
+
+async def test_what_waited_when_a_rule_was_tightened_leaves_a_range_and_nothing_else_does(tmp_path: Path) -> None:
+    allow, deny = "allow * publish,subscribe #\n", "deny * subscribe {}/#\n"
+    async with running(tmp_path, acl=rules_file(tmp_path, deny.format("never") + allow)) as broker:
+        for name in ("back", "gone"):
+            subscriber = await connected(broker, name)
+            await subscriber.subscribe("#")
+            await subscriber.disconnect()
+        publisher = await connected(broker, "publisher", session_expiry_s=0)
+        for topic in ("a", "never/1", "locks/1", "doors/1", "a"):
+            await publisher.publish(topic)
+        for denied in ("locks", "doors"):
+            rules_file(tmp_path, deny.format("never") + deny.format(denied) + allow)
+            broker.reload()
+            await publisher.publish(f"{denied}/2")
+            await publisher.publish("a")
+        subscriber = await connected(broker, "back")
+        got = [(await subscriber.receive()).topic for _ in range(5)]
+        assert got == ["a", "locks/1", "a", "a", "a"], "the locks are allowed again"
+        await connected(broker, "gone", clean_start=True)
+        await until(lambda: broker.log.needed_count == 0, "nothing waits")
+    query = "SELECT reason, consumer, first, last, messages FROM dropped ORDER BY reason DESC"
+    assert stored(tmp_path, query) == [("filtered", "session/back", 4, 4, 1), ("ended", "session/gone", 1, 9, 6)]
 
 
 async def test_rules_that_change_count_for_what_is_on_its_way_at_qos_2(tmp_path: Path) -> None:
