@@ -146,8 +146,11 @@ class Refusals:
             pass
         elif self._taken > self._refused_at.get(message_id, self._taken) and self._prove(message_id, text, now_ms):
             return
-        elif len(self._refused_at) < SUSPECTS_MAX or message_id in self._refused_at:
-            self._refused_at[message_id] = self._taken
+        else:
+            if len(self._refused_at) >= SUSPECTS_MAX:
+                self._refused_at = {one: taken for one, taken in self._refused_at.items() if self._log.holds(one)}
+            if len(self._refused_at) < SUSPECTS_MAX or message_id in self._refused_at:
+                self._refused_at[message_id] = self._taken
         self._waiting.append(message_id)
         if self._until_ms is None:
             wait_ms = self._backoff.next_wait_ms()

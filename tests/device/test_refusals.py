@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from device.clock import Clock
 from device.commands import Commands
+from device.refusals import Refusals
+from flash_store.gaps import DROPPED
+from flash_store.log import Log
 from tests.device.publishing import TOPIC, arrived, drain, fill_heap, gaps, publish, rest, start
 from tests.device.virtual import VirtualBoard, VirtualDevice
 from tests.support.model_broker import ModelBroker
-from tools.sim.flash import PowerCut
+from tools.sim.flash import NorFlash, PowerCut
 from wire.packets import Publish
 from wire.properties import MAXIMUM_PACKET_SIZE, RETAIN_AVAILABLE
 
@@ -204,6 +208,21 @@ def test_power_cut_while_a_message_is_set_aside_counts_it_once(cut: int, seed: i
     drain(device)
     assert gaps(broker)[-1] == (bad, bad, 1, "rejected")
     assert noted(device)["count"] == 1 and len(noted(device)["messages"]) == 1
+
+
+def test_refused_messages_that_are_gone_keep_no_later_one_from_being_set_aside() -> None:
+    flash = NorFlash(4096, 16, 16, 0)
+    Log.format(flash, 1)
+    log = Log(flash)
+    refusals = Refusals(log, Clock(1), print)
+    for _ in range(40):
+        refusals.refuse(gone := log.append(BAD, b"dropped", 1), NOT_AUTHORIZED, "no", 0)
+        log.forsake([gone], DROPPED)
+    bad = log.append(BAD, b"never", 1)
+    for _ in range(4):
+        refusals.refuse(bad, NOT_AUTHORIZED, "no", 0)
+        refusals.take(log.append(TOPIC, b"taken", 1))
+    assert log.gaps()[-1] == (bad, bad, 1, "rejected")
 
 
 def test_last_notes_are_kept_and_all_messages_counted() -> None:
