@@ -119,6 +119,11 @@ class Publisher:
         if self._refusals is not None:
             self._refusals.detach()
 
+    def forget(self) -> None:
+        """What the last broker refused, where another one is there now."""
+        if self._refusals is not None:
+            self._refusals.forget()
+
     def fill(self, now_ms: int) -> bool:
         """Sends a message if the window has a place; returns whether there may be another one to send.
 

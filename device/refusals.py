@@ -101,6 +101,13 @@ class Refusals:
         self._backoff.reset()
         self._begin()
 
+    def forget(self) -> None:
+        """Another broker is there, which may take what the last one refused."""
+        self._proven.change([])
+        self._refused_at, self._ending = {}, []
+        self._closes = (0, 0)
+        self._one_by_one = 0
+
     def places(self, on_the_way: int) -> int:
         """How many messages more may go out."""
         places = WINDOW - on_the_way - len(self._waiting)

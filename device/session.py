@@ -271,14 +271,14 @@ class Session:
         is_in_doubt = self._is_in_doubt and (self._mark is None or self._mark.verdict is None)
         if self._status is not None:
             self._status.say_online(self._connection)
+        is_clean = self._brokers.is_other
+        if is_clean:
+            self._publisher.forget()
         self._publisher.attach(self._connection, session_present, is_in_doubt, is_other)
         self._is_known = self._publisher.is_noted
         if self._is_known:
-            is_clean = self._brokers.is_other
             self._brokers.note()
-            if (
-                is_clean and self._config.protocol_level != MQTT_5
-            ):  # a session that was begun clean ends with the connection
+            if is_clean and self._config.protocol_level != MQTT_5:  # such a session ends with the connection
                 self._publisher.detach()
                 self._open_anew(now_ms)
                 return

@@ -12,8 +12,9 @@ from tests.device.virtual import VirtualBoard, VirtualDevice, VirtualPort
 from tests.support.model_broker import ModelBroker
 from wire.codec.auth import Auth
 from wire.packet_types import CONNECT
+from wire.packets import Publish
 from wire.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
-from wire.reasons import CONTINUE_AUTHENTICATION
+from wire.reasons import CONTINUE_AUTHENTICATION, NOT_AUTHORIZED
 
 FIRST, SECOND = ({"kind": "tcp", "host": host, "port": 1883} for host in ("first", "second"))
 MINUTE = 60.0
@@ -151,6 +152,33 @@ def test_store_without_room_for_the_name_of_the_broker_stops_nothing(version: st
     made = publish(device, 3)
     drain(device)
     assert arrived(first) == made and first.connects <= 2
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_one_broker_refused_is_no_proof_at_the_next_one(restarts: bool) -> None:
+    """The first has refused a message as often as it may but once when it goes away."""
+
+    def refuse_bad(message: Publish) -> int:
+        return NOT_AUTHORIZED if message.topic == "doors/locked" else 0
+
+    board, first, second = VirtualBoard(), ModelBroker(refuses=refuse_bad), ModelBroker(refuses=refuse_bad)
+    device = Fleet(board, first, second)
+    device.publish("doors/locked", b"bad", 1)
+    while device.log.settings.get("refused") is None:
+        publish(device, 1, 1)
+        device.run(seconds=1)
+    first.is_down = True
+    if restarts:
+        device.close()
+        device = Fleet(board, first, second)
+    else:
+        device.port.cut()
+    publish(device, 1, 1)
+    assert device.run(lambda: len(device.log) == 1, MINUTE) and device.port.name == "second"
+    assert device.run(lambda: sum(one.topic == "doors/locked" for one in second.publishes) == 2, MINUTE)
+    second.refuses = lambda _message: 0
+    drain(device)
+    assert [one.payload for one in second.arrived if one.topic == "doors/locked"] == [b"bad"]
 
 
 class Salty(VirtualPort):

@@ -206,7 +206,8 @@ def test_power_cut_while_a_message_is_set_aside_counts_it_once(cut: int, seed: i
     device = start(board, broker)
     publish_on(device, 6)
     drain(device)
-    assert gaps(broker)[-1] == (bad, bad, 1, "rejected")
+    rejected = [gap for gap in gaps(broker) if gap[3] == "rejected"]  # the cut may have torn a message, too
+    assert rejected and set(rejected) == {(bad, bad, 1, "rejected")}
     assert noted(device)["count"] == 1 and len(noted(device)["messages"]) == 1
 
 
