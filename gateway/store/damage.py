@@ -59,9 +59,9 @@ def find_hole(connection: sqlite3.Connection, position: int, up_to: int) -> Corr
 
 
 def set_aside(
-    reading: sqlite3.Connection, damage: CorruptGroup, origin: str, epoch: int
+    reading: sqlite3.Connection, damage: CorruptGroup, count: int, origin: str, epoch: int
 ) -> Callable[[sqlite3.Connection], None]:
-    """Returns what takes messages out of the log; positions and identities go on behind them.
+    """Returns what takes so many messages out of the log; positions and identities go on behind them.
 
     It looks around before it is called: a transaction that has met a damaged page writes nothing any more.
     """
@@ -79,7 +79,6 @@ def set_aside(
         else:
             connection.execute(SET_ASIDE, (damage.first, now_ms, damage.last))
             groups.empty(connection, damage.last)
-        count = damage.last - damage.first + 1
         connection.execute(INSERT_RANGE, (DAMAGED, GATEWAY, "", origin, epoch, *own, count, now_ms, now_ms))
 
     return write

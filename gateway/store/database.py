@@ -340,9 +340,9 @@ class Database:
             raise damage.find_hole(self._reading, after + 1, up_to) from its_own
         return groups.decode(row)
 
-    def set_aside(self, corrupt: CorruptGroup) -> Work:
-        """Returns what takes messages out of the log that cannot be read."""
-        return damage.set_aside(self._reading, corrupt, self.origin, self.epoch)
+    def set_aside(self, corrupt: CorruptGroup, count: int) -> Work:
+        """Returns what takes so many messages out of the log that cannot be read."""
+        return damage.set_aside(self._reading, corrupt, count, self.origin, self.epoch)
 
     def retained_size(self, topic: str) -> int | None:
         """Returns the bytes of a topic's retained message, None where it has none; its row alone is looked for."""

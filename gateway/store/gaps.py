@@ -66,6 +66,10 @@ class Gaps:
             found -= gone
         return found
 
+    def between(self, first: int, last: int) -> int:
+        """Returns how many messages are gone from the rows whose last positions are from one to another."""
+        return sum(self._gone[bisect_left(self._lasts, first) : bisect_right(self._lasts, last)])
+
     def reach(self, after: int, messages: int, end: int) -> int:
         """Returns the position up to which there are some messages behind another one, ``end`` where they are fewer."""
         reached = after + messages

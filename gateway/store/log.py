@@ -83,7 +83,7 @@ class MessageLog:
             self._note_uncommitted,
             commit_interval_s,
         )
-        self._reader = Reader(folder, database, self.submit, self.drop, self.counters)
+        self._reader = Reader(folder, database, self._gaps, self.submit, self.drop, self.counters)
         self._compaction = Compaction(
             self._consumers,
             self.audience,

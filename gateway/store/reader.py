@@ -18,6 +18,7 @@ from gateway.store.damage import DAMAGED
 from gateway.store.database import Database, Work
 from gateway.store.drops import GATEWAY
 from gateway.store.folder import MESSAGES
+from gateway.store.gaps import Gaps
 from gateway.store.groups import CorruptGroup, Group
 from gateway.store.quarantine import Note
 from gateway.store.retained import CorruptRetained, Keep
@@ -31,6 +32,7 @@ class Reader:
     Args:
         folder: the store's, in which quarantine notes are kept.
         database: the open file.
+        gaps: how many messages are gone from the middle of the log.
         submit: writes in a transaction, and waits until that is durable.
         drop: notes that a consumer does not get a message.
         counters: where it is counted.
@@ -40,12 +42,14 @@ class Reader:
         self,
         folder: Path,
         database: Database,
+        gaps: Gaps,
         submit: Callable[[Sequence[Work]], Awaitable[Any]],
         drop: Callable[[str, str, Message], None],
         counters: Counters,
     ) -> None:
         self._folder = folder
         self._database = database
+        self._gaps = gaps
         self._submit = submit
         self._drop = drop
         self._counters = counters
@@ -74,12 +78,12 @@ class Reader:
 
     async def _set_aside(self, damage: CorruptGroup) -> None:
         logger.error("message store: %s; they are set aside, everything else goes on", damage)
-        count = damage.last - damage.first + 1
+        count = max(0, damage.last - damage.first + 1 - self._gaps.between(damage.first, damage.last))
         self._counters.messages_dropped[DAMAGED] += count
         kept = "nowhere: SQLite gets at none of it" if damage.is_hole else "in the table `damaged`"
         place = f"the messages at positions {damage.first} to {damage.last}"
         await self._note(Note(MESSAGES, place, "they cannot be read", kept, count))
-        await self._submit([await self._on_thread(self._database.set_aside, damage)])
+        await self._submit([await self._on_thread(self._database.set_aside, damage, count)])
 
     async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
         """Returns position and message by topic, None where it has no retained one.

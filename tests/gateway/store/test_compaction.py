@@ -17,6 +17,7 @@ from gateway.store.groups import Part
 from gateway.store.log import MessageLog
 from tests.gateway.store.support import append_all, leave_as_killed, messages_in, numbered, opened, stored, take_all
 from tests.gateway.store.test_groups import run_of
+from tests.gateway.store.test_repair import change
 from tests.gateway.support import until
 from wire.packets import MQTT_3_1_1, MQTT_5
 
@@ -158,6 +159,24 @@ async def test_a_repair_leaves_messages_at_their_positions(tmp_path: Path) -> No
         assert log.stored_count == count
         away = Cursor(log, "away", ["alarm"])
         assert len(await take_all(away)) == 50
+
+
+@pytest.mark.usefixtures("often")
+async def test_where_a_row_is_damaged_what_was_taken_out_of_it_is_not_counted(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        Cursor(log, "away", ["alarm"])
+        for _ in range(50):
+            await append_all(log, [Message("alarm", b""), *[Message("b", bytes(100)) for _ in range(20)]])
+        await until(lambda: log.stored_count < 500, "they are taken out")
+    ((last, left),) = stored(
+        tmp_path, "SELECT last, count - gone FROM compacted JOIN message_group USING (last) ORDER BY last LIMIT 1"
+    )
+    change(tmp_path, f"UPDATE message_group SET crc = crc - 1 WHERE last = {last}")
+    async with opened(tmp_path) as log:
+        away = Cursor(log, "away", ["alarm"])
+        assert len(await take_all(away)) == 50 - left
+        assert log.counters.messages_dropped["damaged"] == left
+    assert stored(tmp_path, "SELECT messages FROM dropped WHERE reason = 'damaged'") == [(left,)]
 
 
 @pytest.mark.usefixtures("often")
