@@ -128,6 +128,7 @@ class Compaction:
         if not self._closing and (self._task is None or self._task.done()):
             self._is_whole = after == 0
             self._task = asyncio.get_running_loop().create_task(self._run(after, end, behind_bytes))
+            self._task.add_done_callback(lambda _: self.note_stored(0))  # the next one may be due by now
 
     async def close(self) -> None:
         """Ends a sweep with the piece at which it is."""

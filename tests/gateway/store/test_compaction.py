@@ -81,6 +81,18 @@ async def test_messages_are_taken_out_between_commits_that_gather_others(tmp_pat
 
 
 @pytest.mark.usefixtures("often")
+async def test_what_comes_during_a_sweep_goes_with_the_next_one_where_nothing_more_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "PAUSE_S", 0.2)  # so long a sweep takes at least
+    async with opened(tmp_path) as log:
+        Cursor(log, "away", ["alarm"])
+        for _ in range(40):
+            await append_all(log, [Message("alarm", b""), *[Message("b", bytes(100)) for _ in range(20)]])
+        await until(lambda: log.stored_count < 200, "they are taken out")
+
+
+@pytest.mark.usefixtures("often")
 async def test_what_all_wait_for_is_not_written_again(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         Cursor(log, "away", ["#"])
