@@ -3,7 +3,7 @@
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from gateway.message import Message
@@ -105,18 +105,27 @@ class Consumers:
         for keeper in self._keepers:
             keeper.evict(last)
 
-    def needed_of(self, oldest: list[tuple[int, Message]], audience: Audience) -> list[tuple[int, Message]]:
-        """Returns those of some messages, the oldest that are kept, that somebody needs, or may need."""
-        kept_from = self.kept_from(sys.maxsize)
+    def losers_of(self, oldest: list[tuple[int, Message]], audience: Audience) -> Iterator[tuple[str, Message]]:
+        """Yields which of some messages, the oldest that are kept, a consumer needs or may need, each with its name.
+
+        It is GATEWAY where others may as well: all but those that are away, of which nothing but the place is known.
+        Such is a route without a table in the configuration, for which nothing is counted that others need, too.
+        """
+        lost, _ = self._away.get(LOST, (sys.maxsize, 0))
+        kept_from = min([lost, *(keeper.position for keeper in self._keepers)])
         handed_out = {position for cursor in self._cursors.values() for position in cursor.handed_out}
-        return [
-            (position, message)
-            for position, message in oldest
-            if position > kept_from
-            or position in handed_out
-            or position in self._held
-            or any(cursor.is_waiting_for(position, message) for cursor in audience.takers(message.topic))
-        ]
+        for position, message in oldest:
+            if (
+                position > kept_from
+                or position in handed_out
+                or position in self._held
+                or any(cursor.is_waiting_for(position, message) for cursor in audience.takers(message.topic))
+            ):
+                yield GATEWAY, message
+            else:
+                for name, (place, _) in self._away.items():
+                    if place < position:
+                        yield name, message
 
     def hold(self, position: int) -> None:
         """A message is needed until it is let go again, wherever the cursors are; nobody gets it who is too late."""

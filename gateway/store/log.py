@@ -19,7 +19,7 @@ from gateway.store.compaction import Compaction, Removed
 from gateway.store.consumers import Consumers, Keeper, Place
 from gateway.store.cursor import Cursor
 from gateway.store.database import Database, Housekeeping, Work
-from gateway.store.drops import EVICTED, GATEWAY, Drop
+from gateway.store.drops import EVICTED, Drop
 from gateway.store.folder import MESSAGES, TakenFolder, room_bytes, take_folder
 from gateway.store.gaps import Gaps
 from gateway.store.group_commit import GroupCommit, pass_on
@@ -312,8 +312,8 @@ class MessageLog:
             count -= len(oldest)
             size -= sum(message.size for _, message in oldest)
             is_smaller = True
-            for _, message in self._consumers.needed_of(oldest, self.audience):
-                self.drop(EVICTED, GATEWAY, message)
+            for consumer, message in self._consumers.losers_of(oldest, self.audience):
+                self.drop(EVICTED, consumer, message)
             self._consumers.evict(oldest[-1][0])
             for cursor in self._consumers.cursors:
                 await cursor.evict(oldest)

@@ -90,6 +90,23 @@ async def test_what_its_consumers_have_is_not_noted_though_it_goes_with_what_the
     assert stored(tmp_path, RANGES) == [("evicted", "gateway", 1, 1, 1)]
 
 
+async def test_what_may_wait_for_a_route_that_is_configured_no_more_is_dropped_in_its_name_alone(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as log:
+        Cursor(log, "route/old", ["#"])
+        await append_all(log, numbered(1))
+    async with opened(tmp_path) as log:
+        Cursor(log, "away", ["alarm"])
+        await append_all(log, [*numbered(20), *numbered(1, "alarm"), *numbered(20)])
+        await log.evict(40, 0)
+    assert stored(tmp_path, f"{RANGES}, first") == [
+        ("evicted", "route/old", 1, 21, 21),
+        ("evicted", "gateway", 22, 22, 1),
+        ("evicted", "route/old", 23, 40, 18),
+    ]
+
+
 async def test_what_was_dropped_is_not_handed_out_again(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "slow", ["#"])
