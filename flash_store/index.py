@@ -17,9 +17,9 @@ class Index:
     """The unacknowledged messages of a log.
 
     `live` are their ids, `received` those of them whose PUBREC came: ranges, so that RAM does not grow with a backlog.
-    Of a message with the id n the place is kept in slot n modulo `SLOTS`, until another one takes it; then it is read
-    from the log when its turn comes. `moved` are ids of which the tail holds a copy that counts no more, as a later
-    sector has another one.
+    Of a message with the id n the place is kept in slot n modulo `SLOTS`, if no other live one has it, and from its
+    reading on; else it is read from the log when its turn comes. `moved` are ids of which the tail holds a copy that
+    counts no more, as a later sector has another one.
     """
 
     def __init__(self, flash) -> None:
@@ -33,7 +33,6 @@ class Index:
         self.live = Ids()
         self.received = Ids()
         self.moved = _NONE
-        self.settings_bytes = 0  # on flash, of settings that count
         self.live_bytes: int | None = 0  # on flash, of live messages; None: to be counted
         self._next = 0  # the place behind the message that was looked for last
         self._tail_bytes: tuple | None = None  # (sector_seq, bytes), see `bytes_in_tail`
@@ -53,7 +52,9 @@ class Index:
             self.live.add(message_id)
             if self.live_bytes is not None:
                 self.live_bytes += size
-        self._remember(message_id, place, size)
+        known = self._slot(message_id)[0]
+        if known == message_id or known not in self.live:  # what is on the way keeps its slot
+            self._remember(message_id, place, size)
 
     def recount(self) -> None:
         """More copies of messages may be on flash than are known: `dead_bytes` is to look for them."""
@@ -92,11 +93,12 @@ class Index:
         return message_id in self.live and not (index == self.ring.tail() and message_id in self.moved)
 
     def look_at(self, index: int) -> tuple[int, int, int]:
-        """(the highest id, how many, how many bytes on flash) of the live messages in that sector; 0 for none."""
+        """(the highest id, how many, how many bytes on flash) of the live messages in that sector; 0 for none. Headers
+        are not believed here: a wrong length would hide messages, a wrong number name others."""
         ring = self.ring
         highest = count = size = 0
-        for _, header in record.headers(self._flash, index, ring.first(), ring.end(index), ring.granule):
-            if self.is_in(index, header.number):
+        for _, header, valid in ring.scan(index):
+            if valid and header.is_message() and self.is_in(index, header.number):
                 highest = max(highest, header.number)
                 count += 1
                 size += record.extent(header.length, ring.granule)
@@ -109,14 +111,12 @@ class Index:
         if self._tail_bytes is None or self._tail_bytes[0] != ring.seqs[tail]:
             found = 0
             if self._may_hold_live(0):
-                for _, header, valid in ring.scan(tail):
-                    if valid and header.is_message() and self.is_in(tail, header.number):
-                        found += record.extent(header.length, ring.granule)
+                found = self.look_at(tail)[2]
             self._tail_bytes = (ring.seqs[tail], found)
         return self._tail_bytes[1]
 
     def dead_bytes(self) -> int:
-        """On flash, of all records that do not count, in all sectors in use."""
+        """On flash, of all records that do not count, in all sectors in use, and of those of settings."""
         ring = self.ring
         if self.live_bytes is None:
             found = 0
@@ -124,7 +124,7 @@ class Index:
                 if self._may_hold_live(position):
                     found += self.look_at(ring.used(position))[2]
             self.live_bytes = found
-        return ring.filled * ring.granule - self.live_bytes - self.settings_bytes
+        return ring.filled * ring.granule - self.live_bytes
 
     def holds_live(self, position: int) -> bool:
         """Whether a message in the sector at this position of the ring is live."""

@@ -110,6 +110,7 @@ class Log:
                 return self._append(topic, payload, qos, retain)
             except MemoryError:
                 gc.collect()
+                self._index.recount()
             except (StoreFull, DeviceFailed):
                 if self._writer.begun > self.last_id:
                     self._leave_out(gaps.TORN)
@@ -276,8 +277,9 @@ class Log:
 
     def idle(self) -> None:
         """Erase ahead, and move stragglers out of the way: call it when time does not press."""
-        while self._ring.free() <= self._ring.reserve and self._writer.reclaim():
-            pass
+        for _ in range(self._flash.sector_count):
+            if self._ring.free() > self._ring.reserve or not self._writer.reclaim():
+                return
 
     def stats(self, elapsed_ms: int | None = None) -> dict:
         """Counts: messages `live`, acknowledgements `waiting` in RAM, `sectors`, of these `free` and `bad`,

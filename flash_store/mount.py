@@ -255,19 +255,13 @@ class Mount:
         if found is None:
             return
         key = bytes(found)
-        self._forget_setting(key)
+        self._settings.pop(key, None)
         if header.flags & record.REMOVED:
             return
         self._settings[key] = self.ring.place(number, offset)
-        self._index.settings_bytes += record.extent(header.length, self.ring.granule)
         if key == GAPS:
             highest = self._flash.read_if_whole(number, offset + record.HEADER_SIZE + header.aux, 4)
             self._decide(int.from_bytes(highest or b"", "little"))
-
-    def _forget_setting(self, key: bytes) -> None:
-        before = self._settings.pop(key, None)
-        if before is not None:
-            self._index.settings_bytes -= self.ring.size_at(before)
 
     def _note(self, kind: int, message_id: int) -> None:
         self._highest_id = max(self._highest_id, message_id)

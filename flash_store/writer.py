@@ -106,14 +106,17 @@ class Writer:
         """True when the live bytes of the tail have room elsewhere, and all dead bytes between live ones make up an
         eighth of what is used, or half a sector, over and above what relocating all of it would write itself [A4]."""
         ring, note = self.ring, self.extent(0)
-        settings = [ring.size_at(self.setting_places[key]) for key in self._settings_in(ring.tail())]
-        live = self.index.bytes_in_tail() + sum(settings) + note
+        live = self.index.bytes_in_tail() + self._size_of(self._settings_in(ring.tail())) + note
         if ring.free() and live <= ring.capacity // 2:
             return True
-        dead = self.index.dead_bytes() - ring.used_count * note
+        dead = self.index.dead_bytes() - self._size_of(self.setting_places) - ring.used_count * note
         if not ring.free():  # the last chance to move it, if it gains anything
             return live <= ring.room() and dead > 0
         return dead > min(ring.capacity // 2, ring.used_count * ring.capacity // 8)
+
+    def _size_of(self, keys) -> int:
+        """Bytes on flash of the settings with these keys."""
+        return sum([self.ring.size_at(self.setting_places[key]) for key in keys])
 
     def _erase_dirty(self) -> bool:
         if not self.ring.dirty():
@@ -140,21 +143,17 @@ class Writer:
             self.begun = number
         place = ring.program(encoded)
         if place is None:
+            self.index.recount()  # there may be a second copy
             return None
         if kind in (MSG, MOVE):
             self.index.put(number, place, len(encoded))
             self.last_id = max(self.last_id, number)
         elif kind == SET:
-            self._place_setting(bytes(body[0]), flags, place, len(encoded))
+            key = bytes(body[0])
+            self.setting_places.pop(key, None)
+            if not flags & record.REMOVED:
+                self.setting_places[key] = place
         return place
-
-    def _place_setting(self, key: bytes, flags: int, place: int, size: int) -> None:
-        before = self.setting_places.pop(key, None)
-        if before is not None:
-            self.index.settings_bytes -= self.ring.size_at(before)
-        if not flags & record.REMOVED:
-            self.setting_places[key] = place
-            self.index.settings_bytes += size
 
     def make_room(self, kind: int, size: int) -> None:
         """Open a new head where the present one is too full for a record of `size` bytes; MOVE may use the last free

@@ -128,12 +128,12 @@ def test_power_that_goes_while_a_drop_is_noted_leaves_the_message_or_its_gap(
 
 def test_a_message_that_was_refused_does_not_come_back_when_it_reads_well_later() -> None:
     class Flickers(SimulatedNor):
-        """Reads fail in a sector, behind its headers."""
+        """Reads fail in a sector, behind what is there."""
 
-        sector = -1
+        sector, end = -1, 0
 
         def readblocks(self, block: int, buffer, offset: int = 0) -> None:
-            if block == self.sector and offset >= 48:
+            if block == self.sector and offset >= self.end:
                 raise OSError(5)
             super().readblocks(block, buffer, offset)
 
@@ -142,7 +142,8 @@ def test_a_message_that_was_refused_does_not_come_back_when_it_reads_well_later(
     log = Log(device)
     while log.stats()["free"] > 4 or device.operations[-1][2] < SECTOR_SIZE // 2:
         log.append("t", b"before")
-    device.sector = device.operations[-1][1]
+    _, device.sector, before, record = device.operations[-1]
+    device.end = before + len(record)
     with pytest.raises(StoreFull):
         log.append("t", b"reading")
     assert device.operations[-1][1] != device.sector, "something was written behind it"
