@@ -110,7 +110,7 @@ class Index:
         tail = ring.tail()
         if self._tail_bytes is None or self._tail_bytes[0] != ring.seqs[tail]:
             found = 0
-            if self._may_hold_live(0):
+            if self.may_hold_live(0):
                 found = self.look_at(tail)[2]
             self._tail_bytes = (ring.seqs[tail], found)
         return self._tail_bytes[1]
@@ -121,7 +121,7 @@ class Index:
         if self.live_bytes is None:
             found = 0
             for position in range(ring.used_count):
-                if self._may_hold_live(position):
+                if self.may_hold_live(position):
                     found += self.look_at(ring.used(position))[2]
             self.live_bytes = found
         return ring.filled * ring.granule - self.live_bytes
@@ -130,7 +130,7 @@ class Index:
         """Whether a message in the sector at this position of the ring is live."""
         ring = self.ring
         index = ring.used(position)
-        if not self._may_hold_live(position):
+        if not self.may_hold_live(position):
             return False
         seq, offset, message_id = self._witness
         if seq != ring.seqs[index]:
@@ -147,11 +147,9 @@ class Index:
         return False
 
     def lost_with_tail(self) -> list[int]:
-        """The live messages that have no valid record but, perhaps, bad ones in the tail, all of whose live ones were
-        moved: they are gone with it."""
+        """The live messages that have no valid record outside of the tail, of which all that can be read was moved:
+        they are gone with it."""
         ring = self.ring
-        if not self._may_hold_live(0) or not self._has_bad(ring.tail()):
-            return []
         found = Ids()
         for position in range(1, ring.used_count):
             for _, header, valid in ring.scan(ring.used(position)):
@@ -167,7 +165,7 @@ class Index:
         self.moved = _NONE
         self._tail_bytes = None
 
-    def _may_hold_live(self, position: int) -> bool:
+    def may_hold_live(self, position: int) -> bool:
         """False where all ids in the sector are below the oldest live one. The next sector's OPEN tells them."""
         ring = self.ring
         if not len(self.live):
@@ -187,9 +185,6 @@ class Index:
     def _remember(self, message_id: int, place: int, size: int) -> None:
         granules = size // self.ring.granule
         struct.pack_into(_SLOT, self._slots, message_id % SLOTS * _SLOT_SIZE, message_id, place, granules)
-
-    def _has_bad(self, index: int) -> bool:
-        return any(not valid for _, _, valid in self.ring.scan(index))
 
     def _read(self, message_id: int, place: int):
         ring = self.ring

@@ -77,9 +77,9 @@ class Writer:
             return False
         tail = self.ring.tail()
         try:
-            if self._is_tail_live():
-                self._relocate(tail)
-            self._note_lost_with(tail)
+            is_needed = self._settings_in(tail) or self.index.may_hold_live(0)
+            if is_needed and not (self._relocate(tail) or self._relocate(tail)):  # a read may fail once
+                self._note_lost_with(tail)
         except StoreFull:
             return False
         self._erase(tail)
@@ -191,11 +191,14 @@ class Writer:
     def _open_next(self) -> bool:
         return self.ring.open_next(self.last_id + 1, self.boot_id)
 
-    def _relocate(self, index: int) -> None:
-        """Copy what is live in a sector to the head [A4]. Raises StoreFull: what was copied by then counts there."""
+    def _relocate(self, index: int) -> bool:
+        """Copy what is live in a sector to the head [A4]; False where not all of it could be read. Raises StoreFull:
+        what was copied by then counts there."""
+        is_whole = True
         for offset, header, valid in self.ring.scan(index):
-            if valid and header.has_body():
-                self._move(index, offset, header)
+            if not valid or (header.has_body() and not self._move(index, offset, header)):
+                is_whole = False
+        return is_whole
 
     def _note_lost_with(self, index: int) -> None:
         """What was live in the tail, and could not be moved: on flash as a gap before its sector is erased [G1]."""
@@ -207,23 +210,22 @@ class Writer:
             self.index.remove(message_id)
         self._note_lost(lost, lost_keys)
 
-    def _move(self, index: int, offset: int, header) -> None:
-        """Copy the message or setting here, if it is live and can be read."""
-        place = self.ring.place(index, offset)
+    def _move(self, index: int, offset: int, header) -> bool:
+        """Copy the message or setting here, if it is live; False where it cannot be read."""
+        if header.is_message() and not self.index.is_in(index, header.number):
+            return True
         start = offset + record.HEADER_SIZE
         name = self._flash.read_if_whole(index, start, header.aux)
-        if name is None or not self._is_live(place, header, name):
-            return
+        if name is None:
+            return False
+        if header.kind == SET and self.setting_places.get(bytes(name)) != self.ring.place(index, offset):
+            return True
         content = self._flash.read_if_whole(index, start + header.aux, header.length - header.aux)
         if content is None:
-            return
+            return False
         if header.kind == SET:
             self.write(SET, header.flags, header.number, header.aux, (name, content), True)
         else:
             received = record.RECEIVED if header.number in self.index.received else 0
             self.write(MOVE, header.flags | received, header.number, header.aux, (name, content), True)
-
-    def _is_live(self, place: int, header, name) -> bool:
-        if header.kind == SET:
-            return self.setting_places.get(bytes(name)) == place
-        return self.index.is_in(self.ring.sector_of(place), header.number)
+        return True

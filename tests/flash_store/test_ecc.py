@@ -126,3 +126,43 @@ def test_a_torn_record_is_read_once_to_say_whether_one_bit_is_wrong(length: int,
         found = mended(Flash(hurt), 1, start - 4096, seed(1, 1))
         assert (found is not None and (found.number, found.length) == (1, length + 1)) == (flips == 1), bit
         assert hurt.reads <= 4096 // 64 + 1
+
+
+class Flickers(SimulatedNor):
+    """Some reads fail, `fails` of them behind the next `reads`, and then never again."""
+
+    reads = fails = 0
+
+    def readblocks(self, block: int, buffer, offset: int = 0) -> None:
+        self.reads -= 1
+        if -self.fails <= self.reads < 0:
+            raise OSError(errno.EIO, "uncorrectable")
+        super().readblocks(block, buffer, offset)
+
+
+@pytest.mark.parametrize("fails", [1, 2, 3, 8])
+def test_reads_that_fail_for_a_while_as_a_sector_is_relocated_lose_no_message_without_a_range(fails: int) -> None:
+    reads = 0
+    while True:
+        flash = Flickers(512, 10, 16)
+        Log.format(flash, 1)
+        log = Log(flash)
+        kept = [log.append("t", b"kept")]
+        while log.stats()["free"] > 4:
+            kept.append(log.append("t", bytes(40)))
+        for message_id in kept[1:-3]:
+            log.acknowledge(message_id)
+        log.flush()
+        erases = log.stats()["erases"]
+        flash.reads, flash.fails = reads, fails
+        log.idle()
+        assert log.stats()["erases"] > erases
+        if flash.reads >= 0:
+            break
+        flash.reads = flash.fails = 0
+        again = Log(flash)
+        told = {one for first, last, _, _ in again.gaps() for one in range(first, last + 1)}
+        assert {1, *kept[-3:]} == set(again.ids(9)) | told
+        assert not told or fails > 1
+        reads += 1
+    assert reads > 20
