@@ -21,7 +21,7 @@ REASONS = {
     MEMORY: "memory",
     DAMAGED: "damaged",
 }
-WITHOUT_ACK = (UNREADABLE, TORN, MEMORY, DAMAGED)  # no ACK on flash tells that these messages are done with
+WITHOUT_ACK = (UNREADABLE, TORN, MEMORY, DAMAGED)  # there may be no ACK on flash yet, for want of room
 
 _KEY = RESERVED + "gaps"
 KEY = _KEY.encode()
@@ -48,9 +48,11 @@ class Gaps:
         starts = range(4, len(value) - _RANGE_SIZE + 1, _RANGE_SIZE)
         self.ranges = [list(struct.unpack_from(_RANGE, value, at)) for at in starts]
 
-    def told(self) -> list:
-        """(first, last) of the ranges that tell of each id in them: of one that was merged nothing says of which."""
-        return [(first, last) for first, last, count, _ in self.ranges if count == last - first + 1]
+    def told(self, reason: int = 0) -> list:
+        """(first, last) of the ranges, all or of one reason, that tell of each id in them: of one that was merged
+        nothing says of which."""
+        ranges = [one for one in self.ranges if one[3] == reason or not reason]
+        return [(first, last) for first, last, count, _ in ranges if count == last - first + 1]
 
     def add(self, first: int, last: int, count: int, reason: int) -> None:
         """Note a range; on flash with `save`."""
@@ -84,7 +86,7 @@ class Gaps:
 
     def has(self, message_id: int, reason: int) -> bool:
         """Whether that is noted: a cut may have come before the message itself was gone."""
-        return any(first <= message_id <= last for first, last, _, why in self.ranges if why == reason)
+        return any(first <= message_id <= last for first, last in self.told(reason))
 
     def forget(self, told: list) -> list:
         """Leave out the ranges for which `told` has True, on flash with `save`; returns all that there were."""

@@ -171,12 +171,10 @@ class Log:
             self._gaps.save()
             while self._pending:
                 base = self._pending[0]
-                bitmap = 0
-                for message_id in self._pending:
-                    if message_id - base < ACK_SPAN:
-                        bitmap |= 1 << message_id - base
-                self._writer.write(ACK, 0, base, bitmap)
-                self._pending = [m for m in self._pending if m - base >= ACK_SPAN]
+                batch = [m for m in self._pending if m - base < ACK_SPAN]
+                self._writer.write(ACK, 0, base, sum([1 << m - base for m in batch]))
+                self._pending = [m for m in self._pending if m not in batch]  # a relocation may have added some
+                self._pending.sort()
         except StoreFull:
             pass
 
@@ -257,9 +255,9 @@ class Log:
 
     def forget_gaps(self, told: list) -> None:
         """These of `gaps` were told upstream; one that has changed since stays. Durable on return; raises StoreFull."""
-        for gap, one in zip(self.gaps(), self._gaps.ranges):
-            if gap in told and one[3] in gaps.WITHOUT_ACK:
-                self._write_off(one[0], one[1])
+        for first, last, count, reason in list(self._gaps.ranges):  # on the way more may be found
+            if reason in gaps.WITHOUT_ACK and (first, last, count, gaps.REASONS[reason]) in told:
+                self._write_off(first, last)
         self.flush()
         if self._pending:  # what was dropped must not come back once nothing says that it was
             raise StoreFull("no room to make sure that what was dropped does not come back")
@@ -394,6 +392,7 @@ class Log:
         self._bad_records += len(ids)
         for message_id in ids:
             self._gaps.add(message_id, message_id, 1, gaps.UNREADABLE)
+        self._pending += ids
 
     def _note_lost(self, ids: list[int], keys: list[bytes]) -> None:
         """Called before the sector that held these is erased; raises StoreFull."""

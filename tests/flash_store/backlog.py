@@ -6,6 +6,7 @@ usage: backlog.py WHAT FLASH_FILE SECTORS SIZES; WHAT is `start`, `fill` or `dra
 import gc
 import sys
 
+import flash_store.mount  # noqa: F401  its source is compiled while the heap is empty: else fragments decide
 from flash_store.devices.file import FileFlash
 from flash_store.errors import StoreFull
 from flash_store.log import Log

@@ -10,8 +10,8 @@ from tests.flash_store.simulated_nor import SimulatedNor
 from tests.flash_store.workload import payload_of
 
 
-def formatted(granule: int = 16, sector_size: int = 512) -> SimulatedNor:
-    flash = SimulatedNor(sector_size, 8, granule)
+def formatted(granule: int = 16, sector_size: int = 512, sector_count: int = 8) -> SimulatedNor:
+    flash = SimulatedNor(sector_size, sector_count, granule)
     Log.format(flash, 1, granule)
     return flash
 
@@ -178,3 +178,72 @@ def test_many_gaps_become_few_without_a_wrong_count(seed: int) -> None:
 def test_an_unknown_policy_is_refused() -> None:
     with pytest.raises(ValueError, match="on_full is 'drop', expected one of reject_new, drop_oldest"):
         Log(formatted(), on_full="drop")
+
+
+def accounted_in_sum(log: Log) -> bool:
+    return sum(gap[2] for gap in log.gaps()) + len(log) == log.last_id
+
+
+def with_gaps_that_were_merged() -> tuple[SimulatedNor, Log]:
+    flash = formatted(sector_count=16)
+    log = Log(flash)
+    for number in range(60):
+        log.append("t", b"payload %02d" % number)
+    for message_id in range(1, 50, 3):
+        log.forsake([message_id])
+    assert log.gaps()[0][2] < log.gaps()[0][1]
+    return flash, log
+
+
+def test_a_message_that_goes_missing_within_a_merged_range_is_told() -> None:
+    flash, log = with_gaps_that_were_merged()
+    at = flash.image.index(b"payload 02") - 17
+    flash.image[at : at + 32] = bytes(32)
+    again = Log(flash)
+    assert not again.holds(3)
+    assert accounted_in_sum(again)
+    assert sum(gap[2] for gap in again.gaps()) == sum(gap[2] for gap in log.gaps()) + 1
+    assert Log(flash).gaps() == again.gaps()
+
+
+def test_a_message_that_is_forsaken_within_a_merged_range_is_told() -> None:
+    flash, log = with_gaps_that_were_merged()
+    log.forsake([2])
+    assert accounted_in_sum(log)
+    assert accounted_in_sum(Log(flash))
+
+
+def test_messages_that_rot_are_told_once_however_many(seed: int) -> None:
+    rng = random.Random(seed)
+    flash = formatted(sector_count=16)
+    log = Log(flash)
+    for number in range(60):
+        log.append("t", b"payload %02d" % number)
+    for number in rng.sample(range(60), 20):
+        flash.image[flash.image.index(b"payload %02d" % number)] ^= 1
+    ids(log)
+    log.flush()
+    for again in (log, Log(flash), Log(flash)):
+        assert accounted_in_sum(again)
+
+
+def test_gaps_are_forgotten_for_good_though_another_one_is_found_meanwhile() -> None:
+    flash = formatted()
+    log = Log(flash)
+    for number in range(20):
+        log.append("t", b"payload %02d" % number)
+    for number in (5, 9):
+        flash.image[flash.image.index(b"payload %02d" % number)] ^= 1
+    ids(log)
+    log.flush()
+    told = log.gaps()
+    flash.image[flash.image.index(b"payload 02")] ^= 1
+
+    def find() -> None:
+        flash.after_operation = lambda: None
+        ids(log)
+
+    flash.after_operation = find
+    log.forget_gaps(told)
+    log.flush()
+    assert Log(flash).gaps() == log.gaps() == [(3, 3, 1, "unreadable")]
