@@ -154,9 +154,10 @@ class Replay:
             return
         erased = self._store.sectors[record.header.number]
         assert sector.sector_seq is not None
-        if erased.sector_seq and erased.sector_seq < sector.sector_seq:
+        is_spared = erased.free is not None and erased.free.erase_count <= record.header.aux
+        if erased.sector_seq and (is_spared or erased.sector_seq < sector.sector_seq):
             self._drop(erased)
-        elif erased.state == "free" and erased.free and erased.free.erase_count <= record.header.aux:
+        elif erased.state == "free" and is_spared:
             self.voided.add(erased.number)
 
     def _drop(self, sector: Sector) -> None:
