@@ -201,4 +201,5 @@ class Broker:
         if not permissions.may_bring(message):
             self.counters.identities_replaced += 1
             message.renew(self.config.name, now_ms)
+        self.paces.note(will.owner, 1)
         return self.log.submit([*self.publishing.publish(message), note])

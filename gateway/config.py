@@ -205,8 +205,9 @@ class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     messages_per_s: Count | None = None
     """The packets that one user may send in a second, on average, over all connections under this name: messages,
-    SUBSCRIBEs, UNSUBSCRIBEs and PINGREQs, not acknowledgements. From a faster one nothing is read meanwhile. Clients
-    without a user count together by their address, as for `kept_bytes`."""
+    SUBSCRIBEs, UNSUBSCRIBEs and PINGREQs, not acknowledgements. A will counts when it is published. From a faster one
+    nothing is read meanwhile, also not that a connection has ended. Clients without a user count together by their
+    address, as for `kept_bytes`."""
 
     maximum_packet_size: Annotated[int, msgspec.Meta(ge=1_024, le=64 * 1024 * 1024)] = 1024 * 1024
     """The largest packet that a client may send, in bytes: a little more than its largest message. MQTT 5 clients are

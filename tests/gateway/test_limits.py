@@ -272,6 +272,21 @@ async def test_a_client_that_was_too_fast_gains_nothing_by_connecting_again(tmp_
         assert await fast.silent()
 
 
+async def test_wills_count_for_the_rate(tmp_path: Path) -> None:
+    """An owner that has had many published, each under another client identifier, is not read from meanwhile."""
+    async with running(tmp_path, limits=LimitsConfig(messages_per_s=1)) as broker:
+        will = Will("a", b"", 1)
+        dying = [await connected(broker, f"dies-{number}", session_expiry_s=0, will=will) for number in range(100)]
+        for client in dying:
+            client.cut()
+        await until(lambda: broker.counters.messages_stored == 100, "they are published")
+        fast, other = await connected(broker, "fast"), await connected(broker, "other", address="127.0.0.2")
+        fast.send("a")
+        for _ in range(2):  # it would be read before the other one's
+            await other.publish("a")
+        assert broker.counters.messages_received[1] == 2
+
+
 async def test_who_publishes_too_fast_does_not_keep_the_gateway_from_closing(tmp_path: Path) -> None:
     async with asyncio.timeout(LONG_S), running(tmp_path, limits=LimitsConfig(messages_per_s=1)) as broker:
         fast = await connected(broker, "fast")
