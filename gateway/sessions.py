@@ -138,18 +138,21 @@ class Sessions:
         return self._sessions.get(client_id)
 
     def take_up(self, connection: "Connection", admitted: Admitted) -> tuple[Session, bool]:
-        """Makes or resumes the session of a client that may come in; whoever had it is sent away [MQTT-3.1.4-3].
+        """Makes or resumes the session of a client that may come in; a connection that had it ends [MQTT-3.1.4-3].
 
         Returns:
             The session, and whether it was present.
 
         Raises:
-            Refused: the session belongs to another user, or would be one too many.
+            Refused: the session belongs to another user, or would be one too many. Then nothing has changed.
         """
         client_id, packet, user = admitted.client_id, admitted.packet, admitted.permissions.user
         session = self.get(client_id)
         if session is not None and session.user not in (None, user):
             raise Refused(CLIENT_IDENTIFIER_NOT_VALID, "this session belongs to another user")
+        is_one_more = session is None or not session.durable
+        if is_one_more and packet.session_expiry_s and self._durable >= self._limits.sessions:
+            raise Refused(QUOTA_EXCEEDED, f"{self._durable} sessions wait for their clients (limits.sessions)")
         if session is not None and session.connection is not None:
             session.connection.disconnect(SESSION_TAKEN_OVER)
             session = self.get(client_id)
@@ -158,8 +161,6 @@ class Sessions:
             session = None
         present = session is not None
         if session is None:
-            if packet.session_expiry_s and self._durable >= self._limits.sessions:
-                raise Refused(QUOTA_EXCEEDED, f"{self._durable} sessions wait for their clients (limits.sessions)")
             session = self.create(client_id, user, packet.session_expiry_s, durable=packet.session_expiry_s > 0)
         session.user = user
         session.account.give(connection.owner)

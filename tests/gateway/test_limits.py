@@ -11,7 +11,7 @@ import pytest
 from gateway import limits
 from gateway.broker import Broker
 from gateway.config import ClientConfig, LimitsConfig, QueueConfig, StoreConfig
-from gateway.store import compaction
+from gateway.store import compaction, housekeeper
 from gateway.store.database import Database
 from tests.gateway.store.support import stored
 from tests.gateway.support import LONG_S, Client, reasons_of, running, tcp_port, until
@@ -343,11 +343,14 @@ async def test_how_much_a_disk_has_left_is_seen_before_a_message_is_acknowledged
 ) -> None:
     may_go_on = threading.Event()
     may_go_on.set()
-    monkeypatch.setattr(Database, "shorten_log", lambda database: may_go_on.wait(LONG_S))  # behind each commit
+    waited = []
+    monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 3600.0)  # for ever, for this test
+    monkeypatch.setattr(Database, "shorten_log", lambda database: waited.append(may_go_on.wait(LONG_S)))
     real = os.statvfs(tmp_path)
     left = os.statvfs_result((*real[:4], 10, *real[5:]))  # blocks
     async with limited(tmp_path, when_full="reject_incoming") as broker:
         publisher = await connected(broker, "publisher")
+        await until(lambda: len(waited) == sum(broker.counters.commit_s.counts), "each commit is over")
         may_go_on.clear()
         monkeypatch.setattr(os, "statvfs", lambda path: left)
         await publisher.publish("a", b"0")
@@ -503,6 +506,9 @@ async def test_there_are_only_so_many_sessions_that_wait(tmp_path: Path, caplog:
     async with running(tmp_path, limits=LimitsConfig(sessions=1)) as broker:
         assert (await Client("three").connect(tcp_port(broker))).connack.session_present
         assert await code_of(Client("four"), broker) == QUOTA_EXCEEDED
+        four = await connected(broker, "four", session_expiry_s=0)
+        assert await code_of(Client("four", clean_start=True), broker) == QUOTA_EXCEEDED
+        await four.publish("a", b"still here")
 
 
 async def code_of(client: Client, broker: Broker) -> int:
