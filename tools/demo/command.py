@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from cloud.queries import open_views
@@ -102,6 +103,8 @@ async def _demo(
     run = Run(site, readings, faults, say)
     broker = f"with {central.url} as the central broker" if central else "with a central broker of its own"
     say(f"seed {seed}; starting a site of two devices, a gateway and a lander, {broker}")
+    session = asyncio.create_task(asyncio.to_thread(open_session, cache_directory()))  # it starts while readings flow
+    session.add_done_callback(lambda done: done.cancelled() or done.exception())  # one that breaks down needs none
     try:
         await run.open()
         say(f"{readings:,} readings are being made on {firmware.vm}; {_ways()}")
@@ -113,7 +116,7 @@ async def _demo(
     say("everything has landed; the Spark job brings it into tables")
     await run.ingest(place.run / "tables")
     say("the tables are there; holding them against what the devices counted")
-    return await asyncio.to_thread(_judge, place, run, firmware.vm, len(faults), started)
+    return await asyncio.to_thread(_judge, await session, place, run, firmware.vm, len(faults), started)
 
 
 def _ways() -> str:
@@ -121,8 +124,7 @@ def _ways() -> str:
     return f"{network.format('TCP')}, {serial.format('a serial line')}"
 
 
-def _judge(place: Place, run: Run, vm: str, faults: int, started: float) -> Outcome:
-    spark = open_session(cache_directory())
+def _judge(spark: SparkSession, place: Place, run: Run, vm: str, faults: int, started: float) -> Outcome:
     open_views(spark, place.run / "tables")
     verdict = judge(spark, run.made())
     spark.stop()
