@@ -47,13 +47,15 @@ LEAVE_S = 10.0
 
 
 def parse_broker(url: str) -> tuple[str, int]:
-    """Host and port of "mqtt://host:port". Raises ValueError."""
+    """Host and port of "mqtt://host:port". Raises ValueError, whose text has no password."""
+    if "@" in url:
+        raise ValueError("expected mqtt://host:port, without a user and a password: a lander cannot log in yet")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise ValueError(f"{url!r}: {error}") from None
-    extra = parts.path.strip("/") or parts.query or parts.fragment or parts.username
+    extra = parts.path.strip("/") or parts.query or parts.fragment
     if parts.scheme != "mqtt" or not host or extra:
         raise ValueError(f"{url!r} is not of the form mqtt://host:port")
     return host, port or 1883

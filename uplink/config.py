@@ -58,7 +58,8 @@ class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     filters: tuple[str, ...] = ("#",)
     """The topic filters of the messages that it takes. They go on at their QoS, or the highest that the broker takes;
-    those of QoS 2 are handed over exactly once as long as the broker keeps the route's session."""
+    those of QoS 2 are handed over exactly once as long as the broker keeps the route's session. A message of QoS 0 is
+    not stored, so no route takes it."""
 
     inflight_window: Annotated[int, msgspec.Meta(ge=1, le=INFLIGHT_WINDOW_MAX)] = 1000
     """How many messages may be on the way at once, sent and not yet acknowledged."""

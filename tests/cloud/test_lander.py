@@ -265,6 +265,8 @@ def test_killed_command_loses_nothing(broker: int, landing: Path) -> None:
     [
         (["--broker", "http://127.0.0.1"], "not of the form mqtt://host:port"),
         (["--broker", "mqtt://127.0.0.1:99999"], "Port out of range"),
+        (["--broker", "mqtt://site:hunter2@127.0.0.1"], "a lander cannot log in yet"),
+        (["--broker", "mqtt://site:hunter2@127.0.0.1:99999"], "a lander cannot log in yet"),
         (["--name", "a/b"], "it becomes a file name"),
         (["--filter", "a/#/b"], "# must be the last level"),
         (["--group", "a+b"], "no valid share name"),
@@ -276,6 +278,7 @@ def test_bad_option_is_named_and_ends_with_2(landing: Path, arguments: list[str]
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, errors.count("\n")) == (2, 1)
     assert said in errors
+    assert "hunter2" not in errors
 
 
 def test_port_of_the_broker_may_be_left_out() -> None:
