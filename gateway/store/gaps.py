@@ -10,14 +10,14 @@ CREATE TABLE compacted (
     gone INTEGER NOT NULL
 ) STRICT;
 """
-LOAD = "SELECT last, count, gone FROM compacted JOIN message_group USING (last) ORDER BY last"
+LOAD = "SELECT last, gone FROM compacted ORDER BY last"
 FORGET = "DELETE FROM compacted WHERE last > ? AND last <= ?"
 NOTE = "INSERT INTO compacted VALUES (?, ?)"
 TRIM = "DELETE FROM compacted WHERE last <= ?"
 
 
-def load(connection: sqlite3.Connection) -> list[tuple[int, int, int]]:
-    """Returns (last position, positions, messages that are gone) of each row out of which some were taken, in order."""
+def load(connection: sqlite3.Connection) -> list[tuple[int, int]]:
+    """Returns (last position, messages that are gone) of each row out of which some were taken, in order."""
     return connection.execute(LOAD).fetchall()
 
 
@@ -31,15 +31,16 @@ class Gaps:
     """The rows out of which messages were taken.
 
     Args:
-        rows: those in the file: last position, positions, messages that are gone.
+        rows: those in the file, in order: last position, messages that are gone.
     """
 
-    def __init__(self, rows: Iterable[tuple[int, int, int]] = ()) -> None:
+    def __init__(self, rows: Iterable[tuple[int, int]] = ()) -> None:
         self._lasts: list[int] = []
         self._gone: list[int] = []  # of each of these
-        self._total = 0
-        for last, count, gone in rows:
-            self.note(last - count + 1, last, gone)
+        for last, gone in rows:
+            self._lasts.append(last)
+            self._gone.append(gone)
+        self._total = sum(self._gone)
 
     def note(self, first: int, last: int, gone: int) -> None:
         """One row has the positions from one to another now, and so many of its messages are gone."""

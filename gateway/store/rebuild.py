@@ -47,6 +47,7 @@ TAKE_BACK = (
     ) WHERE position > :head
     """,
     "UPDATE owed SET position = :head WHERE position > :head",
+    "DELETE FROM compacted WHERE last > :head",
 )
 
 

@@ -13,11 +13,12 @@ from gateway.repair import repair
 from gateway.store import compaction, flows, housekeeper
 from gateway.store.cursor import Cursor
 from gateway.store.flows import BEGUN, Flow
+from gateway.store.folder import MESSAGES
 from gateway.store.groups import Part
 from gateway.store.log import MessageLog
 from tests.gateway.store.support import append_all, leave_as_killed, messages_in, numbered, opened, stored, take_all
 from tests.gateway.store.test_groups import run_of
-from tests.gateway.store.test_repair import change
+from tests.gateway.store.test_repair import change, pages_of_messages, spoil, zero
 from tests.gateway.support import until
 from wire.packets import MQTT_3_1_1, MQTT_5
 
@@ -189,6 +190,24 @@ async def test_where_a_row_is_damaged_what_was_taken_out_of_it_is_not_counted(tm
         assert len(await take_all(away)) == 50 - left
         assert log.counters.messages_dropped["damaged"] == left
     assert stored(tmp_path, "SELECT messages FROM dropped WHERE reason = 'damaged'") == [(left,)]
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_damaged_page_out_of_whose_rows_messages_were_taken_keeps_no_gateway_from_its_start(
+    tmp_path: Path, seed: int
+) -> None:
+    async with opened(tmp_path) as log:
+        Cursor(log, "away", ["alarm"])
+        for _ in range(100):
+            await append_all(log, [Message("alarm", bytes(100)), *[Message("b", bytes(100)) for _ in range(20)]])
+        await until(lambda: log.stored_count < 500, "they are taken out")
+    lasts = [last for (last,) in stored(tmp_path, "SELECT last FROM compacted ORDER BY last")]
+    (page, *_) = sorted(pages_of_messages(tmp_path / MESSAGES)[lasts[len(lasts) // 4]])
+    spoil(tmp_path / MESSAGES, [page], random.Random(seed), zero)
+    async with opened(tmp_path) as log:
+        found = len(await take_all(Cursor(log, "away", ["alarm"])))
+        assert 0 < found < 100
+        assert found + log.counters.messages_dropped["damaged"] == 100
 
 
 @pytest.mark.usefixtures("often")
