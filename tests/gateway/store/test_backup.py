@@ -1,6 +1,9 @@
 """A store that was copied, restored or moved: no identity is given twice, and what was in it is there."""
 
 import contextlib
+import ctypes
+import errno
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -122,7 +125,18 @@ def put_back(copy: Path, folder: Path) -> None:
         file.unlink()
 
 
-async def test_a_copy_that_gets_the_inode_number_of_the_deleted_store_begins_a_new_epoch(tmp_path: Path) -> None:
+def tell_no_generation(*_: object) -> bytes:
+    raise OSError(errno.ENOTTY, "as overlayfs answers")
+
+
+@pytest.mark.parametrize("kind", ["all is told", "no generation is told", "no birth is told"])
+async def test_a_copy_that_gets_the_inode_number_of_the_deleted_store_begins_a_new_epoch(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "no generation is told":
+        monkeypatch.setattr(fcntl, "ioctl", tell_no_generation)
+    elif kind == "no birth is told":
+        monkeypatch.setattr(ctypes, "CDLL", lambda _: None)  # a library without statx
     folder, copy = tmp_path / "store", tmp_path / "copy"
     await fill(folder)
     shutil.copytree(folder, copy)
