@@ -330,7 +330,7 @@ class Log:
             pass  # with the next append; until then no OPEN says so, which would hide it from a mount
         self._writer.write_boot()
         self._forget(1, self._gaps.dropped_up_to())
-        for first, last in self._gaps.told():
+        for first, last in self._gaps.told(gaps.TORN) + self._gaps.told(gaps.MEMORY):
             self._forget(first, last)
 
     def _repeat(self, place: int, header) -> None:

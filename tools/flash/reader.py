@@ -17,7 +17,7 @@ from tools.flash.layout import (
     sector_seed,
 )
 from tools.flash.replay import GAPS, Replay
-from tools.flash.store import DROPPED, REASONS, Gap, NoStore, Sector, Store
+from tools.flash.store import DROPPED, MEMORY, REASONS, TORN, Gap, NoStore, Sector, Store
 
 SEARCH_STEP = 256  # for stores of another sector size
 SEQ_END = 0x20000000
@@ -139,13 +139,13 @@ def _foresee_mount(store: Store, replay: Replay, contents: list[bytes]) -> None:
     """What a mount does by itself, beside reading."""
     mount = store.next_mount
     mount.boot_id = replay.next_boot_id
-    told = [range(gap.first, gap.last + 1) for gap in store.gaps if gap.count == gap.last - gap.first + 1]
-    mount.damaged = [one for one in replay.missing if not any(one in ids for ids in told)]
+    told = [(range(gap.first, gap.last + 1), gap) for gap in store.gaps if gap.count == gap.last - gap.first + 1]
+    mount.damaged = [one for one in replay.missing if not any(one in ids for ids, _ in told)]
     if replay.lost_message:
         mount.leaves_out = store.last_id + 1
     dropped_up_to = max((gap.last for gap in store.gaps if gap.reason == DROPPED), default=0)
-    told.append(range(dropped_up_to + 1))
-    mount.drops = [message_id for message_id in store.messages if any(message_id in ids for ids in told)]
+    spared = [range(dropped_up_to + 1), *(ids for ids, gap in told if gap.reason in (TORN, MEMORY))]
+    mount.drops = [message_id for message_id in store.messages if any(message_id in ids for ids in spared)]
     for message_id in mount.drops:
         store.messages.pop(message_id)
     for sector in store.sectors:
