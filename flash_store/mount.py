@@ -277,10 +277,8 @@ class Mount:
         """A sector was to be erased, says a record in sector `number`: unless the erase ended, nothing in it counts,
         whatever it reads as [R7]."""
         ring = self.ring
-        if ring.is_used(erased):
-            free = sector.read_free(self._flash, erased)
-            is_spared = ring.seqs[erased] < ring.seqs[number] or (free and free.erase_count <= erase_count)
-            if is_spared and erased not in self._voided:
+        if ring.is_used(erased) and ring.seqs[erased] < ring.seqs[number]:
+            if erased not in self._voided:
                 self._voided.append(erased)
         elif ring.is_free(erased) and ring.erase_count(erased) <= erase_count:
             ring.void(erased)

@@ -127,9 +127,6 @@ class Ring:
         self._set(self.used_count + self._free_count + self._dirty_count, index)
         self._dirty_count += 1
         self.seqs[index] = DIRTY
-        if index == self.head:  # the mount goes on to fill the one before
-            self.head = self.used(max(0, self.used_count - 1))
-            self.head_offset = self.flash.sector_size
 
     def distrust_free(self) -> None:
         """An erase may have gone without its ERASE: what reads as free may be what a cut left of it [R8]."""

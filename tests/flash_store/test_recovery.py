@@ -2,9 +2,7 @@
 
 import pytest
 
-from flash_store import record
 from flash_store.log import Log
-from flash_store.sector import Open, encode_open
 from tests.flash_store.simulated_nor import SimulatedNor
 
 SECTOR_SIZE, GRANULE = 512, 16
@@ -131,20 +129,3 @@ def test_a_sector_that_reads_as_noise_costs_its_own_records_only(seed: int) -> N
             log = Log(hurt)
             assert [message[0] for message in log.messages()] == [n for n in range(1, 17) if n not in lost]
             log.append("t", b"x")
-
-
-def test_a_sector_whose_erase_was_cut_is_erased_again_though_its_header_reads_well_once_more() -> None:
-    flash = formatted()
-    log = Log(flash)
-    log.append("t", b"payload")
-    seed = record.seed(1, 1)
-    erase = record.encode(record.ERASE, 0, 2, 1, (), seed, GRANULE)
-    flash.writeblocks(1, erase, RECORDS_AT + 2 * GRANULE)
-    flash.writeblocks(2, encode_open(Open(2, 1, 2, 1), 1, GRANULE), OPEN_AT)  # a bit of it has drifted back
-    flash.operations.clear()
-    log = Log(flash)
-    assert [message[0] for message in log.messages()] == [1]
-    while not any(what == "program" and at == 2 for what, at, _, _ in flash.operations):
-        log.acknowledge(log.append("t", b"x" * 60))
-        log.idle()
-    assert next(what for what, at, _, _ in flash.operations if at == 2) == "erase"

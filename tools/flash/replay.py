@@ -154,10 +154,9 @@ class Replay:
             return
         erased = self._store.sectors[record.header.number]
         assert sector.sector_seq is not None
-        is_spared = erased.free is not None and erased.free.erase_count <= record.header.aux
-        if erased.sector_seq and (is_spared or erased.sector_seq < sector.sector_seq):
+        if erased.sector_seq and erased.sector_seq < sector.sector_seq:
             self._drop(erased)
-        elif erased.state == "free" and is_spared:
+        elif erased.state == "free" and erased.free and erased.free.erase_count <= record.header.aux:
             self.voided.add(erased.number)
 
     def _drop(self, sector: Sector) -> None:
