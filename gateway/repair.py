@@ -45,14 +45,17 @@ FOUND_MOST = 10  # of what SQLite says of a file
 class Report:
     """What was found in a store, and what became of it.
 
-    ``damage`` says what is wrong, a sentence each; where there is none, nothing else was done. ``old`` is the folder
-    with the damaged files. ``sessions_lost`` are clients whose subscriptions are lost; ``kept`` counts rows by table.
+    ``damage`` says what is wrong, a sentence each; where there is none, nothing else was done, and ``messages``, the
+    number of those that were kept, is None. ``file_lost`` says that the database itself was missing or empty, so that
+    all in it is lost but what its WAL had. ``old`` is the folder with the damaged files. ``sessions_lost`` are clients
+    whose subscriptions are lost, as far as they are known; ``kept`` counts rows by table.
     """
 
     store: str
     damage: list[str]
     old: str | None = None
-    messages: int = 0
+    file_lost: bool = False
+    messages: int | None = None
     kept: dict[str, int] = field(default_factory=dict)
     lost: list[Lost] = field(default_factory=list)
     damaged_pages: int = 0
@@ -83,6 +86,7 @@ def repair(folder: Path, origin: str, routes: Iterable[str]) -> Report:
             _check_ours(path)
             report = Report(str(folder), [f"{MESSAGES}: {problem}"] if problem else _damage_of(path))
             if report.damage:
+                report.file_lost = not (path.exists() and path.stat().st_size)
                 rebuild = Rebuild(Pages(path, is_alone=identity.has_other_wal(path)), origin, note, bool(problem))
                 _rebuild(folder, taken, rebuild, routes, report)
         except (sqlite3.Error, OSError) as error:

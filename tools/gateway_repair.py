@@ -10,6 +10,7 @@ import typer
 from gateway.config_file import DEFAULT_PATH, load
 from gateway.errors import GatewayError
 from gateway.repair import Report, repair
+from gateway.store.rebuild import Lost
 from tools.failure import failing_on
 from uplink.config import decode_routes
 from uplink.route import ROUTE_PREFIX
@@ -35,10 +36,17 @@ def _lines(report: Report) -> list[str]:
     lines.append(f"  damaged: {report.damaged_pages} pages, {report.damaged_rows} rows")
     lines.append(f"  kept: {report.messages} messages of the log")
     lines += [f"  kept: {count} rows of {table}" for table, count in sorted(report.kept.items()) if count]
-    for lost in report.lost:
-        last = lost.first_position + lost.messages - 1
-        known = f"{lost.messages} messages, positions {lost.first_position} to {last}"
-        lines.append(f"  lost: {known if lost.messages else 'nothing known, perhaps the newest messages'}")
+    if report.file_lost:
+        lines.append("  lost: all other messages, retained messages, sessions and wills that were in the file")
+    lines += [f"  lost: {_words(lost, report.file_lost)}" for lost in report.lost]
     lines += [f"  lost: the session of client {client_id!r}" for client_id in report.sessions_lost]
     lines.append(f"  the damaged files are in {report.old}")
     return lines
+
+
+def _words(lost: Lost, file_lost: bool) -> str:
+    if not lost.messages:
+        return "how many messages, is not known" if file_lost else "nothing known, perhaps the newest messages"
+    at_least = "at least " if file_lost else ""
+    last = lost.first_position + lost.messages - 1
+    return f"{at_least}{lost.messages} messages, positions {lost.first_position} to {last}"

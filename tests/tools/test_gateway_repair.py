@@ -48,3 +48,29 @@ def test_a_store_that_no_gateway_starts_on_is_repaired_with_the_messages_in_it(t
     assert json.loads(repair(gateway, "--json").stdout)["damage"] == []
     with gateway.running():
         assert subscribe(gateway.port, 3) == ["hello"] * 3
+
+
+@pytest.mark.parametrize(
+    ("starts", "known"),
+    [(1, "lost: how many messages, is not known"), (2, "lost: at least 1 messages, positions 1 to 1")],
+)
+def test_where_the_file_of_messages_is_missing_repair_says_that_all_in_it_is_lost(
+    tmp_path: Path, starts: int, known: str
+) -> None:
+    gateway = Gateway(tmp_path)
+    for _ in range(starts):
+        with gateway.running():
+            assert publish(gateway.port, "-r") == 0
+    for file in (tmp_path / "store").glob("messages.sqlite*"):
+        file.unlink()
+    shutil.copytree(tmp_path / "store", tmp_path / "same")
+    done = repair(gateway)
+    assert done.returncode == 0, done.stderr
+    assert "lost: all other messages, retained messages, sessions and wills that were in the file" in done.stdout
+    assert known in done.stdout
+    shutil.rmtree(tmp_path / "store")
+    (tmp_path / "same").rename(tmp_path / "store")
+    found = json.loads(repair(gateway, "--json").stdout)
+    assert found["file_lost"] and found["messages"] == 0
+    whole = json.loads(repair(gateway, "--json").stdout)
+    assert (whole["damage"], whole["file_lost"], whole["messages"]) == ([], False, None)
