@@ -1,7 +1,6 @@
 """`holdfast check broker`: the conformance suite against any broker."""
 
 import asyncio
-import os
 import time
 from enum import StrEnum
 from typing import Annotated
@@ -9,10 +8,11 @@ from typing import Annotated
 import typer
 
 from tools.check import report
-from tools.check.runner import run
+from tools.check.outcome import NoBroker, Outcome
+from tools.check.runner import knock, run
 from tools.check.subject import Address
-from tools.check.suite import load
-from tools.failure import fail
+from tools.check.suite import Check, load
+from tools.failure import failing_on
 from tools.result import JSON_OPTION, end_judged, quick_option
 
 
@@ -32,17 +32,16 @@ def broker(
     quick: Annotated[bool, quick_option()] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
-    """Check a broker against every statement of MQTT 3.1.1 and 5.0 that a client can observe.
-
-    The clients, sessions and retained messages that this takes are removed again. Ends with 1 if the broker breaks a
-    statement, with 2 if no broker answers.
-    """
+    """Check a broker against every statement of MQTT 3.1.1 and 5.0 that a client can observe."""
     checks = [check for check in load() if version is None or check.version == version.value]
     address = Address(host, port, user, None if password is None else password.encode())
     started = time.monotonic()
-    try:
-        outcomes = asyncio.run(run(checks, address))
-    except OSError as error:  # a timeout is one too
-        fail("check broker", f"no broker at {host}:{port}: {os.strerror(error.errno) if error.errno else error}")
+    with failing_on(NoBroker, OSError, command="check broker"):
+        outcomes = asyncio.run(_knock_and_run(checks, address))
     seconds = time.monotonic() - started
     end_judged("check", "broker", report.judge(outcomes), seconds, report.lines(outcomes), as_json)
+
+
+async def _knock_and_run(checks: list[Check], address: Address) -> list[Outcome]:
+    await knock(address)
+    return await run(checks, address)

@@ -20,6 +20,14 @@ class Skipped(Exception):
     """The broker says that it does not offer what the check needs."""
 
 
+class NoAccount(Exception):
+    """The check needs a user and a password, and none were given."""
+
+
+class NoBroker(Exception):
+    """What is at the address is no broker that lets this client in; the text says what it did."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """One check's result on one version of MQTT.
@@ -28,8 +36,8 @@ class Outcome:
         name: the check's name, a sentence; behind it in brackets the case, where it has several.
         version: "3.1.1" or "5".
         clauses: the normative statements that it shows, as in "MQTT-3.1.0-2".
-        result: "pass", "fail" or "skip".
-        expected, came: of a failure, in words; of a skipped check `came` says why.
+        result: "pass", "fail", "skip" (the broker does not offer it) or "unchecked" (it needs an account).
+        expected, came: of a failure, in words; of a check without a verdict `came` says why.
     """
 
     name: str

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from tools.check.outcome import Outcome
 from tools.result import Judgement
 
-MARKS = {"pass": "ok", "fail": "FAIL", "skip": "skip"}
+MARKS = {"pass": "ok", "fail": "FAIL", "skip": "skip", "unchecked": "skip"}
 
 
 def lines(outcomes: list[Outcome]) -> Iterator[str]:
@@ -17,10 +17,11 @@ def lines(outcomes: list[Outcome]) -> Iterator[str]:
         if outcome.result == "fail":
             yield f"      {', '.join(outcome.clauses)}"
             yield f"      expected {outcome.expected}; came {outcome.came}"
-        elif outcome.result == "skip":
+        elif outcome.result != "pass":
             yield f"      {outcome.came}"
     count = Counter(outcome.result for outcome in outcomes)
-    yield f"{count['pass']} kept, {count['fail']} broken, {count['skip']} not offered"
+    unchecked = f", {count['unchecked']} not checked" if count["unchecked"] else ""
+    yield f"{count['pass']} kept, {count['fail']} broken, {count['skip']} not offered{unchecked}"
 
 
 def judge(outcomes: list[Outcome]) -> Judgement:
@@ -34,6 +35,7 @@ def judge(outcomes: list[Outcome]) -> Judgement:
             "kept": count["pass"],
             "broken": count["fail"],
             "not_offered": count["skip"],
+            "not_checked": count["unchecked"],
             "checks": [asdict(outcome) for outcome in outcomes],
         },
     )

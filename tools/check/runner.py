@@ -3,13 +3,42 @@
 import asyncio
 
 from tools.check.client import Client
-from tools.check.outcome import Failed, Outcome, Skipped
+from tools.check.outcome import Failed, NoAccount, NoBroker, Outcome, Skipped
 from tools.check.subject import Address, Broker
 from tools.check.suite import VERSIONS, Check
-from wire.packets import MQTT_5
+from wire.packets import MQTT_3_1_1, MQTT_5, Connack
+from wire.reasons import BAD_USER_NAME_OR_PASSWORD, NOT_AUTHORIZED, SUCCESS, describe
 
 AT_ONCE = 24
 CHECK_TIMEOUT_S = 45.0
+
+
+async def knock(address: Address) -> None:
+    """Looks whether a broker lets this client in, over MQTT 5 or 3.1.1.
+
+    Raises:
+        NoBroker: nothing there does.
+    """
+    place = f"{address.host}:{address.port}"
+    for level in (MQTT_5, MQTT_3_1_1):
+        broker = Broker(address, level)
+        try:
+            client = await broker.open()
+            await client.send(broker.connect_packet())
+            answer = await client.first_packet()
+        except Failed as failure:
+            said = failure.came
+        except OSError as error:  # a timeout is one too
+            raise NoBroker(f"no broker at {place}: {error.strerror or 'no answer'}") from error
+        else:
+            if isinstance(answer, Connack) and answer.reason_code == SUCCESS:
+                return
+            if isinstance(answer, Connack) and answer.reason_code in (BAD_USER_NAME_OR_PASSWORD, NOT_AUTHORIZED):
+                raise NoBroker(f"the broker at {place} refuses this login: {describe(answer.reason_code)}")
+            said = describe(answer.reason_code) if isinstance(answer, Connack) else repr(answer)
+        finally:
+            await broker.clean_up()
+    raise NoBroker(f"no MQTT broker at {place}: to a CONNECT came {said}")
 
 
 async def run(checks: list[Check], address: Address) -> list[Outcome]:
@@ -38,6 +67,8 @@ async def run_one(check: Check, broker: Broker) -> Outcome:
         return Outcome(*named, "fail", failure.expected, failure.came)
     except Skipped as reason:
         return Outcome(*named, "skip", came=str(reason))
+    except NoAccount as reason:
+        return Outcome(*named, "unchecked", came=str(reason))
     except TimeoutError:
         return Outcome(*named, "fail", "an end", f"none within {CHECK_TIMEOUT_S:.0f} s")
     except OSError as error:

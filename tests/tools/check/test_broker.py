@@ -8,7 +8,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -17,6 +19,7 @@ from tests.support.mosquitto import free_port, wait_for_port
 from tests.support.result_shape import faults_of
 from tools.check.conformance import MOSQUITTO, mosquitto_faults
 from tools.check.outcome import Outcome
+from tools.check.report import judge
 from tools.check.runner import run
 from tools.check.subject import Address
 from tools.check.suite import Check, load
@@ -24,6 +27,13 @@ from tools.check.suite import Check, load
 HOLDFAST = (sys.executable, "-m", "tools.cli")
 USER, PASSWORD = "checker", b"of brokers"
 HOST = "127.0.0.1"
+
+
+class SilentHandler(BaseHTTPRequestHandler):
+    """Answers what is no HTTP with an error, and logs nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
 
 
 def holdfast(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -118,3 +128,53 @@ def test_command_ends_with_2_where_nobody_listens() -> None:
     assert done.returncode == 2
     assert b"no broker at" in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--user", USER], ["--user", USER, "--password", "wrong"]])
+def test_command_ends_with_2_before_the_first_check_where_the_broker_refuses_the_login(
+    tmp_path: Path, options: list[str]
+) -> None:
+    holdfast("gateway", "passwd", str(tmp_path / "accounts"), USER, stdin=PASSWORD + b"\n")
+    with gateway(tmp_path, 'accounts = "accounts"\n') as port:
+        done = holdfast("check", "broker", "--port", str(port), *options)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert b"refuses this login: " in done.stderr
+
+
+def test_command_ends_with_2_where_the_port_speaks_no_mqtt() -> None:
+    server = ThreadingHTTPServer((HOST, 0), SilentHandler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        done = holdfast("check", "broker", "--port", str(server.server_port))
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert b"no MQTT broker at" in done.stderr
+
+
+def test_command_names_a_host_that_cannot_be_found() -> None:
+    done = holdfast("check", "broker", "--host", "broker.invalid")
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert b"no broker at broker.invalid:1883: " in done.stderr and b"nknown error" not in done.stderr
+
+
+def test_an_account_with_the_rule_on_the_page_breaks_nothing_and_is_offered_no_scram(tmp_path: Path) -> None:
+    holdfast("gateway", "passwd", str(tmp_path / "accounts"), USER, stdin=PASSWORD + b"\n")
+    (tmp_path / "access").write_text(f"allow {USER} publish,subscribe hfcheck/#\n")
+    with gateway(tmp_path, 'accounts = "accounts"\nacl = "access"\n') as port:
+        outcomes = asyncio.run(run(load(), Address(HOST, port, USER, PASSWORD)))
+    assert failures(outcomes) == {}
+    skipped = {one.name: one.came for one in outcomes if one.result == "skip"}
+    assert set(skipped.values()) == {"the broker does not let this account log in by SCRAM-SHA-256"}
+    assert len(skipped) == 4
+
+
+def test_what_needs_an_account_is_not_counted_as_not_offered_without_one(tmp_path: Path) -> None:
+    checks = [check for check in load() if needs_account(check)]
+    with gateway(tmp_path) as port:
+        outcomes = asyncio.run(run(checks, Address(HOST, port)))
+    assert {one.result for one in outcomes} == {"unchecked"}
+    assert judge(outcomes).more["not_offered"] == 0

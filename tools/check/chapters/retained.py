@@ -184,7 +184,8 @@ async def the_expiry_interval_of_a_retained_message_shrinks(broker: Broker) -> N
 
 @check(v5="3.3.2-4 3.3.2-15 3.3.2-16 3.3.2-17 3.3.2-18 3.3.2-20")
 async def a_retained_message_keeps_its_properties(broker: Broker) -> None:
-    sent = {p.CONTENT_TYPE: "a", p.RESPONSE_TOPIC: "b", p.CORRELATION_DATA: b"c", p.PAYLOAD_FORMAT_INDICATOR: 1}
+    answers = broker.topic()
+    sent = {p.CONTENT_TYPE: "a", p.RESPONSE_TOPIC: answers, p.CORRELATION_DATA: b"c", p.PAYLOAD_FORMAT_INDICATOR: 1}
     users = [("b", "1"), ("a", "2"), ("b", "1")]
     _, topic = await retain(broker, properties={**sent, p.USER_PROPERTY: users})
     later = await subscribed(broker, topic)
