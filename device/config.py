@@ -163,12 +163,12 @@ class _Port:
         section.end()
 
     def _read_login(self, section) -> None:
-        has_login = section.has("user") or section.has("password")
+        has_login = section.has("user") or section.has("password") or section.has("authentication")
         self.user = section.text("user", LOGIN_BYTES_MAX) if has_login else None
         self.password = section.text("password", LOGIN_BYTES_MAX) if has_login else None
         self.is_scram = has_login and section.choice_or("authentication", (PASSWORD, SCRAM), PASSWORD) == SCRAM
         if self.is_scram and any(not " " <= character <= "~" for character in self.password or ""):
-            raise section.wrong("password", "…", f'printable ASCII with authentication "{SCRAM}"')
+            raise section.wrong("password", self.password, f'printable ASCII with authentication "{SCRAM}"')
 
     def _read_tls(self, section) -> None:
         self.server_name = section.text("server_name") if section.has("server_name") else self.host
@@ -327,7 +327,8 @@ class _Section:
         return self._keys.pop(key)
 
     def wrong(self, key: str, value, expectation: str) -> ConfigError:
-        return ConfigError(f"{self._path_of(key)} is {_shown(value)}, expected {expectation}")
+        shown = _shown("..." if key == "password" else value)  # an error goes to logs and status messages
+        return ConfigError(f"{self._path_of(key)} is {shown}, expected {expectation}")
 
     def _path_of(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else key

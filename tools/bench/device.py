@@ -43,7 +43,7 @@ def device(
 ) -> None:
     """Measure the compiled firmware on a real MicroPython: the least heap, messages/s, bytes sent, time to start.
 
-    Takes about ten minutes. Ends with 1 if a goal is missed. --quick measures QoS 1 only, and one heap.
+    Takes some twenty minutes. Ends with 1 if a goal is missed. --quick measures QoS 1 only, and one heap.
     """
     started = time.monotonic()
     with failing_on(*FAILURES, command="bench device"), tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,8 @@
 """Runs checks, many at once: they share nothing."""
 
 import asyncio
+import os
+import socket
 
 from tools.check.client import Client
 from tools.check.outcome import Failed, NoAccount, NoBroker, Outcome, Skipped
@@ -29,7 +31,11 @@ async def knock(address: Address) -> None:
         except Failed as failure:
             said = failure.came
         except OSError as error:  # a timeout is one too
-            raise NoBroker(f"no broker at {place}: {error.strerror or 'no answer'}") from error
+            if error.errno and not isinstance(error, socket.gaierror):
+                reason = os.strerror(error.errno)
+            else:
+                reason = error.strerror or "no answer"
+            raise NoBroker(f"no broker at {place}: {reason}") from error
         else:
             if isinstance(answer, Connack) and answer.reason_code == SUCCESS:
                 return
