@@ -31,6 +31,12 @@ class TlsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Where a client's certificate names the user: its subject's common name, or the subject alternative name of that
     type. A certificate without it, or with several, is refused."""
 
+    def __post_init__(self) -> None:
+        if self.client_ca is None and self.client_crl is not None:
+            raise ValueError("client_crl: there is no client_ca, so no client shows a certificate")
+        if self.client_ca is None and self.user_from != "common_name":
+            raise ValueError("user_from: there is no client_ca, so no client shows a certificate")
+
 
 class TcpConfig(msgspec.Struct, tag_field="kind", tag="tcp", forbid_unknown_fields=True, frozen=True):
     """A TCP port on which clients connect. A port that is in use ends the start with its address and exit code 2."""

@@ -1,5 +1,6 @@
 """Which of a gateway's secrets other users of the machine can read, and what closes them."""
 
+import contextlib
 import grp
 import os
 import shlex
@@ -31,6 +32,15 @@ def exposed_files(paths: Iterable[str]) -> Iterator[str]:
             continue  # to read it says what is wrong
         if status.st_mode & (stat.S_IWGRP | stat.S_IRWXO):
             yield f"{path}: other users can read or change it: {_command_for(path, status)}"
+
+
+def writable_files(paths: Iterable[str | Path | None]) -> Iterator[str]:
+    """Yields a warning for each file that every user can change, with the command that ends this."""
+    for path in paths:
+        with contextlib.suppress(OSError):  # to read it says what is wrong
+            mode = 0 if path is None else os.stat(path).st_mode
+            if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
+                yield f"{path}: other users can change it: chmod o-w {shlex.quote(str(path))}"
 
 
 def _command_for(path: str, status: os.stat_result) -> str:

@@ -1,9 +1,16 @@
 """PEM files of certificates, keys and revocation lists, for TLS."""
 
+import base64
+import re
 import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from gateway.config_file import read_file
 from gateway.errors import ConfigError
+
+PEM_BLOCK = re.compile(rb"-----BEGIN (CERTIFICATE|X509 CRL)-----\s(.*?)-----END", re.DOTALL)
+DER_SEQUENCE, DER_UTC_TIME, DER_TIME = 0x30, 0x17, 0x18
 
 
 def load_own(context: ssl.SSLContext, certificate: str, key: str) -> None:
@@ -32,8 +39,57 @@ def load_revoked(context: ssl.SSLContext, path: str) -> None:
 
 
 def reason_of(error: ssl.SSLError) -> str:
-    """What is wrong, in OpenSSL's words."""
-    return (error.reason or str(error)).replace("_", " ").lower()
+    """What is wrong, in OpenSSL's words where it has any."""
+    return (error.reason or "it is not there, or cannot be read").replace("_", " ").lower()
+
+
+def out_of_date(path: str, now: datetime) -> str:
+    """Says that the first certificate of a PEM file, or a revocation list in it, is out of date; "" where none is.
+
+    Args:
+        path: the file, which OpenSSL has read without an error.
+        now: with a time zone.
+    """
+    blocks = PEM_BLOCK.findall(read_file(path))
+    certificates = [body for kind, body in blocks if kind == b"CERTIFICATE"]
+    lists = [body for kind, body in blocks if kind == b"X509 CRL"]
+    for body in certificates[:1] + lists:
+        end = _end_of(base64.b64decode(body))
+        if end is not None and end < now:
+            return f"{path}: out of date since {end:%Y-%m-%dT%H:%M:%SZ}"
+    return ""
+
+
+def _end_of(der: bytes) -> datetime | None:
+    """Returns the notAfter of a certificate, or the nextUpdate of a revocation list [RFC 5280, 4.1 and 5.1]."""
+    (whole,) = _elements(der, 0, len(der))
+    to_be_signed = next(_elements(der, *whole[1:]))
+    parts = list(_elements(der, *to_be_signed[1:]))
+    for group in (parts, *(list(_elements(der, *part[1:])) for part in parts if part[0] == DER_SEQUENCE)):
+        times = [_time_of(tag, der[begin:end]) for tag, begin, end in group if tag in (DER_UTC_TIME, DER_TIME)]
+        if times:
+            return times[1] if len(times) > 1 else None
+    return None
+
+
+def _elements(der: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yields the tag of each element between two places, and where its content begins and ends [X.690]."""
+    while begin < end:
+        tag, length = der[begin], der[begin + 1]
+        begin += 2
+        if length & 0x80:  # so many bytes have the length
+            size = length & 0x7F
+            length = int.from_bytes(der[begin : begin + size], "big")
+            begin += size
+        yield tag, begin, begin + length
+        begin += length
+
+
+def _time_of(tag: int, content: bytes) -> datetime:
+    text = content.decode("ascii")
+    if tag == DER_UTC_TIME:  # two digits of the year, from 1950 to 2049 [RFC 5280, 4.1.2.5.1]
+        text = ("19" if text[:2] >= "50" else "20") + text
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 
 def _load(context: ssl.SSLContext, path: str, kind: str, expected: str) -> None:

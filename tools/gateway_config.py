@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from gateway.config import GatewayConfig, TcpConfig, WebSocketConfig
 from gateway.config_errors import ConfigSource
 from gateway.config_file import TLS_FILES, Draft, check_readable, draft_of, named_files
 from gateway.errors import ConfigError
-from gateway.exposure import exposed, exposed_files
+from gateway.exposure import exposed, exposed_files, writable_files
 from gateway.listeners.tls import make_context
+from gateway.pem import out_of_date
 from gateway.places import check_places
 from gateway.store.folder import is_in_memory, why_unusable
 from uplink import credentials
@@ -54,7 +56,7 @@ def read_configuration(path: Path, text: str | None = None) -> Configuration:
     _check_store(source, draft)
     source.raise_errors()
     config, served = draft.config, list(routes.values())
-    return Configuration(config, served, _warnings(config, served))
+    return Configuration(config, served, _warnings(path, config, served))
 
 
 def wants_json(text: str) -> bool:
@@ -103,7 +105,7 @@ def _check_files(source: ConfigSource, draft: Draft) -> None:
                 try:
                     make_context(listener.tls)
                 except ConfigError as error:
-                    source.include(key, error)
+                    source.add(key, str(error))
 
 
 def _check_store(source: ConfigSource, draft: Draft) -> None:
@@ -112,11 +114,20 @@ def _check_store(source: ConfigSource, draft: Draft) -> None:
         source.add("store.path", why)
 
 
-def _warnings(config: GatewayConfig, routes: list[RouteConfig]) -> list[tuple[str, str]]:
+def _warnings(path: Path, config: GatewayConfig, routes: list[RouteConfig]) -> list[tuple[str, str]]:
     warnings = [
         ("a secret is open to others", reason)
         for reason in (*exposed(config), *exposed_files(credentials.secret_files(routes)))
     ]
+    warnings += [("a rule is open to others", reason) for reason in writable_files([path, config.acl])]
+    now = datetime.now(UTC)
+    for tls in (one.tls for one in config.listener if isinstance(one, TcpConfig | WebSocketConfig) and one.tls):
+        for event, file in (
+            ("clients refuse a certificate", tls.certificate),
+            ("no client with a certificate gets in", tls.client_crl),
+        ):
+            if file is not None and (reason := out_of_date(file, now)):
+                warnings.append((event, reason))
     if is_in_memory(Path(config.store.path)):
         reason = f"{config.store.path}: on a file system in memory, which a restart of the machine empties"
         warnings.append(("what is stored is not durable", reason))

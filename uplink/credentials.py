@@ -23,10 +23,17 @@ class Credentials:
 
     def read(self) -> tuple[bytes | None, ssl.SSLContext | None]:
         """Returns the password, and what TLS needs; None where there is none. Raises ConfigError."""
-        config = self._config
-        password = None if config.password_file is None else _read_password(Path(config.password_file))
-        _, _, is_encrypted = parse_broker(config.broker)
-        return password, _make_context(config.tls or RouteTlsConfig()) if is_encrypted else None
+        return self.password(), self.context()
+
+    def password(self) -> bytes | None:
+        """Raises ConfigError."""
+        file = self._config.password_file
+        return None if file is None else _read_password(Path(file))
+
+    def context(self) -> ssl.SSLContext | None:
+        """Raises ConfigError."""
+        _, _, is_encrypted = parse_broker(self._config.broker)
+        return _make_context(self._config.tls or RouteTlsConfig()) if is_encrypted else None
 
 
 def check(source: ConfigSource, routes: Mapping[int, RouteConfig]) -> None:
@@ -36,10 +43,12 @@ def check(source: ConfigSource, routes: Mapping[int, RouteConfig]) -> None:
         files = {"password_file": route.password_file} | {f"tls.{key}": tls.get(key) for key in TLS_FILES}
         named = [(f"route[{number}].{key}", file) for key, file in files.items() if file is not None]
         if not check_readable(source, named):
-            try:
-                Credentials(route).read()
-            except ConfigError as error:
-                source.include(f"route[{number}]", error)
+            credentials = Credentials(route)
+            for key, read in (("password_file", credentials.password), ("tls", credentials.context)):
+                try:
+                    read()
+                except ConfigError as error:
+                    source.add(f"route[{number}].{key}", str(error))
 
 
 def secret_files(routes: list[RouteConfig]) -> list[str]:

@@ -235,6 +235,19 @@ def test_keys_and_passwords_that_others_can_read_are_said_with_the_command_that_
         assert said == expected
 
 
+def test_a_file_of_rules_and_a_configuration_that_all_users_can_change_are_said(tmp_path: Path) -> None:
+    path, rules = Gateway(tmp_path, 'acl = "rules"').path, tmp_path / "rules"
+    rules.write_text("allow * publish #\n")
+    assert check("gateway", "check-config", str(path)).stderr == ""
+    for file in (path, rules):
+        file.chmod(0o646)
+    done = check("gateway", "check-config", str(path))
+    assert done.returncode == 0
+    assert [f"{file}: other users can change it: chmod o-w {file}" in done.stderr for file in (path, rules)] == [
+        True
+    ] * 2
+
+
 def test_a_fifo_in_a_files_place_ends_the_start_instead_of_keeping_it_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     Authority(tmp_path).server()
@@ -469,6 +482,13 @@ def test_sighup_names_the_keys_that_count_from_the_next_start(tmp_path: Path) ->
         ('accounts = "absent"', "", "gateway.toml:2: accounts: "),
         ('acl = "rules"', "", "rules:1: "),
         ("", 'tls = { certificate = "absent", key = "absent" }', "gateway.toml:12: listener[0].tls.certificate: "),
+        ("", 'tls = { certificate = "rules", key = "rules" }', "gateway.toml:12: listener[0].tls: "),
+        ("", 'tls = { certificate = "a", key = "b", user_from = "dns" }', "12: listener[0].tls.user_from: there is no"),
+        (
+            "",
+            '[[route]]\nname = "up"\nbroker = "mqtts://b"\n[route.tls]\nca = "rules"\n',
+            "gateway.toml:15: route[0].tls: ",
+        ),
         ("", '[[listener]]\nkind = "unix"\npath = "a"\n' * 2, "gateway.toml:17: listener[2].path: '"),
         ("", '[[route]]\nname = "up"\nbroker = "here"\n', "gateway.toml:14: route[0].broker: 'here', expected mqtt://"),
     ],

@@ -167,11 +167,11 @@ def check(path: Path) -> None:
         ),
         (
             'broker = "mqtts://b"\n[route.tls]\nca = "empty"\n',
-            "{folder}/empty: expected certificates of authorities in PEM",
+            "{path}:7: route[0].tls: {folder}/empty: expected certificates of authorities in PEM",
         ),
         (
             'broker = "mqtts://b"\nuser = "u"\npassword_file = "empty"\n',
-            "{folder}/empty: expected a password on one line, of at most 65535 bytes",
+            "{path}:8: route[0].password_file: {folder}/empty: expected a password on one line, of at most 65535 bytes",
         ),
     ],
 )

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from cryptography import x509
 from gateway.config import TcpConfig, TlsConfig, WebSocketConfig
 from gateway.errors import ConfigError
 from gateway.listeners.tls import Tls
+from gateway.pem import out_of_date
 from tests.gateway.listeners.host import LONG_S, Host, hosting, port_number
-from tools.sim.certificates import Authority
+from tools.sim.certificates import LIFE, Authority
 
 
 def mutual(folder: Path, authority: Authority, **options: Any) -> TcpConfig:
@@ -185,3 +187,23 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     ]:
         with pytest.raises(ConfigError, match=complaint):
             Tls(config)
+
+
+def test_a_certificate_or_revocation_list_that_is_out_of_date_is_told_from_one_that_is_not(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.server()
+    both = tmp_path / "both.pem"
+    both.write_bytes(certificate.read_bytes() + authority.path.read_bytes())
+    files = [certificate, both, authority.revoke("server")]
+    now = datetime.now(UTC)
+    assert [out_of_date(str(file), now) for file in files] == ["", "", ""]
+    later = now + LIFE + timedelta(minutes=1)
+    assert [out_of_date(str(file), later).startswith(f"{file}: out of date since 20") for file in files] == [True] * 3
+    assert out_of_date(str(key), later) == ""
+
+
+@pytest.mark.parametrize("more", [{"client_crl": "b"}, {"user_from": "dns"}])
+def test_what_concerns_clients_certificates_is_refused_where_no_client_shows_one(more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(more))}: there is no client_ca"):
+        TlsConfig("certificate", "key", **more)
+    TlsConfig("certificate", "key", client_ca="a", **more)
