@@ -48,7 +48,7 @@ class Wills:
         self._publish = publish
         self._wills: dict[str, StoredWill] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._publishing: set[str] = set()  # until it is known whether that is durable
+        self._publishing: set[StoredWill] = set()  # until it is known whether that is durable
         self._arrived: set[str] = set()  # clients that are connecting or connected
 
     def open(self, has_session: Callable[[str], bool]) -> None:
@@ -58,7 +58,7 @@ class Wills:
             if has_session(will.session):
                 self._wait(will)
             else:
-                self._execute(will.session)
+                self._execute(will)
 
     def close(self) -> None:
         """What waits goes on waiting at the next start."""
@@ -84,8 +84,7 @@ class Wills:
         written, ``leave``.
         """
         self._arrived.add(session)
-        if timer := self._timers.pop(session, None):
-            timer.cancel()
+        self._stop_timer(session)
         if will is None:
             return None, [stored.remove(session)]
         properties = dict(will.properties)
@@ -114,13 +113,13 @@ class Wills:
         """A client is gone: its will, unless it has said good-bye, is published once its delay has passed."""
         self._arrived.discard(session)
         will = self._wills.get(session)
-        if will is not None:
+        if will is not None and will not in self._publishing:  # the end of its session has ended its delay
             self._wait(will)
 
     def execute(self, session: str) -> None:
         """A session ends: whatever the delay, a will that waits is published now [MQTT-3.1.2-8]."""
-        if session in self._wills:
-            self._execute(session)
+        if will := self._wills.get(session):
+            self._execute(will)
 
     def _wait(self, will: StoredWill) -> None:
         now_ms = int(time.time() * 1000)
@@ -131,17 +130,16 @@ class Wills:
         # A clock that was set back makes no delay longer than it is.
         wait_s = min(max(0, will.due_ms - now_ms) / 1000, will.delay_s)
         if wait_s:
-            self._execute_in(will.session, wait_s)
+            self._execute_in(will, wait_s)
         else:
-            self._execute(will.session)
+            self._execute(will)
 
-    def _execute(self, session: str) -> None:
-        """Publishes a will, which stays here until that is durable."""
-        if timer := self._timers.pop(session, None):
-            timer.cancel()
-        if session in self._publishing:
+    def _execute(self, will: StoredWill) -> None:
+        """Publishes a will, which stays here until that is durable. Another one of its session is left alone."""
+        session = will.session
+        if self._wills.get(session) is not will or will in self._publishing:
             return
-        will = self._wills[session]
+        self._stop_timer(session)
         remove = stored.remove(session)
         published = self._publish(will, remove)
         if published is None:
@@ -150,12 +148,12 @@ class Wills:
             self._forget(session)
             self._write(remove)
         else:
-            self._publishing.add(session)
+            self._publishing.add(will)
             published.add_done_callback(lambda done: self._published(will, done))
 
     def _published(self, will: StoredWill, done: asyncio.Future[Any]) -> None:
         session = will.session
-        self._publishing.discard(session)
+        self._publishing.discard(will)
         if self._wills.get(session) is not will:  # its client is back
             return
         if done.cancelled() or (error := done.exception()) is None:
@@ -163,11 +161,16 @@ class Wills:
             return
         logger.error("will not published yet", extra=about(client=session, reason=str(error)))
         if session not in self._arrived:
-            self._execute_in(session, RETRY_S)
+            self._execute_in(will, RETRY_S)
 
-    def _execute_in(self, session: str, wait_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        self._timers[session] = loop.call_later(wait_s, self._execute, session)
+    def _execute_in(self, will: StoredWill, wait_s: float) -> None:
+        """Publishes a will later; its session has one timer at most."""
+        self._stop_timer(will.session)
+        self._timers[will.session] = asyncio.get_running_loop().call_later(wait_s, self._execute, will)
+
+    def _stop_timer(self, session: str) -> None:
+        if timer := self._timers.pop(session, None):
+            timer.cancel()
 
     def _write(self, work: Work) -> None:
         self._log.submit([work]).add_done_callback(lambda done: self._written(work, done))
@@ -177,8 +180,7 @@ class Wills:
             self._log.later(work)
 
     def _forget(self, session: str) -> StoredWill | None:
-        if timer := self._timers.pop(session, None):
-            timer.cancel()
+        self._stop_timer(session)
         return self._let_go(session)
 
     def _keep(self, will: StoredWill) -> None:

@@ -35,7 +35,7 @@ USER_PROPERTY_SIZE = 100  # of the objects alone
 Write = Callable[[sqlite3.Connection], object]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class StoredWill:
     """One client's will: ``publish`` is what is published, unless ``delay_s`` passes with the client back.
 

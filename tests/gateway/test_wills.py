@@ -252,3 +252,25 @@ async def test_a_will_whose_commit_failed_is_not_published_when_its_client_is_ba
         await (await Client("publisher").connect(tcp_port(broker))).publish("will/marker", b"marker")
         assert (await watcher.receive()).payload == b"marker"
     assert stored(tmp_path, "SELECT * FROM will") == []
+
+
+async def test_a_will_that_was_published_at_its_sessions_end_leaves_the_next_one_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its delay is over with the session, also where it has to be published again."""
+    monkeypatch.setattr(wills, "RETRY_S", 0.05)
+    async with running(tmp_path) as broker:
+        watcher = await watching(tcp_port(broker))
+        client = await Client("client", will=will(2, qos=1), session_expiry_s=0).connect(tcp_port(broker))
+        with disk_full():
+            client.cut()
+            await until(lambda: "will not published yet" in caplog.text, "it failed")
+        assert (await watcher.receive()).payload == b"gone"
+        second = await Client("client", will=Will("will/a", b"second", 1), session_expiry_s=0).connect(tcp_port(broker))
+        delay = {WILL_DELAY_INTERVAL: 2}
+        later = await Client("later", will=Will("will/a", b"later", 1, properties=delay)).connect(tcp_port(broker))
+        later.cut()
+        assert (await watcher.receive()).payload == b"later"
+        second.cut()
+        assert (await watcher.receive()).payload == b"second"
+    assert stored(tmp_path, "SELECT * FROM will") == []
