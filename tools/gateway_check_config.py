@@ -7,6 +7,7 @@ import typer
 
 from gateway.config_file import DEFAULT_PATH
 from gateway.errors import GatewayError
+from gateway.store.database import check_store
 from gateway.store.folder import is_taken
 from tools.failure import failing_on
 from tools.gateway_config import read_configuration
@@ -20,8 +21,11 @@ def check_config(
     path = config or option or DEFAULT_PATH
     with failing_on(GatewayError, command="gateway check-config"):
         found = read_configuration(path)
+        folder = Path(found.config.store.path)
+        if not (is_running := is_taken(folder)):
+            check_store(folder)
     for event, reason in found.warnings:
         typer.echo(f"holdfast gateway check-config: warning: {event}: {reason}", err=True)
-    if is_taken(Path(found.config.store.path)):
+    if is_running:
         typer.echo(f"holdfast gateway check-config: note: a gateway runs on {found.config.store.path}", err=True)
     typer.echo(f"{path}: ok")

@@ -12,11 +12,12 @@ import msgspec
 
 from gateway.access_rules import load_rules
 from gateway.accounts import load_accounts
-from gateway.config import GatewayConfig, TcpConfig, WebSocketConfig
+from gateway.config import GatewayConfig, TcpConfig, UnixConfig, WebSocketConfig
 from gateway.config_errors import ConfigSource
 from gateway.config_file import TLS_FILES, Draft, check_readable, draft_of, named_files
 from gateway.errors import ConfigError
 from gateway.exposure import exposed, exposed_files, writable_files
+from gateway.listeners.addresses import why_no_address, why_no_socket
 from gateway.listeners.tls import make_context
 from gateway.pem import out_of_date
 from gateway.places import check_places
@@ -53,6 +54,7 @@ def read_configuration(path: Path, text: str | None = None) -> Configuration:
     _check_files(source, draft)
     credentials.check(source, routes)
     check_places(source, draft)
+    _check_addresses(source, draft)
     _check_store(source, draft)
     source.raise_errors()
     config, served = draft.config, list(routes.values())
@@ -106,6 +108,15 @@ def _check_files(source: ConfigSource, draft: Draft) -> None:
                     make_context(listener.tls)
                 except ConfigError as error:
                     source.add(key, str(error))
+
+
+def _check_addresses(source: ConfigSource, draft: Draft) -> None:
+    """Whether a port is in use is not looked at: a running gateway uses its own."""
+    for number, listener in draft.listeners.items():
+        if isinstance(listener, TcpConfig | WebSocketConfig) and (why := why_no_address(listener.host)):
+            source.add(f"listener[{number}].host", f"{listener.host!r}: {why}")
+        elif isinstance(listener, UnixConfig) and (why := why_no_socket(listener.path)):
+            source.add(f"listener[{number}].path", why)
 
 
 def _check_store(source: ConfigSource, draft: Draft) -> None:

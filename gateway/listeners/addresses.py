@@ -1,6 +1,7 @@
 """Listening sockets: TCP addresses and Unix sockets' paths."""
 
 import contextlib
+import errno
 import ipaddress
 import os
 import socket
@@ -8,6 +9,7 @@ import stat
 
 from gateway.errors import ListenError
 
+UNIX_PATH_BYTES_MAX = 107  # unix(7), less the NUL at its end
 WAITING_MAX = 1024  # connections that the kernel keeps for us
 
 
@@ -34,6 +36,37 @@ def listen_tcp(kind: str, host: str, port: int) -> list[socket.socket]:
         reason = os.strerror(error.errno or 0) if known else error.strerror or str(error)
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         raise ListenError(f"listener {kind} {where}: {reason}") from error
+
+
+def why_no_address(host: str) -> str:
+    """Says why this machine cannot listen on an IP address, "" where it can; a name is not looked up.
+
+    It listens there for a moment, on a port that is free.
+    """
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST)
+    except OSError:
+        return ""
+    try:
+        for family, _, _, _, address in found:
+            _listen(family, address).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def why_no_socket(path: str) -> str:
+    """Says why no Unix socket can be made at a path, "" where one can; makes nothing."""
+    if len(os.fsencode(path)) > UNIX_PATH_BYTES_MAX:
+        return f"{path}: {len(os.fsencode(path))} bytes long, expected at most {UNIX_PATH_BYTES_MAX}"
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        return f"{folder}: {os.strerror(errno.ENOTDIR if os.path.lexists(folder) else errno.ENOENT)}"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"{folder}: {os.strerror(errno.EACCES)}"
+    if os.path.lexists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
+        return f"{path}: it is there already, and is no socket"
+    return ""
 
 
 def _listen(family: int, address: tuple[object, ...], *, dual: bool = False) -> socket.socket:

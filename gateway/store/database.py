@@ -35,10 +35,10 @@ from gateway.store import (
 )
 from gateway.store.checkpoints import Checkpoints
 from gateway.store.checksum import sealed
-from gateway.store.folder import TakenFolder
+from gateway.store.folder import MESSAGES, TakenFolder, note_of
 from gateway.store.groups import CorruptGroup, Group, Part
 from gateway.store.identity import Note
-from gateway.store.reading import first_row
+from gateway.store.reading import first_row, open_at_rest
 from gateway.store.run import Run
 from gateway.store.spoilt import set_spoilt_rows_aside
 from gateway.store.wal import hides_transactions
@@ -84,6 +84,30 @@ class Housekeeping(Deletion):
         return retained.expire(connection, int(time.time() * 1000))
 
 
+def check_files(path: Path, note: Note | None) -> None:
+    """Raises StoreError where a file of a store is missing, is not its own, or hides messages; writes nothing."""
+    if hides_transactions(path):  # SQLite does not say so: it goes on from what is before
+        raise StoreError(f"message store {path}: its WAL is damaged, and messages are behind that{ADVICE}")
+    if problem := identity.problem_of(path, note):
+        raise StoreError(f"message store {path}: {problem}{identity.ADVICE}")
+
+
+def check_store(folder: Path) -> None:
+    """Raises StoreError where a start would not take the files of a store; writes nothing.
+
+    No process may use the store meanwhile. What only reading all of it finds is not looked for.
+    """
+    path = folder / MESSAGES
+    check_files(path, note_of(folder))
+    if not (path.exists() and path.stat().st_size):
+        return
+    try:
+        with open_at_rest(path) as connection:
+            schema.version_of(connection)
+    except sqlite3.Error as error:
+        raise StoreError(f"message store {path}: {error}{advice_on(error)}") from error
+
+
 class Database:
     """One open store file. ``cursors`` and ``oldest`` say what was in it when it was opened, ``used_bytes`` how much
     is in it after the last commit, ``free_bytes`` how much of it is free.
@@ -106,10 +130,7 @@ class Database:
         self._deflate = deflate
         self._is_log_foul = False
         self._log_pages = 0  # written since the log was looked at, roughly
-        if hides_transactions(path):  # SQLite does not say so: it goes on from what is before
-            raise StoreError(f"message store {path}: its WAL is damaged, and messages are behind that{ADVICE}")
-        if problem := identity.problem_of(path, taken.note()):
-            raise StoreError(f"message store {path}: {problem}{identity.ADVICE}")
+        check_files(path, taken.note())
         with contextlib.ExitStack() as opened:
             try:
                 self._writing = sqlite3.connect(

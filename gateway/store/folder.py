@@ -62,6 +62,14 @@ def is_taken(folder: Path) -> bool:
     return any("FLOCK" in lock and place in lock for lock in locks)
 
 
+def note_of(folder: Path) -> Note | None:
+    """Returns what the lock file of a store says that no process uses, None where it says nothing."""
+    try:
+        return _decode((folder / LOCK).read_bytes())
+    except OSError:
+        return None
+
+
 def room_bytes(folder: Path) -> int:
     """Returns how many bytes its disk has left, but for a reserve. Raises OSError."""
     disk = os.statvfs(folder)
@@ -120,10 +128,7 @@ class TakenFolder:
 
     def note(self) -> Note | None:
         """Returns what the first file says, None where it says nothing. Raises OSError."""
-        try:
-            return msgspec.json.decode(os.pread(self._locks[0], NOTE_BYTES, 0), type=Note)
-        except msgspec.MsgspecError:
-            return None
+        return _decode(os.pread(self._locks[0], NOTE_BYTES, 0))
 
     def write_note(self, note: Note, *, is_synced: bool) -> None:
         """Raises OSError."""
@@ -169,6 +174,13 @@ def _finish_exchange(folder: Path, taken: TakenFolder) -> None:
     except StoreError:
         taken.close()
         raise
+
+
+def _decode(note: bytes) -> Note | None:
+    try:
+        return msgspec.json.decode(note, type=Note)
+    except msgspec.MsgspecError:
+        return None
 
 
 def _is_read_only(path: Path) -> bool:

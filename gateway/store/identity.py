@@ -38,7 +38,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.store.checksum import is_whole, sealed
-from gateway.store.reading import first_row, open_for_reading
+from gateway.store.reading import first_row, open_at_rest
 from gateway.store.wal import HEADER_SIZE, Wal, map_file, page_size_of
 
 SCHEMA = """
@@ -175,7 +175,8 @@ def problem_of(path: Path, note: Note | None) -> str:
     if not path.exists() or not path.stat().st_size:
         is_new = note is None and wal_bytes <= 0
         return "" if is_new else f"it is {'empty' if path.exists() else 'missing'}, and there was a store"
-    alone, together = _load(path, "immutable=1"), _load(path, "mode=ro")
+    alone = _load(path, "immutable=1")
+    together = _load(path, "mode=ro") if wal_bytes > 0 else alone
     if alone is None or together is None:
         return ""
     if alone.wal_bytes and wal_bytes < together.wal_bytes:
@@ -215,7 +216,7 @@ def _load(path: Path, how: str) -> Identity | None:
 
 def _newest_in(path: Path) -> int | None:
     try:
-        with open_for_reading(path) as connection:
+        with open_at_rest(path) as connection:
             return int(first_row(connection, NEWEST)[0])
     except sqlite3.Error:
         return None

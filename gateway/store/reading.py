@@ -26,6 +26,19 @@ def open_for_reading(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
+@contextlib.contextmanager
+def open_at_rest(path: Path) -> Iterator[sqlite3.Connection]:
+    """Opens a database that no process uses, without making a WAL beside it. Raises sqlite3.Error.
+
+    SQLite makes one beside a file that is to have one and has none; it would be of the user of this process.
+    """
+    wal = path.with_name(f"{path.name}-wal")
+    how = "mode=ro" if wal.exists() and wal.stat().st_size else "immutable=1"
+    with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True)) as connection:
+        read_schema(connection)
+        yield connection
+
+
 def read_schema(connection: sqlite3.Connection) -> int:
     """Reads the schema, as SQLite does before most statements; returns how much is in it. Raises sqlite3.Error."""
     try:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from gateway.store.reading import open_for_reading
+from gateway.store.reading import open_at_rest
 
 HEADER_SIZE = 32
 FRAME_HEADER_SIZE = 24
@@ -143,7 +143,7 @@ def hides_transactions(path: Path) -> bool:
     if not count:
         return False
     try:
-        with open_for_reading(path):
+        with open_at_rest(path):
             shared = path.with_name(path.name + "-shm").read_bytes()
     except (sqlite3.DatabaseError, OSError):
         return False  # whoever opens it is told

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -395,6 +395,56 @@ def test_check_config_says_that_a_gateway_runs_on_the_store_and_leaves_it_alone(
         assert publish(gateway.port) == 0
     done = check("gateway", "check-config", str(gateway.path))
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("listener", "complaint"),
+    [
+        ('kind = "tcp"\nhost = "192.0.2.1"\nallow_anonymous = true', "host: '192.0.2.1': Cannot assign requested"),
+        ('kind = "unix"\npath = "absent/socket"', "path: {folder}/absent: No such file or directory"),
+        (f'kind = "unix"\npath = "{"x" * 120}"', "bytes long, expected at most 107"),
+        ('kind = "unix"\npath = "."', "it is there already, and is no socket"),
+        ('kind = "unix"\npath = "gateway.toml"', "path: {folder}/gateway.toml: it is there already, and is no socket"),
+    ],
+)
+def test_check_config_and_the_start_see_where_a_listener_cannot_listen(
+    tmp_path: Path, listener: str, complaint: str
+) -> None:
+    path = Gateway(tmp_path, listener=f"[[listener]]\n{listener}\n").path
+    before = sorted(tmp_path.iterdir())
+    for command in (["check-config"], ["run", "--config"]):
+        done = check("gateway", *command, str(path))
+        assert (done.returncode, done.stdout) == (2, "")
+        said = done.stderr if command == ["check-config"] else json.loads(done.stderr.splitlines()[-1])["reason"]
+        assert "listener[1]." in said and complaint.format(folder=tmp_path) in said
+        assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("harm", "complaint"),
+    [
+        (lambda file: file.unlink(), "it is missing, and there was a store"),
+        (lambda file: file.write_bytes(b"no database" * 1000), "file is not a database"),
+        (lambda file: file.write_bytes(bytes(4096) + file.read_bytes()[4096:]), "file is not a database"),
+    ],
+)
+def test_check_config_sees_a_store_that_no_gateway_starts_on_and_leaves_it_as_it_is(
+    tmp_path: Path, harm: Callable[[Path], None], complaint: str
+) -> None:
+    gateway, store = Gateway(tmp_path), tmp_path / "store"
+    with gateway.running() as process:
+        assert publish(gateway.port) == 0
+        process.terminate()
+        process.wait(LONG_S)
+    before = {file: file.read_bytes() for file in store.iterdir()}
+    assert check("gateway", "check-config", str(gateway.path)).returncode == 0
+    assert {file: file.read_bytes() for file in store.iterdir()} == before
+    harm(store / "messages.sqlite")
+    before = {file: file.read_bytes() for file in store.iterdir()}
+    done = check("gateway", "check-config", str(gateway.path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr and "`holdfast gateway repair`" in done.stderr
+    assert {file: file.read_bytes() for file in store.iterdir()} == before
 
 
 def test_a_store_in_memory_is_warned_of(tmp_path: Path) -> None:
