@@ -94,7 +94,11 @@ def _can_stand_in_a_filter(name: str) -> bool:
 def _decode(line: str) -> Rule:
     words = shlex.split(line)
     if len(words) != 4 or words[0] not in ("allow", "deny"):
-        raise ValueError("expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'")
+        of_mosquitto = words and words[0] in ("user", "topic", "pattern")
+        raise ValueError(
+            "expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'"
+            + (": docs/how-to/mosquitto.md has what a line of mosquitto's is here" if of_mosquitto else "")
+        )
     verb, who, listed, what = words
     actions = tuple(listed.split(","))
     if unknown := [action for action in actions if action not in ACTIONS]:

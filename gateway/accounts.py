@@ -179,7 +179,11 @@ def _decode(line: str) -> Account:
     name, *secrets = line.split(":")
     check_name(name)
     if not 1 <= len(secrets) <= 2 or not secrets[0].startswith(PREFIX):
-        raise ValueError("expected 'name:password hash' as 'holdfast gateway passwd' writes it")
+        of_mosquitto = len(secrets) == 1 and secrets[0].startswith(("$6$", "$7$"))
+        raise ValueError(
+            "expected 'name:password hash' as 'holdfast gateway passwd' writes it"
+            + (": a hash of mosquitto's is of no use here, docs/how-to/mosquitto.md" if of_mosquitto else "")
+        )
     try:
         keys = decode_keys(secrets[1]) if secrets[1:] else None
     except ValueError:

@@ -29,7 +29,7 @@ def backup(folder: Path, target: Path) -> None:
     except (sqlite3.Error, OSError) as error:
         with contextlib.suppress(OSError):
             making.unlink()
-        raise StoreError(f"backup of {folder} to {target}: {error}") from error
+        raise StoreError(f"backup of {folder} to {target}: {_words(error)}") from error
 
 
 def restore(folder: Path, source: Path) -> Path:
@@ -45,7 +45,7 @@ def restore(folder: Path, source: Path) -> Path:
             announce(making / MESSAGES, taken)
             return exchange.offer(folder)
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"restore of {source} to {folder}: {error}") from error
+            raise StoreError(f"restore of {source} to {folder}: {_words(error)}") from error
 
 
 def begin_epoch(folder: Path) -> None:
@@ -67,6 +67,13 @@ def begin_epoch(folder: Path) -> None:
                 identity.note_copied(connection)
         except sqlite3.Error as error:
             raise StoreError(f"message store {path}: {error}{ADVICE}") from error
+
+
+def _words(error: Exception) -> str:
+    """What is wrong, without the number that the system has for it."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
 
 
 def _copy(source: Path, target: Path) -> None:

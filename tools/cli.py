@@ -1,5 +1,6 @@
 """The `holdfast` command. Each command's module is imported only when that command is called."""
 
+import inspect
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -24,7 +25,7 @@ class Command:
 GROUPS = {
     "check": "Test a broker against the MQTT standards.",
     "bench": "Measure speed, memory and bytes written, and compare with other software.",
-    "device": "Build the firmware for a board.",
+    "device": "Build the firmware for a board, and check its configuration.",
     "flash": "Look into a copy of a device's flash.",
     "gateway": "Run the gateway, the broker for devices, and look after its files.",
     "torture": "Try to make parts lose or repeat messages: power cuts, noise, kills, attacks.",
@@ -126,7 +127,8 @@ def load(command: Command) -> Any:
     target = getattr(import_module(module), name)
     if not isinstance(target, typer.Typer):
         app = typer.Typer(add_completion=False)
-        app.command()(target)
+        paragraphs = (inspect.getdoc(target) or "").split("\n\n")
+        app.command(help="\n\n".join(" ".join(one.split()) for one in paragraphs))(target)  # lines as the terminal has
         target = app
     return typer.main.get_command(target)
 

@@ -33,6 +33,10 @@ def check_config(
 ) -> None:
     """Check a device's configuration before it goes on a board."""
     with failing_on(ConfigError, command="device check-config"):
+        try:
+            config.open("rb").close()
+        except OSError as error:
+            raise ConfigError(f"{config}: {error.strerror}") from error
         found = load(str(config))
     if board and (wrong := list(_refusals(found, board))):
         fail("device check-config", "\n".join(f"{config}: {text}" for text in wrong))

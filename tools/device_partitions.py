@@ -38,9 +38,12 @@ def partitions(
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("partitions.bin"),
 ) -> None:
     """Write the partition table that an ESP32 needs: its firmware's, with a partition for the store."""
-    with failing_on(OSError, PartitionError, command="device partitions"):
-        table = add_store(read_table(firmware), sectors * SECTOR_SIZE)
-        out.write_bytes(table.to_binary())
+    with failing_on(PartitionError, command="device partitions"):
+        try:
+            table = add_store(read_table(firmware), sectors * SECTOR_SIZE)
+            out.write_bytes(table.to_binary())
+        except OSError as error:
+            raise PartitionError(f"{error.filename}: {error.strerror}") from error
     for one in table:
         typer.echo(f"{one.name:12} at 0x{one.offset:06x} {one.size // 1024:6} KiB")
     typer.echo(

@@ -26,6 +26,8 @@ def passwd(
     delete: Annotated[bool, typer.Option("--delete", help="Delete the account.")] = False,
 ) -> None:
     """Add an account or change its password: asked for twice, or read from standard input if that is a pipe."""
+    if iterations != ITERATIONS and not scram:
+        fail("gateway passwd", "--iterations is for SCRAM, and there is no --scram; nothing is changed")
     with failing_on(GatewayError, ValueError, command="gateway passwd"):
         if delete:
             _delete(file, user)

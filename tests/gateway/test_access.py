@@ -222,6 +222,10 @@ def test_a_client_that_asks_for_a_million_topics_does_not_take_the_memory(file: 
     ("line", "complaint"),
     [
         ("permit * publish a", "expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'"),
+        (
+            "topic read a/#",
+            "expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT': docs/how-to/mosquitto.md has",
+        ),
         ("allow * publish", "expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'"),
         ("allow * publish a b", "expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'"),
         ("allow * write a", "unknown action 'write', expected some of connect, identify, publish, subscribe"),

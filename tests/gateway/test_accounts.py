@@ -111,6 +111,13 @@ def test_scram_keys_are_there_only_for_who_asked(file: Path) -> None:
     assert "must be printable ASCII" in done.stderr
 
 
+def test_iterations_without_scram_change_nothing(file: Path) -> None:
+    done = passwd(file, "alice", "--iterations", "4096", typed="pencil\n")
+    assert done.returncode == 2
+    assert "--iterations is for SCRAM" in done.stderr
+    assert not file.exists()
+
+
 @pytest.mark.parametrize("name", ["", "*", "-", "a:b", "#a", " a", "a\nb", "a\x00b", "a\u200bb", "x" * 257])
 def test_a_name_that_could_be_taken_for_something_else_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"no account can be called|a name has no"):
@@ -128,6 +135,11 @@ def test_a_password_of_no_or_too_many_bytes_is_refused(password: bytes) -> None:
     [
         (f"a:{HASH}\nalice:s3cret\n", "2: expected 'name:password hash' as 'holdfast gateway passwd' writes it"),
         ("alice\n", "1: expected 'name:password hash' as 'holdfast gateway passwd' writes it"),
+        (
+            "alice:$7$101$c2FsdA==$aGFzaA==\n",
+            "1: expected 'name:password hash' as 'holdfast gateway passwd' writes it: "
+            "a hash of mosquitto's is of no use here, docs/how-to/mosquitto.md",
+        ),
         (f"a:{HASH}\na:{HASH}\n", "2: 'a' has an account already"),
         (f"*:{HASH}\n", "1: no account can be called '*'"),
         (f"a:{HASH}:$scram-sha-256$1$$$\n", "1: the SCRAM keys of 'a' cannot be read"),

@@ -63,6 +63,12 @@ def test_each_help_text_is_a_plain_sentence(command: str) -> None:
         assert text[0].isupper() and not RIDDLES.search(text), text
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_lines_of_a_help_text_end_where_the_terminal_ends_them(command: str) -> None:
+    paragraphs = (load(COMMANDS[command]).help or "").split("\n\n")
+    assert [one for one in paragraphs if "\n" in one] == []
+
+
 def test_each_group_says_what_its_commands_do() -> None:
     for summary in GROUPS.values():
         assert summary[0].isupper() and summary.endswith(".") and not RIDDLES.search(summary), summary

@@ -116,3 +116,9 @@ def test_the_limits_are_those_of_the_boards() -> None:
     source = (source_root() / "device/boards/microcontroller.py").read_text("utf-8")
     assert f"WATCHDOG_MS_MAX = {WATCHDOG_MS_MAX:_}" in source
     assert f"return {BAUD_MIN} <= baud <= {BAUD_MAX:_}" in source
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_reason_alone(tmp_path: Path) -> None:
+    for path, reason in ((tmp_path / "absent", "No such file or directory"), (tmp_path, "Is a directory")):
+        done = CliRunner().invoke(make_app(), ["device", "check-config", str(path)])
+        assert (done.exit_code, done.output) == (2, f"holdfast device check-config: {path}: {reason}\n")

@@ -72,3 +72,9 @@ def test_file_that_is_no_firmware_is_refused(tmp_path: Path) -> None:
     content[0x7004] ^= 1
     spoilt.write_bytes(content)
     assert "partition table at 0x7000 cannot be read" in partitions(tmp_path, str(spoilt)).stderr
+
+
+def test_a_firmware_that_cannot_be_read_is_named_with_the_reason_alone(tmp_path: Path) -> None:
+    done = partitions(tmp_path, str(tmp_path / "absent"))
+    expected = f"holdfast device partitions: {tmp_path}/absent: No such file or directory\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)

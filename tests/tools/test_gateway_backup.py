@@ -38,3 +38,11 @@ def test_a_gateway_is_copied_while_it_runs_and_goes_on_from_the_copy(tmp_path: P
         epochs.append(messages_in(tmp_path / "store")[-1][1].epoch)
         assert run(gateway, "new-epoch").returncode == 0
     assert len(set(epochs)) == 2
+
+
+def test_a_backup_that_cannot_be_written_is_named_with_the_reason_alone(tmp_path: Path) -> None:
+    gateway, target = Gateway(tmp_path), tmp_path / "absent/copy"
+    with gateway.running():
+        done = run(gateway, "backup", str(target))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.endswith(f"{target}.part: No such file or directory\n") and "Errno" not in done.stderr

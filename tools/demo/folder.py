@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import typer
 
+from tools.failure import fail
 from tools.paths import demo_directory
 
 RESULTS = ("tables", "chart.png")
@@ -29,7 +30,8 @@ def demo_place(keep: Path | None) -> Iterator[Place]:
     in ``run`` there, until the next one begins.
 
     Raises:
-        typer.BadParameter: ``keep`` is not empty, or another run uses the demo's own folder.
+        typer.BadParameter: ``keep`` is not empty.
+        typer.Exit: another run uses the demo's own folder.
     """
     if keep is not None:
         if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
@@ -43,8 +45,7 @@ def demo_place(keep: Path | None) -> Iterator[Place]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            message = "another demo is running; give this one a folder of its own"
-            raise typer.BadParameter(message, param_hint="--keep") from None
+            fail("demo", "another demo is running; --keep DIR gives this one a folder of its own")
         place = Place(folder / "run", folder)
         _restore(folder)
         for path in folder.iterdir():
