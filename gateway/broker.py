@@ -195,11 +195,12 @@ class Broker:
         now_ms = int(time.time() * 1000)
         message = message_from(will.publish, will.session, self.config.name, now_ms)
         message.owner = will.owner
+        may_bring = permissions.may_bring(message)
+        if not may_bring:
+            message.renew(self.config.name, now_ms)
         if not permissions.may_send(message) or self.publishing.is_own(message.topic):
             self.log.drop(REJECTED, GATEWAY, message)
             return None
-        if not permissions.may_bring(message):
-            self.counters.identities_replaced += 1
-            message.renew(self.config.name, now_ms)
+        self.counters.identities_replaced += not may_bring
         self.paces.note(will.owner, 1)
         return self.log.submit([*self.publishing.publish(message), note])

@@ -247,11 +247,13 @@ class Intake:
         MQTT 3.1.1 cannot say so [3.1.1 MQTT-3.3.5-2]: there it stays unacknowledged where it may be taken another time,
         and else the connection ends.
         """
-        self._broker.log.drop(REJECTED, GATEWAY, message)
         if reason_code != self._said:
             self._said = reason_code
             what = about(client=self._session.client_id, topic=message.topic, origin=message.origin)
             logger.warning("messages refused: %s", describe(reason_code), extra=what)
+        if not self._permissions.may_bring(message):  # else a client could leave ranges in another one's name
+            message.renew(message.received_by, message.received_ms)
+        self._broker.log.drop(REJECTED, GATEWAY, message)
         packet_identifier = packet.packet_identifier
         if packet_identifier is None:
             if reason_code != NOT_AUTHORIZED:

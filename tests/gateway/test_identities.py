@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from gateway.message import Message
 from tests.gateway.store.support import messages_in, stored
-from tests.gateway.support import Client, running, tcp_port, user_property
+from tests.gateway.support import Client, running, tcp_port, until, user_property
 from wire.identity import IDENTITY_PROPERTY, KEEP, RECEIVE, RECEIVED_PROPERTY, decode_received, encode_identity
 from wire.packets import Puback, Publish, Pubrec, Will
 from wire.properties import MESSAGE_EXPIRY_INTERVAL, REASON_STRING, USER_PROPERTY
@@ -122,9 +123,25 @@ async def test_a_client_that_wants_identities_kept_is_refused_where_it_may_not_b
         await route.publish("a", b"its own", **as_from("route"))
         assert (await reader.receive()).payload == b"its own"
         assert broker.counters.messages_dropped["rejected"] == 3
-    assert refusals(tmp_path) == [("rejected", "route", "garage", 1, 3, 3)]
+    assert refusals(tmp_path) == [("rejected", "route", "", 0, 0, 3)]
     (line,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert line.about == {"client": "route", "topic": "a", "origin": "garage"}  # type: ignore[attr-defined]
+
+
+async def test_a_refused_message_leaves_no_range_in_the_name_of_another_client(tmp_path: Path) -> None:
+    """Else a client could have the ranges explain a hole that it has nothing to do with; a will as well."""
+    state = "$SYS/broker/connection/forger/state"
+    async with running(tmp_path) as broker:
+        broker.publishing.announce(Message(state, b"1", 0, retain=True))  # so that no client may publish there any more
+        will = Will(state, b"", 1, properties=named("garage", 1))
+        forger = await Client("forger", will=will).connect(tcp_port(broker))
+        for seq, (origin, qos) in enumerate([("garage", 0), ("garage", 1), ("forger", 0), ("forger", 1)], 2):
+            forger.send("$SYS/x", qos=qos, properties=named(origin, seq))
+        for _ in range(2):
+            assert (await forger.expect(Puback)).reason_code == NOT_AUTHORIZED
+        forger.cut()
+        await until(lambda: broker.counters.messages_dropped["rejected"] == 5, "the will is refused")
+    assert refusals(tmp_path) == [("rejected", "forger", "", 0, 0, 3), ("rejected", "forger", "forger", 4, 5, 2)]
 
 
 async def test_a_client_whose_identifier_is_the_gateways_name_does_not_speak_for_it(tmp_path: Path) -> None:
