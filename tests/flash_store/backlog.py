@@ -6,9 +6,12 @@ usage: backlog.py WHAT FLASH_FILE SECTORS SIZES; WHAT is `start`, `fill` or `dra
 import gc
 import sys
 
+if hasattr(gc, "threshold"):
+    gc.threshold(4096)  # as the firmware does, before it imports what stays: see `device.memory`
+
 import flash_store.mount  # noqa: F401  its source is compiled while the heap is empty: else fragments decide
 from flash_store.devices.file import FileFlash
-from flash_store.errors import StoreFull
+from flash_store.errors import HeapFull, StoreFull
 from flash_store.log import Log
 
 TOPIC = "telemetry/garage"
@@ -30,6 +33,8 @@ def fill(log: Log, sizes: list) -> None:
     try:
         while True:
             log.append(TOPIC, bytes(sizes[log.last_id % len(sizes)] - len(TOPIC)), 2)
+    except HeapFull:
+        raise
     except StoreFull:
         pass
 
