@@ -108,7 +108,8 @@ def _check_reads_only(spark: SparkSession, sql: str) -> None:
         if kind == _EXPLAIN:
             kind = statement.statement().getClass().getSimpleName()
     if kind not in _READING:
-        raise BadQuery(f"{sql.split()[0]} is refused: a query only reads (SELECT, WITH, VALUES, DESCRIBE, EXPLAIN)")
+        reading = "SELECT, WITH, VALUES, TABLE, FROM, DESCRIBE, EXPLAIN"
+        raise BadQuery(f"{sql.split()[0]} is refused: a query only reads ({reading})")
     if antlr.tree.xpath.XPath.findAll(tree, "//transformClause", parser).size():
         raise BadQuery("TRANSFORM is refused: a query starts no programs")
     builtin, system = java.scala.Option.apply("builtin"), java.scala.Option.apply("system")

@@ -44,7 +44,7 @@ def inspect(
         ),
     ],
     sector_size: Annotated[int, typer.Option(min=64, help="How many bytes a sector has.")] = 4096,
-    as_json_line: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    as_json_line: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
     """Show the sectors, messages, settings and gaps in a copy of a device's flash. Ends with 1 if it has no store."""
     try:
