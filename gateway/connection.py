@@ -88,7 +88,6 @@ class Connection:
                 data = await self._port.receive()
                 self._awaits_client = False
                 if data:
-                    self._broker.counters.bytes_received += len(data)
                     await self._take(data)
                 else:
                     self._end("the line ended")
@@ -134,22 +133,35 @@ class Connection:
     async def _take(self, data: bytes) -> None:
         """Handles what has come, slice by slice."""
         with self._broker.lanes.enter(self.owner) as lane:
-            await self._take_slices(data, Slice(lane))
+            slice_ = Slice(lane)
+            for piece in self._port.unpack(data):
+                if piece:
+                    self._broker.counters.bytes_received += len(piece)
+                    await self._take_piece(piece, slice_)
+                if slice_.is_over:
+                    await self._give_way(slice_)
+                if self._is_over():
+                    return
 
-    async def _take_slices(self, data: bytes, slice_: Slice) -> None:
+    async def _take_piece(self, piece: bytes, slice_: Slice) -> None:
         self._topics.keep_to(self._broker.doorkeeper.access.rules)
-        for step in self._inflow.feed(data, _now_ms(), self._may_take):
+        for step in self._inflow.feed(piece, _now_ms(), self._may_take):
             if step is None:
                 await self._handle_events()
             elif self._client is not None:
                 self._broker.counters.packets_received += len(step.identifiers)
                 self._client.take(step)
-            if not self._ended and slice_.is_over:
-                self._end_turn()
-                await slice_.give_way()
-                self._topics.keep_to(self._broker.doorkeeper.access.rules)
+            if slice_.is_over:
+                await self._give_way(slice_)
             if self._is_over():
                 return
+
+    async def _give_way(self, slice_: Slice) -> None:
+        """Lets others have their turns, unless the connection has ended."""
+        if not self._ended:
+            self._end_turn()
+            await slice_.give_way()
+            self._topics.keep_to(self._broker.doorkeeper.access.rules)
 
     async def _handle_events(self) -> None:
         is_answered = True  # by the protocol core alone, as a PINGREQ is

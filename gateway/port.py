@@ -1,5 +1,6 @@
 """What a listener hands to the broker for each client: a way to and from it, whatever line that is."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,7 +30,13 @@ class Port(Protocol):
     """What is known of who is at the other end."""
 
     async def receive(self) -> bytes:
-        """Waits for bytes; empty once the line has ended, from either side. Raises OSError."""
+        """Waits for bytes of the line; empty once it has ended, from either side. Raises OSError."""
+
+    def unpack(self, data: bytes) -> Iterable[bytes]:
+        """Yields MQTT's bytes in what ``receive`` brought, a limited work at a time; some pieces may be empty.
+
+        A line that has bytes of its own around them reads these here, so that they cost the client's own time.
+        """
 
     def send(self, data: bytes) -> None:
         """Takes bytes for the line; never waits, and after its end takes them for nothing."""

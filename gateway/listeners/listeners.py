@@ -32,7 +32,6 @@ class Listeners:
     def __init__(self, config: GatewayConfig, connect: Callable[[Port], None]) -> None:
         self._connect = connect
         self._entrance = Entrance(config.limits)
-        self._maximum_packet_size = config.limits.maximum_packet_size
         self._configs = config.listener
         self.all: list[Listener] = [self._make(one, allows_anonymous(config, one)) for one in config.listener]
 
@@ -88,7 +87,6 @@ class Listeners:
             config,
             anonymous=anonymous,
             entrance=self._entrance,
-            maximum_packet_size=self._maximum_packet_size,
             connect=self._connect,
         )
 

@@ -32,6 +32,9 @@ class SerialPort:
         self._line.advance()
         return data
 
+    def unpack(self, data: bytes) -> tuple[bytes]:
+        return (data,)
+
     def send(self, data: bytes) -> None:
         if not self._ended:
             self.outgoing += data

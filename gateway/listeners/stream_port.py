@@ -59,6 +59,9 @@ class StreamPort(asyncio.Protocol):
         self._resume_reading()
         return data
 
+    def unpack(self, data: bytes) -> tuple[bytes]:
+        return (data,)
+
     def send(self, data: bytes) -> None:
         if not self._ended:
             self._transport.write(data)

@@ -23,7 +23,6 @@ from gateway.port import Port
 PATH = "/mqtt"
 SUBPROTOCOL = "mqtt"  # [MQTT-6.0.0-4]
 UPGRADE_REQUIRED = 426
-MESSAGE_MAX = 4 * 1024 * 1024  # bytes of a WebSocket message of several packets, which is put together in memory
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +34,6 @@ class WebSocketListener:
         config: the address.
         anonymous: whether clients without an account may come in here.
         entrance: the limits.
-        maximum_packet_size: bytes of the largest packet that a client may send.
         connect: called with each client's port.
 
     Raises:
@@ -48,11 +46,9 @@ class WebSocketListener:
         *,
         anonymous: bool,
         entrance: Entrance,
-        maximum_packet_size: int,
         connect: Callable[[Port], None],
     ) -> None:
         self.port = config.port
-        self._message_max = max(MESSAGE_MAX, maximum_packet_size)
         self._config = config
         self._connect = connect
         self._server: web.Server | None = None
@@ -97,13 +93,14 @@ class WebSocketListener:
         visitor = self._visitors.identify(guest, transport)
         if visitor is None:
             return _close_after(web.Response(status=403, text="the certificate names no user\n"))
-        websocket = web.WebSocketResponse(
-            protocols=(SUBPROTOCOL,), timeout=CLOSE_GRACE_S, compress=False, max_msg_size=self._message_max
-        )
+        websocket = web.WebSocketResponse(protocols=(SUBPROTOCOL,), compress=False)
+        port = connection.port = WebSocketPort(guest, visitor, websocket, connection, transport)
         await websocket.prepare(request)
-        port = WebSocketPort(guest, visitor, websocket, transport)
-        self._connect(port)
-        await port.carry()
+        try:
+            self._connect(port)
+            await port.carry()
+        finally:
+            connection.port = None  # each knows the other: apart they are freed at once
         return websocket
 
 

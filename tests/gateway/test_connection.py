@@ -208,6 +208,9 @@ class VanishedPort:
     async def receive(self) -> bytes:
         raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
+    def unpack(self, data: bytes) -> tuple[bytes]:
+        return (data,)
+
     async def drain(self) -> None:
         pass
 

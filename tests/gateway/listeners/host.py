@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from gateway.broker import Broker
 from gateway.config import GatewayConfig, LimitsConfig, ListenerConfig, StoreConfig
 from gateway.listeners.listeners import Listeners
 from gateway.port import Port
@@ -43,13 +44,22 @@ class Host:
         self._arrived.set()
 
 
+async def take(port: Port) -> bytes:
+    """The bytes of MQTT that a client has sent; empty once the line has ended."""
+    while received := await port.receive():
+        if data := b"".join(port.unpack(received)):
+            return data
+    return b""
+
+
 async def echo(port: Port) -> None:
     """Sends back all that comes until the line ends; ``!`` at its beginning lets the client in."""
     with contextlib.suppress(OSError):
         while data := await port.receive():
-            if data.startswith(b"!"):
-                port.note_admitted()
-            port.send(data)
+            for piece in port.unpack(data):
+                if piece.startswith(b"!"):
+                    port.note_admitted()
+                port.send(piece)
             await port.drain()
     port.close()
 
@@ -78,7 +88,7 @@ async def hosting(
         await host.close()
 
 
-def port_number(host: Host, place: int = 0) -> int:
+def port_number(host: Host | Broker, place: int = 0) -> int:
     """The TCP port of a listener."""
     number = host.listeners.all[place].port  # type: ignore[union-attr]
     assert number

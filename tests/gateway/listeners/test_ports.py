@@ -13,7 +13,7 @@ import uvloop
 
 from gateway.config import ListenerConfig, TcpConfig, TlsConfig, UnixConfig, WebSocketConfig
 from gateway.port import Port
-from tests.gateway.listeners.host import LONG_S, EchoHost, Host, hosting, port_number
+from tests.gateway.listeners.host import LONG_S, EchoHost, Host, hosting, port_number, take
 from tools.sim.certificates import Authority
 
 KINDS = ["tcp", "tcp6", "tls", "unix", "websocket", "wss"]
@@ -222,7 +222,7 @@ def test_a_client_that_leaves_ends_the_line(line: Line, event_loop_kind: str) ->
         async with hosting(line.config) as host:
             async with line.client(host):
                 port = await host.next_port()
-                waiting = asyncio.create_task(port.receive())
+                waiting = asyncio.create_task(take(port))
             assert await asyncio.wait_for(waiting, LONG_S) == b""
             port.close()
 
@@ -236,7 +236,7 @@ def test_waiting_for_bytes_can_be_given_up_and_begun_again(line: Line, event_loo
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(port.receive(), 0.05)
             await far.write(b"here")
-            assert await asyncio.wait_for(port.receive(), LONG_S) == b"here"
+            assert await asyncio.wait_for(take(port), LONG_S) == b"here"
 
     run(event_loop_kind, walk)
 

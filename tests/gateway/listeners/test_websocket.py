@@ -10,17 +10,22 @@ import ssl
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import aiohttp
 import pytest
 
+from gateway.broker import Broker
 from gateway.config import LimitsConfig, TlsConfig, WebSocketConfig
-from gateway.listeners.websocket import MESSAGE_MAX
+from gateway.listeners.websocket_frames import Frames
+from gateway.listeners.websocket_port import FRAMES_JOINED, IDLE_FRAMES_MAX
 from gateway.logs import KeyValueFormatter
+from gateway.pace import SLICE_S
 from tests.gateway.listeners.host import LONG_S, EchoHost, Host, hosting, port_number
-from tests.gateway.support import reasons_of, said_of
+from tests.gateway.support import reasons_of, running, said_of
 from tools.sim.certificates import Authority
-from wire.packets import Connect, encode
+from wire.bulk import BulkServerConnection
+from wire.packets import Connect, Pingreq, Publish, encode
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
@@ -75,7 +80,7 @@ class RawWebSocket:
 
 
 @contextlib.asynccontextmanager
-async def raw(host: Host) -> AsyncIterator[RawWebSocket]:
+async def raw(host: Host | Broker) -> AsyncIterator[RawWebSocket]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port_number(host))
     try:
         yield RawWebSocket(reader, writer)
@@ -120,12 +125,13 @@ async def test_fragments_with_a_ping_between_them_are_one_stream() -> None:
         client.send(PING, b"alive?")
         client.send(CONTINUATION, b"packet ", final=False)
         client.send(CONTINUATION, b"in three")
-        assert await client.receive() == (PONG, b"alive?")
-        assert await client.receive() == (BINARY, b"one packet in three")
         client.send(BINARY, b"")
         client.send(PONG, b"unasked")
-        client.send(BINARY, b"next")
-        assert await client.receive() == (BINARY, b"next")
+        client.send(BINARY, b", next")
+        got: list[tuple[int, bytes]] = []
+        while b"".join(data for kind, data in got if kind == BINARY) != b"one packet in three, next":
+            got.append(await client.receive())
+        assert [frame for frame in got if frame[0] != BINARY] == [(PONG, b"alive?")]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +140,7 @@ async def test_fragments_with_a_ping_between_them_are_one_stream() -> None:
         (TEXT, b"text", 1003),  # [MQTT-6.0.0-1]
         (CONTINUATION, b"of nothing", 1002),
         (3, b"reserved", 1002),
-        (TEXT, b"\xff\xfe", 1007),
+        (TEXT, b"\xff\xfe", 1003),
         (PING, b"x" * 126, 1002),
     ],
 )
@@ -199,12 +205,123 @@ async def test_frames_that_are_masked_pass_however_they_are_cut(seed: int) -> No
         assert echoed == wanted
 
 
-async def test_a_message_beyond_all_measure_is_refused_by_its_length() -> None:
+async def test_a_fragment_goes_on_before_its_message_is_whole() -> None:
     async with hosting(WebSocketConfig(port=0), kind=EchoHost) as host, raw(host) as client:
         assert await client.handshake() == 101
-        client.writer.write(b"\x82\xff" + struct.pack(">Q", MESSAGE_MAX + 1) + b"mask")
+        client.send(BINARY, b"begin", final=False)
+        client.send(CLOSE, b"\x03\xe8")
+        assert await client.receive() == (BINARY, b"begin")
+
+
+async def test_what_has_come_of_a_frame_goes_on_however_long_it_is_to_be() -> None:
+    """Nothing of it is kept, though its length says 8 EiB."""
+    async with hosting(WebSocketConfig(port=0), kind=EchoHost) as host, raw(host) as client:
+        assert await client.handshake() == 101
+        client.writer.write(b"\x82\xff" + struct.pack(">Q", (1 << 63) - 1) + bytes(4) + b"begin")
+        assert await client.receive() == (BINARY, b"begin")
+
+
+async def test_a_frame_whose_length_has_its_highest_bit_is_refused() -> None:
+    """[RFC 6455 section 5.2]"""
+    async with hosting(WebSocketConfig(port=0), kind=EchoHost) as host, raw(host) as client:
+        assert await client.handshake() == 101
+        client.writer.write(b"\x82\xff" + struct.pack(">Q", 1 << 63) + b"mask")
         kind, said = await client.receive()
-        assert (kind, struct.unpack(">H", said[:2])[0]) == (CLOSE, 1009)
+        assert (kind, struct.unpack(">H", said[:2])[0]) == (CLOSE, 1002)
+
+
+@pytest.mark.parametrize(
+    ("opcode", "final"), [(PING, True), (PONG, True), (BINARY, True), (CONTINUATION, False)], ids=str
+)
+async def test_a_flood_of_frames_without_data_ends_that_connection(opcode: int, final: bool) -> None:
+    """The client is a stranger yet: it has sent no CONNECT. Its Close behind the flood would be answered with 1000."""
+    async with hosting(WebSocketConfig(port=0), kind=EchoHost) as host, raw(host) as client:
+        assert await client.handshake() == 101
+        begin = client.frame(BINARY, b"", final=False) if opcode == CONTINUATION else b""
+        flood = client.frame(opcode, b"", final=final) * (2 * IDLE_FRAMES_MAX)
+        client.writer.write(begin + flood + client.frame(CLOSE, b"\x03\xe8"))
+        codes = []
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):  # it may be reset
+            while True:
+                kind, data = await client.receive()
+                codes += [struct.unpack(">H", data[:2])[0]] if kind == CLOSE else []
+        assert codes == [1008]
+
+
+async def test_pings_and_empty_frames_among_data_are_no_flood() -> None:
+    """A library may send each message as a fragment and an empty last one; only a row without data is a flood."""
+    async with hosting(WebSocketConfig(port=0), kind=EchoHost) as host, raw(host) as client:
+        assert await client.handshake() == 101
+        once = client.frame(BINARY, b"a", final=False) + client.frame(PING, b"") + client.frame(CONTINUATION, b"")
+        client.writer.write(once * (2 * IDLE_FRAMES_MAX))
+        echoed = b""
+        while len(echoed) < 2 * IDLE_FRAMES_MAX:
+            kind, data = await client.receive()
+            assert kind in (BINARY, PONG)
+            echoed += data
+        assert set(echoed) == set(b"a")
+
+
+async def test_frames_are_read_so_many_at_a_time() -> None:
+    """What one reading of the socket brought is not worked through at once: others have their turns between pieces."""
+    async with hosting(WebSocketConfig(port=0)) as host, raw(host) as client:
+        assert await client.handshake() == 101
+        sent = 10 * FRAMES_JOINED
+        client.writer.write(b"".join(client.frame(BINARY, b"\xc0\x00") for _ in range(sent)))
+        port = await host.next_port()
+        pieces: list[bytes] = []
+        while sum(map(len, pieces)) < 2 * sent:
+            pieces += port.unpack(await asyncio.wait_for(port.receive(), LONG_S))
+        assert b"".join(pieces) == b"\xc0\x00" * sent
+        assert max(map(len, pieces)) == 2 * FRAMES_JOINED
+
+
+async def test_packets_in_small_frames_share_a_slice_as_those_of_tcp_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a client that puts each PINGREQ into a frame of its own begins a slice with each, and none is ever over."""
+    now_s = handled = most = 0.0
+
+    def tick() -> float:
+        nonlocal now_s
+        now_s += SLICE_S / 10
+        return now_s
+
+    def count(protocol: BulkServerConnection, data: bytes, now_ms: int) -> None:
+        nonlocal handled
+        handled += 1
+        receive_data(protocol, data, now_ms)
+
+    async def watch() -> None:
+        nonlocal handled, most
+        while True:
+            most, handled = max(most, handled), 0
+            await asyncio.sleep(0)
+
+    receive_data = BulkServerConnection.receive_data
+    monkeypatch.setattr(BulkServerConnection, "receive_data", count)
+    monkeypatch.setattr("gateway.pace.time", SimpleNamespace(perf_counter=tick))
+    async with running(tmp_path, WebSocketConfig(port=0)) as broker, raw(broker) as client:
+        assert await client.handshake() == 101
+        client.send(BINARY, encode(Connect("c")))
+        assert (await client.receive())[0] == BINARY
+        watching = asyncio.create_task(watch())
+        pings = b"".join(client.frame(BINARY, encode(Pingreq())) for _ in range(1_000))
+        client.writer.write(pings + client.frame(BINARY, encode(Publish("a", b"", 1, packet_identifier=1))))
+        answers = b""
+        while not answers.endswith(b"\x40\x02\x00\x01"):
+            answers += (await client.receive())[1]
+        watching.cancel()
+        assert 0 < most <= 20
+
+
+def test_frames_that_are_not_asked_for_are_there_the_next_time() -> None:
+    frames = Frames()
+    frame = b"\x82\x81\x00\x00\x00\x00"
+    assert next(frames.read(frame + b"a" + frame + b"b" + frame)) == (BINARY, b"a")
+    assert list(frames.read(b"")) == [(BINARY, b"b")]
+    assert list(frames.read(b"c" + frame[:3])) == [(BINARY, b"c")]
+    assert list(frames.read(frame[3:] + b"d")) == [(BINARY, b"d")]
 
 
 async def test_what_a_stranger_sends_in_one_message_counts_before_it_is_whole() -> None:

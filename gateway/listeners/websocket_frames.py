@@ -1,0 +1,111 @@
+"""A client's WebSocket frames, read as a stream: what has come of a frame is handed on before the rest [RFC 6455]."""
+
+from collections.abc import Iterator
+
+from aiohttp import WSCloseCode, WSMsgType
+
+FINAL, RESERVED_BITS, OPCODE = 0x80, 0x70, 0x0F  # in the first byte of a frame
+MASKED, LENGTH = 0x80, 0x7F  # in the second byte
+LENGTH_SIZES = {126: 2, 127: 8}  # bytes, where the length does not fit 7 bits
+LENGTH_MAX = (1 << 63) - 1  # bytes [RFC 6455 section 5.2]
+MASK_SIZE = 4  # bytes
+CONTROL_FROM = 8  # opcodes from this one on are of control frames
+CONTROL_SIZE_MAX = 125  # bytes [RFC 6455 section 5.5]
+
+
+class FrameError(Exception):
+    """The client breaks the protocol; the text is for the log.
+
+    Args:
+        code: for our Close frame.
+        text: what is wrong.
+    """
+
+    def __init__(self, code: WSCloseCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Frames:
+    """The frames of one client. Beyond what was read and not asked for yet, it keeps less than a control frame."""
+
+    def __init__(self) -> None:
+        self._data = b""
+        self._at = 0  # in it: before this all was handed on
+        self._mask = b""  # of the data frame whose payload comes, turned to its next byte
+        self._rest = 0  # bytes of that payload that were not handed on
+        self._is_within_message = False  # a fragment came that is not the last
+
+    def read(self, data: bytes) -> Iterator[tuple[WSMsgType, bytes]]:
+        """Yields what has come: the payload of a control frame, or of a binary frame as much as is there.
+
+        A frame is read when it is asked for; what is not asked for stays for the next time. Raises FrameError.
+        """
+        data = self._data[self._at :] + data
+        self._data, self._at = data, 0
+        while self._at < len(data):
+            if self._rest:
+                yield WSMsgType.BINARY, self._take_payload()
+                continue
+            at = self._at
+            begin = at + self._header_size(data, at)
+            if begin > len(data):
+                break
+            opcode, length, mask = data[at] & OPCODE, _length(data, at, begin), data[begin - MASK_SIZE : begin]
+            if opcode < CONTROL_FROM:
+                self._at, self._rest, self._mask = begin, length, mask
+                self._is_within_message = not data[at] & FINAL
+                if not length:
+                    yield WSMsgType.BINARY, b""
+            elif begin + length <= len(data):
+                self._at = begin + length
+                yield WSMsgType(opcode), _unmasked(data[begin : self._at], mask)
+            else:
+                break
+        self._data, self._at = data[self._at :], 0
+
+    def _take_payload(self) -> bytes:
+        payload, mask = self._data[self._at : self._at + self._rest], self._mask
+        self._at += len(payload)
+        self._rest -= len(payload)
+        turn = len(payload) % MASK_SIZE
+        self._mask = mask[turn:] + mask[:turn]
+        return _unmasked(payload, mask)
+
+    def _header_size(self, data: bytes, at: int) -> int:
+        """Returns the size of a frame's header, or the least that it has. Raises FrameError."""
+        opcode, is_final = data[at] & OPCODE, data[at] & FINAL
+        if data[at] & RESERVED_BITS:
+            raise FrameError(WSCloseCode.PROTOCOL_ERROR, "a frame with a reserved bit")
+        if opcode >= CONTROL_FROM:
+            if opcode not in (WSMsgType.CLOSE, WSMsgType.PING, WSMsgType.PONG) or not is_final:
+                raise FrameError(WSCloseCode.PROTOCOL_ERROR, f"a control frame {opcode} that is reserved or a fragment")
+        elif opcode not in (WSMsgType.CONTINUATION, WSMsgType.TEXT, WSMsgType.BINARY):
+            raise FrameError(WSCloseCode.PROTOCOL_ERROR, f"a frame {opcode} that is reserved")
+        elif self._is_within_message != (opcode == WSMsgType.CONTINUATION):
+            raise FrameError(WSCloseCode.PROTOCOL_ERROR, "a fragment out of place")
+        elif opcode == WSMsgType.TEXT:  # [MQTT-6.0.0-1]
+            raise FrameError(WSCloseCode.UNSUPPORTED_DATA, "a frame of text")
+        if at + 1 == len(data):
+            return 2 + MASK_SIZE
+        length = data[at + 1] & LENGTH
+        if not data[at + 1] & MASKED:  # [RFC 6455 section 5.1]
+            raise FrameError(WSCloseCode.PROTOCOL_ERROR, "a frame without a mask")
+        if opcode >= CONTROL_FROM and length > CONTROL_SIZE_MAX:
+            raise FrameError(WSCloseCode.PROTOCOL_ERROR, "a control frame that is too long")
+        return 2 + LENGTH_SIZES.get(length, 0) + MASK_SIZE
+
+
+def _length(data: bytes, at: int, begin: int) -> int:
+    length = data[at + 1] & LENGTH
+    if length in LENGTH_SIZES:
+        length = int.from_bytes(data[at + 2 : begin - MASK_SIZE], "big")
+    if length > LENGTH_MAX:
+        raise FrameError(WSCloseCode.PROTOCOL_ERROR, "a frame whose length has its highest bit set")
+    return length
+
+
+def _unmasked(payload: bytes, mask: bytes) -> bytes:
+    size = len(payload)
+    key = (mask * (size // MASK_SIZE + 1))[:size]
+    return (int.from_bytes(payload, "big") ^ int.from_bytes(key, "big")).to_bytes(size, "big")
