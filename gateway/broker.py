@@ -23,7 +23,7 @@ from gateway.limits import Limits
 from gateway.listeners.listeners import Listeners
 from gateway.message import message_from
 from gateway.overview import Overview
-from gateway.pace import Lanes, Paces
+from gateway.pace import Lanes, Paces, Shifts
 from gateway.port import Port
 from gateway.publishing import Publishing
 from gateway.session import Session
@@ -59,7 +59,8 @@ class Broker:
         self.limits = Limits(config, log, self._queues, self._queues_for)
         self._endings = Endings(log)
         self._holdings = Holdings(config.limits.kept_bytes)
-        self.subscribers = Subscribers(log, self._endings)
+        self.shifts = Shifts()
+        self.subscribers = Subscribers(log, self._endings, self.shifts)
         self.publishing = Publishing(self.subscribers, log, self.limits)
         self.paces = Paces(config.limits.messages_per_s)
         self.lanes = Lanes()
@@ -110,6 +111,7 @@ class Broker:
         if self._connections:
             await asyncio.wait(self._connections.values())
         self.timers.close()
+        await self.subscribers.close()
         self.wills.close()
         await self.limits.close()
         await self._endings.close()

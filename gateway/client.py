@@ -73,6 +73,7 @@ class Client:
             name,
             permissions.may_receive,
             broker.counters,
+            broker.shifts.of(session.account.owner),
             flush=answered,
         )
         self._sender = Sender(self._window, broker.log, session.cursor, session.owed, session.account, name, failed)

@@ -71,6 +71,7 @@ class Intake:
         self._held_bytes = 0
         self._room = Signal()
         self._room.set()
+        self._has_offered = False  # a message of QoS 0
         self._said = SUCCESS  # why a message was refused, as the log has it last
         self._pace = Pace(broker.paces, session.account.owner)
         connect = protocol.connect_packet
@@ -90,6 +91,7 @@ class Intake:
         if reason_code != SUCCESS:
             self._refuse(packet, message, reason_code)
         elif packet.packet_identifier is None:
+            self._has_offered = True
             for work in self._broker.publishing.publish(message):
                 self._broker.log.later(work)
         elif self._held or not self._take(packet, message):
@@ -103,6 +105,9 @@ class Intake:
         """Waits while so much is held back, or came so fast, that nobody should read more from this client."""
         await self._room.wait()
         await self._pace.wait()
+        if self._has_offered:
+            self._has_offered = False
+            await self._broker.subscribers.wait_for(self._session.account.owner)
 
     def stop(self) -> None:
         """The connection has ended: nobody waits any more."""

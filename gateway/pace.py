@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
+from weakref import WeakValueDictionary
 
 from gateway.signals import Signal
 
@@ -69,6 +70,70 @@ class Slice:
     def _begin(self) -> None:
         length_s = SLICE_S / self._lane.busy if self._lane is not None else SLICE_S
         self._ends_s = time.perf_counter() + length_s
+
+
+class Shift:
+    """What is sent for one owner by any number of tasks: together they take one slice of each turn of the event loop.
+
+    The slice begins with the first work of a turn. What finds it over waits, and goes on in the order in which it came:
+    in the next turn as many as had their work in this one.
+    """
+
+    __slots__ = ("__weakref__", "_admitted", "_is_scheduled", "_slice", "_waiting")
+
+    def __init__(self) -> None:
+        self._slice: Slice | None = None  # of this turn
+        self._is_scheduled = False
+        self._admitted = 0  # in this turn
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether others come first now; where it is not, the caller does its work at once."""
+        if self._slice is None:
+            self._slice = Slice()
+            self._schedule()
+        elif self._slice.is_over:
+            return True
+        self._admitted += 1
+        return False
+
+    async def wait(self) -> None:
+        """Waits until the caller may do its work, which it does at once then."""
+        is_new = True
+        while (is_new and self._waiting) or self.is_over:
+            is_new = False
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            self._schedule()
+            await waiting
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        """The next turn begins."""
+        self._slice, self._is_scheduled = None, False
+        for _ in range(min(max(1, self._admitted), len(self._waiting))):
+            waiting = self._waiting.popleft()
+            if not waiting.done():  # else its task was cancelled
+                waiting.set_result(None)
+        self._admitted = 0
+        if self._waiting:
+            self._schedule()
+
+
+class Shifts:
+    """The shifts by owner, as long as they are in use."""
+
+    def __init__(self) -> None:
+        self._shifts: WeakValueDictionary[str, Shift] = WeakValueDictionary()
+
+    def of(self, owner: str) -> Shift:
+        """Returns an owner's shift."""
+        return self._shifts.get(owner) or self._shifts.setdefault(owner, Shift())
 
 
 class Paces:

@@ -115,7 +115,7 @@ class RetainedFeed:
             await self._window.wait_for_room()
             packet_identifier = self._window.next_identifier()
         else:
-            await self._window.port.drain()
+            await self._window.wait_for_line()
         if message.topic in self._superseded:  # while it waited
             self._settle(owed)
         elif self._window.publish(message, grant, packet_identifier) and packet_identifier is not None:

@@ -243,6 +243,8 @@ class Sender:
             if shared := source.shared:
                 deliveries = [_by(shared, delivery) for delivery in deliveries]
             flows = await self._begin_flows(source, deliveries)
+            if flows:  # many have waited for one commit
+                await window.wait_for_line()
             sent = 0 if source.shared else self._send_together(source, deliveries, flows)
             for delivery in deliveries[sent:]:
                 self._retained.supersede(delivery.message)
@@ -303,7 +305,7 @@ class Sender:
     async def _send(self, source: _Source, delivery: Delivery) -> None:
         packet_identifier = None
         if not delivery.qos:
-            await self._window.port.drain()
+            await self._window.wait_for_line()
         elif source.shared:
             await self._window.wait_for_room()
             packet_identifier = self._window.next_identifier()

@@ -1,12 +1,15 @@
 """Who is subscribed to what: sessions by themselves and in groups that share a subscription."""
 
+import asyncio
 import dataclasses
 import sys
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from gateway.endings import Endings
 from gateway.message import Message
+from gateway.pace import Shift, Shifts
 from gateway.sender import Sender
 from gateway.session import Session
 from gateway.store.cursor import Cursor
@@ -55,19 +58,63 @@ class ShareGroup:
             self._log.drop(FILTERED, self.cursor.consumer, message)
 
 
+class _Handout:
+    """QoS 0 messages of one owner on their way to their subscribers, in order, until there are none.
+
+    Args:
+        shift: the owner's.
+        offer: gives a message to the subscriber with a cursor.
+        ended: called when all are given out.
+    """
+
+    def __init__(self, shift: Shift, offer: Callable[[Cursor, Message], None], ended: Callable[[], object]) -> None:
+        self._shift = shift
+        self._offer = offer
+        self._ended = ended
+        self._waiting: deque[tuple[Message, Iterator[Cursor]]] = deque()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def add(self, message: Message, takers: Iterator[Cursor]) -> None:
+        """One more message, behind the others, for those that took it when it was published."""
+        self._waiting.append((message, takers))
+
+    async def wait(self) -> None:
+        """Waits until all are given out."""
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                message, takers = self._waiting[0]
+                for cursor in takers:
+                    await self._shift.wait()
+                    self._offer(cursor, message)
+                self._waiting.popleft()
+        finally:
+            self._ended()
+
+
 class Subscribers:
     """Adds and removes subscriptions, and finds the subscribers of a topic.
 
     Args:
         log: the message log in which the groups have their cursors.
         endings: told of what goes with those that end.
+        shifts: how long an owner's QoS 0 messages are given out at a time.
     """
 
-    def __init__(self, log: MessageLog, endings: Endings) -> None:
+    def __init__(self, log: MessageLog, endings: Endings, shifts: Shifts) -> None:
         self._log = log
         self._endings = endings
         self._by_cursor: dict[Cursor, Session | ShareGroup] = {}
         self._groups: dict[str, ShareGroup] = {}
+        self._shifts = shifts
+        self._handouts: dict[str, _Handout] = {}  # by owner
+
+    async def close(self) -> None:
+        """Gives out what waits for that; the clients have gone."""
+        for handout in list(self._handouts.values()):
+            await handout.wait()
 
     def fits(self, session: Session, topic_filter: str, most: int) -> bool:
         """Whether a session may have a subscription more; ``most`` is the weight of all its subscriptions."""
@@ -147,10 +194,34 @@ class Subscribers:
                 yield self._groups[topic_filter].cursor, subscription
 
     def offer(self, message: Message) -> None:
-        """Gives a QoS 0 message to those of its subscribers that are there; it is never stored."""
-        for cursor in self._log.audience.takers(message.topic):
-            if subscriber := self._by_cursor.get(cursor):
-                subscriber.offer(message)
+        """Gives a QoS 0 message to those of its subscribers that are there; it is never stored.
+
+        Where that takes more than a slice, the others get it later: before what the same owner publishes meanwhile.
+        """
+        takers = iter(self._log.audience.takers(message.topic))
+        if handout := self._handouts.get(message.owner):
+            handout.add(message, takers)
+            return
+        shift = self._shifts.of(message.owner)
+        for cursor in takers:
+            if shift.is_over:
+                self._hand_out_later(shift, message, chain((cursor,), takers))
+                return
+            self._offer_to(cursor, message)
+
+    def _hand_out_later(self, shift: Shift, message: Message, takers: Iterator[Cursor]) -> None:
+        owner = message.owner
+        self._handouts[owner] = _Handout(shift, self._offer_to, lambda: self._handouts.pop(owner))
+        self._handouts[owner].add(message, takers)
+
+    async def wait_for(self, owner: str) -> None:
+        """Waits until what an owner has published at QoS 0 is given out."""
+        if handout := self._handouts.get(owner):
+            await handout.wait()
+
+    def _offer_to(self, cursor: Cursor, message: Message) -> None:
+        if subscriber := self._by_cursor.get(cursor):
+            subscriber.offer(message)
 
     def cursors_for(self, topic: str) -> Iterator[Cursor]:
         """Yields the cursors that take messages of a topic."""

@@ -12,6 +12,7 @@ from gateway.hot.outflow import encode_publishes
 from gateway.message import Message, identity_properties, plain_properties
 from gateway.numbers import Counters
 from gateway.outgoing import Outgoing
+from gateway.pace import Shift
 from gateway.port import Port
 from gateway.signals import Signal
 from gateway.store.delivery import Grant
@@ -39,6 +40,7 @@ class Window:
         client: who it is, for the log.
         may_receive: whether the client may have messages of a topic now.
         counters: where it is counted.
+        shift: with which senders it shares a slice.
         flush: puts on the line what the protocol core has to say.
     """
 
@@ -52,6 +54,7 @@ class Window:
         client: str,
         may_receive: Callable[[str], bool],
         counters: Counters,
+        shift: Shift,
         flush: Callable[[], None],
     ) -> None:
         self.protocol = protocol
@@ -63,6 +66,7 @@ class Window:
         self._consumer = consumer
         self._client = client
         self._counters = counters
+        self._shift = shift
         connect = protocol.connect_packet
         self._has_identity = connect is not None and RECEIVE in find_wishes(connect.properties)
         self._inflight: dict[int, Finish] = {}
@@ -72,14 +76,19 @@ class Window:
         """Returns a packet identifier that stands for nothing."""
         return self.outgoing.next_identifier(self._inflight)
 
+    async def wait_for_line(self) -> None:
+        """Waits until the line takes a message, and it is this client's turn among those of its owner."""
+        await self.port.drain()
+        await self._shift.wait()
+
     async def wait_for_room(self, packet_identifier: int | None = None) -> None:
         """Waits until line and window take a message, with this packet identifier if one is given."""
-        await self.port.drain()
+        await self.wait_for_line()
         while self.protocol.send_quota == 0 or self._is_taken(packet_identifier):
             self.flush()
             self._acknowledged.clear()
             await self._acknowledged.wait()
-            await self.port.drain()
+            await self.wait_for_line()
 
     def publish(
         self, message: Message, grant: Grant, packet_identifier: int | None = None, *, dup: bool = False

@@ -14,7 +14,9 @@ import pytest
 from gateway.accounts import make_account, save_account
 from gateway.broker import Broker
 from gateway.config import LimitsConfig, StoreConfig
+from gateway.sender import Sender
 from gateway.store.audience import SUBSCRIPTIONS_REMEMBERED, TOPICS_REMEMBERED
+from gateway.window import Window
 from tests.gateway.store.support import disk_full
 from tests.gateway.support import LONG_S, Client, running, tcp_port, until
 from wire.packets import (
@@ -23,6 +25,8 @@ from wire.packets import (
     Connack,
     Connect,
     Disconnect,
+    Pingreq,
+    Pingresp,
     Puback,
     Publish,
     Pubrec,
@@ -327,3 +331,64 @@ async def test_a_connect_is_not_kept_with_what_is_large_in_it(tmp_path: Path) ->
         kept = [one for one in gc.get_objects() if isinstance(one, Connect) and one.client_id == "keeps"]
         assert len(kept) == 1 and kept[0].will is None and USER_PROPERTY not in kept[0].properties
         writer.transport.abort()
+
+
+async def most_in_a_turn(counted: list[int], most: list[int]) -> None:
+    """Keeps the largest number of calls that ``counted`` grew by in one turn of the event loop."""
+    before = len(counted)
+    while True:
+        await asyncio.sleep(0)
+        most[0], before = max(most[0], len(counted) - before), len(counted)
+
+
+@pytest.mark.parametrize(("qos", "owner", "name"), [(0, Sender, "send_now"), (1, Window, "publish_together")])
+async def test_one_message_to_many_subscribers_of_an_owner_leaves_others_their_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qos: int, owner: type, name: str
+) -> None:
+    """And each subscriber gets all messages in order."""
+    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    calls: list[int] = []
+    original = getattr(owner, name)
+
+    def count(*arguments: Any) -> Any:
+        calls.append(1)
+        return original(*arguments)
+
+    async with running(tmp_path) as broker:
+        subscribers = [await connected(broker, f"subscriber-{number}") for number in range(60)]
+        for subscriber in subscribers:
+            await subscriber.subscribe("a", options=qos)
+        publisher, other = await connected(broker, "publisher"), await connected(broker, "other")
+        monkeypatch.setattr(owner, name, count)
+        most = [0]
+        watching = asyncio.create_task(most_in_a_turn(calls, most))
+        payloads = [b"%d" % number for number in range(5)]
+        for payload in payloads:
+            publisher.send("a", payload, qos=qos)
+        for _ in range(2):  # the second one is read as soon as the first one is handled
+            other.write(encode(Pingreq()))
+            assert await other.read(2) == encode(Pingresp())
+        assert len(calls) < len(payloads) * len(subscribers)
+        for subscriber in subscribers:
+            assert [(await subscriber.receive()).payload for _ in payloads] == payloads
+        watching.cancel()
+        assert most == [1]
+
+
+async def test_a_will_of_qos_0_comes_behind_what_its_client_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the messages to many subscribers take many turns, and another connection takes the session over."""
+    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    async with running(tmp_path) as broker:
+        subscribers = [await connected(broker, f"subscriber-{number}") for number in range(30)]
+        for subscriber in subscribers:
+            await subscriber.subscribe("a", options=0)
+        client = await connected(broker, "client", will=Will("a", b"will", 0))
+        for number in range(5):
+            client.send("a", b"%d" % number, qos=0)
+        again = await connected(broker, "client")
+        again.send("a", b"again", qos=0)
+        for subscriber in subscribers:
+            received = [(await subscriber.receive()).payload for _ in range(7)]
+            assert received == [b"0", b"1", b"2", b"3", b"4", b"will", b"again"]
