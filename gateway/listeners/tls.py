@@ -14,6 +14,19 @@ class CertificateRefusedError(Exception):
     """A client's certificate names no user; the text says why."""
 
 
+class _Handshake(ssl.SSLObject):
+    """A connection's TLS. A certificate that Python cannot read fails as one that OpenSSL refuses does.
+
+    Else asyncio, which asks for the certificate at the end of the handshake, logs a traceback.
+    """
+
+    def getpeercert(self, binary_form: bool = False) -> Any:
+        try:
+            return super().getpeercert(binary_form)
+        except ValueError as error:  # a name in it is no UTF-8
+            raise ssl.SSLError(ssl.SSL_ERROR_SSL, "its certificate cannot be read") from error
+
+
 class Tls:
     """The TLS of one listener.
 
@@ -61,6 +74,7 @@ class Tls:
 def make_context(config: TlsConfig) -> ssl.SSLContext:
     """Makes what a TLS server needs. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslobject_class = _Handshake
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     load_own(context, config.certificate, config.key)

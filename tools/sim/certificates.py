@@ -33,7 +33,11 @@ class Authority:
         return self.sign(name, [name], [x509.DNSName("localhost"), *addresses])
 
     def sign(
-        self, file: str, common_names: list[str], others: list[x509.GeneralName] | None = None
+        self,
+        file: str,
+        common_names: list[str],
+        others: list[x509.GeneralName] | None = None,
+        extension: x509.ExtensionType | None = None,
     ) -> tuple[Path, Path]:
         """Makes a certificate with these names; returns its file and its key's."""
         key = ec.generate_private_key(ec.SECP256R1())
@@ -41,6 +45,8 @@ class Authority:
         builder = self._builder(subject, key)
         if others:
             builder = builder.add_extension(x509.SubjectAlternativeName(others), critical=False)
+        if extension is not None:
+            builder = builder.add_extension(extension, critical=False)
         self._certificates[file] = certificate = builder.sign(self._key, hashes.SHA256())
         key_path = self._folder / f"{file}.key"
         key_path.write_bytes(

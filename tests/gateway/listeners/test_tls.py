@@ -16,6 +16,7 @@ from gateway.errors import ConfigError
 from gateway.listeners.tls import Tls
 from gateway.pem import out_of_date
 from tests.gateway.listeners.host import LONG_S, Host, hosting, port_number
+from tests.gateway.support import reasons_of
 from tools.sim.certificates import LIFE, Authority
 
 
@@ -97,6 +98,19 @@ async def test_the_user_can_be_an_alternative_name(
         async with connection(host, client_context(authority, authority.sign("one", ["other"], [name]))):
             assert (await host.next_port()).visitor.certificate_user == user
         assert not await is_let_in(host, client_context(authority, authority.sign("none", ["other"])))
+
+
+async def test_a_certificate_that_cannot_be_read_is_one_line_of_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its alternative name is no text. That Python's `ssl` cannot read it, asyncio would log with a traceback."""
+    broken = x509.UnrecognizedExtension(x509.ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"\x30\x06\x86\x04\xff\xfe\xfd\xfc")
+    authority = Authority(tmp_path)
+    async with hosting(mutual(tmp_path, authority)) as host:
+        own = authority.sign("alice", ["alice"], extension=broken)
+        assert not await is_let_in(host, client_context(authority, own))
+    assert [record.message for record in caplog.records] == ["connection failed"]
+    assert reasons_of(caplog) == ["its certificate cannot be read"]
 
 
 async def test_a_revoked_certificate_is_not_let_in_once_the_list_is_read(tmp_path: Path) -> None:
