@@ -11,6 +11,8 @@
     log(text)                a line for people at the far end, where the port has a way for it; it may be lost
     close()                  after Down, or to give up; `open` may follow
 
+Where the heap is full as a port moves bytes, a part of the stream is missing: it ends with Down.
+
 A port keeps itself registered with the `select.poll` object it was given. `name` is what people call it.
 """
 

@@ -66,7 +66,11 @@ class Tcp:
 
     def send(self, data: bytes, now_ms: int) -> None:
         waiting = bool(self._unsent)
-        self._unsent += data
+        try:
+            self._unsent += data
+        except MemoryError as error:  # the stream has a hole here
+            self._end(self._why(error))
+            return
         if not waiting:
             self._write()
 
@@ -112,7 +116,7 @@ class Tcp:
         assert self._socket is not None
         try:
             data = self._receive()
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, MemoryError) as error:
             if getattr(error, "errno", None) not in NOT_NOW:
                 self._end(self._why(error))
             return
@@ -124,13 +128,12 @@ class Tcp:
     def _write(self) -> None:
         assert self._socket is not None
         try:
-            sent = self._transmit() if self._unsent else 0
-        except (OSError, ValueError) as error:
+            if self._unsent:
+                self._unsent = self._unsent[self._transmit() :]
+        except (OSError, ValueError, MemoryError) as error:
             if getattr(error, "errno", None) not in NOT_NOW:
                 self._end(self._why(error))
                 return
-            sent = 0
-        self._unsent = self._unsent[sent:]
         self._poller.register(self._socket, select.POLLIN | (select.POLLOUT if self._unsent else 0))
 
     def _receive(self):

@@ -45,12 +45,12 @@ class Uart:
                 self._link.receive_data(self._lines[0].read(READ_BYTES), now_ms)
             if ready & (select.POLLHUP | select.POLLERR):
                 self._ended = Down("the line hung up")
-        except OSError as error:
+            # While the line takes nothing, asking again would only pile up questions.
+            if not self._unsent:
+                self._link.handle_timer(now_ms)
+            self._collect()
+        except (OSError, MemoryError) as error:
             self._ended = Down(str(error))
-        # While the line takes nothing, asking again would only pile up questions.
-        if not self._unsent:
-            self._link.handle_timer(now_ms)
-        self._collect()
 
     def next_event(self) -> Up | Down | bytes | None:
         while self._ended is None and (event := self._link.next_event()) is not None:
@@ -65,8 +65,11 @@ class Uart:
         return ended
 
     def send(self, data: bytes, now_ms: int) -> None:
-        self._link.send(data, now_ms)
-        self._collect()
+        try:
+            self._link.send(data, now_ms)
+            self._collect()
+        except MemoryError as error:  # the link may have taken a part of it
+            self._ended = Down(str(error))
 
     @property
     def has_room(self) -> bool:
