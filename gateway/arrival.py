@@ -7,9 +7,10 @@ from gateway.access import Permissions
 from gateway.doorkeeper import Refused
 from gateway.logins import ScramLogin
 from gateway.port import Port
+from wire.identity import check_name
 from wire.packets import Auth, Connect
 from wire.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
-from wire.reasons import NOT_AUTHORIZED, PROTOCOL_ERROR, SUCCESS
+from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, NOT_AUTHORIZED, PROTOCOL_ERROR, SUCCESS
 from wire.server import ServerConnection
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ class Arrival:
 
     async def handle_connect(self, packet: Connect) -> Admitted | None:
         """Returns who may come in, None while there is more to be proved."""
+        try:
+            check_name("the client identifier", packet.client_id)
+        except ValueError as error:
+            raise Refused(CLIENT_IDENTIFIER_NOT_VALID, str(error)) from error
         self._packet = packet
         self._client_id = packet.client_id or f"hf-{secrets.token_hex(8)}"
         if AUTHENTICATION_METHOD in packet.properties:

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 
 TCP_PORT_MAX = 65_535
+NAME_BYTES_MAX = 128
+"""Of the gateway's name: a route's client identifier has both names, and is within ``wire.identity.NAME_BYTES_MAX``."""
 
 NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 TcpPortNumber = Annotated[int, msgspec.Meta(ge=0, le=TCP_PORT_MAX)]
@@ -268,8 +270,8 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The whole file, but for its `[[route]]` tables."""
 
     name: NonEmpty
-    """The gateway's name: the origin of the identities that it gives to messages without one. It never changes in a
-    gateway's life."""
+    """The gateway's name, of 128 bytes at most: the origin of the identities that it gives to messages without one. It
+    never changes in a gateway's life."""
 
     store: StoreConfig
     """Where messages are kept."""

@@ -10,7 +10,15 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from gateway.config import GatewayConfig, ListenerConfig, StoreConfig, TcpConfig, UnixConfig, WebSocketConfig
+from gateway.config import (
+    NAME_BYTES_MAX,
+    GatewayConfig,
+    ListenerConfig,
+    StoreConfig,
+    TcpConfig,
+    UnixConfig,
+    WebSocketConfig,
+)
 from gateway.config_errors import ConfigSource
 from gateway.errors import ConfigError
 
@@ -59,6 +67,8 @@ def draft_of(source: ConfigSource) -> Draft:
     routes = values.pop("route", [])
     folder = source.path.parent
     found = enumerate(values.pop("listener", []))
+    if (size := len(values.get("name", "").encode())) > NAME_BYTES_MAX:
+        source.add("name", f"{size} bytes, expected {NAME_BYTES_MAX} at most")
     listeners = {number: _listener_beside(folder, listener) for number, listener in found if listener is not None}
     values = {"name": "", "store": StoreConfig(""), **values}
     config = GatewayConfig(**values, listener=list(listeners.values()))

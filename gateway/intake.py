@@ -19,7 +19,7 @@ from gateway.store.drops import GATEWAY, REJECTED
 from gateway.store.run import Run
 from gateway.turn import Turn
 from wire.bulk import BulkServerConnection
-from wire.identity import KEEP, find_wishes
+from wire.identity import IDENTITY_PROPERTY, KEEP, find_user_property, find_wishes
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC
 from wire.packets import MQTT_5, Publish, Pubrel
 from wire.properties import PAYLOAD_FORMAT_INDICATOR, USER_PROPERTY
@@ -85,7 +85,7 @@ class Intake:
         came_ms = int(time.time() * 1000)
         message = message_from(packet, self._session.client_id, self._broker.config.name, came_ms)
         message.owner = self._session.account.owner
-        reason_code = self._check(message, came_ms)
+        reason_code = self._check(packet, message, came_ms)
         if reason_code == SUCCESS and message.origin:  # the first one to each topic comes this way
             self._broker.devices.note_identity(self._session.client_id, message.origin, message.epoch)
         if reason_code != SUCCESS:
@@ -162,7 +162,7 @@ class Intake:
 
     def _take_or_refuse(self, packet: Publish, message: Message, came_ms: int) -> bool:
         """The same for one that was held back: the access rules may be others by now."""
-        reason_code = self._check(message, came_ms)
+        reason_code = self._check(packet, message, came_ms)
         if reason_code == SUCCESS:
             return self._take(packet, message)
         self._refuse(packet, message, reason_code)
@@ -219,31 +219,33 @@ class Intake:
         if self._protocol.connected:
             self._protocol.answer_all(packet_type, identifiers, encode_answers(packet_type, identifiers))
 
-    def _check(self, message: Message, came_ms: int) -> int:
+    def _check(self, packet: Publish, message: Message, came_ms: int) -> int:
         """Returns as a reason code whether a message, which came then, may be published.
 
-        One whose identity its client may not bring gets a new one.
+        One whose identity its client may not bring, or whose identity is none, gets a new one.
         """
         if not self._permissions.may_send(message) or self._broker.publishing.is_own(message.topic):
             return NOT_AUTHORIZED
-        if not self._permissions.may_bring(message):
+        claimed = message.origin or find_user_property(packet.properties, IDENTITY_PROPERTY)
+        if claimed is not None and (not message.origin or not self._permissions.may_bring(message)):
             if self._keeps_identities:
                 return NOT_AUTHORIZED
-            self._replace_identity(message, came_ms)
+            self._replace_identity(message, claimed, came_ms)
         if message.properties.get(PAYLOAD_FORMAT_INDICATOR) and not _is_text(message.payload):
             return PAYLOAD_FORMAT_INVALID
         if len(message.properties.get(USER_PROPERTY, ())) > USER_PROPERTIES_MAX:
             return QUOTA_EXCEEDED
         return SUCCESS
 
-    def _replace_identity(self, message: Message, came_ms: int) -> None:
+    def _replace_identity(self, message: Message, claimed: str, came_ms: int) -> None:
         """The client is told with its next acknowledgement, once over each connection: it may be a device of ours."""
         self._broker.counters.identities_replaced += 1
         if not self._has_replaced:
             self._has_replaced = True
-            self._remark = f"not its own identity: messages of {message.origin[:ORIGIN_SAID]!r} get a new one here"
-            what = about(client=self._session.client_id, topic=message.topic, origin=message.origin)
-            logger.warning("identity replaced: no rule lets the client bring it", extra=what)
+            self._remark = f"not its own identity: messages of {claimed[:ORIGIN_SAID]!r} get a new one here"
+            what = about(client=self._session.client_id, topic=message.topic, origin=claimed)
+            reason = "no rule lets the client bring it" if message.origin else "it cannot be read"
+            logger.warning("identity replaced: %s", reason, extra=what)
         message.renew(self._broker.config.name, came_ms)
 
     def _refuse(self, packet: Publish, message: Message, reason_code: int) -> None:

@@ -20,7 +20,7 @@ COUNTERS = {
     "payload_bytes_received": "Payload bytes of PUBLISHes received.",
     "payload_bytes_sent": "Payload bytes of PUBLISHes sent.",
     "messages_stored": "Messages stored and synced.",
-    "identities_replaced": "Messages that brought an identity which their sender may not use, and got a new one.",
+    "identities_replaced": "Messages that brought an identity which may not be used or read, and got a new one.",
 }
 GAUGES = {
     "connections": "Connected clients.",

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.config import Count, NonEmpty
+from gateway.config import NAME_BYTES_MAX, Count, NonEmpty
 from gateway.config_errors import ConfigSource
 from gateway.config_file import Table, beside
 from wire.errors import WireError
@@ -40,7 +40,8 @@ class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A way to another broker: which messages go there."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
-    """The route's name in the log, and the name of its place in the store: renaming a route starts it anew."""
+    """The route's name in the log, of 127 bytes at most, and the name of its place in the store: renaming a route
+    starts it anew. Its client identifier is the gateway's name, `-` and this one."""
 
     broker: str
     """Where its messages go: `mqtt://host` or `mqtt://host:port`; over TLS `mqtts://host` or `mqtts://host:port`.
@@ -82,6 +83,8 @@ class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The longest wait before a new connection attempt, in milliseconds."""
 
     def __post_init__(self) -> None:
+        if (size := len(self.name.encode())) >= NAME_BYTES_MAX:
+            raise ValueError(f"name: {size} bytes, expected {NAME_BYTES_MAX - 1} at most")
         _, _, is_encrypted = parse_broker(self.broker)
         if self.tls is not None and not is_encrypted:
             raise ValueError(f"broker: {self.broker!r}, expected mqtts:// as there is a table tls")

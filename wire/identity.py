@@ -2,7 +2,7 @@
 
 `hf-id` = "{epoch:08x}/{seq}/{origin}": who made the message, in which life of its store, its dense number.
 `hf-received` = "{unix_ms}/{gateway_name}": when and where the first gateway accepted it.
-The name comes last in both, so it may hold any character.
+The name comes last in both, so it may hold any character; one longer than NAME_BYTES_MAX is no name.
 
 `hf-identity`, in a CONNECT, says what the client wants of them: RECEIVE, KEEP, or both as two properties.
 """
@@ -13,6 +13,7 @@ WISH_PROPERTY = "hf-identity"
 RECEIVE = "receive"  # identity and provenance come with each delivery
 KEEP = "keep"  # a message whose identity the client may not bring is refused; otherwise it gets a new one
 EPOCH_MAX = 0xFFFF_FFFF
+NAME_BYTES_MAX = 256  # of an origin, a gateway's name or a client identifier: each row of a store may have all three
 SEQ_MAX = 0x7FFF_FFFF_FFFF_FFFF  # the widest integer that every table and store on the way can hold
 
 USER_PROPERTY = 0x26  # wire.properties names it too; this module stays importable alone
@@ -35,6 +36,7 @@ def decode_identity(text: str) -> tuple[str, int, int]:
         raise ValueError(f"epoch {epoch_text!r} is not eight lower-case hexadecimal digits")
     if seq_text != str(seq):
         raise ValueError(f"seq {seq_text!r} is not a plain decimal number")
+    check_name("origin", origin)
     return origin, epoch, seq
 
 
@@ -50,7 +52,15 @@ def decode_received(text: str) -> tuple[int, str]:
         raise ValueError(f"time {time_text!r} is not a plain decimal number")
     if not gateway_name:
         raise ValueError("the gateway's name is empty")
+    check_name("the gateway's name", gateway_name)
     return unix_ms, gateway_name
+
+
+def check_name(what: str, name: str) -> None:
+    """Raises ValueError where an origin, a gateway's name or a client identifier is too long."""
+    size = len(name.encode())
+    if size > NAME_BYTES_MAX:
+        raise ValueError(f"{what} has {size} bytes, expected {NAME_BYTES_MAX} at most")
 
 
 def find_user_property(properties: dict, name: str) -> str | None:

@@ -28,6 +28,7 @@ from tests.gateway.support import LONG_S, Client, running, tcp_port, until
 from wire.authentication import ClientAuthentication
 from wire.packets import (
     MQTT_3_1_1,
+    MQTT_5,
     Connack,
     Connect,
     Disconnect,
@@ -75,6 +76,20 @@ def guarded(folder: Path) -> dict[str, str]:
 
 def as_user(name: str) -> dict[str, Any]:
     return {"username": name, "password": name.encode()}
+
+
+# Names
+
+
+@pytest.mark.parametrize(("level", "connack"), [(MQTT_5, b"\0\x85"), (MQTT_3_1_1, b"\0\2")])
+async def test_a_client_identifier_of_257_bytes_is_refused(tmp_path: Path, level: int, connack: bytes) -> None:
+    """Each row of the store that tells of the client would else hold up to 64 KB of it."""
+    async with running(tmp_path) as broker:
+        await connected(broker, 128 * "é", protocol_level=level)
+        longer = Client(128 * "é" + "x", protocol_level=level)
+        await longer.open(tcp_port(broker))
+        assert (await longer.read(4))[2:] == connack
+        assert len(broker.sessions.all()) == 1
 
 
 # Logging in

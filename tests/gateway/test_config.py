@@ -83,6 +83,11 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
         ('name = "garage"\n[store]\n', "2: store.path: missing"),
         ('[store]\npath = "store"\n', "1: name: missing"),
         ('name = ""\n[store]\npath = "store"\n', "1: name: expected text that is not empty"),
+        (f'name = "{65 * "é"}"\n[store]\npath = "store"\n', "1: name: 130 bytes, expected 128 at most"),
+        (
+            f'{MINIMAL}[[route]]\nname = "{128 * "x"}"\nbroker = "mqtt://b"\n',
+            "5: route[0].name: 128 bytes, expected 127",
+        ),
         (MINIMAL + "commit_interval_ms = -1\n", "4: store.commit_interval_ms: expected a number of at least 0"),
         (
             MINIMAL + '[[listener]]\nkind = "udp"\n',

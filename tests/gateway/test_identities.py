@@ -144,6 +144,26 @@ async def test_a_refused_message_leaves_no_range_in_the_name_of_another_client(t
     assert refusals(tmp_path) == [("rejected", "forger", "", 0, 0, 3), ("rejected", "forger", "forger", 4, 5, 2)]
 
 
+async def test_an_identity_of_a_name_of_60_kb_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each row of the store that tells of a message would else hold that name."""
+    long = 60_000 * "x"
+    async with running(tmp_path) as broker:
+        reader = await reading(tcp_port(broker))
+        client = await Client("client").connect(tcp_port(broker))
+        for seq in (1, 2):
+            await client.publish("a", **as_from(long, seq))
+            assert identity(await reader.receive()) == f"{broker.log.store_epoch:08x}/{seq}/test-gateway"
+        client.send("$SYS/a", **as_from(long, 3))
+        assert (await client.expect(Puback)).reason_code == NOT_AUTHORIZED
+        assert broker.counters.identities_replaced == 2
+        route = await Client("route", wishes=(KEEP,)).connect(tcp_port(broker))
+        route.send("a", b"", **as_from(long))
+        assert (await route.expect(Puback)).reason_code == NOT_AUTHORIZED
+    assert [row[:3] for row in refusals(tmp_path)] == [("rejected", "client", ""), ("rejected", "route", "")]
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert [line for line in lines if "identity" in line] == ["identity replaced: it cannot be read"]
+
+
 async def test_a_client_whose_identifier_is_the_gateways_name_does_not_speak_for_it(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         reader = await reading(tcp_port(broker))

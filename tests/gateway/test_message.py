@@ -31,7 +31,12 @@ def test_a_provenance_without_an_identity_is_not_believed() -> None:
     assert accepted(("hf-received", "99/first"), ("a", "b")) == (("", 0, 0), (1234, "gw"), [("a", "b")])
 
 
-@pytest.mark.parametrize("bad", ["", "x", "0000002a/0/device", "2a/7/device", "0000002a/7/", "0000002a/-7/device"])
+TOO_LONG = f"0000002a/7/{257 * 'x'}"
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "x", "0000002a/0/device", "2a/7/device", "0000002a/7/", "0000002a/-7/device", TOO_LONG]
+)
 def test_an_identity_that_cannot_be_read_travels_on_as_rejected(bad: str) -> None:
     identity, _, rest = accepted(("a", "b"), ("hf-id", bad), ("c", "d"))
     assert identity == ("", 0, 0)
@@ -42,6 +47,14 @@ def test_a_provenance_that_cannot_be_read_travels_on_as_rejected() -> None:
     _, received, rest = accepted(("hf-received", "yesterday/first"))
     assert received == (1234, "gw")
     assert rest == [("hf-received-rejected", "yesterday/first")]
+
+
+def test_a_gateway_with_a_name_of_257_bytes_had_no_message_before() -> None:
+    of_256, of_257 = "99/" + 128 * "é", "99/" + 128 * "é" + "x"
+    identity, received, _ = accepted(("hf-id", "0000002a/7/device"), ("hf-received", of_256))
+    assert (identity, received) == (("device", 42, 7), (99, 128 * "é"))
+    identity, received, rest = accepted(("hf-id", "0000002a/7/device"), ("hf-received", of_257))
+    assert (identity, received, rest) == (("device", 42, 7), (1234, "gw"), [("hf-received-rejected", of_257)])
 
 
 def test_the_first_identity_counts() -> None:

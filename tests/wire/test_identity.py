@@ -17,7 +17,7 @@ from wire.identity import (
 )
 from wire.properties import USER_PROPERTY
 
-origins = st.text(min_size=1)
+origins = st.text(min_size=1, max_size=64)
 
 
 @given(origins, st.integers(0, 0xFFFFFFFF), st.integers(1, 2**63 - 1))
@@ -36,6 +36,7 @@ def test_identity_reads_as_documented() -> None:
         ("0000001f", "seq"),
         ("0000001f/42", "origin"),
         ("0000001f/42/", "origin"),
+        ("0000001f/42/" + 129 * "é", "origin has 258 bytes, expected 256 at most"),
         ("1f/42/a", "epoch"),
         ("0000001F/42/a", "epoch"),
         ("100000000/42/a", "epoch"),
@@ -66,7 +67,7 @@ def test_provenance_comes_back() -> None:
     assert decode_received("1700000000123/gate/1") == (1_700_000_000_123, "gate/1")
 
 
-@pytest.mark.parametrize("text", ["", "1", "1/", "x/gate", "-1/gate", "01/gate"])
+@pytest.mark.parametrize("text", ["", "1", "1/", "x/gate", "-1/gate", "01/gate", "1/" + 257 * "g"])
 def test_malformed_provenance_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"time|name"):
         decode_received(text)

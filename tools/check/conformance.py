@@ -34,6 +34,9 @@ The tests run the suite against this project's broker, which keeps all of it, an
 A filter of a SUBSCRIBE or UNSUBSCRIBE that is empty closes the connection, as a malformed packet does. Any other filter
 that is ill-formed is refused by itself, with 0x8F or over 3.1.1 0x80 in the SUBACK, and the others are served.
 
+A client identifier has 256 bytes of UTF-8 at most; a longer one is refused, with 0x85 or over 3.1.1 with 2. MQTT lets a
+server refuse any of more than 23 [sections 3.1.3.1].
+
 MQTT 3.1 (`MQIsdp`, level 3), the version before OASIS's, is served as mosquitto serves it: as 3.1.1, with these
 differences. A client identifier has to be there, and may be longer than 23 characters. No CONNACK says that a session
 is present. A SUBACK cannot say no: it grants what was asked for, and what the rules deny does not come. Flags of a
