@@ -273,8 +273,8 @@ class Database:
             self._checkpoints.copy_all()
         self._checkpoints.note_written(pages)
         if self.position - self._noted >= NOTE_EVERY:
-            self._noted = self.position
             self._taken.write_note(Note(self.epoch, [self._identity.run], self.position), is_synced=False)
+            self._noted = self.position
 
     def _begin_log_anew(self) -> None:
         """What a failed sync has left in the log is whole, and after a kill it would look like one that was lost."""

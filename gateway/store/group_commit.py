@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
@@ -34,6 +35,7 @@ class GroupCommit(Generic[Item, Result]):
     ) -> None:
         self._commit = commit
         self._tidy = tidy
+        self._said = ""  # why tidying failed last
         self._committed = committed
         self._interval_s = interval_s
         self.closing = False
@@ -94,10 +96,19 @@ class GroupCommit(Generic[Item, Result]):
                 self._loop.call_soon_threadsafe(self._fail, futures, error)
             else:
                 self._loop.call_soon_threadsafe(self._succeed, items, futures, results)
-            try:
-                self._tidy()
-            except Exception:  # what follows a commit is no part of it
-                logger.exception("message store: what follows a commit could not be done")
+            self._tidy_up()
+
+    def _tidy_up(self) -> None:
+        """What follows a commit is no part of it: where that fails, the next commit's is tried all the same."""
+        try:
+            self._tidy()
+            self._said = ""
+        except (OSError, sqlite3.Error) as error:  # the disk is full, say: one line, until it has worked again
+            if str(error) != self._said:
+                logger.error("message store: what follows a commit could not be done, attempts go on: %s", error)
+            self._said = str(error)
+        except Exception:
+            logger.exception("message store: what follows a commit could not be done")
 
     def _succeed(self, items: list[Item], futures: list[asyncio.Future[Result]], results: list[Result]) -> None:
         try:

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -119,3 +120,23 @@ async def test_what_fails_behind_a_commit_fails_no_other() -> None:
     assert await commits.submit(1) == 10
     assert await commits.submit(2) == 20
     await commits.close()
+
+
+async def test_what_fails_behind_each_commit_is_said_in_one_line_until_it_has_worked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    outcomes = iter([full, full, None, full, full])
+
+    def tidy() -> None:
+        if error := next(outcomes):
+            raise error
+
+    medium = Medium()
+    commits: GroupCommit[int, int] = GroupCommit(medium.commit, lambda items, results: None, tidy=tidy)
+    medium.let_through.release(5)
+    for item in range(5):
+        await commits.submit(item)
+    await commits.close()
+    assert [record.exc_info for record in caplog.records] == [None] * 2
+    assert all("No space left on device" in record.getMessage() for record in caplog.records)
