@@ -32,8 +32,8 @@ class Mount:
         self.boot_id += self._bad_since_boot  # each may have been the STATE of a later boot [R5]
         if self.ring.used_count and self._is_head_spent():
             self.ring.distrust_free()
-        if self._is_headless and self.ring.free():
-            self.ring.fill(self.ring.head, self._flash.sector_size)  # whose OPEN cannot be read: it takes no more
+        if self._is_headless and self.ring.free() + self.ring.dirty():
+            self.ring.fill(self.ring.head, self._flash.sector_size)
 
     def _find_missing(self) -> Ids:
         """Ids that were given out, and that no record tells of, nor that they are done with [G2]."""
@@ -58,7 +58,8 @@ class Mount:
         self._index.clear()
         self._settings.clear()
         self._highest_id = self.bad_records = self._bad_since_boot = 0
-        self._ends_bad = self._is_headless = False  # the head
+        self._ends_bad = False  # the head
+        self._is_headless = False  # it takes no more: its OPEN cannot be read [R1], or its erase may have been cut [R7]
         self._first_id = 0  # from this one on the log tells of each id
         self._seen = Ids()  # in a message, or acknowledged
         self._named = Ids()  # in bad records of messages
@@ -201,8 +202,9 @@ class Mount:
 
     def _go_by_open(self, number: int) -> None:
         opened, _ = sector.read_open(self._flash, number, self.ring.granule, self.ring.epoch)
-        self._is_headless = opened is None
         if opened is None:
+            if number == self.ring.head:
+                self._is_headless = True
             self._bad_since_boot += 1  # OPEN may have said which boot it was
             return
         self._bad_since_boot = 0
@@ -275,19 +277,24 @@ class Mount:
 
     def _void(self, number: int, erased: int, erase_count: int) -> None:
         """A sector was to be erased, says a record in sector `number`: unless the erase ended, nothing in it counts,
-        whatever it reads as [R7]."""
+        whatever it reads as, but in the head, which takes no more [R7]."""
         ring = self.ring
         if ring.is_used(erased) and ring.seqs[erased] < ring.seqs[number]:
             if erased not in self._voided:
                 self._voided.append(erased)
+        elif erased == ring.head:
+            free = sector.read_free(self._flash, erased)
+            if free is None or free.erase_count <= erase_count:
+                self._is_headless = True
         elif ring.is_free(erased) and ring.erase_count(erased) <= erase_count:
             ring.void(erased)
 
     def _is_head_spent(self) -> bool:
-        """Whether the head may have taken no ERASE when the power went [R8]: it is full, or its last record failed when
-        no other sector was left to take over."""
+        """Whether the head may have taken no ERASE when the power went [R8]: it is full, or took no more or failed
+        when no other sector was left to take over."""
         ring = self.ring
-        return ring.room() < record.extent(0, ring.granule) or (self._ends_bad and ring.free() <= RELOCATION)
+        takes_none = self._ends_bad or self._is_headless
+        return ring.room() < record.extent(0, ring.granule) or (takes_none and ring.free() <= RELOCATION)
 
 
 class Suspect:

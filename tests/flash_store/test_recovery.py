@@ -2,7 +2,9 @@
 
 import pytest
 
+from flash_store import record
 from flash_store.log import Log
+from flash_store.sector import Open, encode_open
 from tests.flash_store.simulated_nor import SimulatedNor
 
 SECTOR_SIZE, GRANULE = 512, 16
@@ -129,3 +131,24 @@ def test_a_sector_that_reads_as_noise_costs_its_own_records_only(seed: int) -> N
             log = Log(hurt)
             assert [message[0] for message in log.messages()] == [n for n in range(1, 17) if n not in lost]
             log.append("t", b"x")
+
+
+@pytest.mark.parametrize("sector_seq", [1, 2])
+def test_a_head_whose_erase_may_have_been_cut_is_read_and_takes_no_record(sector_seq: int) -> None:
+    flash = formatted()
+    Log(flash).append("t", b"1")
+    erase = record.encode(record.ERASE, 0, 2, 1, (), record.seed(1, 1), GRANULE)
+    message = record.encode(record.MSG, 1, 2, 1, (b"t", b"2"), record.seed(1, sector_seq), GRANULE)
+    flash.writeblocks(1, erase, RECORDS_AT + 2 * GRANULE)
+    # The erase was cut, or the next one went well after FREE was lost: it counts from the highest one known.
+    flash.writeblocks(2, encode_open(Open(sector_seq, 1, 2, 1), 1, GRANULE), OPEN_AT)
+    flash.writeblocks(2, message, RECORDS_AT)
+    flash.operations.clear()
+    log = Log(flash)
+    assert [message[4] for message in log.messages()] == [b"1", b"2"]
+    while not any(at == 2 for _, at, _, _ in flash.operations):
+        for message_id in log.ids(9):
+            log.acknowledge(message_id)
+        log.append("t", b"x" * 60)
+        log.idle()
+    assert next(what for what, at, _, _ in flash.operations if at == 2) == "erase"
