@@ -47,7 +47,7 @@ class Ending:
         stored: the consumer.
         might_receive: whether it might have a topic name's messages when that at a position was stored.
         rights_changed: up to here that depends on the position.
-        evicted: up to here the log has dropped messages for all consumers.
+        gone: up to here no consumer gets anything any more.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Ending:
         stored: StoredEnding,
         might_receive: Callable[[int, str], bool],
         rights_changed: int,
-        evicted: int,
+        gone: int,
     ) -> None:
         self.number = number
         self.consumer = stored.consumer
@@ -76,7 +76,7 @@ class Ending:
         firsts = (first for first, _ in self._set_aside.values())
         self.position = min([*on_the_way, self._unread_from + 1, *firsts]) - 1
         self.next = self._places.behind(self.position)
-        self.evict(evicted)
+        self.evict(gone)
 
     def evict(self, position: int) -> None:
         """The log drops what is up to a position, and has a range for it."""

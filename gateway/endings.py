@@ -50,7 +50,7 @@ class Endings:
     def open(self) -> None:
         """Goes on with those that ended before the start, and of which no ranges tell yet."""
         for number, description in self._log.endings.items():
-            self._begin(Ending(number, description, lambda *_: True, 0, self._log.evicted))
+            self._begin(Ending(number, description, lambda *_: True, 0, self._log.gone))
 
     def note(self, cursor: Cursor, begun: Iterable[int] = ()) -> None:
         """A consumer is about to end.
@@ -60,7 +60,7 @@ class Endings:
             begun: positions of QoS 2 messages that are on their way to it and not received yet.
         """
         description = describe(cursor, self._log, {*cursor.handed_out, *begun})
-        ending = Ending(self._number + 1, description, cursor.might_receive, cursor.rights_changed, self._log.evicted)
+        ending = Ending(self._number + 1, description, cursor.might_receive, cursor.rights_changed, self._log.gone)
         if ending.next is not None:
             self._log.later(stored.save(ending.number, description))
             self._begin(ending)

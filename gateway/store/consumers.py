@@ -51,14 +51,15 @@ class Consumers:
         saved: the places as they are in the file.
         flows: the messages in the file that are on their way to a client, which their cursors are past.
 
-    ``evicted`` is the last position of what was dropped for everybody, which the file has as the place of GATEWAY;
-    ``returned`` is how often a consumer has come back to its place.
+    ``gone`` is the last position of what no consumer gets any more: a full store has dropped it, or all had it and it
+    is deleted. The file has it as the place of GATEWAY, in the transaction that deletes it, since the places there may
+    be older. ``returned`` is how often a consumer has come back to its place.
     """
 
     def __init__(self, saved: dict[str, Place], flows: Iterable[Flow]) -> None:
         self._saved = saved
-        self.evicted, _ = saved.get(GATEWAY, (0, 0))
-        self._away = {name: self._behind_evicted(place) for name, place in saved.items() if name != GATEWAY}
+        self.gone, _ = saved.get(GATEWAY, (0, 0))
+        self._away = {name: self._behind_gone(place) for name, place in saved.items() if name != GATEWAY}
         self._cursors: dict[str, Cursor] = {}
         self.returned = 0
         self._keepers: set[Keeper] = set()
@@ -97,13 +98,17 @@ class Consumers:
 
     def evict(self, last: int) -> None:
         """Nobody gets anything up to a position any more; the cursors here are told by the log."""
-        self.evicted = max(self.evicted, last)
+        self.trim(last)
         for name, place in self._away.items():
-            self._away[name] = self._behind_evicted(place)
+            self._away[name] = self._behind_gone(place)
         for position in [position for position in self._held if position <= last]:
             del self._held[position]
         for keeper in self._keepers:
             keeper.evict(last)
+
+    def trim(self, last: int) -> None:
+        """No consumer needs anything up to a position, which is to be deleted."""
+        self.gone = max(self.gone, last)
 
     def losers_of(self, oldest: list[tuple[int, Message]], audience: Audience) -> Iterator[tuple[str, Message]]:
         """Yields which of some messages, the oldest that are kept, a consumer needs or may need, each with its name.
@@ -129,7 +134,7 @@ class Consumers:
 
     def hold(self, position: int) -> None:
         """A message is needed until it is let go again, wherever the cursors are; nobody gets it who is too late."""
-        if position > self.evicted:
+        if position > self.gone:
             self._held[position] += 1
 
     def let_go(self, position: int) -> None:
@@ -167,14 +172,14 @@ class Consumers:
 
     def _place_of(self, name: str) -> Place | None:
         if name == GATEWAY:
-            return (self.evicted, 0) if self.evicted else None
+            return (self.gone, 0) if self.gone else None
         if (cursor := self._cursors.get(name)) and cursor.durable:
             return cursor.position, cursor.count
         return self._away.get(name)
 
-    def _behind_evicted(self, place: Place) -> Place:
+    def _behind_gone(self, place: Place) -> Place:
         position, count = place
-        return max(position, self.evicted), count
+        return max(position, self.gone), count
 
     def _is_far(self, name: str, position: int, count: int) -> bool:
         saved_position, saved_count = self._saved.get(name, UNKNOWN)

@@ -115,11 +115,11 @@ class Cursor:
     def position(self) -> int:
         """Everything up to here is acknowledged, or not for this consumer."""
         if not self._unacknowledged:
-            return max(self._log.evicted, self.waiting_from)
+            return max(self._log.gone, self.waiting_from)
         oldest = next(iter(self._unacknowledged.values()))[0]
         if self._late or self.set_aside:
             oldest = min(oldest, self.waiting_from + 1, *self._late.values())
-        return max(self._log.evicted, oldest - 1)
+        return max(self._log.gone, oldest - 1)
 
     @property
     def count(self) -> int:
@@ -438,7 +438,7 @@ class Cursor:
             unacknowledged = self._unacknowledged.get(packet_identifier)
             if unacknowledged is None:
                 continue
-            if position in found and position > self._log.evicted:
+            if position in found and position > self._log.gone:
                 message = found[position]
                 deliveries.append(Delivery(position, packet_identifier, message, True, *unacknowledged[1]))
             else:
@@ -481,7 +481,7 @@ class Cursor:
                     if position in self.passed:
                         del self.passed[position]
                         self._taken += 1
-                    elif position > self._log.evicted:
+                    elif position > self._log.gone:
                         waiting.append((position, message))
                     else:
                         self._miss(position, message)
@@ -578,7 +578,7 @@ class Cursor:
             found = await self._log.read(self._read, reading)
             for index, (position, message) in enumerate(found):
                 if self.takes(position, message):
-                    if position > self._log.evicted:
+                    if position > self._log.gone:
                         return found[index:]
                     self._miss(position, message)
                 self._read = position

@@ -117,6 +117,8 @@ class Housekeeper:
         self._is_owed = False
         self._write_later()
         trim_to = self._gaps.reach(self.trimmed, self._trim_most, self._trimmable())
+        if trim_to > self.trimmed:
+            self._consumers.trim(trim_to)
         work = Housekeeping(self._consumers.unsaved(), trim_to)
         if work.saved or work.trim_to > self.trimmed or self._sweep_owed:
             self._sweep_owed = False

@@ -225,7 +225,7 @@ class MessageLog:
 
     async def read_one(self, position: int) -> Message | None:
         """Returns the message at a position, None where it is gone. Raises sqlite3.Error."""
-        if position <= self.evicted:
+        if position <= self.gone:
             return None
         found = await self.read(position - 1, 1)
         return found[0][1] if found and found[0][0] == position else None
@@ -332,9 +332,9 @@ class MessageLog:
         return found
 
     @property
-    def evicted(self) -> int:
-        """Up to here the log has dropped messages for everybody."""
-        return self._consumers.evicted
+    def gone(self) -> int:
+        """The last position of what no consumer gets any more."""
+        return self._consumers.gone
 
     def consumers(self) -> list[str]:
         """Returns the names of the durable consumers, whether they have a cursor now or not."""

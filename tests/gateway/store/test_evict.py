@@ -125,7 +125,7 @@ async def test_what_is_dropped_goes_to_nobody_while_somebody_else_is_held_up(tmp
         await append_all(log, [*numbered(10), *numbered(5, "b")])
         async with slow.reading:  # as while it is counted
             evicting = asyncio.create_task(log.evict(10, 0))
-            await until(lambda: log.evicted == 10, "it has begun")
+            await until(lambda: log.gone == 10, "it has begun")
             assert payloads(await quick.fetch_now(20)) == [0, 1, 2, 3, 4]
         await evicting
         assert slow.backlog == Backlog(0, 0)
@@ -162,7 +162,7 @@ async def test_a_disk_that_does_not_take_it_stops_neither_the_limits_nor_their_e
         away = Cursor(log, "away", ["#"])
         await away.reading.acquire()  # until the disk is full
         await append_all(log, [Message("a", bytes(4000)) for _ in range(100)])
-        await until(lambda: log.evicted > 0, "it has begun to drop")
+        await until(lambda: log.gone > 0, "it has begun to drop")
         with disk_full():
             away.reading.release()
             await until(lambda: "could not be dropped" in caplog.text, "it is said")
@@ -177,7 +177,7 @@ async def test_a_gateway_that_ends_does_not_wait_until_all_that_is_too_much_is_d
         away = Cursor(log, "away", ["#"])
         async with away.reading:  # what is too much at first is not dropped yet
             await append_all(log, [Message("a", bytes(4000)) for _ in range(100)])
-            await until(lambda: log.evicted > 0, "it has begun to drop")
+            await until(lambda: log.gone > 0, "it has begun to drop")
             await append_all(log, [Message("a", bytes(4000)) for _ in range(300)])
             closing = asyncio.create_task(limits.close())
             await asyncio.sleep(0)
@@ -192,7 +192,7 @@ async def test_what_is_dropped_while_its_consumer_ends_is_in_one_range(tmp_path:
         await append_all(log, numbered(20))
         async with slow.reading:  # as from a slow medium
             evicting = asyncio.create_task(log.evict(10, 0))
-            await until(lambda: log.evicted == 10, "it has begun")
+            await until(lambda: log.gone == 10, "it has begun")
             endings.note(ending)
             ending.drop()
             await asyncio.sleep(0)

@@ -21,7 +21,7 @@ from gateway.store.pages import Pages
 from gateway.store.records import below, records
 from gateway.store.retained import Keep
 from tests.gateway.store.spoiling import Spoil, fill, fill_with_noise, flip_bytes, rows_in, spoil, spoil_beginning, zero
-from tests.gateway.store.support import append_all, messages_in, opened, stored
+from tests.gateway.store.support import append_all, leave_as_killed, messages_in, numbered, opened, stored, take_all
 from tests.gateway.support import ROOT
 
 PAGE = 2048  # of the file; a store that was made before has larger ones
@@ -162,6 +162,28 @@ async def test_retained_messages_are_there_after_the_log_lost_its_end(tmp_path: 
         assert log.head < 31
         found = (await log.read_retained(["kept"]))["kept"]
         assert found is not None and found[1].payload == b"value"
+
+
+async def test_messages_that_were_deleted_after_all_consumers_had_them_are_not_told_as_lost(tmp_path: Path) -> None:
+    """The place of a consumer that nothing came for is at the beginning of the log in the file of a killed store."""
+    store, killed = tmp_path / "store", tmp_path / "killed"
+    async with opened(store) as log:
+        Cursor(log, "panel", ["alarm"])
+        witness = Cursor(log, "witness", ["#"])
+        for _ in range(4):
+            await append_all(log, numbered(25))
+            await take_all(witness)
+        await log.evict(0, 0)  # has the log trimmed
+        leave_as_killed(store, killed)
+    kept = len(messages_in(killed))
+    assert kept < 100
+    assert stored(killed, "SELECT position FROM cursor WHERE consumer = 'panel'") == [(0,)]
+    spoil(killed / MESSAGES, [1], random.Random(0), zero)
+    report = repair(killed, "gw", [])
+    assert (report.messages, [lost.messages for lost in report.lost]) == (kept, [0])
+    assert [first for first, _ in lost_identities(killed)] == [101]
+    async with opened(killed) as log:
+        assert Cursor(log, "panel", ["alarm"]).position >= 100 - kept
 
 
 @pytest.mark.parametrize("change_it", ["UPDATE cursor SET position = position + 1", "UPDATE will SET delay_s = 1"])
