@@ -1,15 +1,16 @@
 """What was dropped, as ranges of identities: expired, evicted, rejected, filtered, oversize, ended.
 
 A range says who did not get which messages, and why: ``first`` to ``last`` of an origin's epoch. Messages without an
-identity, which are those of QoS 0, are counted in one row with 0 to 0; so is what would make more than RANGES_MOST
-ranges of one reason, consumer and publisher, for a client that makes up identities could fill the disk with them. One
-that makes up client identifiers could as well: beyond RANGES_IN_ALL_MOST there is one row more for each reason.
+identity, which are those of QoS 0, are counted in one row with 0 to 0. A client may make up identities and client
+identifiers, and each range costs memory, time of a commit, and disk. So all three are bounded (``Budget``). What goes
+beyond is merged with its neighbour or counted in a row with 0 to 0; it is never left out.
 """
 
 import sqlite3
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from gateway.message import Message
 from gateway.store.run import Run
@@ -37,23 +38,71 @@ CREATE TABLE dropped (
 CREATE INDEX dropped_of ON dropped (reason, consumer, publisher, origin, epoch, last);
 """
 
-RANGES_MOST = 1000
-RANGES_IN_ALL_MOST = 1_000_000  # some 250 MB
-EVERYBODY_ELSE = ""
-"""The consumer and publisher of what goes beyond that."""
-
-INSERT = "INSERT INTO dropped VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-EXTEND = """
-UPDATE dropped SET last = ?, messages = messages + ?, until_ms = ?
-WHERE reason = ? AND consumer = ? AND publisher = ? AND origin = ? AND epoch = ? AND last IN (?, ?)
+COLUMNS = "reason, consumer, publisher, origin, epoch, first, last, messages, since_ms, until_ms"
+MARKS = "?, ?, ?, ?, ?, ?, ?, ?, ?, ?"
+# Ranges of refused messages have rowids below 0, all others above: how many there are of each is the distance between
+# the newest and the oldest.
+INSERT = f"""
+INSERT INTO dropped (rowid, {COLUMNS}) VALUES ((SELECT max(0, coalesce(max(rowid), 0)) + 1 FROM dropped), {MARKS})
 """
-
-NEWEST = "SELECT coalesce(max(rowid), 0) FROM dropped"  # rows are never removed: so many there are
+"""Writes a range as it is, whatever others there are; of any reason but ``rejected``."""
+INSERT_AT = f"INSERT INTO dropped (rowid, {COLUMNS}) VALUES (?, {MARKS})"
+EXTEND = """
+UPDATE dropped SET first = min(first, ?), last = max(last, ?), messages = messages + ?,
+    since_ms = min(since_ms, ?), until_ms = max(until_ms, ?)
+WHERE rowid = (
+    SELECT rowid FROM dropped
+    WHERE reason = ? AND consumer = ? AND publisher = ? AND origin = ? AND epoch = ? AND last IN (?, ?) LIMIT 1
+)
+"""
 COUNT = """
 SELECT count(*) FROM (SELECT 1 FROM dropped WHERE reason = ? AND consumer = ? AND publisher = ? LIMIT ?)
 """
+NEWEST_AND_OLDEST = {
+    True: "SELECT (SELECT min(rowid) FROM dropped WHERE rowid < 0), (SELECT max(rowid) FROM dropped WHERE rowid < 0)",
+    False: "SELECT (SELECT max(rowid) FROM dropped WHERE rowid > 0), (SELECT min(rowid) FROM dropped WHERE rowid > 0)",
+}
+SUMS = """
+SELECT reason, sum(messages), min(since_ms), max(until_ms) FROM dropped WHERE rowid BETWEEN ? AND ? GROUP BY reason
+"""
+REMOVE = "DELETE FROM dropped WHERE rowid BETWEEN ? AND ?"
+MERGED_AT_ONCE = 100  # ranges, the oldest, where a budget is used up
 
+EVERYBODY_ELSE = ""
+"""The consumer and publisher of what is counted for each reason alone."""
+
+Group = tuple[str, str, str]
+"""Reason, consumer and publisher of ranges."""
 Key = tuple[str, str, str, str, int]
+"""The same with origin and epoch."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many ranges there may be: ``of_one`` reason, consumer and publisher, ``in_all``, and ``at_once`` in memory.
+
+    The last is also how many one transaction writes.
+    """
+
+    of_one: int
+    in_all: int
+    at_once: int
+
+
+# A sender chooses what is refused. So that uses up no room of what was stored and then lost.
+BUDGETS = {True: Budget(100, 10_000, 1_000), False: Budget(1_000, 1_000_000, 10_000)}  # some 250 MB
+
+
+def _is_refused(key: Key) -> bool:
+    return key[0] == REJECTED
+
+
+def _without_identity(key: Key) -> Key:
+    return (*key[:3], "", 0)
+
+
+def _for_reason_alone(reason: str) -> Key:
+    return (reason, EVERYBODY_ELSE, EVERYBODY_ELSE, "", 0)
 
 
 @dataclass(slots=True)
@@ -64,42 +113,76 @@ class _Range:
     since_ms: int
     until_ms: int
 
+    def is_before(self, other: "_Range") -> bool:
+        """Whether another one goes on where this one ends."""
+        return other.first in (self.last, self.last + 1)
+
+    def add(self, other: "_Range") -> None:
+        """Takes another one in. What lies between the two is not counted."""
+        self.first, self.last = min(self.first, other.first), max(self.last, other.last)
+        self.messages += other.messages
+        self.since_ms, self.until_ms = min(self.since_ms, other.since_ms), max(self.until_ms, other.until_ms)
+
+    def counted(self) -> "_Range":
+        """The same without identities."""
+        return replace(self, first=0, last=0)
+
 
 class Drops:
-    """Gathers ranges until they are written, which is no later than the next commit."""
+    """Gathers ranges, and writes them in a transaction, which is no later than the next commit.
+
+    It keeps no more than ``Budget.at_once``: what comes beyond is merged with the newest range of its own origin and
+    epoch, or where there is none is counted.
+    """
 
     def __init__(self) -> None:
         self._ranges: dict[Key, list[_Range]] = {}
+        self._of_one: Counter[Group] = Counter()
+        self._at_once = {True: 0, False: 0}
 
     def note(self, reason: str, consumer: str, message: Message) -> None:
         """A consumer does not get a message."""
         now_ms = int(time.time() * 1000)
         seq = message.seq if message.origin else 0
-        ranges = self._ranges.setdefault((reason, consumer, message.publisher, message.origin, message.epoch), [])
-        if ranges and ranges[-1].last in (seq, seq - 1):
-            ranges[-1].last = seq
-            ranges[-1].messages += 1
-            ranges[-1].until_ms = now_ms
-        else:
-            ranges.append(_Range(seq, seq, 1, now_ms, now_ms))
+        key = (reason, consumer, message.publisher, message.origin, message.epoch)
+        self._add(key, _Range(seq, seq, 1, now_ms, now_ms))
+
+    def take_in(self, others: "Drops") -> None:
+        """Adds what others have gathered later."""
+        for key, one in others:
+            self._add(key, one)
 
     @property
     def consumers(self) -> set[str]:
         """The consumers of what is gathered."""
         return {consumer for _, consumer, *_ in self._ranges}
 
-    def take(self) -> Callable[[sqlite3.Connection], None] | None:
-        """Returns what writes the ranges gathered so far, None where there are none."""
-        if not self._ranges:
-            return None
-        taken, self._ranges = self._ranges, {}
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
 
-        def write(connection: sqlite3.Connection) -> None:
-            for key, ranges in taken.items():
-                for one in ranges:
-                    _write(connection, key, one)
+    def __iter__(self) -> Iterator[tuple[Key, _Range]]:
+        return ((key, one) for key, ranges in self._ranges.items() for one in ranges)
 
-        return write
+    def __call__(self, connection: sqlite3.Connection) -> None:
+        writer = _Writer(connection)
+        for key, one in self:
+            writer.write(key, one)
+
+    def _add(self, key: Key, one: _Range) -> None:
+        is_refused = _is_refused(key)
+        budget = BUDGETS[is_refused]
+        ranges = self._ranges.get(key)
+        is_full = self._at_once[is_refused] >= budget.at_once
+        if ranges and (ranges[-1].is_before(one) or is_full or self._of_one[key[:3]] >= budget.of_one):
+            ranges[-1].add(one)
+        elif is_full and key != _for_reason_alone(key[0]):
+            self._add(_for_reason_alone(key[0]), one.counted())
+        elif key[3] and self._of_one[key[:3]] >= budget.of_one:
+            self._add(_without_identity(key), one.counted())
+        else:
+            self._ranges.setdefault(key, []).append(one)
+            self._of_one[key[:3]] += 1
+            self._at_once[is_refused] += 1
 
 
 class Spans:
@@ -121,7 +204,7 @@ class Spans:
         last = first + part.count - 1
         self.messages += part.count
         key = (self._reason, self._consumer, part.publisher, origin, part.epoch)
-        if key not in self._ranges and len(self._ranges) >= RANGES_MOST:
+        if key not in self._ranges and len(self._ranges) >= BUDGETS[False].of_one:
             key, first, last = (*key[:2], "", "", 0), 0, 0
         found = self._ranges.get(key)
         if found is None:
@@ -132,8 +215,9 @@ class Spans:
             found.messages += part.count
 
     def __call__(self, connection: sqlite3.Connection) -> None:
+        writer = _Writer(connection)
         for key, one in self._ranges.items():
-            _write(connection, key, one)
+            writer.write(key, one)
 
 
 @dataclass(slots=True)
@@ -150,17 +234,57 @@ class Drop:
         spans(connection)
 
 
-def _write(connection: sqlite3.Connection, key: Key, one: _Range) -> None:
-    before = one.first - 1 if one.first else 0
-    extended = connection.execute(EXTEND, (one.last, one.messages, one.until_ms, *key, before, one.first))
-    if extended.rowcount:
-        return
-    (ranges,) = connection.execute(COUNT, (*key[:3], RANGES_MOST)).fetchone()
-    (in_all,) = connection.execute(NEWEST).fetchone()
-    counted = _Range(0, 0, one.messages, one.since_ms, one.until_ms)
-    if in_all >= RANGES_IN_ALL_MOST and key[1] != EVERYBODY_ELSE:
-        _write(connection, (key[0], EVERYBODY_ELSE, EVERYBODY_ELSE, "", 0), counted)
-    elif ranges >= RANGES_MOST and one.first:
-        _write(connection, (*key[:3], "", 0), counted)
-    else:
-        connection.execute(INSERT, (*key, one.first, one.last, one.messages, one.since_ms, one.until_ms))
+class _Writer:
+    """Writes ranges in one transaction. The ranges of a reason, consumer and publisher are counted once.
+
+    Args:
+        connection: where the transaction has begun.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._of_one: dict[Group, int] = {}
+        self._ends: dict[bool, tuple[int, int]] = {}  # the newest and the oldest rowid of refused ones, and of others
+
+    def write(self, key: Key, one: _Range) -> None:
+        """Extends the range that this one continues, or inserts it, or counts it where there are too many."""
+        before = one.first - 1 if one.first else 0
+        extended = (one.first, one.last, one.messages, one.since_ms, one.until_ms, *key, before, one.first)
+        if self._connection.execute(EXTEND, extended).rowcount:
+            return
+        budget = BUDGETS[_is_refused(key)]
+        if key[3] and self._count(key, budget.of_one) >= budget.of_one:
+            self.write(_without_identity(key), one.counted())
+            return
+        place = self._make_room(_is_refused(key), budget.in_all)
+        inserted = (place, *key, one.first, one.last, one.messages, one.since_ms, one.until_ms)
+        self._connection.execute(INSERT_AT, inserted)
+        if key[:3] in self._of_one:
+            self._of_one[key[:3]] += 1
+
+    def _count(self, key: Key, most: int) -> int:
+        group = key[:3]
+        if group not in self._of_one:
+            (self._of_one[group],) = self._connection.execute(COUNT, (*group, most)).fetchone()
+        return self._of_one[group]
+
+    def _make_room(self, is_refused: bool, most: int) -> int:
+        """Returns the rowid of the next range; merges the oldest into one row for each reason where there are most."""
+        way = -1 if is_refused else 1
+        if is_refused not in self._ends:
+            newest, oldest = self._connection.execute(NEWEST_AND_OLDEST[is_refused]).fetchone()
+            self._ends[is_refused] = (0, way) if newest is None else (newest, oldest)
+        newest, oldest = self._ends[is_refused]
+        if way * (newest - oldest) + 1 >= most:
+            self._merge_oldest(sorted((oldest, oldest + way * (MERGED_AT_ONCE - 1))))
+            return self._make_room(is_refused, most)
+        self._ends[is_refused] = (newest + way, oldest)
+        return newest + way
+
+    def _merge_oldest(self, places: list[int]) -> None:
+        sums = self._connection.execute(SUMS, places).fetchall()
+        self._connection.execute(REMOVE, places)
+        self._of_one.clear()
+        self._ends.clear()
+        for reason, messages, since_ms, until_ms in sums:
+            self.write(_for_reason_alone(reason), _Range(0, 0, messages, since_ms, until_ms))

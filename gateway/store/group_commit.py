@@ -18,6 +18,7 @@ class GroupCommit(Generic[Item, Result]):
     """Commits items in the order they were submitted, in groups, on one thread of its own.
 
     When a commit fails, what was submitted behind it fails too: nothing overtakes what has to be submitted again.
+    ``gathering`` is another number for each group: as long as it stays, what was submitted is not being committed yet.
 
     Args:
         commit: commits a group durably and returns one result an item; runs on the thread, may raise.
@@ -39,6 +40,7 @@ class GroupCommit(Generic[Item, Result]):
         self._committed = committed
         self._interval_s = interval_s
         self.closing = False
+        self.gathering = 0
         self._loop = asyncio.get_running_loop()
         self._gathered: list[Item] = []
         self._futures: list[asyncio.Future[Result]] = []  # one for each that has gathered
@@ -81,6 +83,7 @@ class GroupCommit(Generic[Item, Result]):
     def _begin(self) -> None:
         self._next = None
         self._is_committing = True
+        self.gathering += 1
         if self._interval_s:
             self._next_from_s = self._loop.time() + self._interval_s
         group, self._gathered, self._futures = (self._gathered, self._futures), [], []
@@ -126,6 +129,7 @@ class GroupCommit(Generic[Item, Result]):
 
     def _fail_what_came_behind(self, error: Exception) -> None:
         self._gathered = []
+        self.gathering += 1
         behind, self._futures = self._futures, []
         _set_exception(behind, error)
         self._go_on()

@@ -64,10 +64,11 @@ class Housekeeper:
         # Publishers wait for the interval anyway, and more than comes meanwhile has to go.
         self._trim_most = min(int(TRIM_MOST * max(1.0, interval_s / TRIM_PAUSE_S)), TRIM_MOST_EVER)
         self._drops = Drops()
+        self._taken = Drops()  # what of them was submitted last
+        self._taken_with = -1  # that group
         self._later: list[Work] = []
         self._failed = 0  # of these, the first: what is tried again
         self._later_bytes = 0  # of retained messages among it
-        self._untold: set[str] = set()  # the consumers whose ranges are among what is tried again
         self._is_owed = False
         self._sweep_owed = False
         self._next: asyncio.TimerHandle | None = None
@@ -164,27 +165,40 @@ class Housekeeper:
 
     def _write_later(self) -> None:
         # In one transaction with the ranges: else these tell, after a kill, of what comes again or is dropped again.
-        told, self._untold = self._untold | self._drops.consumers, set()
-        moved = self._consumers.unsaved_of(told)
-        if dropped := self._drops.take():
-            self._later.append(dropped)
+        moved = self._consumers.unsaved_of(self._drops.consumers)
+        self._take_drops()
         if self._later:
             put_off, self._later, self._failed = self._later, [], 0
             size, self._later_bytes = self._later_bytes, 0
             self._sweep_owed = True
-            self._commits.submit(put_off).add_done_callback(lambda done: self._later_written(put_off, told, size, done))
+            self._commits.submit(put_off).add_done_callback(lambda done: self._later_written(put_off, size, done))
         if moved:
             self.write(Housekeeping(moved, 0))
 
-    def _later_written(self, put_off: list[Work], told: set[str], size: int, done: asyncio.Future[list[Any]]) -> None:
+    def _take_drops(self) -> None:
+        """Ranges go with those that wait for a commit already, so that no transaction writes more than it may."""
+        if not self._drops:
+            return
+        drops, self._drops = self._drops, Drops()
+        if self._taken_with == self._commits.gathering:
+            self._taken.take_in(drops)
+        else:
+            self._taken, self._taken_with = drops, self._commits.gathering
+            self._later.append(drops)
+
+    def _later_written(self, put_off: list[Work], size: int, done: asyncio.Future[list[Any]]) -> None:
         self._note_waiting(-size)
         if error := done.exception():
             self._note_problem(error)
+            for work in put_off:
+                if isinstance(work, Drops):
+                    work.take_in(self._drops)
+                    self._drops = work
             # What failed first comes first: what was submitted behind it has failed as well.
-            failed = _without_superseded([*self._later[: self._failed], *put_off])
+            again = [work for work in put_off if not isinstance(work, Drops)]
+            failed = _without_superseded([*self._later[: self._failed], *again])
             self._later[: self._failed] = failed
             self._failed = len(failed)
-            self._untold |= told
             self._is_owed = True
             self.changed()
         else:
