@@ -27,7 +27,10 @@ class TlsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     is the user whom that names: it needs no account."""
 
     client_crl: NonEmpty | None = None
-    """What these authorities have revoked: a PEM file of revocation lists. One that is out of date lets nobody in."""
+    """What these authorities have revoked: a PEM file of revocation lists, that of a client's own authority among them.
+    One that is out of date lets nobody in. With a list of each authority in `client_ca`, and of each that signed one of
+    these, authorities between are checked too, and each of them needs a list; otherwise only clients' certificates are,
+    and one between that is revoked still brings its clients in. Names are compared byte by byte."""
 
     user_from: Literal["common_name", "dns", "uri", "email"] = "common_name"
     """Where a client's certificate names the user: its subject's common name, or the subject alternative name of that

@@ -10,7 +10,7 @@ from gateway.config_file import read_file
 from gateway.errors import ConfigError
 
 PEM_BLOCK = re.compile(rb"-----BEGIN (CERTIFICATE|X509 CRL)-----\s(.*?)-----END", re.DOTALL)
-DER_SEQUENCE, DER_UTC_TIME, DER_TIME = 0x30, 0x17, 0x18
+DER_INTEGER, DER_SEQUENCE, DER_UTC_TIME, DER_TIME, DER_VERSION = 0x02, 0x30, 0x17, 0x18, 0xA0
 
 
 def load_own(context: ssl.SSLContext, certificate: str, key: str) -> None:
@@ -32,10 +32,16 @@ def load_authorities(context: ssl.SSLContext, path: str) -> None:
     _load(context, path, "x509_ca", "certificates of authorities in PEM")
 
 
-def load_revoked(context: ssl.SSLContext, path: str) -> None:
-    """Reads what these have revoked; a certificate on it is refused. Raises ConfigError."""
+def load_revoked(context: ssl.SSLContext, path: str, authorities: str) -> None:
+    """Reads what these have revoked; a certificate on it is refused. Raises ConfigError.
+
+    Where each of the authorities in a file, and who signed it, has a list, all of a chain is held against the lists.
+    Otherwise only the client's own certificate is: OpenSSL would miss a list, and let nobody in.
+    """
     _load(context, path, "crl", "revocation lists in PEM")
-    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    listed = {name for kind, der in _blocks(path) if kind == b"X509 CRL" for name in _names(der)}
+    needed = {name for kind, der in _blocks(authorities) if kind == b"CERTIFICATE" for name in _names(der)}
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN if needed <= listed else ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def reason_of(error: ssl.SSLError) -> str:
@@ -50,11 +56,11 @@ def out_of_date(path: str, now: datetime) -> str:
         path: the file, which OpenSSL has read without an error.
         now: with a time zone.
     """
-    blocks = PEM_BLOCK.findall(read_file(path))
-    certificates = [body for kind, body in blocks if kind == b"CERTIFICATE"]
-    lists = [body for kind, body in blocks if kind == b"X509 CRL"]
-    for body in certificates[:1] + lists:
-        end = _end_of(base64.b64decode(body))
+    blocks = _blocks(path)
+    certificates = [der for kind, der in blocks if kind == b"CERTIFICATE"]
+    lists = [der for kind, der in blocks if kind == b"X509 CRL"]
+    for der in certificates[:1] + lists:
+        end = _end_of(der)
         if end is not None and end < now:
             return f"{path}: out of date since {end:%Y-%m-%dT%H:%M:%SZ}"
     return ""
@@ -62,14 +68,31 @@ def out_of_date(path: str, now: datetime) -> str:
 
 def _end_of(der: bytes) -> datetime | None:
     """Returns the notAfter of a certificate, or the nextUpdate of a revocation list [RFC 5280, 4.1 and 5.1]."""
-    (whole,) = _elements(der, 0, len(der))
-    to_be_signed = next(_elements(der, *whole[1:]))
-    parts = list(_elements(der, *to_be_signed[1:]))
+    parts = _parts(der)
     for group in (parts, *(list(_elements(der, *part[1:])) for part in parts if part[0] == DER_SEQUENCE)):
         times = [_time_of(tag, der[begin:end]) for tag, begin, end in group if tag in (DER_UTC_TIME, DER_TIME)]
         if times:
             return times[1] if len(times) > 1 else None
     return None
+
+
+def _blocks(path: str) -> list[tuple[bytes, bytes]]:
+    """Returns the kind of each certificate and revocation list in a PEM file, and its DER."""
+    return [(kind, base64.b64decode(body)) for kind, body in PEM_BLOCK.findall(read_file(path))]
+
+
+def _parts(der: bytes) -> list[tuple[int, int, int]]:
+    """Returns the elements of a certificate, or a revocation list, that its issuer has signed."""
+    (whole,) = _elements(der, 0, len(der))
+    to_be_signed = next(_elements(der, *whole[1:]))
+    return list(_elements(der, *to_be_signed[1:]))
+
+
+def _names(der: bytes) -> list[bytes]:
+    """Returns the names in a certificate, its issuer's and its subject's, or in a list, its issuer's [RFC 5280]."""
+    parts = [part for part in _parts(der) if part[0] not in (DER_VERSION, DER_INTEGER)]  # without version and serial
+    places = (1, 3) if parts[2][0] == DER_SEQUENCE else (1,)  # behind the issuer: a validity, or a time
+    return [der[parts[place][1] : parts[place][2]] for place in places]
 
 
 def _elements(der: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -90,4 +90,4 @@ def _trust(context: ssl.SSLContext, authorities: str, revoked: str | None) -> No
     context.num_tickets = 0
     load_authorities(context, authorities)
     if revoked is not None:
-        load_revoked(context, revoked)
+        load_revoked(context, revoked, authorities)

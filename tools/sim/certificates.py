@@ -13,19 +13,27 @@ LIFE = datetime.timedelta(days=1)
 
 
 class Authority:
-    """A certificate authority whose files lie in a folder; ``path`` is its own certificate."""
+    """A certificate authority whose files lie in a folder; ``path`` is its own certificate.
 
-    def __init__(self, folder: Path, name: str = "authority") -> None:
+    Args:
+        folder: where they lie.
+        name: its name, and its certificate's file.
+        issuer: the authority that signs its certificate; None is itself.
+    """
+
+    def __init__(self, folder: Path, name: str = "authority", issuer: "Authority | None" = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self._certificates: dict[str, x509.Certificate] = {}
         basic = x509.BasicConstraints(ca=True, path_length=None)
-        builder = self._builder(self._name, self._key).add_extension(basic, critical=True)
+        signer = issuer or self
+        builder = signer._builder(self._name, self._key).add_extension(basic, critical=True)
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         builder = builder.add_extension(usage, critical=True)
-        self.path = self._write(f"{name}.pem", builder.sign(self._key, hashes.SHA256()))
+        signer._certificates[name] = certificate = builder.sign(signer._key, hashes.SHA256())
+        self.path = self._write(f"{name}.pem", certificate)
 
     def server(self, name: str = "server") -> tuple[Path, Path]:
         """Makes the certificate of a server on this machine; returns its file and its key's."""

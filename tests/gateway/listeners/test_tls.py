@@ -124,6 +124,33 @@ async def test_a_revoked_certificate_is_not_let_in_once_the_list_is_read(tmp_pat
         assert not await is_let_in(host, alice)
 
 
+async def test_an_authority_between_that_its_root_has_revoked_lets_nobody_in(tmp_path: Path) -> None:
+    """The root's list and its own are there; one of its own alone says nothing of the authority itself."""
+    root = Authority(tmp_path / "root", "root")
+    between = Authority(tmp_path / "between", "between", root)
+    chain, key = between.sign("alice", ["alice"])
+    chain.write_bytes(chain.read_bytes() + between.path.read_bytes())
+    alice = client_context(root, (chain, key))
+    lists = tmp_path / "lists.pem"
+
+    def revoke(by_root: list[str] | None, by_between: list[str]) -> None:
+        of_root = root.revoke(*by_root).read_bytes() if by_root is not None else b""
+        lists.write_bytes(of_root + between.revoke(*by_between).read_bytes())
+
+    revoke([], [])
+    async with hosting(mutual(tmp_path, root, client_crl=str(lists))) as host:
+        for by_root, by_between, is_in in [
+            ([], [], True),
+            (["between"], [], False),
+            ([], ["alice"], False),
+            (None, [], True),
+            (None, ["alice"], False),
+        ]:
+            revoke(by_root, by_between)
+            host.listeners.reload()
+            assert await is_let_in(host, alice) == is_in, (by_root, by_between)
+
+
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
 async def test_an_old_version_of_tls_is_refused(tmp_path: Path, version: ssl.TLSVersion) -> None:
     authority = Authority(tmp_path)
