@@ -151,8 +151,8 @@ class QueueConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     longest outage."""
 
     max_bytes: Count = 1_000_000_000
-    """The most bytes, of payload and topic name: those of 1,000,000 messages of 1,000 bytes, and a quarter of what the
-    store takes."""
+    """The most bytes, of payload, topic name and properties: those of 1,000,000 messages of 1,000 bytes, and a quarter
+    of what the store takes. A user property counts for 160 bytes more."""
 
     when_full: WhenFull = "discard_old"
     """What happens to the next message. `"discard_old"` drops the oldest that are not sent yet. `"reject_incoming"`
@@ -171,7 +171,7 @@ class ClientConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The most messages of QoS 1 and 2."""
 
     max_bytes: Count | None = None
-    """The most bytes, of payload and topic name and what else is in the packets."""
+    """The most bytes, counted as for `[queue]`, or of whole packets."""
 
     when_full: Literal["reject_incoming", "flow_control"] = "flow_control"
     """What happens to the user's next message, as with `[queue]`."""
@@ -255,9 +255,10 @@ class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     ever."""
 
     retained_bytes: Annotated[int, msgspec.Meta(ge=65_536)] = 256 * 1024 * 1024
-    """The most bytes of all retained messages together, of name, payload and properties; never more than half of
-    `store.max_bytes`. Beyond it a retained message is refused as with `retained_messages`, unless it is no larger than
-    the one whose place it takes, or than 1,024 bytes and takes one's place."""
+    """The most bytes of all retained messages together, of payload, properties and names (topic, client, origin,
+    gateway); never more than half of `store.max_bytes`. Beyond it a retained message is refused as with
+    `retained_messages`, unless it is no larger than the one whose place it takes, or than 1,024 bytes and takes one's
+    place."""
 
     retained_messages: Count = 100_000
     """The most topics with a retained message. A retained message for one more topic is refused (0x97; over MQTT 3.1.1

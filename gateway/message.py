@@ -76,8 +76,13 @@ class Message:
     @property
     def size(self) -> int:
         """Bytes it takes up in memory, roughly."""
-        properties = sum(map(_size_of, self.properties.values())) if self.properties else 0
-        return len(self.payload) + len(self.topic) + properties + MESSAGE_OVERHEAD
+        names = len(self.topic) + len(self.origin) + len(self.received_by) + len(self.publisher)
+        return len(self.payload) + names + self.properties_size + MESSAGE_OVERHEAD
+
+    @property
+    def properties_size(self) -> int:
+        """The same of its properties."""
+        return sum(map(_size_of, self.properties.values())) if self.properties else 0
 
 
 def form(level: int, qos: int, has_identity: bool) -> int:

@@ -71,7 +71,7 @@ class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     the limit is that of `[store]`."""
 
     max_bytes: Count | None = None
-    """The most bytes of these, of payload and topic name."""
+    """The most bytes of these, counted as for `[queue]`."""
 
     keep_alive_s: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 30
     """The longest silence, in seconds, before the link is tested [MQTT-3.1.2-20]."""

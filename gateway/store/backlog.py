@@ -22,5 +22,5 @@ class Backlog:
 
 
 def queued_size(message: Message) -> int:
-    """Returns what a message counts for: the bytes of its payload and topic name."""
-    return len(message.payload) + len(message.topic)
+    """Returns what a message counts for: the bytes of its payload, topic name and properties."""
+    return len(message.payload) + len(message.topic) + message.properties_size

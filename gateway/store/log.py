@@ -147,7 +147,7 @@ class MessageLog:
 
     @property
     def retained_bytes(self) -> int:
-        """How many bytes the retained messages have of name, payload and properties."""
+        """How many bytes the retained messages have of names, payload and properties."""
         return self._housekeeper.retained.bytes
 
     def append(self, message: Message) -> asyncio.Future[int]:

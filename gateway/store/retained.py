@@ -45,7 +45,9 @@ KEEP = "INSERT INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 CLEAR = "DELETE FROM retained WHERE topic = ?"
 FIND = """SELECT topic, position FROM retained
     WHERE topic >= ? AND topic < ? AND (expires_ms = 0 OR expires_ms > ?) ORDER BY topic"""
-SIZE = "length(topic) + length(payload) + length(properties)"
+SIZES = (0, 2, 4, 5, 9, 10)  # columns of a row: topic, payload, properties, origin, received_by, publisher
+SIZE = """length(topic) + length(payload) + length(properties) + length(origin) + length(received_by)
+    + length(publisher)"""
 SIZE_OF = f"SELECT {SIZE} FROM retained WHERE topic = ?"
 MEASURE = f"SELECT count(*), coalesce(sum({SIZE}), 0) FROM retained"
 READ = "SELECT * FROM retained WHERE topic = ?"
@@ -65,7 +67,7 @@ Write = Callable[[sqlite3.Connection], Any]
 
 
 class Extent(NamedTuple):
-    """How many topics have a retained message, and how many bytes these have of name, payload and properties."""
+    """How many topics have a retained message, and how many bytes these have of names, payload and properties."""
 
     topics: int = 0
     bytes: int = 0
@@ -117,7 +119,7 @@ class Keep:
         if self.message.payload:
             row = _row_from(self.message)
             connection.execute(KEEP, row)
-            topics, size = topics + 1, size + sum(map(len, (row[0], row[2], row[4])))
+            topics, size = topics + 1, size + sum(len(row[column]) for column in SIZES)
         return Extent(topics, size)
 
 

@@ -15,7 +15,9 @@ from gateway.store import compaction, housekeeper
 from gateway.store.database import Database
 from tests.gateway.store.support import stored
 from tests.gateway.support import LONG_S, Client, reasons_of, running, tcp_port, until
+from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY
 from wire.packets import Connack, Puback, Publish, Pubrec, Will
+from wire.properties import USER_PROPERTY
 from wire.reasons import NOT_AUTHORIZED, QUOTA_EXCEEDED, SERVER_UNAVAILABLE
 
 
@@ -430,6 +432,37 @@ async def test_retained_messages_have_only_so_many_bytes(tmp_path: Path, by: str
     async with running(tmp_path, **settings) as broker:
         assert broker.log.retained_bytes == held
     assert [row[:2] for row in dropped(tmp_path)].count(("rejected", "retained")) >= 1
+
+
+async def test_retained_messages_count_with_all_names_and_properties(tmp_path: Path) -> None:
+    """Each has a payload of one byte, and the store 700 bytes more for it."""
+    long = 250 * "x"
+    rules = tmp_path / "rules"
+    rules.write_text("allow * publish,subscribe #\nallow * identify *\n")
+    limits = LimitsConfig(retained_bytes=65_536)
+    async with running(tmp_path / "store", limits=limits, acl=str(rules)) as broker:
+        publisher = await connected(broker, 200 * "p")
+        codes = []
+        for number in range(100):
+            names = [(IDENTITY_PROPERTY, f"00000001/{number + 1}/{long}"), (RECEIVED_PROPERTY, f"1/{long}")]
+            publisher.send(str(number), b"1", retain=True, properties={USER_PROPERTY: names})
+            codes.append((await publisher.expect(Puback)).reason_code)
+        assert codes[93] == 0x97, "93 of 704 bytes fit"
+        assert 65_536 - 800 < broker.log.retained_bytes <= 65_536
+        held = broker.log.retained_bytes
+    async with running(tmp_path / "store", limits=limits, acl=str(rules)) as broker:
+        assert broker.log.retained_bytes == held
+
+
+async def test_a_queue_counts_properties(tmp_path: Path) -> None:
+    async with running(tmp_path, queue=QueueConfig(max_bytes=10_000, when_full="reject_incoming")) as broker:
+        await away(broker, "a")
+        publisher = await connected(broker, "publisher")
+        properties = {USER_PROPERTY: [("a", 2_500 * "b")]}
+        for _ in range(4):
+            await publisher.publish("a", b"1", properties=properties)
+        publisher.send("a", b"1", properties=properties)
+        assert (await publisher.expect(Puback)).reason_code == 0x97
 
 
 async def test_a_full_store_keeps_no_retained_message_of_qos_0(tmp_path: Path) -> None:
