@@ -1,5 +1,7 @@
 """Who takes which topics: the cursors' subscriptions, found by topic name whatever their number."""
 
+import asyncio
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,8 @@ class Audience:
         self._newer: dict[str, Takers] = {}
         self._older: dict[str, Takers] = {}
         self._remembered = 0  # subscriptions in the newer half
+        self._leaving: deque[tuple[Cursor, list[str]]] = deque()
+        self._sweep: asyncio.Task[None] | None = None
 
     def join(self, cursor: "Cursor", topic_filter: str) -> None:
         """A cursor has a new subscription, or another one of the same topic filter."""
@@ -36,6 +40,28 @@ class Audience:
         """A cursor has no subscription of this topic filter any more."""
         self._tree.discard(topic_filter, (cursor, topic_filter))
         self._forget_matching(topic_filter)
+
+    def dismiss(self, cursor: "Cursor") -> None:
+        """A cursor is closed, and takes nothing: its subscriptions leave slice by slice."""
+        self._leaving.append((cursor, list(cursor.filters)))
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().create_task(self._take_out())
+
+    async def _take_out(self) -> None:
+        slice_ = Slice()
+        while self._leaving:
+            cursor, topic_filters = self._leaving[0]
+            while topic_filters:
+                if slice_.is_over:
+                    await slice_.give_way()
+                self.leave(cursor, topic_filters.pop())
+            self._leaving.popleft()
+        self._sweep = None
+
+    def close(self) -> None:
+        """Takes no more subscriptions out: the log is closed."""
+        if self._sweep is not None:
+            self._sweep.cancel()
 
     def learn(self, topics: Iterable[str]) -> bool:
         """Finds the takers of some topic names; False, and some are left out, where that takes more than a slice."""

@@ -216,7 +216,7 @@ class Cursor:
         subscriptions = self._log.audience.takers(message.topic).get(self, ())
         granting = [s for s in subscriptions if s.since < position and s.not_from != message.publisher]
         might_receive = self.may_receive if position > self.rights_changed else self._rights_at(position)
-        return granting if granting and might_receive(message.topic) else []
+        return granting if granting and not self.closed and might_receive(message.topic) else []
 
     @property
     def _usual_from(self) -> int:
@@ -413,8 +413,7 @@ class Cursor:
     def close(self) -> None:
         """Leaves the log; the place of a durable consumer stays, and with it what it still has to get."""
         self.closed = True
-        for topic_filter in self.filters:
-            self._log.audience.leave(self, topic_filter)
+        self._log.audience.dismiss(self)
         self._log.detach(self)
 
     def drop(self) -> None:

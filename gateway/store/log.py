@@ -368,6 +368,7 @@ class MessageLog:
 
     async def close(self) -> None:
         """Saves the cursors, makes everything durable and closes the files."""
+        self.audience.close()
         await self._compaction.close()
         self._housekeeper.close()
         await self._commits.close()
@@ -416,7 +417,7 @@ class MessageLog:
         found: dict[Cursor, tuple[int, int]] = {}
         for topic, (first, last) in topics.items():
             for cursor in self.audience.takers(topic):
-                if cursor.may_receive(topic):
+                if not cursor.closed and cursor.may_receive(topic):
                     begin, end = found.get(cursor, (first, last))
                     found[cursor] = min(begin, first), max(end, last)
         return found

@@ -16,6 +16,7 @@ from gateway.broker import Broker
 from gateway.config import LimitsConfig, StoreConfig
 from gateway.sender import Sender
 from gateway.store.audience import SUBSCRIPTIONS_REMEMBERED, TOPICS_REMEMBERED
+from gateway.subscriptions import SubscriptionTree
 from gateway.window import Window
 from tests.gateway.store.support import disk_full
 from tests.gateway.support import LONG_S, Client, running, tcp_port, until
@@ -392,3 +393,38 @@ async def test_a_will_of_qos_0_comes_behind_what_its_client_published(
         for subscriber in subscribers:
             received = [(await subscriber.receive()).payload for _ in range(7)]
             assert received == [b"0", b"1", b"2", b"3", b"4", b"will", b"again"]
+
+
+async def test_sessions_that_end_together_leave_others_their_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are gone at once: what comes while their subscriptions leave is for the others alone."""
+    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    left: list[int] = []
+    discard = SubscriptionTree.discard
+
+    def count(tree: SubscriptionTree[Any], topic_filter: str, subscriber: Any) -> None:
+        left.append(1)
+        discard(tree, topic_filter, subscriber)
+
+    async with running(tmp_path) as broker:
+        bombers = [await connected(broker, f"bomber-{number}", session_expiry_s=0) for number in range(10)]
+        for bomber in bombers:
+            await bomber.subscribe("all", *[f"a/{number}" for number in range(100)])
+        other = await connected(broker, "other")
+        await other.subscribe("all")
+        monkeypatch.setattr(SubscriptionTree, "discard", count)
+        most = [0]
+        watching = asyncio.create_task(most_in_a_turn(left, most))
+        for bomber in bombers:
+            bomber.cut()
+        await until(lambda: not broker.sessions.get("bomber-9"), "it has ended")
+        other.send("all", b"x")
+        packets = [await other.event(), await other.event()]
+        assert {type(packet) for packet in packets} == {Puback, Publish}
+        await until(lambda: len(left) == 1_010, "all have left")
+        watching.cancel()
+        assert most == [1]
+        assert len(broker.log.audience.takers("all")) == 1
+        assert not broker.log.audience.takers("a/7")
+    assert stored_count(tmp_path, "SELECT count(*) FROM dropped") == 0
