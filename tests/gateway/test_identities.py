@@ -36,7 +36,8 @@ def identity(packet: Publish) -> str | None:
 
 
 def refusals(folder: Path) -> list[tuple[Any, ...]]:
-    return stored(folder, "SELECT reason, publisher, origin, first, last, messages FROM dropped ORDER BY first")
+    columns = "reason, publisher, origin, first, last, messages"
+    return stored(folder, f"SELECT {columns} FROM dropped ORDER BY first, publisher")
 
 
 async def reading(port: int) -> Client:
