@@ -65,16 +65,16 @@ class Model:
 
     def check(self, log: Log) -> None:
         """Nothing durable lost, nothing invented, nothing done come back, order kept."""
-        found = list(log.messages())
-        ids = [message[0] for message in found]
-        assert ids == sorted(ids) and len(ids) == len(set(ids)) == len(log), ids
-        allowed = dict(self.stored)
-        if self.in_hand:
-            allowed[self.in_hand[0]] = self.in_hand[1]
-        for message_id, qos, retain, topic, payload in found:
-            assert allowed.get(message_id) == payload, f"message {message_id} was invented"
+        ids = []
+        for message_id, qos, retain, topic, payload in log.messages():
+            ids.append(message_id)
+            expected = self.stored.get(message_id)
+            if self.in_hand and self.in_hand[0] == message_id:
+                expected = self.in_hand[1]
+            assert expected == payload, f"message {message_id} was invented"
             assert (qos, retain, topic) == (qos_of(message_id), message_id % 3 == 0, TOPIC)
             assert message_id not in self.forgotten, f"message {message_id} came back"
+        assert ids == sorted(ids) and len(ids) == len(set(ids)) == len(log), ids
         lost = [message_id for message_id in self.live() if message_id not in ids]
         assert not lost, f"lost {lost}"
         assert log.last_id >= max(self.stored, default=0)

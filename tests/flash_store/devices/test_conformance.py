@@ -96,6 +96,6 @@ def test_a_store_lives_on_it_over_many_laps_and_mounts(flash: Any, seed: int) ->
 def test_a_store_lives_on_it_on_the_real_vm(kind: str, micropython: MicroPython, seed: int) -> None:
     environment = micropython.environment()
     environment["MICROPYPATH"] = f"{SHIM}:{environment['MICROPYPATH']}"
-    command = [*micropython.argv, "-X", "heapsize=512wk", PROGRAM, kind, str(seed)]
+    command = [*micropython.argv, "-X", "heapsize=1024wk", PROGRAM, kind, str(seed)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "holds\n"), done.stdout + done.stderr
