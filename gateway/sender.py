@@ -212,10 +212,13 @@ class Sender:
         await window.wait_for_room()
         message = await self._message_of(flow)
         if message is None or not window.may_receive(message.topic):
-            # Whoever has it may have it; for one who does not, this identifier stands for nothing.
+            # A client that has received it may have it; for another one, this identifier stands for nothing.
             window.protocol.pubrel(flow.packet_identifier)
             if message is not None:
                 window.drop(FILTERED, message)
+                for note in window.outgoing.note_received([flow.packet_identifier]):
+                    self._log.later(note)  # with the range, so that this is told once
+                window.outgoing.release([flow.packet_identifier])
         else:
             grant = Grant(2, flow.retain, flow.identifiers)
             window.publish_once(message, grant, flow.packet_identifier, dup=True)

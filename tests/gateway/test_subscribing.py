@@ -251,6 +251,30 @@ async def test_rules_that_change_count_for_what_is_on_its_way_at_qos_2(tmp_path:
     assert stored(tmp_path, "SELECT reason, first, last, messages FROM dropped") == [("filtered", 1, 1, 1)]
 
 
+async def test_what_was_denied_on_its_way_at_qos_2_is_told_once(tmp_path: Path) -> None:
+    """However often the client comes back before it answers the PUBREL."""
+    async with running(tmp_path, acl=rules_file(tmp_path, "allow * publish,subscribe #\n")) as broker:
+        subscriber = await connected(broker, "subscriber")
+        await subscriber.subscribe("#", options=2)
+        publisher = await connected(broker, "publisher")
+        await publisher.publish_once("locks/1", b"")
+        await subscriber.expect(Publish)
+        subscriber.cut()
+        rules_file(tmp_path, RULES)
+        broker.reload()
+        for _ in range(2):
+            subscriber = Client("subscriber")
+            await subscriber.open(tcp_port(broker))
+            await subscriber.read(20)  # the PUBREL is behind it
+            await until(lambda: broker.counters.messages_dropped["filtered"], "it is noted")
+            subscriber.cut()
+        subscriber = await connected(broker, "subscriber")
+        await publisher.publish_once("a", b"")
+        assert (await subscriber.receive()).topic == "a"
+        assert broker.counters.messages_dropped["filtered"] == 1
+    assert stored(tmp_path, "SELECT reason, first, last, messages FROM dropped") == [("filtered", 1, 1, 1)]
+
+
 async def test_what_a_client_has_published_before_it_subscribes_is_not_new_to_it(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await connected(broker, "client")
