@@ -66,7 +66,9 @@ class Broker:
         self.lanes = Lanes()
         self.timers = Timers()
         self.wills = Wills(log, self._holdings, self._publish_will)
-        self.sessions = Sessions(log, self.subscribers, self._holdings, config.limits, self._session_ended)
+        self.sessions = Sessions(
+            log, self.subscribers, self._holdings, config.limits, self._session_ended, lambda: self.limits.problem
+        )
         self.devices = Devices(Path(config.store.path))
         self.doorkeeper = Doorkeeper(
             Path(config.accounts) if config.accounts else None, Path(config.acl) if config.acl else None, config.name

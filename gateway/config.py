@@ -133,7 +133,9 @@ class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     max_bytes: Annotated[int, msgspec.Meta(ge=1_000_000)] = 4_000_000_000
     """The most bytes in use in the store's file: some 20 million small messages, which `holdfast gateway repair` reads
-    in minutes."""
+    in minutes. Half of it stays for messages, whatever else is in the file: where retained messages, sessions, QoS 2
+    states and ranges of what was dropped take up more, the file grows beyond it. Where these take up more than half of
+    it without the retained messages, new sessions and retained messages are refused (0x97), and `/healthz` says so."""
 
     when_full: WhenFull = "discard_old"
     """What happens to the next message: as with `[queue]`, but `"discard_old"` drops the oldest ones for all sessions

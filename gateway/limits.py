@@ -24,6 +24,8 @@ RETRY_S = 0.05
 RETAINED_LEAST = 1024  # bytes of a retained message that may always take the place of another one
 NEAR_PART = 0.8  # of the store's limits: from there on what no consumer needs is taken out
 UNSWEPT_PART = 0.125  # of them: by so much it may be larger until that is done
+MEASURE_REST_S = 10.0  # between two readings of what is no message, or so many times as long as one takes
+MEASURE_REST_TIMES = 20
 DISCARD_PAUSE_S = 0.02  # one reading of the file then finds the oldest of a queue for many messages
 
 logger = logging.getLogger(__name__)
@@ -39,6 +41,9 @@ class Verdict(Enum):
 
 class Limits:
     """Watches over what waits.
+
+    ``problem`` says that the file has so much besides messages that new sessions and retained messages are refused; ""
+    where it has not.
 
     Args:
         config: what the limits are.
@@ -58,8 +63,11 @@ class Limits:
         self._queue = queue = config.queue
         self._client = config.client
         self._retained_most = config.limits.retained_messages
-        half = (config.store.max_bytes or sys.maxsize) // 2  # the other half stays for messages
-        self._retained_bytes = min(config.limits.retained_bytes, half)
+        self._half = config.store.max_bytes // 2  # stays for messages, whatever else is in the file
+        self._retained_bytes = min(config.limits.retained_bytes, self._half)
+        self._measuring: asyncio.Task[None] | None = None
+        self._measured_until_s = 0.0
+        self.problem = ""
         self._shares = log.shares = Shares(log.head) if config.client.max_messages or config.client.max_bytes else None
         self._looked_s = 0.0
         self._log = log
@@ -78,6 +86,7 @@ class Limits:
 
     async def open(self) -> None:
         """Counts what waits already, and watches from now on."""
+        await self._measure()
         if not self._queue_discards:
             await count_backlogs(self._log, self._cursors())
         if self._queue_discards or self._store.when_full == "discard_old":
@@ -90,6 +99,8 @@ class Limits:
         self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
+        if self._measuring is not None:
+            await self._measuring
         if self._counting is not None:  # discarding waits for it
             self._counting.cancel()
         if self._discarding is not None:
@@ -143,6 +154,8 @@ class Limits:
         if not message.qos and self._refuses(message.owner):
             return False  # at QoS 1 and 2 the message itself was asked for
         log, most, size = self._log, self._retained_bytes, message.size - MESSAGE_OVERHEAD
+        if self.problem:
+            return size <= (log.retained_size(message.topic) or 0)
         if log.retained_count < self._retained_most and log.retained_bytes + size <= most:
             return True
         before = log.retained_size(message.topic)
@@ -185,7 +198,39 @@ class Limits:
                 logger.error("what is too much could not be dropped, the next message tries again: %s", error)
             await asyncio.sleep(DISCARD_PAUSE_S)
 
+    async def _measure(self) -> None:
+        """Finds out what of the file is no message, where it may be much and that was not looked at lately."""
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        if self._log.used_bytes < self._half or started_s < self._measured_until_s:
+            return
+        self._measured_until_s = sys.maxsize  # no other reading begins meanwhile
+        try:
+            await self._log.measure_state()
+        except sqlite3.Error as error:
+            logger.error("what the store has besides messages cannot be measured: %s", error)
+        took_s = loop.time() - started_s
+        self._measured_until_s = loop.time() + max(MEASURE_REST_S, MEASURE_REST_TIMES * took_s)
+        before, self.problem = self.problem, ""
+        if self._log.state_bytes > self._half:
+            self.problem = (
+                "sessions, QoS 2 states and ranges of what was dropped take up more than half of store.max_bytes: "
+                "no new session and no new retained message is kept"
+            )
+            if not before:
+                logger.error("message store: %s", self.problem)
+
+    def _begin_to_measure(self) -> None:
+        if self._measuring is None or self._measuring.done():
+            self._measuring = asyncio.get_running_loop().create_task(self._measure())
+
+    @property
+    def _bytes_most(self) -> int:
+        """Bytes at which the store is full: to drop messages frees nothing of what else is in the file."""
+        return max(self._store.max_bytes, self._log.bytes_beside + self._half)
+
     async def _discard_what_is_over(self) -> None:
+        await self._measure()
         if self._store.when_full == "discard_old":
             while self._is_open and (over := self._store_is_over(*self._make_room())):
                 if not await self._log.evict(*over):
@@ -225,14 +270,16 @@ class Limits:
         # Who needs which messages is looked at only where there are enough.
         if most is not None and log.stored_count >= most and log.needed_count >= most:
             return True
-        return log.room_bytes <= 0 or (store.max_bytes is not None and log.used_bytes >= store.max_bytes)
+        if log.used_bytes >= NEAR_PART * store.max_bytes:
+            self._begin_to_measure()
+        return log.room_bytes <= 0 or log.used_bytes >= self._bytes_most
 
     def _make_room(self) -> tuple[int, int]:
         """Has what no consumer needs taken out of a store that is nearly full; returns how much may go by that."""
         store, log = self._store, self._log
         is_near = (
             log.room_bytes <= 0
-            or (store.max_bytes is not None and log.used_bytes >= NEAR_PART * store.max_bytes)
+            or log.used_bytes >= NEAR_PART * self._bytes_most
             or (store.max_messages is not None and log.stored_count >= NEAR_PART * store.max_messages)
         )
         return log.make_room() if is_near else (0, 0)
@@ -243,7 +290,7 @@ class Limits:
         So many messages and bytes may go without that: the store may be larger by them, within bounds.
         """
         store, log = self._store, self._log
-        messages_most, bytes_most = store.max_messages or sys.maxsize, store.max_bytes or sys.maxsize
+        messages_most, bytes_most = store.max_messages or sys.maxsize, self._bytes_most
         messages_most += min(messages, int(UNSWEPT_PART * messages_most))
         bytes_most += min(size, int(UNSWEPT_PART * bytes_most))
         count = log.needed_count - messages_most if log.stored_count > messages_most else 0

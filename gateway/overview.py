@@ -47,8 +47,10 @@ class Overview:
         """Says what is wrong now, a line each."""
         log = self._broker.log
         store = f"message store: {log.problem}" if log.problem else ""
+        limits = self._broker.limits.problem
+        full = f"message store: {limits}" if limits else ""
         damage = "message store: damaged, nothing is deleted until `holdfast gateway repair` was run"
-        return [problem for problem in (store, damage if log.is_damaged else "", self.not_reloaded) if problem]
+        return [problem for problem in (store, full, damage if log.is_damaged else "", self.not_reloaded) if problem]
 
 
 def _size_of(file: Path) -> int:

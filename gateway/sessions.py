@@ -49,6 +49,7 @@ class Sessions:
         holdings: where the memory of all that is kept for them is counted.
         limits: how many durable sessions there may be, and how long one stays whose client is away.
         ended: called with the client identifier of a session that has ended.
+        problem: says why no more durable sessions are made, "" where they are.
     """
 
     def __init__(
@@ -58,11 +59,13 @@ class Sessions:
         holdings: Holdings,
         limits: LimitsConfig,
         ended: Callable[[str], None],
+        problem: Callable[[], str],
     ) -> None:
         self._log = log
         self._holdings = holdings
         self._limits = limits
         self._ended = ended
+        self._problem = problem
         self._subscribers = subscribers
         self._sessions: dict[str, Session] = {}
         self._durable = 0  # of these
@@ -153,6 +156,8 @@ class Sessions:
         is_one_more = session is None or not session.durable
         if is_one_more and packet.session_expiry_s and self._durable >= self._limits.sessions:
             raise Refused(QUOTA_EXCEEDED, f"{self._durable} sessions wait for their clients (limits.sessions)")
+        if is_one_more and packet.session_expiry_s and (problem := self._problem()):
+            raise Refused(QUOTA_EXCEEDED, problem)
         if session is not None and session.connection is not None:
             session.connection.disconnect(SESSION_TAKEN_OVER)
             session = self.get(client_id)

@@ -369,6 +369,10 @@ class Database:
         """Returns the bytes of a topic's retained message, None where it has none; its row alone is looked for."""
         return retained.size_of(self._reading, topic)
 
+    def size_of_state(self) -> int:
+        """Returns the bytes of what is neither a message nor a retained one (``schema.size_of_state``)."""
+        return schema.size_of_state(self._reading)
+
     def find_retained(
         self, topic_filter: str, after: str, since: int, now_ms: int
     ) -> tuple[list[tuple[str, int]], str | None]:

@@ -30,6 +30,7 @@ from gateway.store.shares import Shares
 from gateway.store.tail import Tail
 
 GROUPS_MOST = 32  # at once, of those in memory
+RETAINED_ROW = 64  # bytes of a retained message in the file besides those that are counted, roughly
 EVICT_PIECE = 1000  # messages of a store that is full, between which others have their turn
 EVICT_LEAST_BYTES = 64 * 1024  # where it is too large: each time it takes a sync
 UNCOMMITTED_BYTES_MAX = 16 * 1024 * 1024  # in memory, taken from publishers and not durable yet
@@ -42,6 +43,8 @@ class MessageLog:
 
     ``counts_backlogs`` has cursors count what waits for them, ``shares`` counts the messages by publisher where there
     is a limit for that; ``committed`` is called when messages have become durable, with the cursors they may be for.
+    ``state_bytes`` is what sessions, states of QoS 2, ranges of what was dropped and other tables have of the file, as
+    ``measure_state`` has found it last.
     """
 
     def __init__(self, folder: Path, taken: TakenFolder, database: Database, commit_interval_s: float) -> None:
@@ -49,6 +52,7 @@ class MessageLog:
         self.counts_backlogs = False
         self.committed: Callable[[Iterable[Cursor]], None] | None = None
         self.shares: Shares | None = None
+        self.state_bytes = 0
         self._problem = ""
         self.head = database.position
         self.store_epoch = database.epoch
@@ -280,6 +284,15 @@ class MessageLog:
     def used_bytes(self) -> int:
         """Bytes in use in the store's file, as of the last commit."""
         return self._database.used_bytes
+
+    @property
+    def bytes_beside(self) -> int:
+        """Bytes of the file, roughly, that no eviction frees: retained messages, and ``state_bytes``."""
+        return self.state_bytes + self.retained_bytes + RETAINED_ROW * self.retained_count
+
+    async def measure_state(self) -> None:
+        """Finds out ``state_bytes``: reads all of these rows. Raises sqlite3.Error."""
+        self.state_bytes = await self._reader.size_of_state()
 
     @property
     def room_bytes(self) -> int:

@@ -111,6 +111,10 @@ class Reader:
         )
         return found
 
+    async def size_of_state(self) -> int:
+        """Returns the bytes of what is neither a message nor a retained one. Raises sqlite3.Error."""
+        return int(await self._on_thread(self._database.size_of_state))
+
     async def close(self) -> None:
         """Waits until nothing is read any more."""
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)

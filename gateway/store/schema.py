@@ -17,10 +17,14 @@ from gateway.store import (
     wal,
     wills,
 )
-from gateway.store.reading import read_schema
+from gateway.store.reading import first_row, read_schema
 
 APPLICATION_ID = 0x486F4664  # "HoFd", so that file(1) and we know whose database this is
 SCHEMA_VERSION = 7
+STATE_TABLES = """SELECT name FROM sqlite_schema
+    WHERE type = 'table' AND name NOT IN ('message_group', 'retained') AND name NOT LIKE 'sqlite_%'"""
+ROW_OVERHEAD = 12  # bytes besides the columns
+PAGES_PER_BYTE = 2  # a long key has a page of an index to itself, and other pages are two thirds full
 TABLES = f"""
 {identity.SCHEMA}
 {groups.SCHEMA}
@@ -66,3 +70,14 @@ def make(connection: sqlite3.Connection) -> None:
     connection.executescript(f"BEGIN; {TABLES}")
     identity.make(connection)
     connection.execute("COMMIT")
+
+
+def size_of_state(connection: sqlite3.Connection) -> int:
+    """Returns the bytes of pages, roughly, of all tables but those of messages and retained messages; reads them."""
+    size = 0
+    for (table,) in connection.execute(STATE_TABLES).fetchall():
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})").fetchall()]
+        copies = 1 + sum(row[3] == "c" for row in connection.execute(f"PRAGMA index_list({table})").fetchall())
+        lengths = " + ".join(f"length({column})" for column in columns)
+        size += copies * int(first_row(connection, f"SELECT total({lengths} + {ROW_OVERHEAD}) FROM {table}")[0])
+    return PAGES_PER_BYTE * size

@@ -1,0 +1,53 @@
+"""A store that is full of what no eviction frees."""
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gateway.store import drops
+from gateway.store.folder import MESSAGES
+from tests.gateway.store.support import stored
+from tests.gateway.support import Client, until
+from tests.gateway.test_limits import away, code_of, connected, limited, received
+from wire.packets import Puback
+from wire.reasons import QUOTA_EXCEEDED
+
+
+def fill(folder: Path, size: int) -> None:
+    """The store has so many bytes of ranges of what was dropped, which are never removed."""
+    with contextlib.closing(sqlite3.connect(folder / MESSAGES)) as store:
+        rows = [("rejected", "gateway", 250 * "p", "o", 1, number, number, 1, 1, 1) for number in range(size // 600)]
+        store.executemany(drops.INSERT, rows)
+        store.commit()
+
+
+async def test_what_no_eviction_can_free_has_no_message_dropped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also after a restart: of `max_bytes` half stays for messages, whatever else the file holds."""
+    async with limited(tmp_path, max_bytes=1_000_000) as broker:
+        await away(broker, "a")
+    fill(tmp_path, 1_500_000)
+    for first in (0, 20):
+        async with limited(tmp_path, max_bytes=1_000_000) as broker:
+            assert broker.log.used_bytes > 1_000_000
+            publisher = await connected(broker, "publisher", session_expiry_s=0)
+            for number in range(first, first + 20):
+                await publisher.publish("a", b"%d" % number + b" " * 1000)
+            assert await code_of(Client("another"), broker) == QUOTA_EXCEEDED
+            publisher.send("r", b"1", retain=True)
+            assert (await publisher.expect(Puback)).reason_code == QUOTA_EXCEEDED
+            assert "take up more than half of store.max_bytes" in broker.overview.problems()[0]
+    async with limited(tmp_path, max_bytes=1_000_000) as broker:
+        assert await received(broker, 40) == list(range(40))
+        publisher = await connected(broker, "publisher", session_expiry_s=0)
+        await away(broker, "a")
+        for number in range(300):
+            await publisher.publish("a", b"%d" % number + b" " * 10_000)
+        await until(lambda: broker.log.used_bytes <= broker.log.bytes_beside + 500_000, "dropped")
+        assert broker.log.needed_count > 20, "half of the limit is left for messages"
+    evicted = stored(tmp_path, "SELECT sum(messages) FROM dropped WHERE reason = 'evicted'")
+    assert evicted[0][0] > 0
+    assert sum("more than half of store.max_bytes" in record.getMessage() for record in caplog.records) == 3
