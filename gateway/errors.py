@@ -2,12 +2,13 @@
 
 ::
 
-    GatewayError          the command's exit code is 2
+    GatewayError          the command's exit code is 2, or 1 where the disk is full or fails
     ├── ConfigError       the configuration file cannot be used
     ├── ListenError       a listener cannot be opened
     └── StoreError        the message store cannot be opened
 """
 
+import errno
 import sqlite3
 
 ADVICE = "; `holdfast gateway repair` saves what can be read"
@@ -37,6 +38,13 @@ def is_damage(error: BaseException) -> bool:
 def is_lock(error: BaseException) -> bool:
     """Whether an error of SQLite says that somebody else has the file."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def is_disk_trouble(error: BaseException | None) -> bool:
+    """Whether an error of SQLite or the system says that the disk is full or fails, which may pass by itself."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 
 def advice_on(error: Exception) -> str:

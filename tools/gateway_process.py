@@ -17,7 +17,7 @@ from gateway.announcer import gateway_version
 from gateway.broker import Broker
 from gateway.config_errors import read_text
 from gateway.config_file import DEFAULT_PATH
-from gateway.errors import ConfigError, GatewayError
+from gateway.errors import ConfigError, GatewayError, is_disk_trouble
 from gateway.logs import about, start_logging
 from gateway.store.log import MessageLog
 from tools import service_manager
@@ -51,11 +51,12 @@ def _ending_in_log(as_json: bool) -> Iterator[None]:
     try:
         yield
     except GatewayError as error:
+        exit_code = 1 if is_disk_trouble(error.__cause__) else 2  # after 2 the service manager does not try again
         if not as_json:
-            fail("gateway run", str(error))
+            fail("gateway run", str(error), exit_code)
         for line in str(error).splitlines():
             logger.critical("the gateway cannot run", extra=about(reason=line))
-        raise typer.Exit(2) from error
+        raise typer.Exit(exit_code) from error
     except Exception as error:
         logger.critical("the gateway ends by a failure of its own", exc_info=True)
         raise typer.Exit(1) from error

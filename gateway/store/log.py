@@ -132,7 +132,8 @@ class MessageLog:
             self._taken.check()
         except sqlite3.OperationalError as error:
             return str(error)
-        return self._problem or self._housekeeper.problem
+        problem = self._problem or self._housekeeper.problem
+        return f"{problem}; its disk is full" if problem and self._disk_bytes < 0 else problem
 
     @property
     def stored_count(self) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store import housekeeper
+from gateway.store import housekeeper, log
 from tests.gateway.store.support import disk_full, messages_in, stored
 from tests.gateway.support import Client, GatewayProcess, reasons_of, running, tcp_port, until, user_property
 from wire.identity import RECEIVE
@@ -76,6 +76,10 @@ async def test_a_disk_that_is_full_is_a_problem_also_where_only_qos_0_comes(
             client.send("a", b"x" * 100_000, qos=0, retain=True)
             await until(broker.overview.problems, "it is said")
             assert broker.overview.problems()[0].startswith("message store: ")
+            with monkeypatch.context() as patch:
+                patch.setattr(log, "room_bytes", lambda _: -1)  # where SQLite speaks of an I/O error alone
+                broker.log.look_at_disk()
+            assert broker.overview.problems()[0].endswith("; its disk is full")
         await until(lambda: not broker.overview.problems(), "it works again")
     assert stored(tmp_path, "SELECT topic FROM retained") == [("a",)]
 

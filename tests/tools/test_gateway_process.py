@@ -447,6 +447,18 @@ def test_check_config_sees_a_store_that_no_gateway_starts_on_and_leaves_it_as_it
     assert {file: file.read_bytes() for file in store.iterdir()} == before
 
 
+def test_a_disk_that_takes_nothing_at_the_start_ends_it_so_that_a_service_manager_tries_again(tmp_path: Path) -> None:
+    """Exit code 2 is for what another start would not help."""
+    gateway = Gateway(tmp_path)
+    command = ["prlimit", "--fsize=4096", *HOLDFAST, "gateway", "run", "--config", str(gateway.path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    line = json.loads(done.stderr.splitlines()[-1])
+    assert (done.returncode, line["event"]) == (1, "the gateway cannot run")
+    assert f"message store {tmp_path / 'store'}" in line["reason"]
+    with gateway.running():
+        pass
+
+
 def test_a_store_in_memory_is_warned_of(tmp_path: Path) -> None:
     memory = Path("/dev/shm")
     if not is_in_memory(memory):
