@@ -3,13 +3,20 @@
 import contextlib
 import os
 import sqlite3
+import time
 from pathlib import Path
 
 from gateway.errors import ADVICE, StoreError
 from gateway.repair import announce
 from gateway.store import exchange, identity, schema
+from gateway.store.damage import DAMAGED
+from gateway.store.drops import GATEWAY, INSERT
 from gateway.store.folder import MESSAGES, take_folder
-from gateway.store.reading import open_for_reading, read_schema
+from gateway.store.identity import Note
+from gateway.store.reading import open_at_rest, open_for_reading, read_schema
+from wire.identity import SEQ_MAX
+
+WITHOUT_END = f"SELECT * FROM dropped WHERE reason = '{DAMAGED}' AND last = {SEQ_MAX}"
 
 
 def backup(folder: Path, target: Path) -> None:
@@ -32,8 +39,13 @@ def backup(folder: Path, target: Path) -> None:
         raise StoreError(f"backup of {folder} to {target}: {_words(error)}") from error
 
 
-def restore(folder: Path, source: Path) -> Path:
+def restore(folder: Path, source: Path, origin: str) -> Path:
     """Puts a backup in the place of a store that no gateway uses; returns the folder with the files that were there.
+
+    Args:
+        folder: the store's.
+        source: the backup.
+        origin: the gateway's name.
 
     Raises:
         StoreError: a gateway runs on the store, or the backup cannot be used; then the store is as it was.
@@ -42,6 +54,7 @@ def restore(folder: Path, source: Path) -> Path:
         try:
             making = exchange.begin(folder)
             _copy(source, making / MESSAGES)
+            _tell_of_replaced(folder / MESSAGES, making / MESSAGES, taken.note(), origin)
             announce(making / MESSAGES, taken)
             return exchange.offer(folder)
         except (sqlite3.Error, OSError) as error:
@@ -67,6 +80,24 @@ def begin_epoch(folder: Path) -> None:
                 identity.note_copied(connection)
         except sqlite3.Error as error:
             raise StoreError(f"message store {path}: {error}{ADVICE}") from error
+
+
+def _tell_of_replaced(replaced: Path, made: Path, note: Note | None, origin: str) -> None:
+    """What the store that was there has given identities of epochs that the copy does not know may be lost with it.
+
+    Where its file cannot be read, the lock file still tells its newest epoch. Raises sqlite3.Error.
+    """
+    now_ms = int(time.time() * 1000)
+    lost = [(DAMAGED, GATEWAY, "", origin, note.epoch, 1, SEQ_MAX, 0, now_ms, now_ms)] if note else []
+    with contextlib.suppress(sqlite3.Error), open_at_rest(replaced) as connection:
+        schema.version_of(connection)
+        lost += connection.execute(WITHOUT_END).fetchall()
+    with contextlib.closing(sqlite3.connect(made, isolation_level=None)) as copy:
+        told = {identity.load(copy).epoch, *(row[4] for row in copy.execute(WITHOUT_END).fetchall())}
+        for row in lost:
+            if row[4] not in told:
+                told.add(row[4])
+                copy.execute(INSERT, row)
 
 
 def _words(error: Exception) -> str:

@@ -28,8 +28,9 @@ def restore(source: Backup, config: Config = DEFAULT_PATH) -> None:
     """Put a backup in the place of the message store of a gateway that is stopped."""
     os.umask(0o077)
     with failing_on(GatewayError, command="gateway restore"):
-        folder = _folder(config)
-        before = backup.restore(folder, source)
+        gateway_config, _ = load(config)
+        folder = Path(gateway_config.store.path)
+        before = backup.restore(folder, source, gateway_config.name)
     typer.echo(f"{folder}: restored from {source}")
     if before.exists():
         typer.echo(f"  the files that were there are in {before}")

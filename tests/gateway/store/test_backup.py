@@ -60,7 +60,7 @@ async def test_a_backup_of_a_running_gateway_is_restored_and_gives_no_identity_t
         await store(log, b"after the backup")
         epoch = log.store_epoch
     given = identities_in(folder)
-    kept = restore(folder, copy)
+    kept = restore(folder, copy, "gw")
     assert identities_in(kept) == given
     async with opened(folder) as log:
         assert log.incoming == {}  # a client's new message with this identifier is none that comes again
@@ -77,12 +77,34 @@ async def test_a_backup_goes_into_an_empty_folder_and_back_again_as_often_as_one
     backup(tmp_path / "store", tmp_path / "copy")
     given: set[tuple[str, int, int]] = set()
     for number in range(3):
-        restore(tmp_path / "new", tmp_path / "copy")
+        restore(tmp_path / "new", tmp_path / "copy", "gw")
         async with opened(tmp_path / "new") as log:
             await store(log, b"%d" % number)
         new = set(identities_in(tmp_path / "new")[4:])
         assert len(new) == 2 and new.isdisjoint(given)
         given |= new
+
+
+@pytest.mark.parametrize("is_spoilt", [False, True], ids=["whole", "spoilt"])
+async def test_each_restore_of_one_backup_tells_of_the_epochs_that_it_replaces(tmp_path: Path, is_spoilt: bool) -> None:
+    folder, copy = tmp_path / "store", tmp_path / "copy"
+    await fill(folder)
+    backup(folder, copy)
+    epochs = []
+    for number in range(3):
+        async with opened(folder) as log:
+            await store(log, b"%d" % number)
+            epochs.append(log.store_epoch)
+        if is_spoilt and number == 2:
+            (folder / MESSAGES).write_bytes(b"no database")
+        restore(folder, copy, "gw")
+        restore(folder, copy, "gw")  # no gateway ran on it: nothing more is to be told
+    async with opened(folder) as log:
+        assert log.store_epoch not in epochs
+    told = unknown_of(folder)
+    assert (epochs[0], 5, SEQ_MAX) in told and (epochs[2], 1, SEQ_MAX) in told
+    assert is_spoilt or (epochs[1], 1, SEQ_MAX) in told
+    assert len(told) == (2 if is_spoilt else 3)
 
 
 async def test_a_folder_that_was_copied_begins_a_new_epoch_and_the_original_goes_on(tmp_path: Path) -> None:
@@ -188,9 +210,9 @@ async def test_what_cannot_be_copied_or_restored_is_refused_and_changes_nothing(
     (tmp_path / "other").write_bytes(b"no database at all, but long enough to look" * 100)
     for source, what in ((tmp_path / "other", "not a database"), (tmp_path / "missing", "is not there")):
         with pytest.raises(StoreError, match=what):
-            restore(folder, source)
+            restore(folder, source, "gw")
     async with opened(folder):
-        for refused in (lambda: restore(folder, copy), lambda: begin_epoch(folder)):
+        for refused in (lambda: restore(folder, copy, "gw"), lambda: begin_epoch(folder)):
             with pytest.raises(StoreError, match="another process uses it"):
                 refused()
     with pytest.raises(StoreError, match="there is none"):
