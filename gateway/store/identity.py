@@ -66,6 +66,9 @@ NEWEST = "SELECT coalesce(max(last), 0) FROM message_group"
 ADVICE = "; put back the file that belongs there, or save what can be read with `holdfast gateway repair`"
 
 
+TAKEN_IN = " (perhaps another program opened the store for writing, took the WAL into it and removed it)"
+
+
 @dataclass(frozen=True)
 class Identity:
     """The row; the module says what its columns are."""
@@ -181,7 +184,7 @@ def problem_of(path: Path, note: Note | None) -> str:
         return ""
     if alone.wal_bytes and wal_bytes < together.wal_bytes:
         what = "missing" if wal_bytes < 0 else "empty" if not wal_bytes else "shorter than it was"
-        return f"its WAL is {what}, and messages may have been in that"
+        return f"its WAL is {what}, and messages may have been in that{TAKEN_IN if wal_bytes < 0 else ''}"
     if alone.wal_bytes and _is_blank(path):
         return "its WAL is empty, and messages may have been in that"
     if not _belong_together(alone, together):

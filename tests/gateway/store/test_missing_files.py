@@ -101,6 +101,20 @@ async def test_nor_do_a_database_and_its_wal_together(tmp_path: Path, harm: Harm
     await nothing_vanishes(killed, epoch)
 
 
+async def test_a_wal_that_another_program_took_into_the_database_is_named_as_such_and_a_repair_keeps_all(
+    tmp_path: Path,
+) -> None:
+    """The last program that closes a database removes its WAL: sqlite3 without -readonly, in a killed store."""
+    killed = tmp_path / "killed"
+    epoch = await live(tmp_path / "store", tmp_path / "older", killed)
+    stored(killed, "SELECT 1 FROM dropped")
+    assert not (killed / WAL[0]).exists()
+    refusal = await refused(killed)
+    assert "perhaps another program opened the store for writing, took the WAL into it and removed it" in refusal
+    await nothing_vanishes(killed, epoch)
+    assert await delivered(killed) == [*range(FIRST + SECOND)]
+
+
 async def nothing_vanishes(folder: Path, epoch: int) -> None:
     """A gateway refuses and says what to do, or goes on; either way what is not there is in a range."""
     is_empty = False
