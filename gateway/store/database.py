@@ -5,7 +5,9 @@ which thread may wait is the log's matter. Writing and reading each have a conne
 """
 
 import contextlib
+import errno
 import logging
+import os
 import sqlite3
 import time
 from abc import ABC, abstractmethod
@@ -35,7 +37,7 @@ from gateway.store import (
 )
 from gateway.store.checkpoints import Checkpoints
 from gateway.store.checksum import sealed
-from gateway.store.folder import MESSAGES, TakenFolder, note_of
+from gateway.store.folder import LOCK, MESSAGES, TakenFolder, note_of
 from gateway.store.groups import CorruptGroup, Group, Part
 from gateway.store.identity import Note
 from gateway.store.reading import first_row, open_at_rest
@@ -86,6 +88,9 @@ class Housekeeping(Deletion):
 
 def check_files(path: Path, note: Note | None) -> None:
     """Raises StoreError where a file of a store is missing, is not its own, or hides messages; writes nothing."""
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        if file.is_dir():
+            raise StoreError(f"message store {file}: {os.strerror(errno.EISDIR)}")
     if hides_transactions(path):  # SQLite does not say so: it goes on from what is before
         raise StoreError(f"message store {path}: its WAL is damaged, and messages are behind that{ADVICE}")
     if problem := identity.problem_of(path, note):
@@ -130,7 +135,10 @@ class Database:
         self._deflate = deflate
         self._is_log_foul = False
         self._log_pages = 0  # written since the log was looked at, roughly
-        check_files(path, taken.note())
+        note = taken.note()
+        check_files(path, note)
+        if note is None and path.exists():
+            logger.warning("message store: %s says nothing of it: an older copy would not be known", path.parent / LOCK)
         with contextlib.ExitStack() as opened:
             try:
                 self._writing = sqlite3.connect(

@@ -115,6 +115,27 @@ async def test_a_wal_that_another_program_took_into_the_database_is_named_as_suc
     assert await delivered(killed) == [*range(FIRST + SECOND)]
 
 
+@pytest.mark.parametrize("file", FILES[:2])
+async def test_a_folder_in_the_place_of_a_file_is_refused_by_its_path(tmp_path: Path, file: str) -> None:
+    killed = tmp_path / "killed"
+    await live(tmp_path / "store", tmp_path / "older", killed)
+    (killed / file).unlink()
+    (killed / file).mkdir()
+    assert await refused(killed) == f"message store {killed / file}: Is a directory"
+
+
+@pytest.mark.parametrize("harm", [missing, empty])
+async def test_a_start_warns_where_the_lock_file_does_not_know_the_store(
+    tmp_path: Path, harm: Harm, caplog: pytest.LogCaptureFixture
+) -> None:
+    await live(tmp_path / "store", tmp_path / "older", None)
+    assert not await refused(tmp_path / "store")
+    assert "an older copy would not be known" not in caplog.text
+    harm(tmp_path / "store" / "lock", tmp_path, tmp_path)
+    assert not await refused(tmp_path / "store")
+    assert caplog.text.count(f"{tmp_path / 'store' / 'lock'} says nothing of it: an older copy would not be known") == 1
+
+
 async def nothing_vanishes(folder: Path, epoch: int) -> None:
     """A gateway refuses and says what to do, or goes on; either way what is not there is in a range."""
     is_empty = False
