@@ -58,16 +58,16 @@ class Broker:
         self.counters = log.counters
         self.limits = Limits(config, log, self._queues, self._queues_for)
         self._endings = Endings(log)
-        self._holdings = Holdings(config.limits.kept_bytes)
+        self.holdings = Holdings(config.limits.kept_bytes)
         self.shifts = Shifts()
         self.subscribers = Subscribers(log, self._endings, self.shifts)
         self.publishing = Publishing(self.subscribers, log, self.limits)
         self.paces = Paces(config.limits.messages_per_s)
         self.lanes = Lanes()
         self.timers = Timers()
-        self.wills = Wills(log, self._holdings, self._publish_will)
+        self.wills = Wills(log, self.holdings, self._publish_will)
         self.sessions = Sessions(
-            log, self.subscribers, self._holdings, config.limits, self._session_ended, lambda: self.limits.problem
+            log, self.subscribers, self.holdings, config.limits, self._session_ended, lambda: self.limits.problem
         )
         self.devices = Devices(Path(config.store.path))
         self.doorkeeper = Doorkeeper(

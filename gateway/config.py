@@ -243,8 +243,9 @@ class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     count together by their address (IPv4, or IPv6 /64). All together may have four times as much; where that is taken,
     each may still have an equal part of it. A subscription counts for 700 bytes, 350 for each level and two for each
     character, a shared one for 6,000 more; a retained message on its way to a new subscription for 400 and its name; a
-    will for 1,000 and twice its size. Beyond it a SUBSCRIBE's filters are refused (0x97), and a CONNECT with a will
-    (0x97; over MQTT 3.1.1 3, server unavailable)."""
+    will for 1,000 and twice its size; a packet whose end has not come for what has come of it. Beyond it a SUBSCRIBE's
+    filters are refused (0x97), and a CONNECT with a will (0x97; over MQTT 3.1.1 3, server unavailable), and a
+    connection ends with the packet that does not fit (0x97)."""
 
     sessions: Count = 10_000
     """The most sessions that stay when their clients go (Session Expiry Interval above 0, or Clean Session 0). A client

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.arrival import Admitted, Arrival
 from gateway.client import Client
 from gateway.doorkeeper import Refused
-from gateway.holdings import owner_of
+from gateway.holdings import Account, owner_of
 from gateway.hot.inflow import Inflow
 from gateway.hot.topics import Topics
 from gateway.logs import about
@@ -65,6 +65,9 @@ class Connection:
         self._awaits_client = True  # else it is we who keep it waiting
         self._ended = False
         self.owner = owner_of(None, port.visitor.host)
+        self._unfinished = 0
+        self._account = Account(broker.holdings)
+        self._account.give(self.owner)
         self.tick = 0
 
     @property
@@ -89,6 +92,7 @@ class Connection:
                 self._awaits_client = False
                 if data:
                     await self._take(data)
+                    self._count_unfinished()
                 else:
                     self._end("the line ended")
                 self._end_turn()
@@ -127,6 +131,17 @@ class Connection:
     def _set_timer(self, due_ms: int | None) -> None:
         self._broker.timers.set(self, due_ms)
 
+    def _count_unfinished(self) -> None:
+        """Counts for the owner what has come of a packet whose end has not; what does not fit ends the connection."""
+        more = self._inflow.kept - self._unfinished
+        if not more or self._ended:
+            return
+        if more > 0 and not self._account.fits(more):
+            self.disconnect(reasons.QUOTA_EXCEEDED)
+            return
+        self._unfinished += more
+        self._account.add(more)
+
     def _may_take(self, topics: Iterable[str]) -> bool:
         return self._client is not None and self._client.may_take(topics)
 
@@ -146,6 +161,8 @@ class Connection:
     async def _take_piece(self, piece: bytes, slice_: Slice) -> None:
         self._topics.keep_to(self._broker.doorkeeper.access.rules)
         for step in self._inflow.feed(piece, _now_ms(), self._may_take):
+            if self._unfinished:
+                self._count_unfinished()  # what is whole now counts no more when it is handled
             if step is None:
                 await self._handle_events()
             elif self._client is not None:
@@ -204,6 +221,7 @@ class Connection:
             return
         broker, client_id = self._broker, admitted.client_id
         self.owner = owner_of(admitted.permissions.user, self._port.visitor.host)
+        self._account.give(self.owner)
         broker.wills.check(client_id, self.owner, admitted.packet.will)
         session, present = broker.sessions.take_up(self, admitted)
         self._session, self._is_session_new = session, not present
@@ -298,6 +316,7 @@ class Connection:
             return
         self._ended = True
         logger.log(level, event, extra=about(**self._who(), **claimed, reason=reason))
+        self._account.close()
         client, self._client = self._client, None  # each knows the other: apart they are freed at once
         if client is not None:
             client.stop()

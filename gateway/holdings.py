@@ -16,7 +16,7 @@ def owner_of(user: str | None, host: str) -> str:
 
 
 class Holdings:
-    """Counts the bytes of subscriptions, wills and what is owed of retained messages by owner.
+    """Counts the bytes of subscriptions, wills, unfinished packets and what is owed of retained messages by owner.
 
     All owners together have a whole. Where it is taken, an owner may still have an equal part of it, so that none is
     refused for what the others have. The k-th of them to grow last found k owners at least, and so has 1/k of the whole
@@ -52,7 +52,7 @@ class Holdings:
 
 
 class Account:
-    """What one session has the gateway keep: it counts for the session's ``owner``, until it is closed.
+    """What one session, or one connection, has the gateway keep: it counts for its ``owner``, until it is closed.
 
     Args:
         holdings: where it counts.
@@ -81,6 +81,6 @@ class Account:
             self.owner = owner
 
     def close(self) -> None:
-        """The session ends: nothing is kept for it any more."""
+        """The session or the connection ends: nothing is kept for it any more."""
         self.add(-self._size)
         self._holdings = None

@@ -35,6 +35,7 @@ class Inflow:
         self._topics = topics
         self._left = b""
         self._owed = 0  # bytes to come of a packet that the protocol core has the beginning of
+        self._begun = 0  # bytes that it has of it
         self._refused_to = 0  # in the buffer: what is before it was refused as a whole, and goes packet by packet
         self._cuts_publishes = protocol.maximum_packet_size >= PACKET_SIZE_MAX
 
@@ -42,6 +43,11 @@ class Inflow:
     def is_within_packet(self) -> bool:
         """Whether the protocol core has the beginning of a packet, and its end has not come."""
         return self._owed > 0
+
+    @property
+    def kept(self) -> int:
+        """Bytes that have come of a packet whose end has not."""
+        return self._begun + len(self._left)
 
     def feed(
         self, data: bytes, now_ms: int, may_take: Callable[[Iterable[str]], bool]
@@ -58,6 +64,7 @@ class Inflow:
         at = min(self._owed, len(buffer))
         if at:
             self._owed -= at
+            self._begun = self._begun + at if self._owed else 0
             self._protocol.receive_data(buffer[:at], now_ms)
             yield None
         while at < len(buffer):
@@ -71,6 +78,7 @@ class Inflow:
             if step is None:
                 self._protocol.receive_data(buffer[at:end], now_ms)
                 self._owed = max(0, end - len(buffer))
+                self._begun = len(buffer) - at if self._owed else 0
             else:
                 self._protocol.note_received(now_ms)
             at = end

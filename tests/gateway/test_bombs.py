@@ -37,7 +37,7 @@ from wire.packets import (
     encode,
 )
 from wire.properties import USER_PROPERTY, WILL_DELAY_INTERVAL
-from wire.reasons import SERVER_UNAVAILABLE
+from wire.reasons import QUOTA_EXCEEDED, SERVER_UNAVAILABLE
 from wire.topics import matches
 
 
@@ -428,3 +428,26 @@ async def test_sessions_that_end_together_leave_others_their_turns(
         assert len(broker.log.audience.takers("all")) == 1
         assert not broker.log.audience.takers("a/7")
     assert stored_count(tmp_path, "SELECT count(*) FROM dropped") == 0
+
+
+async def test_packets_whose_end_has_not_come_count_for_their_owner(tmp_path: Path) -> None:
+    """Else 2,000 connections of one address hold 2 GB with the beginnings of packets."""
+    limits = LimitsConfig(kept_bytes=1_048_576)
+    async with running(tmp_path, limits=limits) as broker:
+        clients = [await connected(broker, f"slow-{number}") for number in range(3)]
+        packets = []
+        for client in clients:
+            client.protocol.publish("a", bytes(400_000), qos=1)
+            packets.append(client.protocol.data_to_send())
+        before = broker.counters.bytes_received
+        clients[0].write(packets[0][:-1])
+        clients[1].write(packets[1][:-1])
+        await until(lambda: broker.counters.bytes_received >= before + 800_000, "both are there but for their ends")
+        clients[2].write(packets[2][:-1])
+        ended = await clients[2].event()
+        assert isinstance(ended, Disconnect) and ended.reason_code == QUOTA_EXCEEDED
+        for client, packet in zip(clients[:2], packets, strict=False):
+            client.write(packet[-1:])
+            assert await client.expect(Puback)
+        again = await connected(broker, "slow-2")
+        await again.publish("a", bytes(400_000))
