@@ -139,8 +139,9 @@ class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     when_full: WhenFull = "discard_old"
     """What happens to the next message: as with `[queue]`, but `"discard_old"` drops the oldest ones for all sessions
-    and routes that still wait for them. So a gateway that is left alone goes on taking messages, whatever broker or
-    client never returns; `"flow_control"` leaves the next ones with their publishers."""
+    and routes that still wait for them; each of these has a [range](store.md#what-was-dropped) in its name. What is on
+    its way to a client can still be acknowledged. So a gateway that is left alone goes on taking messages, whatever
+    broker or client never returns; `"flow_control"` leaves the next ones with their publishers."""
 
 
 class QueueConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -16,7 +16,7 @@ from gateway.ending import Ending, describe
 from gateway.signals import Signal
 from gateway.store import endings as stored
 from gateway.store.cursor import Cursor
-from gateway.store.drops import ENDED
+from gateway.store.drops import ENDED, EVICTED
 from gateway.store.groups import Group
 from gateway.store.log import MessageLog
 
@@ -48,8 +48,16 @@ class Endings:
         self._number = 0  # of the newest ending
 
     def open(self) -> None:
-        """Goes on with those that ended before the start, and of which no ranges tell yet."""
+        """Goes on with those that ended before the start, and of which no ranges tell yet.
+
+        What a full store had dropped while it was on its way when the gateway was killed leaves its ranges now.
+        """
         for number, description in self._log.endings.items():
+            if description.evicted:
+                for identity in description.evicted:
+                    self._log.drop(EVICTED, description.consumer, identity.message())
+                self._log.later(stored.remove(number))
+                continue
             self._begin(Ending(number, description, lambda *_: True, 0, self._log.gone))
 
     def note(self, cursor: Cursor, begun: Iterable[int] = ()) -> None:

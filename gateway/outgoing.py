@@ -36,6 +36,7 @@ class Outgoing:
 
     def flow(self, packet_identifier: int, cursor: Cursor, delivery: Delivery) -> Flow:
         """Returns the flow of a cursor's delivery, not begun yet."""
+        is_gone = delivery.position <= self._log.gone
         return Flow(
             self._session,
             packet_identifier,
@@ -43,6 +44,7 @@ class Outgoing:
             delivery.position,
             retain=delivery.retain,
             identifiers=delivery.identifiers,
+            missing=self._log.lose(cursor.consumer, delivery.message) if is_gone else None,
         )
 
     def begin(
@@ -91,6 +93,12 @@ class Outgoing:
         if noted:
             self._log.later(move(self._session, noted, DONE))
 
+    def miss(self, flow: Flow) -> None:
+        """A flow's message is gone, so that it cannot be sent again: where a full store dropped it, a range says so."""
+        if flow.missing is not None:
+            flow.missing.missed()
+            flow.missing = None
+
     @property
     def unreceived(self) -> list[int]:
         """The positions of messages that the client has not said to have received."""
@@ -100,6 +108,7 @@ class Outgoing:
         """The session ends, and with it all flows."""
         for flow in self.flows.values():
             if flow.state == BEGUN:
+                self.miss(flow)
                 self._let_go(flow)
         if self.flows:
             self._log.later(end_all(self._session))
@@ -114,8 +123,11 @@ class Outgoing:
 
     def _hold(self, flow: Flow) -> None:
         if not flow.topic:
-            self._log.hold(flow.position)
+            self._log.hold(flow)
 
     def _let_go(self, flow: Flow) -> None:
         if not flow.topic:
-            self._log.let_go(flow.position)
+            self._log.let_go(flow)
+        if flow.missing is not None:
+            flow.missing.arrived()
+            flow.missing = None

@@ -219,6 +219,8 @@ class Sender:
                 for note in window.outgoing.note_received([flow.packet_identifier]):
                     self._log.later(note)  # with the range, so that this is told once
                 window.outgoing.release([flow.packet_identifier])
+            else:
+                window.outgoing.miss(flow)
         else:
             grant = Grant(2, flow.retain, flow.identifiers)
             window.publish_once(message, grant, flow.packet_identifier, dup=True)

@@ -84,7 +84,9 @@ class Flows:
                 message = await self._log.read_one(flow.position)
                 if message is not None:
                     await publish(message, flow.packet_identifier)
-                elif session_present:  # what the medium has spoilt: for the broker the identifier stands for nothing
+                    continue
+                self._outgoing.miss(flow)
+                if session_present:  # it is gone: for the broker the identifier stands for nothing
                     client.pubrel(flow.packet_identifier)
                 else:
                     self._outgoing.complete([flow.packet_identifier])

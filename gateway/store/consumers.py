@@ -2,7 +2,6 @@
 
 import sqlite3
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
@@ -11,6 +10,7 @@ from gateway.store.audience import Audience
 from gateway.store.cursor import Cursor
 from gateway.store.drops import GATEWAY
 from gateway.store.flows import BEGUN, Flow
+from gateway.store.unsettled import Missing
 
 SCHEMA = """
 CREATE TABLE cursor (
@@ -63,10 +63,10 @@ class Consumers:
         self._cursors: dict[str, Cursor] = {}
         self.returned = 0
         self._keepers: set[Keeper] = set()
-        self._held: Counter[int] = Counter()
+        self._held: dict[int, list[Flow]] = {}
         for flow in flows:
             if flow.state == BEGUN and not flow.topic:
-                self.hold(flow.position)
+                self.hold(flow)
 
     @property
     def cursors(self) -> list[Cursor]:
@@ -96,13 +96,23 @@ class Consumers:
         self._away.pop(consumer, None)
         return remove(consumer) if self._saved.pop(consumer, None) else None
 
-    def evict(self, last: int) -> None:
-        """Nobody gets anything up to a position any more; the cursors here are told by the log."""
+    def evict(self, oldest: list[tuple[int, Message]], missing: Callable[[str, Message], Missing]) -> None:
+        """The log drops the oldest messages that are kept; the cursors here are told by it of what waits for them.
+
+        Args:
+            oldest: the messages, at least one.
+            missing: returns, for a consumer and a message that is on its way to it, what is told how that ends.
+        """
+        messages, last = dict(oldest), oldest[-1][0]
         self.trim(last)
         for name, place in self._away.items():
             self._away[name] = self._behind_gone(place)
         for position in [position for position in self._held if position <= last]:
-            del self._held[position]
+            for flow in self._held.pop(position):
+                if position in messages:
+                    flow.missing = missing(flow.source, messages[position])
+        for cursor in self._cursors.values():
+            cursor.lose(messages, last, missing)
         for keeper in self._keepers:
             keeper.evict(last)
 
@@ -110,39 +120,47 @@ class Consumers:
         """No consumer needs anything up to a position, which is to be deleted."""
         self.gone = max(self.gone, last)
 
-    def losers_of(self, oldest: list[tuple[int, Message]], audience: Audience) -> Iterator[tuple[str, Message]]:
-        """Yields which of some messages, the oldest that are kept, a consumer needs or may need, each with its name.
+    def losers_of(
+        self, oldest: list[tuple[int, Message]], audience: Audience
+    ) -> Iterator[tuple[list[str], list[Message]]]:
+        """Yields names of consumers, and which of some messages, the oldest that are kept, wait for each of them.
 
-        It is GATEWAY where others may as well: all but those that are away, of which nothing but the place is known.
-        Such is a route without a table in the configuration, for which nothing is counted that others need, too.
+        What is on its way to a client is not among them. Of a consumer that is away nothing but the place is known:
+        all behind it may be for it. Such is a route without a table in the configuration. Messages come with GATEWAY
+        where they may be for consumers that have ended and are not looked through yet, or that have lost their places.
         """
         lost, _ = self._away.get(LOST, (sys.maxsize, 0))
-        kept_from = min([lost, *(keeper.position for keeper in self._keepers)])
-        handed_out = {position for cursor in self._cursors.values() for position in cursor.handed_out}
-        for position, message in oldest:
-            if (
-                position > kept_from
-                or position in handed_out
-                or position in self._held
-                or any(cursor.is_waiting_for(position, message) for cursor in audience.takers(message.topic))
-            ):
-                yield GATEWAY, message
-            else:
-                for name, (place, _) in self._away.items():
-                    if place < position:
-                        yield name, message
+        unknown_from = min([lost, *(keeper.position for keeper in self._keepers)])
+        places = [(GATEWAY, unknown_from), *((name, place) for name, (place, _) in self._away.items() if name != LOST)]
+        for name, place in places:
+            if behind := [message for position, message in oldest if position > place]:
+                yield [name], behind
+        first, last = oldest[0][0], oldest[-1][0]
+        alike: dict[tuple[int, frozenset[str]], list[str]] = {}  # by place and topic names: the same wait for these
+        for cursor, topics in _topics_by_cursor(oldest, audience).items():
+            if cursor.closed or cursor.waiting_from >= last:  # a closed one leaves the audience slice by slice
+                continue
+            behind_all = cursor.all_wait_behind(first - 1)
+            if behind_all is not None:
+                allowed = frozenset(filter(cursor.may_receive, topics))
+                alike.setdefault((behind_all, allowed), []).append(cursor.consumer)
+            elif waiting := [message for position, message in oldest if cursor.is_waiting_for(position, message)]:
+                yield [cursor.consumer], waiting
+        for (place, allowed), names in alike.items():
+            if waiting := [message for position, message in oldest if position > place and message.topic in allowed]:
+                yield names, waiting
 
-    def hold(self, position: int) -> None:
-        """A message is needed until it is let go again, wherever the cursors are; nobody gets it who is too late."""
-        if position > self.gone:
-            self._held[position] += 1
+    def hold(self, flow: Flow) -> None:
+        """A flow's message is needed until it is let go, wherever the cursors are, or until it is evicted."""
+        if flow.position > self.gone:
+            self._held.setdefault(flow.position, []).append(flow)
 
-    def let_go(self, position: int) -> None:
+    def let_go(self, flow: Flow) -> None:
         """The opposite of ``hold``."""
-        if position in self._held:
-            self._held[position] -= 1
-            if not self._held[position]:
-                del self._held[position]
+        if flows := self._held.get(flow.position):
+            flows[:] = [other for other in flows if other is not flow]
+            if not flows:
+                del self._held[flow.position]
 
     def keep_for(self, keeper: Keeper) -> None:
         """What is behind a keeper's position is needed."""
@@ -209,6 +227,14 @@ class Consumers:
 
     def _durable(self) -> set[str]:
         return self._away.keys() | {name for name, cursor in self._cursors.items() if cursor.durable}
+
+
+def _topics_by_cursor(messages: Iterable[tuple[int, Message]], audience: Audience) -> dict[Cursor, list[str]]:
+    found: dict[Cursor, list[str]] = {}
+    for topic in dict.fromkeys(message.topic for _, message in messages):
+        for cursor in audience.takers(topic):
+            found.setdefault(cursor, []).append(topic)
+    return found
 
 
 def remove(consumer: str) -> Callable[[sqlite3.Connection], None]:

@@ -15,6 +15,7 @@ from gateway.store.delivery import Delivery, Grant, grant_by
 from gateway.store.drops import EVICTED, FILTERED
 from gateway.store.groups import Part
 from gateway.store.stretches import Stretches
+from gateway.store.unsettled import Missing
 from gateway.subscriptions import Subscription
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class Cursor:
             self.backlog = None  # until it is counted
             self.noticed = Backlog(log.count_behind(self._read))  # how large they are is not known
         self._returned: list[tuple[int, int]] = []
+        self._missing: dict[int, Missing] = {}  # of what is on its way, by packet identifier: what the log has dropped
         self._late: dict[int, int] = {}  # of these the positions of those that were set aside before
         self._refused: dict[int, str] = {}  # of these, by packet identifier the topic name
         self._changes = self._considered = 0  # of what those that share it may have
@@ -258,7 +260,9 @@ class Cursor:
 
     def refuse(self, delivery: Delivery) -> None:
         """The consumer that has fetched a delivery may not have it: it waits for another one, as long as one may."""
-        if self.may_be_taken(delivery.message.topic):
+        if delivery.packet_identifier in self._missing:
+            self._lose_for_good([delivery.packet_identifier])
+        elif self.may_be_taken(delivery.message.topic):
             self._refused[delivery.packet_identifier] = delivery.message.topic
             self._tell()
         else:
@@ -298,6 +302,8 @@ class Cursor:
             if unacknowledged := self._unacknowledged.pop(packet_identifier, None):
                 arrived += 1
                 self._late.pop(packet_identifier, None)
+                if missing := self._missing.pop(packet_identifier, None):
+                    missing.arrived()
                 if self.backlog is not None:
                     self.backlog.subtract(unacknowledged[2])
         if arrived:
@@ -310,13 +316,46 @@ class Cursor:
         self.release(self._unacknowledged)
 
     def release(self, packet_identifiers: Iterable[int]) -> None:
-        """Makes some of the deliveries come again, before anything new; those acknowledged meanwhile do not."""
+        """Makes some of the deliveries come again, before anything new; those acknowledged meanwhile do not.
+
+        Nor do those that a full store has dropped meanwhile: they leave ranges.
+        """
         waiting = {packet_identifier for _, packet_identifier in self._returned}
+        missed = []
         for packet_identifier in packet_identifiers:
-            if packet_identifier in self._unacknowledged and packet_identifier not in waiting:
+            if packet_identifier in self._missing:
+                missed.append(packet_identifier)
+            elif packet_identifier in self._unacknowledged and packet_identifier not in waiting:
                 position = self._unacknowledged[packet_identifier][0]
                 heapq.heappush(self._returned, (position, packet_identifier))
+        self._lose_for_good(missed)
         self._tell()
+
+    def lose(self, messages: dict[int, Message], last: int, missing: Callable[[str, Message], Missing]) -> None:
+        """The log drops its oldest messages, up to a position: those on their way may arrive yet, but not come again.
+
+        Args:
+            messages: what it drops, by position.
+            last: the last position.
+            missing: returns what is told how it ends with a message.
+        """
+        missed = []
+        back = {packet_identifier for _, packet_identifier in self._returned} if self._unacknowledged else set()
+        for packet_identifier, (position, *_) in self._unacknowledged.items():
+            if position > last and not self._late:
+                break
+            if position in messages:
+                self._missing[packet_identifier] = missing(self.consumer, messages[position])
+                if packet_identifier in back or packet_identifier in self._refused:
+                    missed.append(packet_identifier)
+        self._lose_for_good(missed)
+
+    def _lose_for_good(self, packet_identifiers: Sequence[int]) -> None:
+        """What the log has dropped does not arrive any more."""
+        for packet_identifier in packet_identifiers:
+            self._refused.pop(packet_identifier, None)
+            self._missing.pop(packet_identifier).missed()
+        self.acknowledge_all(packet_identifiers)
 
     def notice(self, first: int, last: int, stored: Iterable[tuple[int, Part]], size: int) -> None:
         """The log's news, with their positions and size: from one to another some may be for this consumer."""
@@ -338,6 +377,14 @@ class Cursor:
     def is_next(self, position: int, message: Message) -> bool:
         """Whether a message behind ``unread_from`` is for this consumer."""
         return position > self.unread_from and self.takes(position, message)
+
+    def all_wait_behind(self, position: int) -> int | None:
+        """Returns behind which position, the given one at least, all messages of its topic names wait.
+
+        None: whether one waits depends on more than its topic name.
+        """
+        place = max(self.unread_from, position)
+        return None if self.passed or self.set_aside or place < self._usual_from else place
 
     def is_waiting_for(self, position: int, message: Message) -> bool:
         """Whether a message waits to be handed out, and is not given away already."""
@@ -406,13 +453,11 @@ class Cursor:
             if self._behind:
                 self._read = max(self._read, last)
             self._move_on(last, self.set_aside)
-            for packet_identifier in [one for one in self._refused if self._unacknowledged[one][0] <= last]:
-                del self._refused[packet_identifier]
-                self.acknowledge(packet_identifier)
 
     def close(self) -> None:
         """Leaves the log; the place of a durable consumer stays, and with it what it still has to get."""
         self.closed = True
+        self._lose_for_good(list(self._missing))
         self._log.audience.dismiss(self)
         self._log.detach(self)
 
@@ -437,7 +482,7 @@ class Cursor:
             unacknowledged = self._unacknowledged.get(packet_identifier)
             if unacknowledged is None:
                 continue
-            if position in found and position > self._log.gone:
+            if position in found:
                 message = found[position]
                 deliveries.append(Delivery(position, packet_identifier, message, True, *unacknowledged[1]))
             else:

@@ -9,7 +9,7 @@ beyond is merged with its neighbour or counted in a row with 0 to 0; it is never
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.message import Message
@@ -151,6 +151,15 @@ class Drops:
         """Adds what others have gathered later."""
         for key, one in others:
             self._add(key, one)
+
+    def note_all(self, reason: str, consumers: Sequence[str], messages: Iterable[Message]) -> None:
+        """Several consumers do not get the same messages: their ranges are found once."""
+        found = Drops()
+        for message in messages:
+            found.note(reason, "", message)
+        for key, one in found:
+            for consumer in consumers:
+                self._add((reason, consumer, *key[2:]), replace(one))
 
     @property
     def consumers(self) -> set[str]:

@@ -6,10 +6,12 @@ it and no crash can begin it a second time. What is done is kept until that curs
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+
+from gateway.store.unsettled import Missing
 
 BEGUN, RELEASED, DONE = range(3)
 ROUTE_END = "\0"  # of the session name that a route's flows have: no client identifier holds it [MQTT-1.5.4-2]
@@ -45,7 +47,8 @@ class Flow:
     """One message to one session: ``position`` in the log, or the retained message of ``topic`` from there.
 
     ``source`` is the consumer that it came from; ``identifiers`` are those of the subscriptions that it matches.
-    ``is_noted`` where it is in the file, and not in memory alone.
+    ``is_noted`` where it is in the file, and not in memory alone. ``missing`` is told whether the client has received
+    the message, where a full store has dropped it meanwhile.
     """
 
     session: str
@@ -57,6 +60,7 @@ class Flow:
     identifiers: tuple[int, ...] = ()
     state: int = BEGUN
     is_noted: bool = True
+    missing: Missing | None = field(default=None, compare=False)
 
 
 def load(connection: sqlite3.Connection) -> list[Flow]:

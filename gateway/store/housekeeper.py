@@ -69,6 +69,7 @@ class Housekeeper:
         self._later: list[Work] = []
         self._failed = 0  # of these, the first: what is tried again
         self._later_bytes = 0  # of retained messages among it
+        self._saved_with_ranges: set[str] = set()
         self._is_owed = False
         self._sweep_owed = False
         self._next: asyncio.TimerHandle | None = None
@@ -102,6 +103,16 @@ class Housekeeper:
     def drop(self, reason: str, consumer: str, message: Message) -> None:
         """Notes that a consumer does not get a message; durable no later than the consumer's place."""
         self._drops.note(reason, consumer, message)
+        self.changed()
+
+    def drop_all(self, reason: str, consumers: Sequence[str], messages: Sequence[Message]) -> None:
+        """The same of several consumers that do not get the same messages."""
+        self._drops.note_all(reason, consumers, messages)
+        self.changed()
+
+    def save_with_ranges(self, consumer: str) -> None:
+        """A consumer's place is written with the ranges that come next, also where none of them is its own."""
+        self._saved_with_ranges.add(consumer)
         self.changed()
 
     def write_owed(self) -> None:
@@ -165,7 +176,8 @@ class Housekeeper:
 
     def _write_later(self) -> None:
         # In one transaction with the ranges: else these tell, after a kill, of what comes again or is dropped again.
-        moved = self._consumers.unsaved_of(self._drops.consumers)
+        told, self._saved_with_ranges = self._drops.consumers | self._saved_with_ranges, set()
+        moved = self._consumers.unsaved_of(told)
         self._take_drops()
         if self._later:
             put_off, self._later, self._failed = self._later, [], 0

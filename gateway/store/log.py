@@ -7,6 +7,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from gateway.store.compaction import Compaction, Removed
 from gateway.store.consumers import Consumers, Keeper, Place
 from gateway.store.cursor import Cursor
 from gateway.store.database import Database, Housekeeping, Work
-from gateway.store.drops import EVICTED, Drop
+from gateway.store.drops import EVICTED, GATEWAY, Drop
+from gateway.store.flows import Flow
 from gateway.store.folder import MESSAGES, TakenFolder, room_bytes, take_folder
 from gateway.store.gaps import Gaps
 from gateway.store.group_commit import GroupCommit, pass_on
@@ -28,6 +30,7 @@ from gateway.store.housekeeper import Housekeeper
 from gateway.store.reader import Reader
 from gateway.store.shares import Shares
 from gateway.store.tail import Tail
+from gateway.store.unsettled import Missing, Unsettled
 
 GROUPS_MOST = 32  # at once, of those in memory
 RETAINED_ROW = 64  # bytes of a retained message in the file besides those that are counted, roughly
@@ -67,6 +70,7 @@ class MessageLog:
         self.wills = database.wills
         self.sessions = database.sessions
         self.endings = database.endings
+        self._last_unsettled = min([0, *self.endings])
         self._consumers = Consumers(database.cursors, self.flows)
         self._gaps = Gaps(database.gaps)
         self.audience = Audience()
@@ -181,14 +185,21 @@ class MessageLog:
         """Writes something with the next commit, for which nobody waits: at the latest with the housekeeping."""
         self._housekeeper.later(work)
 
-    def hold(self, position: int) -> None:
-        """A message is kept until it is let go again, wherever the cursors are."""
-        self._consumers.hold(position)
+    def hold(self, flow: Flow) -> None:
+        """A flow's message is kept until it is let go, wherever the cursors are, or until the store is too full."""
+        self._consumers.hold(flow)
 
-    def let_go(self, position: int) -> None:
+    def let_go(self, flow: Flow) -> None:
         """The opposite of ``hold``."""
-        self._consumers.let_go(position)
+        self._consumers.let_go(flow)
         self.changed()
+
+    def lose(self, consumer: str, message: Message) -> Missing:
+        """The log has dropped a message that is on its way to a consumer; what is returned is told how that ends."""
+        unsettled = self._unsettled(consumer)
+        missing = unsettled.add(message)
+        unsettled.save()
+        return missing
 
     def keep_for(self, keeper: Keeper) -> None:
         """What is behind a keeper's position is kept, until ``keep_no_longer``."""
@@ -326,15 +337,29 @@ class MessageLog:
             count -= len(oldest)
             size -= sum(message.size for _, message in oldest)
             is_smaller = True
-            for consumer, message in self._consumers.losers_of(oldest, self.audience):
-                self.drop(EVICTED, consumer, message)
-            self._consumers.evict(oldest[-1][0])
+            for consumers, messages in self._consumers.losers_of(oldest, self.audience):
+                self.counters.messages_dropped[EVICTED] += len(consumers) * len(messages)
+                self._housekeeper.drop_all(EVICTED, consumers, messages)
+            unsettled: dict[str, Unsettled] = {}
+            self._consumers.evict(oldest, partial(self._add_unsettled, unsettled))
+            for one in unsettled.values():
+                one.save()
+            self._housekeeper.save_with_ranges(GATEWAY)
             for cursor in self._consumers.cursors:
                 await cursor.evict(oldest)
             await asyncio.sleep(0)
         self._housekeeper.keep_house()
         await self.submit([])
         return is_smaller
+
+    def _add_unsettled(self, unsettled: dict[str, Unsettled], consumer: str, message: Message) -> Missing:
+        if consumer not in unsettled:
+            unsettled[consumer] = self._unsettled(consumer)
+        return unsettled[consumer].add(message)
+
+    def _unsettled(self, consumer: str) -> Unsettled:
+        self._last_unsettled -= 1  # below 0, where no consumer that has ended is
+        return Unsettled(self._last_unsettled, consumer, partial(self.drop, EVICTED), self.later)
 
     async def _oldest(self, count: int, size: int) -> list[tuple[int, Message]]:
         """Returns of the oldest messages that somebody needs so many, and of so many bytes, or some of them."""
@@ -365,6 +390,8 @@ class MessageLog:
 
     def attach(self, cursor: Cursor) -> Place:
         """A cursor begins; returns where. ValueError if its consumer has one already."""
+        if cursor.durable:
+            self._housekeeper.write_owed()  # ranges of this consumer go with its place of before: it has none yet
         position, count = self._consumers.attach(cursor, self.head)
         if cursor.durable and count == 0:
             # Submitted before any message that it is to see, so it is durable no later than that message.

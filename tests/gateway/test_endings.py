@@ -264,7 +264,10 @@ async def test_who_ends_when_all_that_waited_was_dropped_leaves_no_range_of_its_
         end(ending, cursor)
         await log.evict(10, 0)
         await ending.close()
-    assert stored(tmp_path, "SELECT reason, messages FROM dropped") == [("evicted", 10)]
+    assert stored(tmp_path, "SELECT reason, consumer, messages FROM dropped ORDER BY consumer") == [
+        ("evicted", "gateway", 10),
+        ("evicted", "slow", 10),
+    ]
 
 
 def fail_to_read_behind(

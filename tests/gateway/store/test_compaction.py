@@ -110,7 +110,7 @@ async def test_a_qos_2_message_on_its_way_stays_until_it_was_received(tmp_path: 
         position = await log.append(Message("a", b"once", qos=2))
         flow = Flow("c", 1, cursor.consumer, position, state=BEGUN)
         (delivery,) = await cursor.fetch_now(1)
-        log.hold(position)
+        log.hold(flow)
         await log.submit([flows.begin([flow])])
         cursor.acknowledge(delivery.packet_identifier)
         away = Cursor(log, "away", ["alarm"])

@@ -13,6 +13,7 @@ from gateway.message import Message
 from gateway.store.backlog import Backlog
 from gateway.store.cursor import Cursor
 from gateway.store.log import MessageLog
+from gateway.subscriptions import Subscription
 from tests.gateway.store.support import (
     append_all,
     disk_full,
@@ -25,7 +26,9 @@ from tests.gateway.store.support import (
 )
 from tests.gateway.support import until
 
-RANGES = "SELECT reason, consumer, first, last, messages FROM dropped WHERE reason != 'damaged' ORDER BY reason"
+RANGES = """
+SELECT reason, consumer, first, last, messages FROM dropped WHERE reason != 'damaged' ORDER BY reason, consumer, first
+"""
 
 
 async def discarding(log: MessageLog, folder: Path, max_bytes: int = 300_000) -> Limits:
@@ -87,10 +90,10 @@ async def test_what_its_consumers_have_is_not_noted_though_it_goes_with_what_the
         route.acknowledge_all([delivery.packet_identifier for delivery in deliveries])
         await log.evict(50, 0)
         assert log.needed_count == 0
-    assert stored(tmp_path, RANGES) == [("evicted", "gateway", 1, 1, 1)]
+    assert stored(tmp_path, RANGES) == [("evicted", "away", 1, 1, 1)]
 
 
-async def test_what_may_wait_for_a_route_that_is_configured_no_more_is_dropped_in_its_name_alone(
+async def test_what_may_wait_for_a_route_that_is_configured_no_more_is_dropped_in_its_name(
     tmp_path: Path,
 ) -> None:
     async with opened(tmp_path) as log:
@@ -100,11 +103,7 @@ async def test_what_may_wait_for_a_route_that_is_configured_no_more_is_dropped_i
         Cursor(log, "away", ["alarm"])
         await append_all(log, [*numbered(20), *numbered(1, "alarm"), *numbered(20)])
         await log.evict(40, 0)
-    assert stored(tmp_path, f"{RANGES}, first") == [
-        ("evicted", "route/old", 1, 21, 21),
-        ("evicted", "gateway", 22, 22, 1),
-        ("evicted", "route/old", 23, 40, 18),
-    ]
+    assert stored(tmp_path, RANGES) == [("evicted", "away", 22, 22, 1), ("evicted", "route/old", 1, 40, 40)]
 
 
 async def test_what_was_dropped_is_not_handed_out_again(tmp_path: Path) -> None:
@@ -115,7 +114,94 @@ async def test_what_was_dropped_is_not_handed_out_again(tmp_path: Path) -> None:
         await log.evict(5, 0)
         cursor.release([delivery.packet_identifier for delivery in deliveries])
         assert payloads(await cursor.fetch(10)) == [5, 6, 7, 8, 9]
-    assert stored(tmp_path, RANGES) == [("evicted", "gateway", 1, 5, 5)]
+    assert stored(tmp_path, RANGES) == [("evicted", "slow", 1, 3, 3), ("evicted", "slow", 4, 5, 2)]
+
+
+async def test_what_each_consumer_misses_is_in_a_range_of_its_own(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        quick, half = Cursor(log, "quick", ["#"]), Cursor(log, "half", ["#"])
+        Cursor(log, "away", ["#"])
+        Cursor(log, "no local", [Subscription("#", not_from="publisher")])
+        await append_all(log, numbered(10))
+        quick.acknowledge_all([delivery.packet_identifier for delivery in await quick.fetch(10)])
+        half.acknowledge_all([delivery.packet_identifier for delivery in await half.fetch(3)])
+        await log.evict(5, 0)
+        assert log.counters.messages_dropped["evicted"] == 12
+    assert stored(tmp_path, RANGES) == [
+        ("evicted", "away", 1, 5, 5),
+        ("evicted", "half", 4, 5, 2),
+        ("evicted", "no local", 1, 5, 5),
+    ]
+
+
+async def test_consumers_that_miss_the_same_cost_no_look_at_each_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(Cursor, "takes", lambda cursor, position, message: looks.append(position))
+    async with opened(tmp_path) as log:
+        for number in range(200):
+            Cursor(log, f"session/{number}", ["#"])
+        await append_all(log, numbered(500))
+        await log.evict(400, 0)
+    assert looks == []
+    assert stored(tmp_path, f"SELECT count(*), sum(messages) FROM ({RANGES})") == [(200, 80_000)]
+
+
+async def test_what_arrives_after_the_store_has_dropped_it_is_in_no_range(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "slow", ["#"])
+        await append_all(log, numbered(10))
+        deliveries = await cursor.fetch(3)
+        await log.evict(8, 0)
+        cursor.acknowledge_all([delivery.packet_identifier for delivery in deliveries[:2]])
+        cursor.rewind()
+        assert payloads(await cursor.fetch(10)) == [8, 9]
+    assert stored(tmp_path, RANGES) == [("evicted", "slow", 3, 3, 1), ("evicted", "slow", 4, 8, 5)]
+
+
+async def test_what_waits_to_come_again_is_in_a_range_at_once(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "slow", ["#"])
+        await append_all(log, numbered(10))
+        await cursor.fetch(3)
+        cursor.rewind()
+        await log.evict(8, 0)
+        assert stored(tmp_path, "SELECT sum(messages) FROM dropped WHERE consumer = 'slow'") == [(8,)]
+        assert payloads(await cursor.fetch(10)) == [8, 9]
+
+
+async def test_what_is_on_its_way_when_its_consumer_leaves_is_in_a_range(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "slow", ["#"])
+        await append_all(log, numbered(10))
+        await cursor.fetch(3)
+        await log.evict(3, 0)
+        assert stored(tmp_path, RANGES) == []
+        cursor.close()
+    assert stored(tmp_path, RANGES) == [("evicted", "slow", 1, 3, 3)]
+    assert stored(tmp_path, "SELECT * FROM ending") == []
+
+
+async def test_after_a_kill_what_was_dropped_on_its_way_leaves_its_range(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    async with opened(before) as log:
+        cursor, arrived = Cursor(log, "slow", ["#"]), Cursor(log, "arrived", ["#"])
+        await append_all(log, numbered(10))
+        await cursor.fetch(3)
+        deliveries = await arrived.fetch(3)
+        await log.evict(3, 0)
+        arrived.acknowledge_all([delivery.packet_identifier for delivery in deliveries])
+        await log.submit([])
+        leave_as_killed(before, after)
+    assert stored(after, RANGES) == []
+    async with opened(after) as log:
+        endings = Endings(log)
+        endings.open()
+        assert payloads(await Cursor(log, "slow", ["#"]).fetch(10)) == [3, 4, 5, 6, 7, 8, 9]
+        await endings.close()
+    assert stored(after, RANGES) == [("evicted", "slow", 1, 3, 3)]
+    assert stored(after, "SELECT * FROM ending") == []
 
 
 async def test_what_is_dropped_goes_to_nobody_while_somebody_else_is_held_up(tmp_path: Path) -> None:
@@ -130,7 +216,7 @@ async def test_what_is_dropped_goes_to_nobody_while_somebody_else_is_held_up(tmp
         await evicting
         assert slow.backlog == Backlog(0, 0)
         assert quick.backlog == Backlog(5, 10)
-    assert stored(tmp_path, RANGES) == [("evicted", "gateway", 1, 10, 10)]
+    assert stored(tmp_path, RANGES) == [("evicted", "quick", 1, 10, 10), ("evicted", "slow", 1, 10, 10)]
 
 
 async def test_what_the_rules_deny_to_who_is_away_is_not_kept(tmp_path: Path) -> None:
@@ -199,7 +285,11 @@ async def test_what_is_dropped_while_its_consumer_ends_is_in_one_range(tmp_path:
         await evicting
         await endings.close()
         assert payloads(await slow.fetch(20)) == list(range(10, 20))
-    assert stored(tmp_path, RANGES) == [("ended", "ending", 11, 20, 10), ("evicted", "gateway", 1, 10, 10)]
+    assert stored(tmp_path, RANGES) == [
+        ("ended", "ending", 11, 20, 10),
+        ("evicted", "ending", 1, 10, 10),
+        ("evicted", "slow", 1, 10, 10),
+    ]
 
 
 async def test_after_a_kill_what_was_dropped_is_neither_delivered_nor_dropped_again(tmp_path: Path) -> None:
@@ -209,12 +299,14 @@ async def test_after_a_kill_what_was_dropped_is_neither_delivered_nor_dropped_ag
         await append_all(log, numbered(100))  # in one row
         await log.evict(10, 0)
         leave_as_killed(before, after)
-    assert stored(after, RANGES) == [("evicted", "gateway", 1, 10, 10)]
+    assert stored(after, RANGES) == [("evicted", "away", 1, 10, 10)]
     async with opened(after) as log:
         away = Cursor(log, "away", ["#"])
-        assert payloads(await away.fetch_now(3)) == [10, 11, 12]
+        deliveries = await away.fetch_now(3)
+        assert payloads(deliveries) == [10, 11, 12]
         await log.evict(10, 0)
-    assert stored(after, RANGES) == [("evicted", "gateway", 1, 20, 20)]
+        away.acknowledge_all([delivery.packet_identifier for delivery in deliveries])
+    assert stored(after, RANGES) == [("evicted", "away", 1, 10, 10), ("evicted", "away", 14, 20, 7)]
 
 
 async def test_after_a_kill_what_a_full_queue_has_dropped_is_not_delivered(tmp_path: Path) -> None:
@@ -241,6 +333,6 @@ async def test_what_was_dropped_while_the_disk_took_nothing_is_told_together_wit
         Cursor(log, "another", ["a"])  # whose place is written before anything else is
         await log.submit([])
         leave_as_killed(before, after)
-    assert stored(after, RANGES) == [("evicted", "gateway", 1, 10, 10)]
+    assert stored(after, RANGES) == [("evicted", "away", 1, 10, 10)]
     async with opened(after) as log:
         assert payloads(await Cursor(log, "away", ["#"]).fetch_now(3)) == [10, 11, 12]

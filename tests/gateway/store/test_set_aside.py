@@ -78,7 +78,7 @@ async def test_beyond_so_many_topic_names_it_goes_on_as_soon_as_their_messages_a
         assert payloads(await drained(cursor, not_secret)) == list(range(10))
         assert await drained(cursor, everything) == []
         assert cursor.position == log.head
-    assert stored(tmp_path, "SELECT reason, consumer, messages FROM dropped") == [("evicted", "gateway", 100)]
+    assert stored(tmp_path, "SELECT reason, consumer, messages FROM dropped") == [("evicted", GROUP, 100)]
 
 
 async def test_one_that_takes_what_waits_lets_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
