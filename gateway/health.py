@@ -26,12 +26,16 @@ class HealthServer:
         port: the TCP port, 0 for one that is free.
         metrics: what ``/metrics`` shows.
         problems: returns what is wrong now, a line each; none: ``/healthz`` answers 200, else 503 with the lines.
+        notes: returns what is to be known besides, a line each, whatever the status is.
     """
 
-    def __init__(self, port: int, metrics: Metrics, problems: Callable[[], list[str]]) -> None:
+    def __init__(
+        self, port: int, metrics: Metrics, problems: Callable[[], list[str]], notes: Callable[[], list[str]] = list
+    ) -> None:
         self.port = port
         self._metrics = metrics
         self._problems = problems
+        self._notes = notes
         self._server: web.Server | None = None
         self._door = Door(Entrance(LIMITS), None, self._receive)
 
@@ -70,7 +74,8 @@ class HealthServer:
         if request.path == "/metrics":
             return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
         problems = self._problems()
-        return web.Response(text="\n".join(problems or ["ok"]) + "\n", status=503 if problems else 200)
+        lines = [*(problems or ["ok"]), *self._notes()]
+        return web.Response(text="\n".join(lines) + "\n", status=503 if problems else 200)
 
 
 def _is_for_this_machine(request: web.BaseRequest) -> bool:

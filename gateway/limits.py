@@ -26,6 +26,7 @@ NEAR_PART = 0.8  # of the store's limits: from there on what no consumer needs i
 UNSWEPT_PART = 0.125  # of them: by so much it may be larger until that is done
 MEASURE_REST_S = 10.0  # between two readings of what is no message, or so many times as long as one takes
 MEASURE_REST_TIMES = 20
+DROPPING_ENDS_S = 60.0  # after the last message that a full store has dropped
 DISCARD_PAUSE_S = 0.02  # one reading of the file then finds the oldest of a queue for many messages
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class Limits:
         self._waiting: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._discarding: asyncio.Task[None] | None = None
+        self._dropping: asyncio.TimerHandle | None = None  # until that is over
         self._dirty = False
         self._uncounted: dict[Cursor, None] = {}
         self._counting: asyncio.Task[None] | None = None
@@ -97,8 +99,9 @@ class Limits:
         """Watches no more; who waits goes on waiting."""
         self._log.committed = None
         self._waiting.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._dropping):
+            if timer is not None:
+                timer.cancel()
         if self._measuring is not None:
             await self._measuring
         if self._counting is not None:  # discarding waits for it
@@ -233,7 +236,11 @@ class Limits:
         await self._measure()
         if self._store.when_full == "discard_old":
             while self._is_open and (over := self._store_is_over(*self._make_room())):
-                if not await self._log.evict(*over):
+                before = self._log.evictions
+                is_smaller = await self._log.evict(*over)
+                if self._log.evictions > before:
+                    self._note_dropping()
+                if not is_smaller:
                     break
             else:
                 self._dirty |= self._store_is_over(0, 0) is not None
@@ -250,6 +257,24 @@ class Limits:
                 await cursor.discard_oldest(lambda backlog: not self._is_over(backlog))
             elif not self._is_over(Backlog(2 * cursor.backlog.messages, 2 * cursor.backlog.bytes)):
                 cursor.estimate()
+
+    @property
+    def is_dropping(self) -> bool:
+        """Whether the store was full within the last minute, and dropped messages that a consumer had not got."""
+        return self._dropping is not None
+
+    def _note_dropping(self) -> None:
+        if not self._is_open:
+            return
+        if self._dropping is None:
+            logger.warning("message store: full, the oldest messages are dropped for the consumers they wait for")
+        else:
+            self._dropping.cancel()
+        self._dropping = asyncio.get_running_loop().call_later(DROPPING_ENDS_S, self._end_dropping)
+
+    def _end_dropping(self) -> None:
+        self._dropping = None
+        logger.warning("message store: full no more, no message was dropped for %d s", DROPPING_ENDS_S)
 
     @property
     def _is_open(self) -> bool:

@@ -43,6 +43,11 @@ class Overview:
             routes=self.routes,
         )
 
+    def notes(self) -> list[str]:
+        """Says what an operator should know though it is as configured, a line each."""
+        is_dropping = self._broker.limits.is_dropping
+        return ["message store: full, the oldest messages are dropped"] if is_dropping else []
+
     def problems(self) -> list[str]:
         """Says what is wrong now, a line each."""
         log = self._broker.log

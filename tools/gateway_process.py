@@ -122,7 +122,7 @@ async def _watched(path: Path, configuration: Configuration, broker: Broker) -> 
             from gateway.metrics import Metrics
 
             metrics = Metrics(broker.counters, overview.state)
-            health = HealthServer(broker.config.metrics.port, metrics, overview.problems)
+            health = HealthServer(broker.config.metrics.port, metrics, overview.problems, overview.notes)
             await health.open()
         yield
     finally:

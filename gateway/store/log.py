@@ -48,6 +48,7 @@ class MessageLog:
     is a limit for that; ``committed`` is called when messages have become durable, with the cursors they may be for.
     ``state_bytes`` is what sessions, states of QoS 2, ranges of what was dropped and other tables have of the file, as
     ``measure_state`` has found it last.
+    ``evictions`` is how often messages were dropped that a consumer had not got, since the start.
     """
 
     def __init__(self, folder: Path, taken: TakenFolder, database: Database, commit_interval_s: float) -> None:
@@ -57,6 +58,7 @@ class MessageLog:
         self.shares: Shares | None = None
         self.state_bytes = 0
         self._problem = ""
+        self.evictions = 0
         self.head = database.position
         self.store_epoch = database.epoch
         self._folder = folder
@@ -337,7 +339,8 @@ class MessageLog:
             count -= len(oldest)
             size -= sum(message.size for _, message in oldest)
             is_smaller = True
-            for consumers, messages in self._consumers.losers_of(oldest, self.audience):
+            losers = list(self._consumers.losers_of(oldest, self.audience))
+            for consumers, messages in losers:
                 self.counters.messages_dropped[EVICTED] += len(consumers) * len(messages)
                 self._housekeeper.drop_all(EVICTED, consumers, messages)
             unsettled: dict[str, Unsettled] = {}
@@ -345,6 +348,7 @@ class MessageLog:
             for one in unsettled.values():
                 one.save()
             self._housekeeper.save_with_ranges(GATEWAY)
+            self.evictions += bool(losers or unsettled)
             for cursor in self._consumers.cursors:
                 await cursor.evict(oldest)
             await asyncio.sleep(0)

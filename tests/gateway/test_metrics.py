@@ -132,6 +132,15 @@ async def test_a_health_check_tells_what_is_wrong() -> None:
         assert (await get(server.port, "/"))[0] == 404
 
 
+async def test_a_health_check_tells_what_is_to_be_known_though_nothing_is_wrong() -> None:
+    server = HealthServer(0, Metrics(Counters(), State), list, lambda: ["message store: full"])
+    await server.open()
+    try:
+        assert await get(server.port, "/healthz") == (200, "ok\nmessage store: full\n")
+    finally:
+        await server.close()
+
+
 async def test_who_says_nothing_makes_room_for_who_asks() -> None:
     """Every user of the machine may connect, and the gateway needs its descriptors for other things."""
     async with serving(Metrics(Counters(), State), []) as server:
