@@ -1,15 +1,14 @@
 """A consumer that has ended, held against the log: what waited for it."""
 
-import sys
-from collections.abc import Callable
-
 from gateway.message import Message
-from gateway.store.cursor import NOWHERE, Cursor
+from gateway.store.cursor import Cursor
 from gateway.store.drops import ENDED, Spans
 from gateway.store.endings import StoredEnding
 from gateway.store.groups import Gap, Group, Part
 from gateway.store.log import MessageLog
+from gateway.store.rights import Rights
 from gateway.store.run import Run
+from gateway.store.set_aside import SetAside
 from gateway.store.stretches import Stretches
 from gateway.subscriptions import Subscription, SubscriptionTree
 from gateway.topic_memory import remember
@@ -45,34 +44,26 @@ class Ending:
     Args:
         number: what it is stored by.
         stored: the consumer.
-        might_receive: whether it might have a topic name's messages when that at a position was stored.
-        rights_changed: up to here that depends on the position.
+        rights: what it might receive.
         gone: up to here no consumer gets anything any more.
     """
 
-    def __init__(
-        self,
-        number: int,
-        stored: StoredEnding,
-        might_receive: Callable[[int, str], bool],
-        rights_changed: int,
-        gone: int,
-    ) -> None:
+    def __init__(self, number: int, stored: StoredEnding, rights: Rights, gone: int) -> None:
         self.number = number
         self.consumer = stored.consumer
         self.spans = Spans(ENDED, stored.consumer)
         self._on_the_way = on_the_way = set(stored.on_the_way)
         self._unread_from = stored.unread_from
         self._given_away = set(stored.given_away)
-        self._might_receive = might_receive
+        self._rights = rights
         self._subscriptions = stored.subscriptions
         # Behind this topic name and publisher say whether a message was for it.
         since = [subscription.since for subscription in self._subscriptions]
-        self._usual_from = max([*on_the_way, *self._given_away, self._unread_from, rights_changed, *since])
+        self._usual_from = max([*on_the_way, *self._given_away, self._unread_from, rights.changed, *since])
         self._tree: SubscriptionTree[Subscription] | None = None
         self._known: dict[str, frozenset[str | None]] = {}
         self._places = Stretches([*((position, position) for position in on_the_way), *stored.places])
-        self._set_aside = stored.set_aside
+        self._set_aside = SetAside(stored.set_aside)
         firsts = (first for first, _ in self._set_aside.values())
         self.position = min([*on_the_way, self._unread_from + 1, *firsts]) - 1
         self.next = self._places.behind(self.position)
@@ -126,17 +117,16 @@ class Ending:
         if position in self._given_away:
             return False
         if position <= self._unread_from:
-            first, last = self._set_aside.get(message.topic, NOWHERE)
-            return first <= position <= last
+            return self._set_aside.holds(position, message.topic)
         matching = self._matching(message.topic)
         is_for_it = any(one.since < position and one.not_from != message.publisher for one in matching)
-        return is_for_it and self._might_receive(position, message.topic)
+        return is_for_it and self._rights.might_receive(position, message.topic)
 
     def _wants(self, topic: str, publisher: str) -> bool:
         """The same by topic name and publisher alone."""
         not_from = self._known.get(topic)
         if not_from is None:
-            matching = self._matching(topic) if self._might_receive(sys.maxsize, topic) else ()
+            matching = self._matching(topic) if self._rights.may_receive(topic) else ()
             not_from = frozenset(one.not_from for one in matching)
             remember(self._known, topic, not_from, TOPICS_REMEMBERED)
         return len(not_from) > (publisher in not_from)

@@ -19,6 +19,7 @@ from gateway.store.cursor import Cursor
 from gateway.store.drops import ENDED, EVICTED
 from gateway.store.groups import Group
 from gateway.store.log import MessageLog
+from gateway.store.rights import Rights
 
 PIECE = 1000  # messages
 TOGETHER = 64  # who are looked through at once: what is found for each is in memory until it is through
@@ -58,7 +59,7 @@ class Endings:
                     self._log.drop(EVICTED, description.consumer, identity.message())
                 self._log.later(stored.remove(number))
                 continue
-            self._begin(Ending(number, description, lambda *_: True, 0, self._log.gone))
+            self._begin(Ending(number, description, Rights(), self._log.gone))
 
     def note(self, cursor: Cursor, begun: Iterable[int] = ()) -> None:
         """A consumer is about to end.
@@ -68,7 +69,7 @@ class Endings:
             begun: positions of QoS 2 messages that are on their way to it and not received yet.
         """
         description = describe(cursor, self._log, {*cursor.handed_out, *begun})
-        ending = Ending(self._number + 1, description, cursor.might_receive, cursor.rights_changed, self._log.gone)
+        ending = Ending(self._number + 1, description, cursor.rights, self._log.gone)
         if ending.next is not None:
             self._log.later(stored.save(ending.number, description))
             self._begin(ending)

@@ -169,7 +169,7 @@ class Sessions:
             session = self.create(client_id, user, packet.session_expiry_s, durable=packet.session_expiry_s > 0)
         session.user = user
         session.account.give(connection.owner)
-        session.cursor.may_receive = admitted.permissions.may_receive
+        session.cursor.rights.may_receive = admitted.permissions.may_receive
         self.resume(session, connection, packet.session_expiry_s)
         return session, present
 

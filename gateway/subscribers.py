@@ -42,7 +42,7 @@ class ShareGroup:
         self._log = log
 
     def _may_any_receive(self, topic: str) -> bool:
-        return any(session.cursor.may_receive(topic) for session in self.members)
+        return any(session.cursor.rights.may_receive(topic) for session in self.members)
 
     def offer(self, message: Message) -> None:
         """Sends a QoS 0 message to the next member that is there and may have it, each in its turn."""

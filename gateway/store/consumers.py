@@ -142,7 +142,7 @@ class Consumers:
                 continue
             behind_all = cursor.all_wait_behind(first - 1)
             if behind_all is not None:
-                allowed = frozenset(filter(cursor.may_receive, topics))
+                allowed = frozenset(filter(cursor.rights.may_receive, topics))
                 alike.setdefault((behind_all, allowed), []).append(cursor.consumer)
             elif waiting := [message for position, message in oldest if cursor.is_waiting_for(position, message)]:
                 yield [cursor.consumer], waiting

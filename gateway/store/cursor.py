@@ -14,6 +14,8 @@ from gateway.store.backlog import Backlog, queued_size
 from gateway.store.delivery import Delivery, Grant, grant_by
 from gateway.store.drops import EVICTED, FILTERED
 from gateway.store.groups import Part
+from gateway.store.rights import Rights, everything
+from gateway.store.set_aside import SetAside
 from gateway.store.stretches import Stretches
 from gateway.store.unsettled import Missing
 from gateway.subscriptions import Subscription
@@ -26,15 +28,7 @@ SET_ASIDE_MOST = 1000  # topic names whose messages wait for another of those th
 READ_LEAST = 32  # messages read at once, when others' messages may lie between those wanted
 READ_MOST = 1024
 
-
-NOWHERE = sys.maxsize, 0
-"""From where to where nothing is."""
-
 _new = tuple.__new__  # a NamedTuple's own takes three times as long
-
-
-def _everything(_: str) -> bool:
-    return True
 
 
 class Cursor:
@@ -53,13 +47,12 @@ class Cursor:
         window: most deliveries that the consumer ever holds unacknowledged. Where that is more than there are packet
             identifiers, those of the deliveries go on beyond them, and others have to go on a line.
 
-    ``closed`` says whether it has left the log, ``may_receive`` whether the consumer may have a topic name's messages
-    now, where there are rules for it, ``may_be_taken`` whether one of those that share it may; ``backlog`` counts what
-    waits for it, where there is a limit for that and it has been counted; ``noticed`` is what may wait at most, as all
-    counts that came in the same commits. While ``reading`` is held, nothing is handed out. ``stretches`` are where
-    something may wait for it; ``passed`` are positions that were given away while what is before them waits.
-    ``set_aside`` is what it was read past since the one of those that share it which fetched may not have it: by topic
-    name from which position to which all messages wait for another one.
+    ``closed`` says whether it has left the log, ``rights`` which topic names' messages the consumer may have, where
+    there are rules for it, ``may_be_taken`` whether one of those that share it may; ``backlog`` counts what waits for
+    it, where there is a limit for that and it has been counted; ``noticed`` is what may wait at most, as all counts
+    that came in the same commits. While ``reading`` is held, nothing is handed out. ``stretches`` are where
+    something may wait for it; ``passed`` are positions that were given away while what is before them waits;
+    ``set_aside`` is what waits for another one of those that share it.
     A new consumer begins at the log's head. Raises ValueError if the consumer has a cursor already.
     """
 
@@ -75,10 +68,8 @@ class Cursor:
         self.consumer = consumer
         self.durable = durable
         self.filters: dict[str, Subscription] = {}
-        self.may_receive: Callable[[str], bool] = _everything
-        self.may_be_taken: Callable[[str], bool] = _everything
-        self._rights_before: list[tuple[int, Callable[[str], bool]]] = []  # each up to a position
-        self.rights_changed = 0  # up to here these say what waits
+        self.rights = Rights()
+        self.may_be_taken: Callable[[str], bool] = everything
         self.closed = False
         self.backlog: Backlog | None = Backlog() if log.counts_backlogs else None
         self.noticed = Backlog()
@@ -91,7 +82,7 @@ class Cursor:
             self.subscribe(wanted if isinstance(wanted, Subscription) else Subscription(wanted))
         # position, grant, size, and how many were taken before it
         self._unacknowledged: OrderedDict[int, tuple[int, Grant, int, int]] = OrderedDict()
-        self.set_aside: dict[str, tuple[int, int]] = {}
+        self.set_aside = SetAside()
         self._behind = False
         self._read, self._taken = log.attach(self)
         self.passed = dict.fromkeys(log.passed(consumer) if durable else ())  # a set takes more memory
@@ -155,14 +146,14 @@ class Cursor:
     def waiting_from(self) -> int:
         """Nothing up to here waits to be handed out."""
         unread_from = self.unread_from
-        return min(unread_from, *(first - 1 for first, _ in self.set_aside.values())) if self.set_aside else unread_from
+        return min(unread_from, self.set_aside.first - 1) if self.set_aside else unread_from
 
     @property
     def places(self) -> list[tuple[int, int]]:
         """Stretches of positions where something may wait to be handed out."""
         if not self.set_aside:
             return list(self.stretches)
-        return [(self.waiting_from + 1, max(last for _, last in self.set_aside.values())), *self.stretches]
+        return [(self.waiting_from + 1, self.set_aside.last), *self.stretches]
 
     def _skip(self) -> None:
         """Goes past what cannot be for this consumer."""
@@ -188,22 +179,12 @@ class Cursor:
             self._unsubscribed_up_to = max(self.handed_out, default=0)
 
     def change_rights(self, before: Callable[[str], bool]) -> None:
-        """``may_receive`` answers by other rules from now on; ``before`` answers as it did until now.
+        """``rights`` answer by other rules from now on; ``before`` answers as they did until now.
 
         What waits is still what was allowed when it was stored. Where it no longer is, it leaves a range when its turn
         comes, and does not count in ``backlog``.
         """
-        read = self.unread_from
-        self._rights_before = [(last, might) for last, might in self._rights_before if last > read]
-        self._rights_before.append((self._log.head, before))
-        self.rights_changed = self._log.head
-
-    def might_receive(self, position: int, topic: str) -> bool:
-        """Whether the consumer might have a topic name's messages when that at a position was stored."""
-        return self._rights_at(position)(topic)
-
-    def _rights_at(self, position: int) -> Callable[[str], bool]:
-        return next((might for last, might in self._rights_before if position <= last), self.may_receive)
+        self.rights.change(before, self.unread_from, self._log.head)
 
     def grant(self, position: int, message: Message) -> Grant | None:
         """Returns how this consumer takes a message, or None when it is not for it."""
@@ -217,15 +198,14 @@ class Cursor:
     def _granting(self, position: int, message: Message) -> list[Subscription]:
         subscriptions = self._log.audience.takers(message.topic).get(self, ())
         granting = [s for s in subscriptions if s.since < position and s.not_from != message.publisher]
-        might_receive = self.may_receive if position > self.rights_changed else self._rights_at(position)
-        return granting if granting and not self.closed and might_receive(message.topic) else []
+        return granting if granting and not self.closed and self.rights.at(position)(message.topic) else []
 
     @property
     def _usual_from(self) -> int:
         """Behind which position a grant depends on neither that nor the publisher, nor on rules of before."""
-        return sys.maxsize if self._no_locals else max(self._newest_since, self.rights_changed)
+        return sys.maxsize if self._no_locals else max(self._newest_since, self.rights.changed)
 
-    async def fetch(self, limit: int, may_have: Callable[[str], bool] = _everything) -> list[Delivery]:
+    async def fetch(self, limit: int, may_have: Callable[[str], bool] = everything) -> list[Delivery]:
         """Waits, then returns up to ``limit`` deliveries in order, at least one. Raises sqlite3.Error.
 
         Args:
@@ -243,11 +223,11 @@ class Cursor:
                 return deliveries
             await self._news.wait()  # what there is waits for others, whose turn it is
 
-    async def fetch_now(self, limit: int, may_have: Callable[[str], bool] = _everything) -> list[Delivery]:
+    async def fetch_now(self, limit: int, may_have: Callable[[str], bool] = everything) -> list[Delivery]:
         """The same without waiting, where ``wake_with`` tells when there is something: there may be none."""
         async with self.reading:
             self._news.clear()
-            if may_have is _everything:
+            if may_have is everything:
                 return await self._take_returned(limit) or await self._take_new(limit, may_have)
             self._offer_refused(may_have)
             while returned := await self._take_returned(limit):
@@ -360,8 +340,7 @@ class Cursor:
     def notice(self, first: int, last: int, stored: Iterable[tuple[int, Part]], size: int) -> None:
         """The log's news, with their positions and size: from one to another some may be for this consumer."""
         if not self._behind:
-            self._behind = True
-            self._read = first - 1
+            self._behind, self._read = True, first - 1
             if not self._unacknowledged and not self.set_aside:
                 self.noticed = Backlog()
         self.stretches.add(first, last)
@@ -390,11 +369,7 @@ class Cursor:
         """Whether a message waits to be handed out, and is not given away already."""
         if position in self.passed:
             return False
-        return self.is_next(position, message) or self._is_set_aside(position, message.topic)
-
-    def _is_set_aside(self, position: int, topic: str) -> bool:
-        first, last = self.set_aside.get(topic, NOWHERE)
-        return first <= position <= last
+        return self.is_next(position, message) or self.set_aside.holds(position, message.topic)
 
     def go_past(self, position: int) -> None:
         """Everything up to a position is not for this consumer."""
@@ -432,14 +407,14 @@ class Cursor:
     def _drop(self, reason: str, message: Message) -> None:
         """A message that waits goes to no client."""
         self._log.drop(reason, self.consumer, message)
-        if self.backlog is not None and self.may_receive(message.topic):
+        if self.backlog is not None and self.rights.may_receive(message.topic):
             self.backlog.subtract(queued_size(message))
         self._taken += 1
         self._log.changed()
 
     def _miss(self, position: int, message: Message) -> None:
         """The log has dropped a message that was to be handed out, and has a range for it."""
-        if self.backlog is not None and position not in self.passed and self.may_receive(message.topic):
+        if self.backlog is not None and position not in self.passed and self.rights.may_receive(message.topic):
             self.backlog.subtract(queued_size(message))
 
     async def evict(self, messages: list[tuple[int, Message]]) -> None:
@@ -517,11 +492,11 @@ class Cursor:
         """Reads on through what was set aside of some topics, up to so many messages: these are set aside no more."""
         waiting: list[tuple[int, Message]] = []
         reading, slice_ = max(limit, READ_LEAST), Slice()
-        while not waiting and (places := [first for topic, (first, _) in self.set_aside.items() if topic in topics]):
-            found = await self._log.read(min(places) - 1, reading)
+        while not waiting and (first := self.set_aside.next_of(topics)) is not None:
+            found = await self._log.read(first - 1, reading)
             at = found[-1][0] if found else self._log.head
             for position, message in found:
-                if message.topic in topics and self._is_set_aside(position, message.topic):
+                if message.topic in topics and self.set_aside.holds(position, message.topic):
                     if position in self.passed:
                         del self.passed[position]
                         self._taken += 1
@@ -540,24 +515,16 @@ class Cursor:
 
     def _move_on(self, position: int, topics: Container[str]) -> None:
         """Up to a position nothing of some topics is set aside any more."""
-        for topic, (first, last) in list(self.set_aside.items()):
-            if topic not in topics or first > position:
-                continue
-            if last > position:
-                self.set_aside[topic] = position + 1, last
-            else:
-                del self.set_aside[topic]
-                self._news.set()
+        if self.set_aside.move_on(position, topics):
+            self._news.set()
 
     def _sets_aside(self, position: int, message: Message, may_have: Callable[[str], bool]) -> bool:
         """Sets a new message aside, or drops it, unless the one that fetches may have it and none before it waits."""
         topic = message.topic
-        if topic in self.set_aside:
-            self.set_aside[topic] = self.set_aside[topic][0], position
-        elif may_have(topic) or position in self.passed:
+        if topic not in self.set_aside and (may_have(topic) or position in self.passed):
             return False
-        elif self.may_be_taken(topic):
-            self.set_aside[topic] = position, position
+        if topic in self.set_aside or self.may_be_taken(topic):
+            self.set_aside.extend(position, topic)
         else:
             self._drop(FILTERED, message)
         self._news.set()
@@ -596,11 +563,11 @@ class Cursor:
                 if position > usual_from:
                     grants[kind] = grant
             self._read = position
-            if grant is None or (may_have is not _everything and self._sets_aside(position, message, may_have)):
+            if grant is None or (may_have is not everything and self._sets_aside(position, message, may_have)):
                 continue
             if position in passed:
                 del passed[position]
-            elif position <= self.rights_changed and not self.may_receive(message.topic):
+            elif position <= self.rights.changed and not self.rights.may_receive(message.topic):
                 self._log.drop(FILTERED, self.consumer, message)
             else:
                 packet_identifier = taken % self._identifiers + 1

@@ -462,7 +462,7 @@ class MessageLog:
         found: dict[Cursor, tuple[int, int]] = {}
         for topic, (first, last) in topics.items():
             for cursor in self.audience.takers(topic):
-                if not cursor.closed and cursor.may_receive(topic):
+                if not cursor.closed and cursor.rights.may_receive(topic):
                     begin, end = found.get(cursor, (first, last))
                     found[cursor] = min(begin, first), max(end, last)
         return found

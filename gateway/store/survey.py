@@ -53,7 +53,7 @@ async def count_backlogs(log: "MessageLog", cursors: Iterable["Cursor"]) -> None
         async for found in _waiting(log, counted):
             for position, message in found:
                 for cursor in log.audience.takers(message.topic).keys() & counted.keys():
-                    if cursor.is_waiting_for(position, message) and cursor.may_receive(message.topic):
+                    if cursor.is_waiting_for(position, message) and cursor.rights.may_receive(message.topic):
                         counted[cursor].add(queued_size(message))
                 if slice_.is_over:
                     await slice_.give_way()

@@ -51,3 +51,25 @@ async def test_what_no_eviction_can_free_has_no_message_dropped(
     evicted = stored(tmp_path, "SELECT sum(messages) FROM dropped WHERE reason = 'evicted'")
     assert evicted[0][0] > 0
     assert sum("more than half of store.max_bytes" in record.getMessage() for record in caplog.records) == 3
+
+
+async def test_a_store_that_drops_messages_says_when_that_begins_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with limited(tmp_path, max_messages=10, when_full="discard_old") as broker:
+        publisher = await connected(broker, "publisher")
+        for number in range(20):
+            await publisher.publish("a", b"%d" % number)
+        assert "message store: full" not in caplog.text  # no consumer misses them
+        await away(broker, "a")
+        for number in range(20):
+            await publisher.publish("a", b"%d" % number)
+        await until(lambda: broker.overview.notes() != [], "it is said")
+        assert broker.overview.problems() == []
+        for number in range(20):
+            await publisher.publish("a", b"%d" % number)
+        assert caplog.text.count("message store: full, the oldest messages are dropped") == 1
+        monkeypatch.setattr("gateway.limits.DROPPING_ENDS_S", 0.05)
+        for number in range(20):
+            await publisher.publish("a", b"%d" % number)
+        await until(lambda: "full no more" in caplog.text and not broker.overview.notes(), "it is over")

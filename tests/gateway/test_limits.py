@@ -174,28 +174,6 @@ async def test_a_store_that_discards_does_so_for_all(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_store_that_drops_messages_says_when_that_begins_and_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with limited(tmp_path, max_messages=10, when_full="discard_old") as broker:
-        publisher = await connected(broker, "publisher")
-        for number in range(20):
-            await publisher.publish("a", b"%d" % number)
-        assert "message store: full" not in caplog.text  # no consumer misses them
-        await away(broker, "a")
-        for number in range(20):
-            await publisher.publish("a", b"%d" % number)
-        await until(lambda: broker.overview.notes() != [], "it is said")
-        assert broker.overview.problems() == []
-        for number in range(20):
-            await publisher.publish("a", b"%d" % number)
-        assert caplog.text.count("message store: full, the oldest messages are dropped") == 1
-        monkeypatch.setattr("gateway.limits.DROPPING_ENDS_S", 0.05)
-        for number in range(20):
-            await publisher.publish("a", b"%d" % number)
-        await until(lambda: "full no more" in caplog.text and not broker.overview.notes(), "it is over")
-
-
 async def test_by_default_a_full_store_goes_on_taking_messages_and_says_what_it_dropped(tmp_path: Path) -> None:
     async with limited(tmp_path, max_bytes=1_000_000) as broker:
         await away(broker, "a")

@@ -222,7 +222,7 @@ async def test_what_is_dropped_goes_to_nobody_while_somebody_else_is_held_up(tmp
 async def test_what_the_rules_deny_to_who_is_away_is_not_kept(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "away", ["#"])
-        cursor.may_receive = lambda topic: topic == "mine"
+        cursor.rights.may_receive = lambda topic: topic == "mine"
         await append_all(log, numbered(50, "others"))
         assert log.needed_count == 0
         await append_all(log, [*numbered(1, "mine"), *numbered(1, "others")])
