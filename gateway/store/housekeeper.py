@@ -93,8 +93,8 @@ class Housekeeper:
         """Writes something with the next commit, which does not wait where that is much."""
         self._later.append(work)
         if isinstance(work, Keep):
-            self._later_bytes += work.message.size
-            self._note_waiting(work.message.size)
+            self._later_bytes += work.size
+            self._note_waiting(work.size)
         if self._later_bytes > LATER_BYTES_MAX:
             self._write_later()
         else:

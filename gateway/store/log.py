@@ -28,6 +28,7 @@ from gateway.store.group_commit import GroupCommit, pass_on
 from gateway.store.groups import Group, Part, split, stored_size
 from gateway.store.housekeeper import Housekeeper
 from gateway.store.reader import Reader
+from gateway.store.retained import Keep
 from gateway.store.shares import Shares
 from gateway.store.tail import Tail
 from gateway.store.unsettled import Missing, Unsettled
@@ -177,7 +178,7 @@ class MessageLog:
         durable, never before. It raises sqlite3.Error when the store cannot take it; then nothing of it was stored.
         """
         self._housekeeper.write_owed()  # a cursor that could not be saved is saved no later than the next message
-        size = sum(work.size for work in group if isinstance(work, Part))
+        size = sum(work.size for work in group if isinstance(work, Part | Keep))
         self._note_uncommitted(size)
         future = self._commits.submit(group)
         future.add_done_callback(lambda done: self._submitted(done, size))

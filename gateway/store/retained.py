@@ -61,6 +61,7 @@ BEHIND_ALL = b""  # SQLite has bytes behind any text
 BEHIND_SLASH = "0"
 BEHIND_NAME = "\0"  # the first name behind another one is this one with it; no name holds it [MQTT-1.5.4-2]
 FIND_MOST = 500  # in one piece
+NAME_READINGS = 16  # SQLite reads a topic name anew at each level of its tree, when it looks for the one to replace
 SIZE_OF_OWED = 400  # bytes of memory besides the topic name
 
 Write = Callable[[sqlite3.Connection], Any]
@@ -111,6 +112,11 @@ class Keep:
     """
 
     message: Message
+
+    @property
+    def size(self) -> int:
+        """What the commit that writes this counts for it, in bytes: so much is read and written."""
+        return self.message.size + NAME_READINGS * len(self.message.topic)
 
     def __call__(self, connection: sqlite3.Connection) -> Extent:
         before = size_of(connection, self.message.topic)

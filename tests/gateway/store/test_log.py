@@ -259,6 +259,19 @@ async def test_publishers_wait_while_too_much_is_not_durable(tmp_path: Path, mon
         await log.wait_for_room()
 
 
+async def test_publishers_wait_after_few_retained_messages_with_long_names(tmp_path: Path) -> None:
+    """Each is looked for in the database's tree, where a long name is read again at each level."""
+    async with opened(tmp_path) as log:
+        for number in range(20):
+            log.later(Keep(Message(f"{60_000 * 'a'}{number}", b"x", retain=True)))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await log.wait_for_room()
+        for number in range(20):
+            log.later(Keep(Message(f"a/{number}", b"x", retain=True)))
+        await log.wait_for_room()
+
+
 async def test_damaged_messages_are_set_aside_and_everything_else_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
