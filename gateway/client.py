@@ -127,6 +127,10 @@ class Client:
         """All that came in one reading was handled: what has to be durable is written now, together."""
         self._turn.end()
 
+    async def wait_for_subscribers(self) -> None:
+        """Waits while much that the owner has published at QoS 0 is not given out."""
+        await self._intake.wait_for_subscribers()
+
     async def wait_for_room(self) -> None:
         """Waits while nobody should read more from this client."""
         await self._intake.wait_for_room()

@@ -178,6 +178,8 @@ class Connection:
         if not self._ended:
             self._end_turn()
             await slice_.give_way()
+            if self._client is not None:
+                await self._client.wait_for_subscribers()
             self._topics.keep_to(self._broker.doorkeeper.access.rules)
 
     async def _handle_events(self) -> None:

@@ -109,6 +109,11 @@ class Intake:
             self._has_offered = False
             await self._broker.subscribers.wait_for(self._session.account.owner)
 
+    async def wait_for_subscribers(self) -> None:
+        """Waits while much that the owner has published at QoS 0 is not given out: it is in memory."""
+        if self._has_offered:
+            await self._broker.subscribers.wait_for_many(self._session.account.owner)
+
     def stop(self) -> None:
         """The connection has ended: nobody waits any more."""
         self._room.set()

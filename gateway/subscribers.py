@@ -21,6 +21,7 @@ from wire.packets import NO_LOCAL, RETAIN_AS_PUBLISHED
 from wire.topics import parse_shared
 
 GROUP_PREFIX = "share/"
+HANDOUT_MOST = 10_000  # messages of QoS 0 that wait to be given out, for each subscriber one
 
 
 class ShareGroup:
@@ -71,12 +72,15 @@ class _Handout:
         self._shift = shift
         self._offer = offer
         self._ended = ended
-        self._waiting: deque[tuple[Message, Iterator[Cursor]]] = deque()
+        self.size = 0  # messages, for each subscriber one
+        self._waiting: deque[tuple[Message, tuple[Cursor, ...]]] = deque()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def add(self, message: Message, takers: Iterator[Cursor]) -> None:
         """One more message, behind the others, for those that took it when it was published."""
-        self._waiting.append((message, takers))
+        cursors = tuple(takers)  # without the subscriptions by which they take it
+        self._waiting.append((message, cursors))
+        self.size += len(cursors)
 
     async def wait(self) -> None:
         """Waits until all are given out."""
@@ -89,6 +93,7 @@ class _Handout:
                 for cursor in takers:
                     await self._shift.wait()
                     self._offer(cursor, message)
+                self.size -= len(takers)
                 self._waiting.popleft()
         finally:
             self._ended()
@@ -217,6 +222,11 @@ class Subscribers:
     async def wait_for(self, owner: str) -> None:
         """Waits until what an owner has published at QoS 0 is given out."""
         if handout := self._handouts.get(owner):
+            await handout.wait()
+
+    async def wait_for_many(self, owner: str) -> None:
+        """The same, where so much waits that no more should come before it."""
+        if (handout := self._handouts.get(owner)) and handout.size > HANDOUT_MOST:
             await handout.wait()
 
     def _offer_to(self, cursor: Cursor, message: Message) -> None:

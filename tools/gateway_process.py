@@ -26,7 +26,7 @@ from tools.failure import fail, failing_on
 from tools.gateway_config import Configuration, changed_keys, read_configuration, wants_json
 from uplink.route import ROUTE_PREFIX, Route
 
-# A thread of the store that waits for the interpreter is given it after so long. Python's own 5 ms is as long as the event
+# A store's thread that waits for the interpreter gets it after so long. Python's own 5 ms is as long as the event
 # loop's slices: the thread then loses the interpreter to each of the loop's sends, and one commit takes many seconds.
 SWITCH_INTERVAL_S = 0.0005
 COLLECT_AFTER = (20_000, 1, 1)  # objects more that could be part of a cycle; then how rarely older ones are seen

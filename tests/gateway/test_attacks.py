@@ -20,9 +20,12 @@ from gateway import password
 from gateway.accounts import make_account, save_account
 from gateway.broker import Broker
 from gateway.config import LimitsConfig
+from gateway.message import Message
 from gateway.pace import SLICE_S, Lanes, Slice
 from gateway.sender import Sender
 from gateway.store.cursor import Cursor
+from gateway.store.delivery import Grant
+from gateway.subscribers import Subscribers
 from gateway.subscriptions import PATTERNS_MAX, Subscription, SubscriptionTree
 from tests.gateway.support import LONG_S, Client, running, tcp_port, until
 from wire.authentication import ClientAuthentication
@@ -377,6 +380,41 @@ async def test_messages_that_many_filters_match_leave_others_their_turns(
             await talks.expect(Puback)
         watching.cancel()
         assert 0 < most <= 2 + len(sessions)  # its publisher's, and those of the sessions that it is sent to
+
+
+async def test_messages_of_qos_0_are_given_out_before_many_more_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for its subscribers is in memory, with all of these."""
+    taken = sent = most = 0
+    offer, send_now = Subscribers.offer, Sender.send_now
+
+    def count_taken(subscribers: Subscribers, message: Message) -> None:
+        nonlocal taken, most
+        taken += message.topic == "a"
+        most = max(most, taken - sent // 10)
+        offer(subscribers, message)
+
+    def count_sent(sender: Sender, message: Message, grant: Grant) -> None:
+        nonlocal sent
+        sent += message.topic == "a"
+        send_now(sender, message, grant)
+
+    monkeypatch.setattr(Subscribers, "offer", count_taken)
+    monkeypatch.setattr(Sender, "send_now", count_sent)
+    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    monkeypatch.setattr("gateway.subscribers.HANDOUT_MOST", 50)
+    async with running(tmp_path) as broker:
+        for number in range(10):
+            await (await connected(broker, f"wants-{number}")).subscribe("a")
+        talks = await connected(broker, "talks")
+        for _ in range(200):
+            talks.protocol.publish("a", b"", qos=0)
+        talks.flush()
+        talks.send("end")
+        await talks.expect(Puback)
+        await until(lambda: sent == 2000, "all are given out")
+        assert most <= 10
 
 
 @pytest.mark.parametrize("may", [True, False])

@@ -1,5 +1,7 @@
 """The control packets against the golden table, in arbitrary pieces, and under noise."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -261,3 +263,15 @@ def test_reason_codes_have_words() -> None:
     assert describe(0x97) == "quota exceeded (0x97)"
     assert describe(0x00) == "success (0x00)"
     assert describe(0x7F) == "unknown reason code (0x7f)"
+
+
+def test_a_large_packet_takes_no_memory_until_the_next_one_comes() -> None:
+    decoder = Decoder()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for _ in range(2):
+        decoder.feed(encode(Publish("a", bytes(1_000_000))))
+        assert decoder.next_packet() is not None
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 100_000

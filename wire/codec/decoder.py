@@ -72,6 +72,8 @@ class PacketDecoder:
         if end > len(buffer):
             return None
         packet = read(first_byte & 0x0F, bytes(buffer[start:end]), self.level)
+        if end == len(buffer):
+            self._buffer, end = b"", 0  # a large packet takes no memory until the next one comes
         self._offset = end
         return packet
 
