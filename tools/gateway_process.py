@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,9 +25,6 @@ from tools.failure import fail, failing_on
 from tools.gateway_config import Configuration, changed_keys, read_configuration, wants_json
 from uplink.route import ROUTE_PREFIX, Route
 
-# A store's thread that waits for the interpreter gets it after so long. Python's own 5 ms is as long as the event
-# loop's slices: the thread then loses the interpreter to each of the loop's sends, and one commit takes many seconds.
-SWITCH_INTERVAL_S = 0.0005
 COLLECT_AFTER = (20_000, 1, 1)  # objects more that could be part of a cycle; then how rarely older ones are seen
 
 logger = logging.getLogger(__name__)
@@ -82,7 +78,6 @@ async def _serve(path: Path, configuration: Configuration) -> None:
         await broker.start()
         async with _watched(path, configuration, broker), asyncio.TaskGroup() as group:
             _collect_less_often()
-            sys.setswitchinterval(SWITCH_INTERVAL_S)
             logger.info("ready", extra=_about_start(broker, configuration))
             service_manager.tell(service_manager.READY)
             running = [group.create_task(work) for route in serving for work in (route.run(), route.watch())]

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sqlite3
+import sys
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
@@ -10,6 +11,12 @@ from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+# Python gives the interpreter to a thread that has waited 5 ms for it. An event loop's slice is as long: where
+# the loop is busy, the commit's thread may lose the interpreter to each of the loop's sends, and take seconds.
+# With 0.5 ms all the time the loop does half as much, so they are for a commit that takes long.
+LONG_S = 0.1
+SWITCH_INTERVAL_S = 0.0005
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +54,8 @@ class GroupCommit(Generic[Item, Result]):
         self._next: asyncio.Handle | None = None  # the commit that will begin
         self._next_from_s = 0.0
         self._is_committing = False
+        self._hurry: asyncio.TimerHandle | None = None  # for the commit that runs
+        self._switch_interval_s = sys.getswitchinterval()  # otherwise
         self._ended: asyncio.Future[None] | None = None  # while closing
         self._groups: SimpleQueue[tuple[list[Item], list[asyncio.Future[Result]]] | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="commit", daemon=True)
@@ -87,6 +96,7 @@ class GroupCommit(Generic[Item, Result]):
         if self._interval_s:
             self._next_from_s = self._loop.time() + self._interval_s
         group, self._gathered, self._futures = (self._gathered, self._futures), [], []
+        self._hurry = self._loop.call_later(LONG_S, sys.setswitchinterval, SWITCH_INTERVAL_S)
         self._groups.put(group)
 
     def _run(self) -> None:
@@ -137,6 +147,9 @@ class GroupCommit(Generic[Item, Result]):
     def _go_on(self) -> None:
         """A commit is over: the next one begins where something has gathered meanwhile."""
         self._is_committing = False
+        if self._hurry is not None:
+            self._hurry.cancel()
+        sys.setswitchinterval(self._switch_interval_s)
         if self._gathered and (self.closing or not self._interval_s):
             self._begin()
         elif self._gathered:

@@ -1,5 +1,6 @@
 import asyncio
 import errno
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gateway.store.group_commit import GroupCommit
+from tests.gateway.support import until
 
 
 class Medium:
@@ -141,3 +143,17 @@ async def test_what_fails_behind_each_commit_is_said_in_one_line_until_it_has_wo
     said = [record for record in caplog.records if record.name == "gateway.store.group_commit"]  # asyncio says more
     assert [record.exc_info for record in said] == [None] * 2
     assert all("No space left on device" in record.getMessage() for record in said)
+
+
+@pytest.mark.parametrize("item", [1, -1])
+async def test_a_commit_that_takes_long_gets_the_interpreter_sooner(monkeypatch: pytest.MonkeyPatch, item: int) -> None:
+    """Else a busy event loop keeps the interpreter from it: others waited for an acknowledgement for 9 s."""
+    monkeypatch.setattr("gateway.store.group_commit.LONG_S", 0.01)
+    medium, before_s = Medium(), sys.getswitchinterval()
+    async with committing(medium) as commits:
+        future = commits.submit(item)
+        await until(lambda: sys.getswitchinterval() < before_s, "it is hurried")
+        medium.let_through.release(1)
+        await asyncio.wait([future])
+        await until(lambda: sys.getswitchinterval() == before_s, "it is over")
+        future.exception()
