@@ -13,6 +13,7 @@ from device.ports.tcp import Tcp
 PIECE_BYTES = 512
 COMPUTE_MS = 30_000  # the longest that a step of the handshake may compute
 FATAL_ALERT = -0x7780  # MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE
+LINE_ENDED = -32, -104  # EPIPE, ECONNRESET: the alert was not read any more
 
 
 class Tls(Tcp):
@@ -84,7 +85,8 @@ class Tls(Tcp):
         return sent
 
     def _why(self, error: Exception) -> str:
-        if error.args[:1] == (FATAL_ALERT,):
+        code = error.args[0] if error.args else None
+        if code == FATAL_ALERT or (code in LINE_ENDED and not self._is_shaken):
             return "TLS: the server refuses the handshake; does it want another client certificate?"
         return f"TLS: {str(error).strip()}"
 
