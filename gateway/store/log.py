@@ -36,6 +36,7 @@ from gateway.store.unsettled import Missing, Unsettled
 GROUPS_MOST = 32  # at once, of those in memory
 RETAINED_ROW = 64  # bytes of a retained message in the file besides those that are counted, roughly
 EVICT_PIECE = 1000  # messages of a store that is full, between which others have their turn
+EVICT_CURSORS = 20  # with so many more cursors it is a half, a third, …: each may have a range of each message
 EVICT_LEAST_BYTES = 64 * 1024  # where it is too large: each time it takes a sync
 UNCOMMITTED_BYTES_MAX = 16 * 1024 * 1024  # in memory, taken from publishers and not durable yet
 
@@ -368,7 +369,8 @@ class MessageLog:
 
     async def _oldest(self, count: int, size: int) -> list[tuple[int, Message]]:
         """Returns of the oldest messages that somebody needs so many, and of so many bytes, or some of them."""
-        found = await self.read(self._consumers.needed_from(self.head), EVICT_PIECE)
+        piece = max(1, EVICT_PIECE // (1 + len(self._consumers.cursors) // EVICT_CURSORS))
+        found = await self.read(self._consumers.needed_from(self.head), piece)
         for index, (_, message) in enumerate(found):
             if index >= count and size <= 0:
                 return found[:index]

@@ -29,6 +29,7 @@ class Unsettled:
         self._later = later
         self._identities: list[Identity] = []
         self._left = 0
+        self._is_saved = False
 
     def add(self, message: Message) -> "Missing":
         """Returns what is told how it ends with a message."""
@@ -38,7 +39,10 @@ class Unsettled:
         return Missing(self, identity)
 
     def save(self) -> None:
-        """Writes the row with the next commit."""
+        """Writes the row with the next commit, unless it is known of all messages already."""
+        if not self._left:
+            return
+        self._is_saved = True
         self._later(save(self._number, StoredEnding(self.consumer, 0, [], [], [], [], evicted=self._identities)))
 
     def settle(self, missed: Identity | None) -> None:
@@ -46,7 +50,7 @@ class Unsettled:
         if missed is not None:
             self._drop(self.consumer, missed.message())
         self._left -= 1
-        if not self._left:
+        if not self._left and self._is_saved:
             self._later(remove(self._number))
 
 

@@ -169,6 +169,26 @@ async def test_what_waits_to_come_again_is_in_a_range_at_once(tmp_path: Path) ->
         await log.evict(8, 0)
         assert stored(tmp_path, "SELECT sum(messages) FROM dropped WHERE consumer = 'slow'") == [(8,)]
         assert payloads(await cursor.fetch(10)) == [8, 9]
+    assert stored(tmp_path, "SELECT * FROM ending") == []
+    async with opened(tmp_path):
+        pass
+    assert stored(tmp_path, "SELECT sum(messages) FROM dropped WHERE consumer = 'slow'") == [(8,)]
+
+
+async def test_a_full_store_with_many_consumers_drops_fewer_messages_at_a_time(tmp_path: Path) -> None:
+    """Else the ranges of all of them keep the event loop for seconds."""
+    async with opened(tmp_path) as log:
+        cursors = [Cursor(log, f"slow-{number}", ["#"], durable=False) for number in range(100)]
+        await append_all(log, numbered(1000))
+        evicting = asyncio.create_task(log.evict(1000, 0))
+        before = most = 0
+        while not evicting.done():
+            await asyncio.sleep(0)
+            dropped = log.counters.messages_dropped["evicted"]
+            before, most = dropped, max(most, dropped - before)
+        await evicting
+        assert before == 1000 * len(cursors)
+        assert most <= 20_000
 
 
 async def test_what_is_on_its_way_when_its_consumer_leaves_is_in_a_range(tmp_path: Path) -> None:
