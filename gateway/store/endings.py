@@ -17,7 +17,7 @@ CREATE TABLE ending (
     crc INTEGER NOT NULL
 ) STRICT;
 """
-SAVE = "INSERT INTO ending VALUES (?, ?, ?, ?)"
+SAVE = "INSERT OR REPLACE INTO ending VALUES (?, ?, ?, ?)"
 REMOVE = "DELETE FROM ending WHERE number = ?"
 LOAD = "SELECT number, body FROM ending ORDER BY number"
 

@@ -345,9 +345,9 @@ class MessageLog:
             for consumers, messages in losers:
                 self.counters.messages_dropped[EVICTED] += len(consumers) * len(messages)
                 self._housekeeper.drop_all(EVICTED, consumers, messages)
-            unsettled: dict[str, Unsettled] = {}
+            unsettled: dict[str, list[Unsettled]] = {}
             self._consumers.evict(oldest, partial(self._add_unsettled, unsettled))
-            for one in unsettled.values():
+            for one in itertools.chain.from_iterable(unsettled.values()):
                 one.save()
             self._housekeeper.save_with_ranges(GATEWAY)
             self.evictions += bool(losers or unsettled)
@@ -358,10 +358,11 @@ class MessageLog:
         await self.submit([])
         return is_smaller
 
-    def _add_unsettled(self, unsettled: dict[str, Unsettled], consumer: str, message: Message) -> Missing:
-        if consumer not in unsettled:
-            unsettled[consumer] = self._unsettled(consumer)
-        return unsettled[consumer].add(message)
+    def _add_unsettled(self, unsettled: dict[str, list[Unsettled]], consumer: str, message: Message) -> Missing:
+        rows = unsettled.setdefault(consumer, [])
+        if not rows or rows[-1].is_full:
+            rows.append(self._unsettled(consumer))
+        return rows[-1].add(message)
 
     def _unsettled(self, consumer: str) -> Unsettled:
         self._last_unsettled -= 1  # below 0, where no consumer that has ended is

@@ -9,15 +9,17 @@ from collections.abc import Callable
 from gateway.message import Message
 from gateway.store.endings import Identity, StoredEnding, Write, remove, save
 
+MESSAGES_MAX = 32  # in one row, which is written anew with each of them
+
 
 class Unsettled:
-    """What one consumer had on its way when the store dropped it.
+    """Some messages that one consumer had on their way when the store dropped them, at most ``MESSAGES_MAX``.
 
     Args:
         number: what the row is stored by.
         consumer: the consumer.
         drop: notes that the consumer does not get a message.
-        later: writes something with the next commit.
+        later: writes something with the next commit, with the ranges of what was noted before.
     """
 
     def __init__(
@@ -27,46 +29,52 @@ class Unsettled:
         self._number = number
         self._drop = drop
         self._later = later
-        self._identities: list[Identity] = []
-        self._left = 0
+        self._open: dict[int, Identity] = {}
+        self._count = 0
         self._is_saved = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more messages."""
+        return self._count >= MESSAGES_MAX
 
     def add(self, message: Message) -> "Missing":
         """Returns what is told how it ends with a message."""
-        identity = Identity(message.publisher, message.origin, message.epoch, message.seq)
-        self._identities.append(identity)
-        self._left += 1
-        return Missing(self, identity)
+        self._count += 1
+        self._open[self._count] = Identity(message.publisher, message.origin, message.epoch, message.seq)
+        return Missing(self, self._count)
 
     def save(self) -> None:
         """Writes the row with the next commit, unless it is known of all messages already."""
-        if not self._left:
-            return
-        self._is_saved = True
-        self._later(save(self._number, StoredEnding(self.consumer, 0, [], [], [], [], evicted=self._identities)))
-
-    def settle(self, missed: Identity | None) -> None:
-        """It is known of one more message whether it has arrived; None where it has."""
-        if missed is not None:
-            self._drop(self.consumer, missed.message())
-        self._left -= 1
-        if not self._left and self._is_saved:
+        if self._open:
+            self._is_saved = True
+            open_ones = list(self._open.values())
+            self._later(save(self._number, StoredEnding(self.consumer, 0, [], [], [], [], evicted=open_ones)))
+        elif self._is_saved:
             self._later(remove(self._number))
+
+    def settle(self, key: int, *, is_missed: bool) -> None:
+        """It is known of one more message whether it has arrived."""
+        identity = self._open.pop(key)
+        if is_missed:
+            self._drop(self.consumer, identity.message())
+        if self._is_saved:
+            self.save()
 
 
 class Missing:
     """One message that the store has dropped while it was on its way; one of the methods is called, once."""
 
-    __slots__ = ("_identity", "_unsettled")
+    __slots__ = ("_key", "_unsettled")
 
-    def __init__(self, unsettled: Unsettled, identity: Identity) -> None:
+    def __init__(self, unsettled: Unsettled, key: int) -> None:
         self._unsettled = unsettled
-        self._identity = identity
+        self._key = key
 
     def arrived(self) -> None:
         """The client has acknowledged it, or another range tells of it."""
-        self._unsettled.settle(None)
+        self._unsettled.settle(self._key, is_missed=False)
 
     def missed(self) -> None:
         """It cannot be acknowledged any more: a range says so."""
-        self._unsettled.settle(self._identity)
+        self._unsettled.settle(self._key, is_missed=True)

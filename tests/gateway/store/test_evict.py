@@ -203,6 +203,31 @@ async def test_what_is_on_its_way_when_its_consumer_leaves_is_in_a_range(tmp_pat
     assert stored(tmp_path, "SELECT * FROM ending") == []
 
 
+@pytest.mark.parametrize("is_missed", [False, True])
+async def test_after_a_kill_no_range_tells_of_what_had_arrived_or_was_told_before(
+    tmp_path: Path, is_missed: bool
+) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    async with opened(before) as log:
+        cursor = Cursor(log, "slow", ["#"])
+        await append_all(log, numbered(100))
+        deliveries = await cursor.fetch(100)
+        await log.evict(100, 0)
+        first = [delivery.packet_identifier for delivery in deliveries[:40]]
+        if is_missed:
+            cursor.release(first)
+        else:
+            cursor.acknowledge_all(first)
+        await log.submit([])
+        leave_as_killed(before, after)
+    async with opened(after) as log:
+        endings = Endings(log)
+        endings.open()
+        await endings.close()
+    assert stored(after, "SELECT sum(messages) FROM dropped") == [(100 if is_missed else 60,)]
+    assert stored(after, "SELECT * FROM ending") == []
+
+
 async def test_after_a_kill_what_was_dropped_on_its_way_leaves_its_range(tmp_path: Path) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     async with opened(before) as log:
