@@ -198,7 +198,7 @@ class Cursor:
     def _granting(self, position: int, message: Message) -> list[Subscription]:
         subscriptions = self._log.audience.takers(message.topic).get(self, ())
         granting = [s for s in subscriptions if s.since < position and s.not_from != message.publisher]
-        return granting if granting and not self.closed and self.rights.at(position)(message.topic) else []
+        return granting if granting and not self.closed and self.rights.might_receive(position, message.topic) else []
 
     @property
     def _usual_from(self) -> int:

@@ -37,12 +37,9 @@ class Rights:
         self._before.append((head, before))
         self.changed = head
 
-    def at(self, position: int) -> MayReceive:
-        """Returns the rules that a position was stored under."""
-        if position > self.changed:
-            return self.may_receive
-        return next((might for last, might in self._before if position <= last), self.may_receive)
-
     def might_receive(self, position: int, topic: str) -> bool:
         """Whether the consumer might receive a topic name's messages when that at a position was stored."""
-        return self.at(position)(topic)
+        if position > self.changed:
+            return self.may_receive(topic)
+        might = next((might for last, might in self._before if position <= last), self.may_receive)
+        return might(topic)
