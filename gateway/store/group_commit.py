@@ -17,6 +17,7 @@ Result = TypeVar("Result")
 # With 0.5 ms all the time the loop does half as much, so they are for a commit that takes long.
 LONG_S = 0.1
 SWITCH_INTERVAL_S = 0.0005
+USUAL_SWITCH_INTERVAL_S = sys.getswitchinterval()
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,6 @@ class GroupCommit(Generic[Item, Result]):
         self._next_from_s = 0.0
         self._is_committing = False
         self._hurry: asyncio.TimerHandle | None = None  # for the commit that runs
-        self._switch_interval_s = sys.getswitchinterval()  # otherwise
         self._ended: asyncio.Future[None] | None = None  # while closing
         self._groups: SimpleQueue[tuple[list[Item], list[asyncio.Future[Result]]] | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="commit", daemon=True)
@@ -149,7 +149,7 @@ class GroupCommit(Generic[Item, Result]):
         self._is_committing = False
         if self._hurry is not None:
             self._hurry.cancel()
-        sys.setswitchinterval(self._switch_interval_s)
+        sys.setswitchinterval(USUAL_SWITCH_INTERVAL_S)
         if self._gathered and (self.closing or not self._interval_s):
             self._begin()
         elif self._gathered:
