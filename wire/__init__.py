@@ -1,0 +1,31 @@
+"""MQTT 3.1.1 and 5.0 and the serial link, without IO and without a clock.
+
+Other folders import only from these modules; a board loads only those that it uses. `wire.codec.packets` and
+`wire.bulk` are for CPython: they load everything.
+
+    wire.codec                      protocol levels, the base of all packets
+    wire.codec.packets              all packets, `encode`, `Decoder`
+    wire.codec.connect              Connect, Will
+    wire.codec.decoder              PacketDecoder, the packets that a client reads
+    wire.codec.requests             the packets that a server reads, and its limits
+    wire.codec.subscribe            Subscribe, Unsubscribe and their options
+    wire.connection                 Connection: the base class of both ends
+    wire.connection.authentication  the client's part of an enhanced authentication
+    wire.connection.client          ClientConnection
+    wire.connection.server          ServerConnection
+    wire.connection.states          the state tables of connections and messages
+    wire.bulk.connection            both ends, with many PUBLISH packets at once
+    wire.bulk.property_block        the properties of a PUBLISH as bytes
+    wire.bulk.publishes             many PUBLISH packets in one piece
+    wire.bulk.reader                reads many packets at once
+    wire.link                       Link: the serial link
+    wire.backoff                    waits before the next attempt
+    wire.errors                     WireError and its subclasses, Closed
+    wire.identity                   a message's identity and provenance
+    wire.packet_types               numbers of the control packets
+    wire.primitives                 integers, strings and binary fields
+    wire.properties                 MQTT 5's properties
+    wire.reasons                    MQTT 5's reason codes
+    wire.time_offer                 the time that a gateway offers
+    wire.topics                     topic names and filters
+"""

@@ -1,14 +1,14 @@
-"""What can go wrong on the wire, and how a connection has ended.
+"""The errors of the protocol, and the event Closed.
 
 WireError
-├── LocalProtocolError     our side asked for something the protocol does not allow now
+├── LocalProtocolError     our side asked for something that the protocol does not allow now
 │   └── PacketTooLargeError
-└── RemoteProtocolError    the peer sent something the protocol does not allow
+└── RemoteProtocolError    the peer sent something that the protocol does not allow
 """
 
 
 class WireError(Exception):
-    """A protocol was broken; the text says what and where."""
+    """A violation of the protocol; the text says what is wrong and where."""
 
 
 class LocalProtocolError(WireError):
@@ -16,13 +16,13 @@ class LocalProtocolError(WireError):
 
 
 class PacketTooLargeError(LocalProtocolError):
-    """The packet is larger than the peer takes [MQTT-3.1.2-24, MQTT-3.2.2-15]; it was not sent."""
+    """The packet exceeds the peer's Maximum Packet Size [MQTT-3.1.2-24, MQTT-3.2.2-15]; it was not sent."""
 
 
 class RemoteProtocolError(WireError):
-    """The peer broke the protocol; `reason_code` is the one the MQTT 5 standard names for it.
+    """The peer violated the protocol; `reason_code` is the reason code of MQTT 5 for this violation.
 
-    `protocol_level` is the version in which a bad CONNECT is answered.
+    `protocol_level` is the MQTT version in which to answer a bad CONNECT.
     """
 
     protocol_level = 5
@@ -33,9 +33,9 @@ class RemoteProtocolError(WireError):
 
 
 class Closed:
-    """The last event: write `data_to_send()`, then close the transport. `text` says why.
+    """The last event of a connection: write `data_to_send()`, then close the transport. `text` says why it ended.
 
-    `server_reference` is where the server sends its client, "" where it says nothing [section 4.13].
+    `server_reference` names another server that the client should use, "" if the server named none [section 4.13].
     """
 
     def __init__(self, reason_code: int, text: str, server_reference: str = "") -> None:

@@ -1,32 +1,35 @@
 """A message's identity and its provenance, as MQTT 5 user properties.
 
-`hf-id` = "{epoch:08x}/{seq}/{origin}": who made the message, in which life of its store, its dense number.
-`hf-received` = "{unix_ms}/{gateway_name}": when and where the first gateway accepted it.
-The name comes last in both, so it may hold any character; one longer than NAME_BYTES_MAX is no name.
+`hf-id` = "{epoch:08x}/{seq}/{origin}": the origin is the device that made the message, the epoch identifies its store
+(a formatted store has a new epoch), and seq counts the messages of a store without holes.
+`hf-received` = "{unix_ms}/{gateway_name}": when and where the first gateway accepted the message.
+In both the name comes last, so it may contain any character; it has at most NAME_BYTES_MAX bytes.
 
-`hf-identity`, in a CONNECT, says what the client wants of them: RECEIVE, KEEP, or both as two properties.
+`hf-identity`, in a CONNECT, is RECEIVE or KEEP, or is there twice with both: see these names.
 """
 
 IDENTITY_PROPERTY = "hf-id"
 RECEIVED_PROPERTY = "hf-received"
 WISH_PROPERTY = "hf-identity"
-RECEIVE = "receive"  # identity and provenance come with each delivery
-KEEP = "keep"  # a message whose identity the client may not bring is refused; otherwise it gets a new one
+RECEIVE = "receive"  # the gateway sends identity and provenance with each message to this client
+KEEP = (
+    "keep"  # the gateway refuses a message whose identity this client may not use; without KEEP it gives it a new one
+)
 EPOCH_MAX = 0xFFFF_FFFF
 NAME_BYTES_MAX = 256  # of an origin, a gateway's name or a client identifier: each row of a store may have all three
-SEQ_MAX = 0x7FFF_FFFF_FFFF_FFFF  # the widest integer that every table and store on the way can hold
+SEQ_MAX = 0x7FFF_FFFF_FFFF_FFFF  # the largest integer that fits into every store and table downstream
 
-USER_PROPERTY = 0x26  # wire.properties names it too; this module stays importable alone
+USER_PROPERTY = 0x26  # repeated from wire.properties, so that this module can be imported alone
 
 
 def encode_identity(origin: str, epoch: int, seq: int) -> str:
-    """Raises ValueError when a part is out of its range."""
+    """Returns the value of `hf-id`. Raises ValueError if a part is out of range."""
     _check(origin, epoch, seq)
     return f"{epoch:08x}/{seq}/{origin}"
 
 
 def decode_identity(text: str) -> tuple[str, int, int]:
-    """(origin, epoch, seq). Raises ValueError naming what is wrong; one identity has one spelling only."""
+    """Returns (origin, epoch, seq). Raises ValueError naming the fault; each identity has exactly one spelling."""
     epoch_text, _, rest = text.partition("/")
     seq_text, _, origin = rest.partition("/")
     epoch = _integer("epoch", epoch_text, 16)
@@ -45,7 +48,7 @@ def encode_received(unix_ms: int, gateway_name: str) -> str:
 
 
 def decode_received(text: str) -> tuple[int, str]:
-    """(unix_ms, gateway name). Raises ValueError naming what is wrong."""
+    """Returns (unix_ms, gateway name). Raises ValueError naming the fault."""
     time_text, _, gateway_name = text.partition("/")
     unix_ms = _integer("time", time_text, 10)
     if time_text != str(unix_ms) or not 0 <= unix_ms <= SEQ_MAX:
@@ -57,14 +60,14 @@ def decode_received(text: str) -> tuple[int, str]:
 
 
 def check_name(what: str, name: str) -> None:
-    """Raises ValueError where an origin, a gateway's name or a client identifier is too long."""
+    """Raises ValueError if an origin, a gateway's name or a client identifier is too long; `what` names it."""
     size = len(name.encode())
     if size > NAME_BYTES_MAX:
         raise ValueError(f"{what} has {size} bytes, expected {NAME_BYTES_MAX} at most")
 
 
 def find_user_property(properties: dict, name: str) -> str | None:
-    """The value of the first user property `name` in a packet's properties."""
+    """Returns the value of the first user property `name` in a packet's properties, or None."""
     for key, value in properties.get(USER_PROPERTY, ()):
         if key == name:
             return value
@@ -72,7 +75,7 @@ def find_user_property(properties: dict, name: str) -> str | None:
 
 
 def find_wishes(properties: dict) -> list:
-    """What a CONNECT's properties say of identities."""
+    """Returns the values of `hf-identity` in a CONNECT's properties."""
     return [value for key, value in properties.get(USER_PROPERTY, ()) if key == WISH_PROPERTY]
 
 

@@ -1,6 +1,6 @@
 """The types of MQTT control packets (table 2-1)."""
 
-WILL = 0  # not a packet: a will stands in a CONNECT, with properties of its own
+WILL = 0  # not a packet: a will is part of a CONNECT, but has its own properties
 CONNECT = 1
 CONNACK = 2
 PUBLISH = 3

@@ -10,7 +10,7 @@ VARINT_MAX = 268_435_455
 class Reader:
     """Reads the fields of one packet's `body` in order, from `offset` on.
 
-    Every method raises RemoteProtocolError(0x81) where the field is cut off or ill-formed.
+    Every method raises RemoteProtocolError(0x81) if the field is cut off or malformed.
     """
 
     def __init__(self, body: bytes, offset: int = 0) -> None:
@@ -71,7 +71,7 @@ class Reader:
         return self.offset == len(self.body)
 
     def finish(self) -> None:
-        """Nothing may follow the last field."""
+        """Raises RemoteProtocolError if anything follows the last field."""
         if self.offset != len(self.body):
             raise malformed(f"{len(self.body) - self.offset} bytes follow the last field")
 
@@ -81,7 +81,7 @@ def malformed(text: str) -> RemoteProtocolError:
 
 
 def decode_varint(buffer: bytes | bytearray, offset: int) -> tuple[int, int]:
-    """A variable byte integer at `offset`: (value, offset behind it); (0, 0) when the buffer ends too soon."""
+    """Decodes a variable byte integer: (value, offset of the next byte); (0, 0) if the buffer ends too soon."""
     value = shift = 0
     for position in range(offset, min(offset + 4, len(buffer))):
         byte = buffer[position]
@@ -97,7 +97,7 @@ def decode_varint(buffer: bytes | bytearray, offset: int) -> tuple[int, int]:
 
 
 def encode_varint(value: int) -> bytes:
-    """Raises LocalProtocolError beyond 268,435,455."""
+    """Encodes a variable byte integer. Raises LocalProtocolError above 268,435,455."""
     if value < 0x80:
         return bytes((value,))
     if value > VARINT_MAX:
@@ -111,7 +111,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_string(encoded: bytes) -> str:
-    """UTF-8 without U+0000 and surrogates [MQTT-1.5.4-1, MQTT-1.5.4-2]."""
+    """Decodes UTF-8; refuses U+0000 and surrogates [MQTT-1.5.4-1, MQTT-1.5.4-2]."""
     try:
         text = str(encoded, "utf-8")
     except ValueError:
@@ -124,7 +124,7 @@ def decode_string(encoded: bytes) -> str:
 
 
 def _check_scalar_values(text: str, encoded_length: int) -> None:
-    # MicroPython's decoder lets surrogates, overlong forms and numbers beyond Unicode pass.
+    # MicroPython's decoder accepts surrogates, overlong forms and numbers beyond Unicode.
     for character in text:
         number = ord(character)
         if 0xD800 <= number <= 0xDFFF or number > 0x10FFFF:
@@ -135,7 +135,7 @@ def _check_scalar_values(text: str, encoded_length: int) -> None:
 
 
 def encode_string(text: str) -> bytes:
-    """Raises LocalProtocolError for U+0000, surrogates and more than 65,535 bytes."""
+    """Encodes a string with its length. Raises LocalProtocolError for U+0000, surrogates and above 65,535 bytes."""
     if "\0" in text:
         raise LocalProtocolError("a string holds U+0000 [MQTT-1.5.4-2]")
     try:
@@ -146,7 +146,7 @@ def encode_string(text: str) -> bytes:
 
 
 def encode_binary(field: bytes) -> bytes:
-    """Raises LocalProtocolError beyond 65,535 bytes."""
+    """Encodes bytes with their length. Raises LocalProtocolError above 65,535 bytes."""
     length = len(field)
     if length > LENGTH_MAX:
         raise LocalProtocolError(f"a field has {length} bytes; {LENGTH_MAX} is the most")
@@ -154,7 +154,7 @@ def encode_binary(field: bytes) -> bytes:
 
 
 def encode_integer(value: int, size: int) -> bytes:
-    """Raises LocalProtocolError when `value` does not fit `size` bytes."""
+    """Encodes an integer in `size` bytes. Raises LocalProtocolError if it does not fit."""
     if not 0 <= value < 1 << 8 * size:
         raise LocalProtocolError(f"{value} does not fit {size} bytes")
     return value.to_bytes(size, "big")

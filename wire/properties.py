@@ -1,6 +1,7 @@
 """MQTT 5 properties (section 2.2.2): a dict from identifier to value.
 
-USER_PROPERTY holds a list of (name, value), SUBSCRIPTION_IDENTIFIER a list of int: these may come more than once.
+The value of USER_PROPERTY is a list of (name, value), that of SUBSCRIPTION_IDENTIFIER a list of int, because these may
+occur more than once.
 """
 
 from wire.errors import LocalProtocolError, RemoteProtocolError
@@ -57,7 +58,7 @@ def _rule(kind: int, *packet_types: int) -> int:
     return kind << 16 | sum([1 << packet_type for packet_type in packet_types])
 
 
-# identifier: its kind, then a bit for each packet type that may carry it, table 2-4; a tuple each would take room
+# identifier: its kind, then a bit for each packet type that may have it (table 2-4); tuples would need more memory
 _RULES = {
     PAYLOAD_FORMAT_INDICATOR: _rule(_FLAG, PUBLISH, WILL),
     MESSAGE_EXPIRY_INTERVAL: _rule(_U32, PUBLISH, WILL),
@@ -95,11 +96,11 @@ VALUES_MAX = 10_000
 
 
 def decode_properties(reader: Reader, packet_type: int) -> dict:
-    """The properties at `reader`, which may be those of `packet_type` (or WILL).
+    """Decodes the properties at `reader`; `packet_type` (or WILL) says which ones are allowed.
 
-    Raises RemoteProtocolError: 0x81 for a property that is unknown, cut off or not for this packet [section
-    2.2.2.2], 0x82 for one given twice or with a value the standard excludes, 0x94 for topic alias 0, 0x97 for more than
-    VALUES_MAX user properties or subscription identifiers: all of them are read at once.
+    Raises RemoteProtocolError: 0x81 for a property that is unknown, cut off or not allowed in this packet [section
+    2.2.2.2], 0x82 for one that occurs twice or has a value that the standard forbids, 0x94 for topic alias 0, 0x97 for
+    more than VALUES_MAX user properties or subscription identifiers, because all of them are kept in memory.
     """
     length = reader.varint()
     properties: dict = {}
@@ -107,7 +108,7 @@ def decode_properties(reader: Reader, packet_type: int) -> dict:
         return properties
     end = reader.offset + length
     while reader.offset < end:
-        identifier = reader.byte()  # a variable byte integer, but all that exist fit one byte
+        identifier = reader.byte()  # a variable byte integer, but all existing identifiers fit into one byte
         rule = _RULES.get(identifier, 0)
         kind = rule >> 16
         if not rule >> packet_type & 1:
@@ -150,7 +151,7 @@ def _decode_value(reader: Reader, kind: int):
 
 
 def _fault(identifier: int, kind: int, value) -> str | None:
-    """What the standard has against this value, if anything."""
+    """Returns why the standard forbids this value; None if it allows it."""
     if kind == _FLAG and value > 1:
         return f"property 0x{identifier:02x} is {value}, not 0 or 1"
     if value == 0 and identifier in _NEVER_ZERO:
@@ -161,7 +162,7 @@ def _fault(identifier: int, kind: int, value) -> str | None:
 
 
 def encode_properties(properties: dict | None, packet_type: int) -> bytes:
-    """The properties with their length. Raises LocalProtocolError for what `decode_properties` would refuse."""
+    """Encodes properties with their length. Raises LocalProtocolError for any that `decode_properties` would refuse."""
     if not properties:
         return b"\0"
     parts = []

@@ -1,4 +1,4 @@
-"""Reason codes of MQTT 5.0 (section 2.4), one name a value."""
+"""Reason codes of MQTT 5.0 (section 2.4), with one name for each value."""
 
 SUCCESS = 0x00  # also: normal disconnection, granted QoS 0
 GRANTED_QOS_1 = 0x01
@@ -46,7 +46,7 @@ WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED = 0xA2
 
 
 def describe(reason_code: int) -> str:
-    """The code's name in words and its number, as in "quota exceeded (0x97)"."""
+    """Returns the code's name in words and its number, for example "quota exceeded (0x97)"."""
     for name, value in globals().items():
         if value == reason_code and name.isupper():
             words = name.lower().replace("_", " ")

@@ -1,7 +1,7 @@
-"""The time that a gateway offers to whoever connects, as an MQTT 5 user property of the CONNACK.
+"""The time that a gateway offers to each client, as an MQTT 5 user property of the CONNACK.
 
-`hf-time` = "{unix_ms}": what the gateway's clock showed when it answered. A client without a clock halves the time
-between its CONNECT and the CONNACK, which is also how far it may be off.
+`hf-time` = "{unix_ms}": the gateway's clock when it answered. A client without a clock takes this as the time halfway
+between its CONNECT and the CONNACK; the error is at most half the time between the two.
 """
 
 from wire.identity import find_user_property
@@ -16,7 +16,7 @@ def encode_time(unix_ms: int) -> str:
 
 
 def offered_time(properties: dict) -> int | None:
-    """UTC (ms since 1970) of a CONNACK's properties; None where there is none that can be read."""
+    """Returns UTC (ms since 1970) from a CONNACK's properties; None if it is missing or malformed."""
     text = find_user_property(properties, TIME_PROPERTY)
     if not text or len(text) > len(str(UNIX_MS_MAX)) or any(sign not in DIGITS for sign in text):
         return None

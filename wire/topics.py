@@ -5,7 +5,7 @@ from wire.primitives import encode_string
 
 
 def check_topic_name(name: str) -> None:
-    """Raises WireError unless `name` may stand in a PUBLISH."""
+    """Raises WireError unless a PUBLISH may have the topic `name`."""
     if not name:
         raise WireError("a topic name is empty [MQTT-4.7.3-1]")
     if "+" in name or "#" in name:
@@ -14,7 +14,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_topic_filter(topic_filter: str) -> None:
-    """Raises WireError unless `topic_filter` may stand in a SUBSCRIBE or UNSUBSCRIBE."""
+    """Raises WireError unless a SUBSCRIBE or UNSUBSCRIBE may have this filter."""
     encode_string(topic_filter)
     if topic_filter.startswith("$share/"):
         group, slash, rest = topic_filter[7:].partition("/")
@@ -41,21 +41,21 @@ def _check_wildcards(topic_filter: str) -> None:
 
 
 def matches(topic_filter: str, topic_name: str) -> bool:
-    """Whether a valid filter (without its $share part) takes a valid name, by the rules of section 4.7."""
+    """Returns whether a valid filter (without its $share part) matches a valid name, by the rules of section 4.7."""
     if topic_name[:1] == "$" and topic_filter[:1] in ("+", "#"):
         return False  # [MQTT-4.7.2-1]
     wanted = topic_filter.split("/")
     levels = topic_name.split("/")
     if wanted[-1] == "#":
         wanted.pop()
-        levels = levels[: len(wanted)]  # the parent level is taken as well
+        levels = levels[: len(wanted)]  # "a/#" matches the parent level "a" too
     if len(wanted) != len(levels):
         return False
     return all(want in ("+", level) for want, level in zip(wanted, levels))
 
 
 def parse_shared(topic_filter: str) -> tuple[str | None, str]:
-    """("group", "filter") of a valid "$share/group/filter"; (None, the filter itself) of any other."""
+    """Splits a valid "$share/group/filter" into ("group", "filter"); returns (None, filter) for any other filter."""
     if not topic_filter.startswith("$share/"):
         return None, topic_filter
     group, _, rest = topic_filter[7:].partition("/")

@@ -1,44 +1,72 @@
-"""A server's connection whose application reads the most frequent packets itself, many at once.
+"""An MQTT connection whose application reads and writes the most frequent packets itself, many at once.
 
-It means the same as `ServerConnection`: a step that takes many packets takes all or none of them, and where it takes
-none they go through `receive_data` one by one, which also says what is wrong with them.
+It means the same as `ServerConnection` or `ClientConnection`: a step that takes many packets takes all or none of them,
+and where it takes none they go through `receive_data` one by one, which also says what is wrong with them.
+
+Acknowledgements of success have four bytes each, in both versions of MQTT.
 """
 
-from wire.packet_types import PUBACK, PUBCOMP, PUBREC, PUBREL
-from wire.properties import MAXIMUM_QOS, TOPIC_ALIAS_MAXIMUM
-from wire.server import ServerConnection
-from wire.states import (
+import sys
+from array import array
+from struct import pack
+from typing import NamedTuple
+
+from wire.connection import Connection
+from wire.connection.client import ClientConnection
+from wire.connection.server import ServerConnection
+from wire.connection.states import (
+    AWAIT_CONNACK,
     AWAIT_PUBACK,
-    AWAIT_PUBCOMP,
     AWAIT_PUBREC,
-    AWAIT_PUBREL,
-    AWAIT_STORE,
     CONNECTED,
-    RELEASE,
+    DONE,
+    INCOMING,
+    OUTGOING,
     STORE_QOS_1,
     STORE_QOS_2,
 )
-from wire.windows import _NO_PLACE, ReceiveWindow, SendWindow
+from wire.connection.windows import NO_PLACE, ReceiveWindow, SendWindow
+from wire.packet_types import PUBACK, PUBCOMP, PUBREC, PUBREL
+from wire.properties import MAXIMUM_QOS
 
 ANSWER_SIZE = 4  # of an acknowledgement without properties and reason code
+ACKNOWLEDGEMENTS = {PUBACK << 4: PUBACK, PUBREC << 4: PUBREC, PUBREL << 4 | 2: PUBREL, PUBCOMP << 4: PUBCOMP}
+"""The first bytes of acknowledgements, with their packet types."""
+FIRST_BYTE_OF = {packet_type: first_byte for first_byte, packet_type in ACKNOWLEDGEMENTS.items()}
+STEP_OF_OUTGOING, STEP_OF_INCOMING = (
+    {step & 15: (step >> 4, after) for step, after in table.items() if after != step >> 4}
+    for table in (OUTGOING, INCOMING)
+)
+"""The states of a message before and after each packet, by the packet's type; a repeated packet is none of these."""
 
 
-class BulkServerConnection(ServerConnection):
-    """A ServerConnection with `take_…` for packets that did not go through it, and `answer_all` for all of them.
+class Acknowledgements(NamedTuple):
+    """Acknowledgements of success of one type, from where the first began to `end`."""
 
-    `packets_sent` counts them, until who reads it sets it back.
+    end: int
+    packet_type: int
+    identifiers: list[int]
+
+
+class BulkConnection(Connection):
+    """Base of both ends, with `take_…` for packets that did not go through `receive_data`, and `…_all` to send many.
+
+    `packets_sent` counts the packets of all kinds that were sent; the application that reads it sets it back.
     """
 
-    def __init__(self, **options) -> None:
-        super().__init__(**options)
-        self._receive_window: BulkReceiveWindow = BulkReceiveWindow(self.receive_maximum)
-        self._send_window: BulkSendWindow = BulkSendWindow(0)
+    _send_window: "BulkSendWindow"
+    _receive_window: "BulkReceiveWindow"
+
+    def __init__(self, *args, **options) -> None:
+        super().__init__(*args, **options)
+        self._receive_window = BulkReceiveWindow(self.receive_maximum)
+        self._send_window = BulkSendWindow(0, options.get("first_identifier", 1))
         self._is_drained = True
         self.packets_sent = 0
 
     @property
     def takes_bulk(self) -> bool:
-        """Whether packets may be taken past `receive_data`: connected, and nothing that came before waits here."""
+        """Whether packets may be taken past `receive_data`: connected, and no earlier bytes wait to be read."""
         return self._is_drained and self.state == CONNECTED and self.maximum_packet_size_peer >= ANSWER_SIZE
 
     def receive_data(self, data, now_ms: int) -> None:
@@ -52,61 +80,62 @@ class BulkServerConnection(ServerConnection):
 
     def note_received(self, now_ms: int) -> None:
         """Packets came past `receive_data`, for the keep alive [MQTT-3.1.2-22]."""
-        self._now_ms = now_ms
-        self._note_packet()
+        raise NotImplementedError
 
     def note_waiting(self, size: int, now_ms: int) -> None:
         """So many bytes came of a packet that the application keeps until it is whole."""
-        self._now_ms = now_ms
-        self._note_progress(size)
+        raise NotImplementedError
+
+    @property
+    def gives_aliases(self) -> bool:
+        """Whether some topics may have aliases."""
+        return bool(self._aliases)
+
+    def aliases_of(self, topics: list) -> list:
+        """The aliases in place of topic names: 0 where the name is written out, None where `publish` gives one.
+
+        Only where the connection `gives_aliases`.
+        """
+        return self._aliases[1].of_all(topics)
 
     def take_publishes(self, identifiers: list, qos: int) -> bool:
         """Well-formed PUBLISHes of one QoS came, none with DUP or RETAIN; answer them with `answer_all`."""
-        return qos <= self._announced.get(MAXIMUM_QOS, 2) and self._receive_window.open_all(identifiers, qos)
+        return self._receive_window.open_all(identifiers, qos)
 
-    def take_pubrels(self, identifiers: list) -> bool:
-        """PUBRELs came, all of success."""
-        return self._receive_window.release_all(identifiers)
+    def take_acknowledgements(self, packet_type: int, identifiers: list) -> bool:
+        """PUBACKs, PUBRECs, PUBRELs or PUBCOMPs came, all of success.
 
-    def take_pubacks(self, identifiers: list) -> bool:
-        """PUBACKs came, all of success, for messages of ours."""
-        return self._send_window.end_all(identifiers, AWAIT_PUBACK)
+        Answer PUBRECs with `pubrel_all`, and PUBRELs with `answer_all`.
+        """
+        if packet_type == PUBREL:
+            return self._receive_window.release_all(identifiers)
+        return self._send_window.take_all(identifiers, packet_type)
 
-    def take_pubrecs(self, identifiers: list) -> bool:
-        """PUBRECs came, all of success, for messages of ours; go on with `pubrel_all`."""
-        return self._send_window.receive_all(identifiers)
-
-    def take_pubcomps(self, identifiers: list) -> bool:
-        """PUBCOMPs came, all of success, for messages of ours."""
-        return self._send_window.end_all(identifiers, AWAIT_PUBCOMP)
-
-    def pubrel_all(self, identifiers: list, encoded: bytes) -> None:
-        """Sends PUBRELs, which the application has encoded, once the PUBRECs are noted durably; see `pubrel`."""
+    def pubrel_all(self, identifiers: list) -> None:
+        """Sends PUBRELs once the PUBRECs are noted durably; see `pubrel`."""
         self._check_may_send(PUBREL)
         for identifier in identifiers:
             self._send_window.free(identifier)
-        self._append(encoded, len(identifiers))
+        self._append(encode_acknowledgements(PUBREL, identifiers), len(identifiers))
 
     def publish_all(self, identifiers: list, encoded: bytes, longest: int, qos: int = 1) -> bool:
         """Sends PUBLISHes of one QoS that the application has encoded, the longest of `longest` bytes.
 
-        False, and nothing is sent, where `publish` has to look at each.
+        False, and nothing is sent, where `publish` has to check each.
         """
-        if longest > self.maximum_packet_size_peer or not self.connected or self._gives_aliases():
+        if longest > self.maximum_packet_size_peer or not self.connected or qos > self.maximum_qos_peer:
             return False
         if not self._send_window.acquire_all(identifiers, AWAIT_PUBACK if qos == 1 else AWAIT_PUBREC):
             return False
         self._append(encoded, len(identifiers))
         return True
 
-    def _gives_aliases(self) -> bool:
-        return self.connect_packet is None or self.connect_packet.properties.get(TOPIC_ALIAS_MAXIMUM, 0) > 0
-
-    def answer_all(self, packet_type: int, identifiers: list, encoded: bytes) -> None:
-        """Sends PUBACKs, PUBRECs or PUBCOMPs of success, which the application has encoded."""
+    def answer_all(self, packet_type: int, identifiers: list) -> None:
+        """Sends PUBACKs, PUBRECs or PUBCOMPs of success, unless they exceed the peer's Maximum Packet Size."""
         self._check_may_send(packet_type)
         self._receive_window.acknowledge_all(identifiers, packet_type)
-        self._append(encoded, len(identifiers))
+        if self.maximum_packet_size_peer >= ANSWER_SIZE:
+            self._append(encode_acknowledgements(packet_type, identifiers), len(identifiers))
 
     def _append(self, encoded: bytes, packets: int) -> None:
         self._out.append(encoded)
@@ -118,8 +147,35 @@ class BulkServerConnection(ServerConnection):
         self.packets_sent += 1
 
 
+class BulkServerConnection(BulkConnection, ServerConnection):
+    """The server's end."""
+
+    def note_received(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._note_packet()
+
+    def note_waiting(self, size: int, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._note_progress(size)
+
+    def take_publishes(self, identifiers: list, qos: int) -> bool:
+        return qos <= self._announced.get(MAXIMUM_QOS, 2) and super().take_publishes(identifiers, qos)
+
+
+class BulkClientConnection(BulkConnection, ClientConnection):
+    """The client's end, over MQTT 5 without a `retry_interval_ms`: nothing is sent again over one connection."""
+
+    def note_received(self, now_ms: int) -> None:
+        self._now_ms = self._last_received_ms = now_ms
+        if self.state != AWAIT_CONNACK:
+            self._deadline_ms = None
+
+    def note_waiting(self, size: int, now_ms: int) -> None:
+        self.note_received(now_ms)
+
+
 class BulkReceiveWindow(ReceiveWindow):
-    """The same, many identifiers at once."""
+    """A ReceiveWindow that takes many packet identifiers at once."""
 
     def open_all(self, identifiers: list, qos: int) -> bool:
         """Takes PUBLISHes; False, and nothing is taken, unless all are new and there is room."""
@@ -135,32 +191,34 @@ class BulkReceiveWindow(ReceiveWindow):
     def release_all(self, identifiers: list) -> bool:
         """Takes PUBRELs; False, and nothing is taken, unless all messages wait for theirs."""
         states = self._states
+        before, after = STEP_OF_INCOMING[PUBREL]
         for identifier in identifiers:
-            if states.get(identifier, 0) & ~_NO_PLACE != AWAIT_PUBREL:
+            if states.get(identifier, DONE) & ~NO_PLACE != before:
                 return False
         if len(set(identifiers)) != len(identifiers):
             return False
         for identifier in identifiers:
-            states[identifier] = RELEASE | states[identifier] & _NO_PLACE
+            states[identifier] = after | states[identifier] & NO_PLACE
         return True
 
     def acknowledge_all(self, identifiers: list, packet_type: int) -> None:
         """Our PUBACKs, PUBRECs or PUBCOMPs of messages that wait for that; KeyError for one that there is not."""
         states = self._states
-        if packet_type == PUBREC:
+        _, after = STEP_OF_INCOMING[packet_type]
+        if after != DONE:
             for identifier in identifiers:
-                states[identifier] = AWAIT_PUBREL | states[identifier] & _NO_PLACE
-        elif packet_type == PUBACK:
+                states[identifier] = after | states[identifier] & NO_PLACE
+        elif self._resumed:
+            for identifier in identifiers:
+                if states.pop(identifier) & NO_PLACE:
+                    self._resumed -= 1
+        else:
             for identifier in identifiers:
                 del states[identifier]
-        elif packet_type == PUBCOMP:
-            for identifier in identifiers:
-                if states.pop(identifier) & _NO_PLACE:
-                    self._resumed -= 1
 
 
 class BulkSendWindow(SendWindow):
-    """The same, many identifiers at once."""
+    """A SendWindow that takes many packet identifiers at once."""
 
     def acquire_all(self, identifiers: list, state: int) -> bool:
         """Takes a place for each of these messages, in this state; False, and none is taken, unless all have room."""
@@ -172,27 +230,49 @@ class BulkSendWindow(SendWindow):
         self._places_taken += len(acquired)
         return True
 
-    def receive_all(self, identifiers: list) -> bool:
-        """Takes PUBRECs; False, and nothing is taken, unless all messages wait for theirs."""
-        if not self._are_all(identifiers, AWAIT_PUBREC):
-            return False
-        self._states.update(dict.fromkeys(identifiers, AWAIT_STORE))
-        return True
-
-    def end_all(self, identifiers: list, state: int) -> bool:
-        """Takes the last acknowledgements of messages; False, and nothing is taken, unless all wait for it."""
-        if not self._are_all(identifiers, state):
-            return False
+    def take_all(self, identifiers: list, packet_type: int) -> bool:
+        """Takes PUBACKs, PUBRECs or PUBCOMPs; False, and nothing is taken, unless all messages wait for theirs."""
         states = self._states
+        before, after = STEP_OF_OUTGOING[packet_type]
         for identifier in identifiers:
-            del states[identifier]
-        self._places_taken -= len(identifiers)
-        return True
-
-    def _are_all(self, identifiers: list, state: int) -> bool:
-        """Whether all are in a state, with a place, and each is there once."""
-        states = self._states
-        for identifier in identifiers:
-            if states.get(identifier) != state:
+            if states.get(identifier) != before:
                 return False
-        return len(set(identifiers)) == len(identifiers)
+        if len(set(identifiers)) != len(identifiers):
+            return False
+        if after == DONE:
+            for identifier in identifiers:
+                del states[identifier]
+            self._places_taken -= len(identifiers)
+        else:
+            states.update(dict.fromkeys(identifiers, after))
+        return True
+
+
+def cut_acknowledgements(buffer: bytes, start: int) -> Acknowledgements:
+    """Cuts all acknowledgements of one type and of success that begin at a place, up to the first other packet.
+
+    There are no identifiers where the first one is longer, cut off or has packet identifier 0.
+    """
+    whole = start + (len(buffer) - start) // ANSWER_SIZE * ANSWER_SIZE
+    count = 0
+    for index in (0, 1):
+        column = buffer[start + index : whole : ANSWER_SIZE]
+        wanted = b"\x02" if index else buffer[start : start + 1]
+        alike = len(column) - len(column.lstrip(wanted))
+        count = min(count, alike) if index else alike
+    numbers = array("H", buffer[start : start + count * ANSWER_SIZE])
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    identifiers = numbers[1::2].tolist()
+    if 0 in identifiers:
+        del identifiers[identifiers.index(0) :]
+    return Acknowledgements(start + len(identifiers) * ANSWER_SIZE, ACKNOWLEDGEMENTS[buffer[start]], identifiers)
+
+
+def encode_acknowledgements(packet_type: int, identifiers: list[int]) -> bytes:
+    """Returns acknowledgements of success."""
+    encoded = bytearray((FIRST_BYTE_OF[packet_type], 2, 0, 0)) * len(identifiers)
+    numbers = pack(f">{len(identifiers)}H", *identifiers)
+    encoded[2::ANSWER_SIZE] = numbers[0::2]
+    encoded[3::ANSWER_SIZE] = numbers[1::2]
+    return bytes(encoded)

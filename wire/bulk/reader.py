@@ -1,18 +1,27 @@
-"""What a client sends, cut into what goes the hot path and what the protocol core reads packet by packet."""
+"""The bytes of one connection, cut into steps: many packets at once, or one for the protocol core to read."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from gateway.hot.answers import FIRST_BYTES, SIZE, Answers, cut_answers
-from gateway.hot.publishes import PACKET_SIZE_MAX, QOS_1, QOS_2, cut
-from gateway.hot.topics import Topics
-from wire.bulk import BulkServerConnection
-from wire.packet_types import PUBACK, PUBREC, PUBREL
+from wire.bulk.connection import (
+    ACKNOWLEDGEMENTS,
+    ANSWER_SIZE,
+    Acknowledgements,
+    BulkConnection,
+    cut_acknowledgements,
+)
+from wire.bulk.publishes import FIRST_BYTES as PUBLISHES
+from wire.bulk.publishes import PACKET_SIZE_MAX, cut_publishes
+
+LENGTH_CUT_OFF = 1 << 60
 
 
 class Publishes(NamedTuple):
-    """PUBLISHes that the protocol core has taken note of: bytes, identifiers, topic names and size of payloads, and
-    whether each brings an identity, or none does."""
+    """PUBLISHes of one QoS that the protocol core has noted, as bytes.
+
+    `payload_size` is that of all payloads together. `bring_identities` is True where each of them brings an identity,
+    and False where none does.
+    """
 
     packets: bytes
     qos: int
@@ -22,27 +31,29 @@ class Publishes(NamedTuple):
     bring_identities: bool
 
 
-class Inflow:
-    """One connection's incoming bytes.
+class BulkReader:
+    """Cuts one connection's incoming bytes.
 
     Args:
         protocol: the connection's protocol core.
-        topics: what the client may publish to, as far as it is known.
+        topics: the topic names that the peer may publish to, by their bytes; the application adds to them.
+        origins: the origins that an identity of the peer may name; the application adds to them.
     """
 
-    def __init__(self, protocol: BulkServerConnection, topics: Topics) -> None:
+    def __init__(self, protocol: BulkConnection, topics: Mapping[bytes, str], origins: Container[bytes]) -> None:
         self._protocol = protocol
         self._topics = topics
+        self._origins = origins
         self._left = b""
-        self._owed = 0  # bytes to come of a packet that the protocol core has the beginning of
-        self._begun = 0  # bytes that it has of it
-        self._refused_to = 0  # in the buffer: what is before it was refused as a whole, and goes packet by packet
+        self._missing = 0  # bytes still to come of a packet whose beginning the protocol core has
+        self._begun = 0  # bytes of it that the protocol core has
+        self._refused_to = 0  # the protocol core reads up to here packet by packet: it refused these packets together
         self._cuts_publishes = protocol.maximum_packet_size >= PACKET_SIZE_MAX
 
     @property
     def is_within_packet(self) -> bool:
         """Whether the protocol core has the beginning of a packet, and its end has not come."""
-        return self._owed > 0
+        return self._missing > 0
 
     @property
     def kept(self) -> int:
@@ -51,20 +62,24 @@ class Inflow:
 
     def feed(
         self, data: bytes, now_ms: int, may_take: Callable[[Iterable[str]], bool]
-    ) -> Iterator[Publishes | Answers | None]:
-        """Yields what has come, step by step; None where the protocol core has to be asked for its events.
+    ) -> Iterator[Publishes | Acknowledgements | None]:
+        """Yields the steps in what has come; None where the protocol core has to be asked for its events.
 
-        ``may_take`` says whether messages of some topics may be taken without a look at each.
-        What comes behind a step means what it means only when the step is done, so it is not looked at before. Whoever
-        ends the connection goes on no further.
+        Later bytes are parsed after the caller has handled a step, as the step may change state. A caller that ends
+        the connection stops the iteration.
+
+        Args:
+            data: what has come.
+            now_ms: the time, as for `Connection.receive_data`.
+            may_take: says whether messages of these topics may be taken without a check of each.
         """
         buffer = self._left + data if self._left else data
         self._left = b""
         self._refused_to = 0
-        at = min(self._owed, len(buffer))
+        at = min(self._missing, len(buffer))
         if at:
-            self._owed -= at
-            self._begun = self._begun + at if self._owed else 0
+            self._missing -= at
+            self._begun = self._begun + at if self._missing else 0
             self._protocol.receive_data(buffer[:at], now_ms)
             yield None
         while at < len(buffer):
@@ -77,8 +92,8 @@ class Inflow:
                     return
             if step is None:
                 self._protocol.receive_data(buffer[at:end], now_ms)
-                self._owed = max(0, end - len(buffer))
-                self._begun = len(buffer) - at if self._owed else 0
+                self._missing = max(0, end - len(buffer))
+                self._begun = len(buffer) - at if self._missing else 0
             else:
                 self._protocol.note_received(now_ms)
             at = end
@@ -86,52 +101,41 @@ class Inflow:
 
     def _cut(
         self, buffer: bytes, at: int, may_take: Callable[[Iterable[str]], bool]
-    ) -> tuple[int, Publishes | Answers | None]:
-        """Returns where the packets that may go the hot path end, and their step if the protocol core takes it."""
+    ) -> tuple[int, Publishes | Acknowledgements | None]:
+        """Returns where the packets end that are taken together, and their step; `at` and None where none are."""
         first_byte = buffer[at]
         if at < self._refused_to:
             return at, None
-        if first_byte in FIRST_BYTES:
-            answers = cut_answers(buffer, at)
-            if answers.identifiers and self._take(answers):
-                return answers.end, answers
-            self._refused_to = answers.end
-        elif first_byte in (QOS_1, QOS_2) and self._cuts_publishes:
-            qos = first_byte >> 1 & 3
-            end, identifiers, topics, size, own = cut(buffer, at, self._protocol.protocol_level, self._topics)
+        if first_byte in ACKNOWLEDGEMENTS:
+            acknowledgements = cut_acknowledgements(buffer, at)
+            end, packet_type, identifiers = acknowledgements
+            if identifiers and self._protocol.take_acknowledgements(packet_type, identifiers):
+                return end, acknowledgements
+            self._refused_to = end
+        elif first_byte in PUBLISHES and self._cuts_publishes:
+            qos = PUBLISHES[first_byte]
+            level = self._protocol.protocol_level
+            end, identifiers, topics, size, own = cut_publishes(buffer, at, level, self._topics, self._origins)
             if identifiers and may_take(topics) and self._protocol.take_publishes(identifiers, qos):
                 return end, Publishes(buffer[at:end], qos, identifiers, topics, size, own)
             self._refused_to = end
         return at, None
 
-    def _take(self, answers: Answers) -> bool:
-        protocol, identifiers = self._protocol, answers.identifiers
-        if answers.packet_type == PUBACK:
-            return protocol.take_pubacks(identifiers)
-        if answers.packet_type == PUBREC:
-            return protocol.take_pubrecs(identifiers)
-        if answers.packet_type == PUBREL:
-            return protocol.take_pubrels(identifiers)
-        return protocol.take_pubcomps(identifiers)
-
     def _may_wait(self, buffer: bytes, at: int, end: int) -> bool:
-        """Whether the beginning of a packet is kept here until the rest comes, as it may then go the hot path."""
+        """Whether the beginning of a packet is kept here until the rest comes: then it may be taken with others."""
         if end == LENGTH_CUT_OFF:
             return True
-        if buffer[at] in FIRST_BYTES:
-            could_be_cut = end - at == SIZE
+        if buffer[at] in ACKNOWLEDGEMENTS:
+            could_be_cut = end - at == ANSWER_SIZE
         else:
-            could_be_cut = buffer[at] in (QOS_1, QOS_2) and self._cuts_publishes and end - at <= PACKET_SIZE_MAX
+            could_be_cut = buffer[at] in PUBLISHES and self._cuts_publishes and end - at <= PACKET_SIZE_MAX
         return could_be_cut and self._protocol.takes_bulk
 
 
-LENGTH_CUT_OFF = 1 << 60
-
-
 def _end_of_packet(buffer: bytes, at: int) -> int:
-    """Where the packet at a place ends, LENGTH_CUT_OFF where that is not known yet.
+    """Returns where the packet at a place ends, LENGTH_CUT_OFF where its length is cut off.
 
-    For a length that is malformed it is behind that, so that the protocol core sees and refuses it.
+    A malformed length ends behind its last digit, so that the protocol core sees and refuses it.
     """
     length = shift = 0
     for place in range(at + 1, min(at + 5, len(buffer))):

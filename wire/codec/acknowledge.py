@@ -1,6 +1,6 @@
-"""What follows a PUBLISH: PUBACK, PUBREC, PUBREL, PUBCOMP (sections 3.4 to 3.7)."""
+"""The packets that answer a PUBLISH and end its flow: PUBACK, PUBREC, PUBREL, PUBCOMP (sections 3.4 to 3.7)."""
 
-from wire.codec.packet import (
+from wire.codec import (
     MQTT_5,
     Packet,
     check_packet_identifier,
@@ -15,7 +15,7 @@ from wire.reasons import SUCCESS
 
 
 class Acknowledgement(Packet):
-    """What the four share; `ALLOWED` are the reason codes of the packet's table."""
+    """The base class of the four; `ALLOWED` has the reason codes of the packet's table in the standard."""
 
     FLAGS = 0
     ALLOWED = b"\x00\x10\x80\x83\x87\x90\x91\x97\x99"
@@ -50,7 +50,7 @@ class Pubrec(Acknowledgement):
 
 class Pubrel(Acknowledgement):
     TYPE = PUBREL
-    FLAGS = 2  # never DUP, not even when it is sent again [MQTT-3.6.1-1]
+    FLAGS = 2  # a repeated PUBREL has the same flags, without DUP [MQTT-3.6.1-1]
     ALLOWED = b"\x00\x92"
     __slots__ = ()
 

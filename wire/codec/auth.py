@@ -1,11 +1,11 @@
-"""AUTH (section 3.15), which MQTT 5 alone has."""
+"""AUTH (section 3.15), which only MQTT 5 has."""
 
 from wire.codec.control import Disconnect
 from wire.packet_types import AUTH
 
 
 class Auth(Disconnect):
-    """In the form of a DISCONNECT."""
+    """An AUTH; it has the same format as a DISCONNECT."""
 
     TYPE = AUTH
     ALLOWED = b"\x00\x18\x19"

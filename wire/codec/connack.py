@@ -1,17 +1,17 @@
 """CONNACK (section 3.2)."""
 
-from wire.codec.packet import MQTT_5, Packet, check_reason_code, frame, read_properties, write_properties
+from wire.codec import MQTT_5, Packet, check_reason_code, frame, read_properties, write_properties
 from wire.errors import RemoteProtocolError
 from wire.packet_types import CONNACK
 from wire.primitives import Reader, malformed
 from wire.reasons import PROTOCOL_ERROR, SUCCESS
 
 RETURN_CODES = b"\x00\x84\x85\x88\x86\x87"
-"""The reason code that says what each return code of MQTT 3.1.1 says (its table 3.1)."""
+"""The reason code of MQTT 5 for each return code of MQTT 3.1.1 (its table 3.1)."""
 
 
 class Connack(Packet):
-    """`reason_code` is that of MQTT 5 in both versions."""
+    """A CONNACK; `reason_code` is a code of MQTT 5 over MQTT 3.1.1 too."""
 
     TYPE = CONNACK
     __slots__ = FIELDS = ("session_present", "reason_code", "properties")
@@ -26,9 +26,9 @@ class Connack(Packet):
     def encode(self, level: int = MQTT_5) -> bytes:
         code = self.reason_code
         if level != MQTT_5:
-            from wire.codec.return_codes import return_code  # a server's part
+            from wire.codec.return_codes import nearest  # imported here: only a server needs it
 
-            code = return_code(code)
+            code = nearest(code, RETURN_CODES)
         head = bytes((1 if self.session_present else 0, code))
         return frame(CONNACK << 4, head + write_properties(self.properties, CONNACK, level))
 
@@ -45,7 +45,7 @@ class Connack(Packet):
             reason_code = RETURN_CODES[reason_code]
         check_reason_code(reason_code, cls._ALLOWED, "CONNACK")
         if acknowledge_flags and reason_code != SUCCESS:
-            text = "a CONNACK that refuses has a session present [MQTT-3.2.2-6]"
+            text = "a CONNACK that refuses has Session Present [MQTT-3.2.2-6]"
             raise RemoteProtocolError(PROTOCOL_ERROR, text)
         properties = read_properties(reader, CONNACK, level)
         reader.finish()

@@ -1,6 +1,6 @@
-"""CONNECT (section 3.1), as a client writes it; a server reads it with `wire.codec.requests`."""
+"""CONNECT (section 3.1), and how a client encodes it; a server decodes it with `wire.codec.requests`."""
 
-from wire.codec.packet import MQTT_3_1_1, MQTT_5, Packet, frame, write_properties
+from wire.codec import MQTT_3_1_1, MQTT_5, Packet, frame, write_properties
 from wire.errors import LocalProtocolError
 from wire.packet_types import CONNECT, WILL
 from wire.primitives import encode_binary, encode_integer, encode_string
@@ -12,7 +12,7 @@ FOR_EVER_S = 0xFFFF_FFFF
 
 
 class Will(Packet):
-    """The message a server publishes for a client that is gone."""
+    """The message that the server publishes when the client's connection ends without a DISCONNECT."""
 
     __slots__ = FIELDS = ("topic", "payload", "qos", "retain", "properties")
 
@@ -27,7 +27,7 @@ class Will(Packet):
 
     def flags(self) -> int:
         if not 0 <= self.qos <= 2:
-            raise LocalProtocolError(f"a will of QoS {self.qos} [MQTT-3.1.2-12]")
+            raise LocalProtocolError(f"a will has QoS {self.qos} [MQTT-3.1.2-12]")
         return HAS_WILL | self.qos << 3 | (WILL_RETAIN if self.retain else 0)
 
     def encode(self, level: int = MQTT_5) -> bytes:
@@ -37,10 +37,10 @@ class Will(Packet):
 
 
 class Connect(Packet):
-    """`will` is a Will or None; `username` a str, `password` bytes, or None.
+    """A CONNECT. `will` is a Will or None, `username` a str or None, `password` bytes or None.
 
-    `protocol_level` is the version that the whole connection speaks; `encode` writes this one. `level_byte` is what
-    stood there in a CONNECT of MQTT 3.1 or of a bridge that was read, and 0 in any other.
+    `protocol_level` is the version of the whole connection, which `encode` uses. `level_byte` is the level byte of a
+    received CONNECT if it came from a client of MQTT 3.1 or from a bridge; otherwise it is 0.
     """
 
     TYPE = CONNECT
@@ -80,7 +80,7 @@ class Connect(Packet):
 
     @property
     def session_expiry_s(self) -> int:
-        """How long the server keeps the session after the connection; 3.1.1 knows not at all and for ever."""
+        """Seconds that the server keeps the session after the connection; over MQTT 3.1.1 0 or FOR_EVER_S."""
         if self.protocol_level == MQTT_3_1_1:
             return 0 if self.clean_start else FOR_EVER_S
         return self.properties.get(SESSION_EXPIRY_INTERVAL, 0)

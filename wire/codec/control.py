@@ -1,13 +1,13 @@
 """PINGREQ, PINGRESP, DISCONNECT (sections 3.12 to 3.14)."""
 
-from wire.codec.packet import MQTT_5, Packet, decode_reason, encode_reason, frame
+from wire.codec import MQTT_5, Packet, decode_reason, encode_reason, frame
 from wire.packet_types import DISCONNECT, PINGREQ, PINGRESP
 from wire.primitives import Reader
 from wire.reasons import SUCCESS
 
 
 class Pingreq(Packet):
-    """PINGRESP is its twin: they carry nothing."""
+    """A PINGREQ; like PINGRESP it has no content."""
 
     TYPE = PINGREQ
     __slots__ = ()
@@ -27,7 +27,7 @@ class Pingresp(Pingreq):
 
 
 class Disconnect(Packet):
-    """MQTT 3.1.1 has it from clients only, without a reason code."""
+    """A DISCONNECT; over MQTT 3.1.1 only a client sends it, without a reason code."""
 
     TYPE = DISCONNECT
     ALLOWED = (

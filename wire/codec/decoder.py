@@ -1,6 +1,10 @@
-"""From a stream of bytes to packets."""
+"""PacketDecoder finds the packets in a stream of bytes."""
 
-from wire.codec.packet import MQTT_5, Packet
+from wire.codec import MQTT_5, Packet
+from wire.codec.acknowledge import Puback, Pubcomp, Pubrec, Pubrel
+from wire.codec.connack import Connack
+from wire.codec.control import Disconnect, Pingresp
+from wire.codec.publish import Publish
 from wire.errors import RemoteProtocolError
 from wire.packet_types import AUTH, PUBLISH, PUBREL, SUBSCRIBE, UNSUBSCRIBE
 from wire.primitives import VARINT_MAX, decode_varint, malformed
@@ -8,18 +12,24 @@ from wire.reasons import PACKET_TOO_LARGE, PROTOCOL_ERROR
 
 PACKET_SIZE_MAX = VARINT_MAX + 5
 
-_FLAGS_TWO = (PUBREL, SUBSCRIBE, UNSUBSCRIBE)  # they carry 0b0010, table 2-2
+TO_CLIENT = {
+    kind.TYPE: kind.decode for kind in (Connack, Publish, Puback, Pubrec, Pubrel, Pubcomp, Pingresp, Disconnect)
+}
+"""The packets that a client reads. It adds SUBACK, UNSUBACK and AUTH when it sends a packet that they answer."""
+
+_FLAGS_TWO = (PUBREL, SUBSCRIBE, UNSUBSCRIBE)  # their fixed header has the flags 0b0010, table 2-2
 
 
 class PacketDecoder:
-    """Cuts packets out of the bytes fed to it, however they were split.
+    """Finds the packets in the bytes that it is fed, which may be split anywhere.
 
     Args:
-        readers: {packet type: a function of (flags, body, level)} for what the peer may send.
-        maximum_packet_size: bytes of the largest packet taken, fixed header included.
-        level: the protocol level; may be set anew between two packets.
+        readers: {packet type: a function of (flags, body, level)} for each packet that the peer may send.
+        maximum_packet_size: bytes of the largest packet that is accepted, with its fixed header.
+        level: the protocol level; it may change between two packets.
 
-    `ignores_flags`: those of fixed headers but PUBLISH's, which MQTT 3.1 leaves to the sender.
+    If the attribute `ignores_flags` is true, only PUBLISH may be rejected for its flags: MQTT 3.1 does not define them
+    for other packets.
     """
 
     def __init__(self, readers: dict, maximum_packet_size: int = PACKET_SIZE_MAX, level: int = MQTT_5) -> None:
@@ -31,14 +41,14 @@ class PacketDecoder:
         self._offset = 0
 
     def add_reader(self, kind) -> None:
-        """Takes packets of this class too."""
+        """Accepts packets of this class from now on."""
         if kind.TYPE not in self._readers:
             self._readers = dict(self._readers)
             self._readers[kind.TYPE] = kind.decode
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         if self._offset == len(self._buffer):
-            self._buffer = bytes(data)  # no copy where bytes come in and nothing is left over: the usual case
+            self._buffer = bytes(data)  # usually nothing is left over, and `bytes` of bytes makes no copy
         else:
             if isinstance(self._buffer, bytes):
                 self._buffer = bytearray(self._buffer[self._offset :])
@@ -48,10 +58,10 @@ class PacketDecoder:
         self._offset = 0
 
     def next_packet(self) -> Packet | None:
-        """The next packet, or None until more is fed.
+        """Returns the next packet, or None until more bytes are fed.
 
-        Raises RemoteProtocolError with the reason code of the standard; the stream is then of no more use, and
-        every further call raises the same.
+        Raises RemoteProtocolError with the reason code of the standard. No later packet can be read then, and every
+        further call raises the same error.
         """
         buffer = self._buffer
         offset = self._offset
@@ -73,7 +83,7 @@ class PacketDecoder:
             return None
         packet = read(first_byte & 0x0F, bytes(buffer[start:end]), self.level)
         if end == len(buffer):
-            self._buffer, end = b"", 0  # a large packet takes no memory until the next one comes
+            self._buffer, end = b"", 0  # frees the memory of a large packet at once
         self._offset = end
         return packet
 
@@ -86,5 +96,5 @@ class PacketDecoder:
             raise malformed(f"packet type {packet_type} has flags 0x{first_byte & 0x0F:x} [MQTT-2.1.3-1]")
         read = self._readers.get(packet_type)
         if read is None:
-            raise RemoteProtocolError(PROTOCOL_ERROR, f"packet type {packet_type} may not come from this side")
+            raise RemoteProtocolError(PROTOCOL_ERROR, f"this side may not send packet type {packet_type}")
         return read

@@ -1,17 +1,17 @@
 """All control packets of MQTT 3.1.1 and 5.0, both directions: classes, `encode` and `Decoder`.
 
-A device imports from `wire.codec` instead, and only what it uses.
+A device does not import this module: it imports only the modules of `wire.codec` that it uses.
 """
 
-from wire.codec import to_client, to_server
+from wire.codec import MQTT_3_1_1, MQTT_5, Packet
 from wire.codec.acknowledge import Puback, Pubcomp, Pubrec, Pubrel
 from wire.codec.auth import Auth
 from wire.codec.connack import Connack
 from wire.codec.connect import Connect, Will
 from wire.codec.control import Disconnect, Pingreq, Pingresp
-from wire.codec.decoder import PACKET_SIZE_MAX, PacketDecoder
-from wire.codec.packet import MQTT_3_1_1, MQTT_5, Packet
+from wire.codec.decoder import PACKET_SIZE_MAX, TO_CLIENT, PacketDecoder
 from wire.codec.publish import Publish
+from wire.codec.requests import TO_SERVER
 from wire.codec.suback import Suback, Unsuback
 from wire.codec.subscribe import (
     NO_LOCAL,
@@ -52,18 +52,21 @@ __all__ = [
     "encode",
 ]
 
-_READERS = dict(to_client.READERS)
-_READERS.update(to_server.READERS)
+_READERS = dict(TO_CLIENT)
+_READERS.update(TO_SERVER)
 _READERS.update({SUBACK: Suback.decode, UNSUBACK: Unsuback.decode})
 
 
 class Decoder(PacketDecoder):
-    """Takes every packet, whichever side it comes from."""
+    """Decodes every packet, of clients and of servers."""
 
     def __init__(self, maximum_packet_size: int = PACKET_SIZE_MAX, level: int = MQTT_5) -> None:
         super().__init__(_READERS, maximum_packet_size, level)
 
 
 def encode(packet: Packet, level: int = MQTT_5) -> bytes:
-    """The packet's bytes; a CONNECT's are of its own level. Raises LocalProtocolError for what cannot be sent."""
+    """Returns the packet's bytes; a CONNECT uses its own level.
+
+    Raises LocalProtocolError if the standard does not allow the packet.
+    """
     return packet.encode(level)

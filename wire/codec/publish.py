@@ -1,6 +1,6 @@
 """PUBLISH (section 3.3)."""
 
-from wire.codec.packet import (
+from wire.codec import (
     MQTT_5,
     Packet,
     check_packet_identifier,
@@ -17,7 +17,7 @@ from wire.reasons import PROTOCOL_ERROR
 
 
 class Publish(Packet):
-    """`packet_identifier` is None at QoS 0."""
+    """A PUBLISH; `packet_identifier` is None at QoS 0."""
 
     TYPE = PUBLISH
     __slots__ = FIELDS = ("topic", "payload", "qos", "retain", "dup", "packet_identifier", "properties")
@@ -44,7 +44,7 @@ class Publish(Packet):
         first_byte = PUBLISH << 4 | self.qos << 1
         if self.qos:
             if self.qos > 2:
-                raise LocalProtocolError(f"QoS {self.qos} [MQTT-3.3.1-4]")
+                raise LocalProtocolError(f"a PUBLISH has QoS {self.qos} [MQTT-3.3.1-4]")
             identifier = encode_packet_identifier(self.packet_identifier)
         elif self.dup or self.packet_identifier is not None:
             text = "a QoS 0 PUBLISH has neither DUP nor packet identifier [MQTT-3.3.1-2, MQTT-2.2.1-2]"

@@ -1,5 +1,11 @@
-"""The packets that only a server reads: CONNECT, SUBSCRIBE, UNSUBSCRIBE (sections 3.1, 3.8, 3.10)."""
+"""How a server decodes the packets that only clients send: CONNECT, SUBSCRIBE, UNSUBSCRIBE.
 
+See sections 3.1, 3.8 and 3.10.
+"""
+
+from wire.codec import MQTT_3_1_1, MQTT_5, check_packet_identifier, read_properties
+from wire.codec.acknowledge import Puback, Pubcomp, Pubrec, Pubrel
+from wire.codec.auth import Auth
 from wire.codec.connect import (
     CLEAN_START,
     HAS_PASSWORD,
@@ -10,7 +16,8 @@ from wire.codec.connect import (
     Connect,
     Will,
 )
-from wire.codec.packet import MQTT_3_1_1, MQTT_5, check_packet_identifier, read_properties
+from wire.codec.control import Disconnect, Pingreq
+from wire.codec.publish import Publish
 from wire.codec.subscribe import Subscribe, Unsubscribe, options_fault, reserved_options
 from wire.errors import RemoteProtocolError, WireError
 from wire.packet_types import CONNECT, SUBSCRIBE, UNSUBSCRIBE, WILL
@@ -18,15 +25,15 @@ from wire.primitives import Reader, malformed
 from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, PROTOCOL_ERROR, QUOTA_EXCEEDED, UNSUPPORTED_PROTOCOL_VERSION
 from wire.topics import check_topic_name
 
-MQTT_3_1 = 3  # is spoken as 3.1.1
-BRIDGE = 0x80  # set in the level of a CONNECT by mosquitto's bridges
-FILTERS_MAX = 10_000  # of one packet, which is read as a whole
+MQTT_3_1 = 3  # the level byte of MQTT 3.1, which is served like 3.1.1
+BRIDGE = 0x80  # a bridge of mosquitto sets this bit in the level byte
+FILTERS_MAX = 10_000  # the most topic filters in one packet; all are in memory at once
 LEVELS = {"MQTT": (MQTT_3_1_1, MQTT_3_1_1 | BRIDGE, MQTT_5), "MQIsdp": (MQTT_3_1, MQTT_3_1 | BRIDGE)}
-"""The level bytes that are served, by protocol name."""
+"""The level bytes that a server accepts for each protocol name."""
 
 
 def decode_connect(flags: int, body: bytes, level: int) -> Connect:
-    """A CONNECT says its version itself; `level` does not matter."""
+    """Decodes a CONNECT. Its version comes from the packet itself, so `level` is ignored."""
     reader = Reader(body)
     level_byte = _read_level(reader)
     level = MQTT_5 if level_byte == MQTT_5 else MQTT_3_1_1
@@ -48,7 +55,7 @@ def _decode_connect(reader: Reader, level: int, level_byte: int) -> Connect:
     client_id = reader.string()
     will = _decode_will(reader, flags, level)
     if is_3_1 and reader.at_end():
-        flags &= ~(HAS_USERNAME | HAS_PASSWORD)  # MQTT 3.1 lets a client announce what it does not send
+        flags &= ~(HAS_USERNAME | HAS_PASSWORD)  # MQTT 3.1 allows these flags without the fields
     username = reader.string() if flags & HAS_USERNAME else None
     password = reader.binary() if flags & HAS_PASSWORD else None
     reader.finish()
@@ -56,7 +63,7 @@ def _decode_connect(reader: Reader, level: int, level_byte: int) -> Connect:
         if password is not None and username is None:
             raise malformed("a CONNECT has a password without a user name [3.1.1 MQTT-3.1.2-22]")
         if not client_id and (is_3_1 or not clean_start):
-            text = "no client identifier, yet a session to keep [3.1.1 MQTT-3.1.3-8], or MQTT 3.1, which demands one"
+            text = "no client identifier, which MQTT 3.1 and a session that is kept need [3.1.1 MQTT-3.1.3-8]"
             raise RemoteProtocolError(CLIENT_IDENTIFIER_NOT_VALID, text)
     return Connect(client_id, clean_start, keep_alive_s, username, password, will, properties, level, level_byte)
 
@@ -67,7 +74,7 @@ def _read_level(reader: Reader) -> int:
         raise malformed(f"protocol name {name!r} is not MQTT [MQTT-3.1.2-1]")
     level = reader.byte()
     if level not in LEVELS[name]:
-        text = f"protocol level {level} of {name} is not supported, only 3.1, 3.1.1 and 5 are [MQTT-3.1.2-2]"
+        text = f"protocol level {level} of {name} is not 3.1, 3.1.1 or 5 [MQTT-3.1.2-2]"
         error = RemoteProtocolError(UNSUPPORTED_PROTOCOL_VERSION, text)
         if level & ~BRIDGE < MQTT_5:  # older clients read the CONNACK of 3.1.1
             error.protocol_level = MQTT_3_1_1
@@ -94,7 +101,10 @@ def _decode_will(reader: Reader, flags: int, level: int) -> Will | None:
 
 
 def decode_subscribe(flags: int, body: bytes, level: int) -> Subscribe:
-    """An empty filter is malformed; what else is wrong with one is refused in the SUBACK, and the others are served."""
+    """Decodes a SUBSCRIBE. An empty topic filter makes the packet malformed.
+
+    A filter with another fault is not an error here: the SUBACK refuses it, and the other filters are served.
+    """
     reader = Reader(body)
     packet_identifier = check_packet_identifier(reader.u16())
     properties = read_properties(reader, SUBSCRIBE, level)
@@ -120,7 +130,7 @@ def _check_count(filters: list) -> None:
 
 
 def decode_unsubscribe(flags: int, body: bytes, level: int) -> Unsubscribe:
-    """The filters are read as in `decode_subscribe`."""
+    """Decodes an UNSUBSCRIBE; topic filters are treated as in `decode_subscribe`."""
     reader = Reader(body)
     packet_identifier = check_packet_identifier(reader.u16())
     properties = read_properties(reader, UNSUBSCRIBE, level)
@@ -138,3 +148,9 @@ def _read_filter(reader: Reader) -> str:
     if not topic_filter:
         raise malformed("a topic filter is empty [MQTT-4.7.3-1]")
     return topic_filter
+
+
+TO_SERVER = {kind.TYPE: kind.decode for kind in (Publish, Puback, Pubrec, Pubrel, Pubcomp, Pingreq, Disconnect, Auth)}
+"""The packets that a server reads."""
+
+TO_SERVER.update({CONNECT: decode_connect, SUBSCRIBE: decode_subscribe, UNSUBSCRIBE: decode_unsubscribe})

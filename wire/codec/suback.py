@@ -1,6 +1,6 @@
 """SUBACK and UNSUBACK (sections 3.9 and 3.11)."""
 
-from wire.codec.packet import (
+from wire.codec import (
     MQTT_5,
     Packet,
     check_packet_identifier,
@@ -17,7 +17,7 @@ from wire.reasons import PROTOCOL_ERROR, UNSPECIFIED_ERROR
 
 
 class RequestAcknowledgement(Packet):
-    """What SUBACK and UNSUBACK share: one reason code for each filter asked for, in order."""
+    """The base class of SUBACK and UNSUBACK, which have one reason code for each filter of the request, in order."""
 
     ALLOWED = b""
     __slots__ = FIELDS = ("packet_identifier", "reason_codes", "properties")
@@ -48,7 +48,7 @@ class RequestAcknowledgement(Packet):
 
 
 class Suback(RequestAcknowledgement):
-    """3.1.1 knows one code of failure, 0x80, which stands there for all of them."""
+    """A SUBACK. MQTT 3.1.1 has only one code for a failure, 0x80, so `encode` uses it for all failures."""
 
     TYPE = SUBACK
     ALLOWED = b"\x00\x01\x02\x80\x83\x87\x8f\x91\x97\x9e\xa1\xa2"
@@ -68,7 +68,7 @@ class Suback(RequestAcknowledgement):
 
 
 class Unsuback(RequestAcknowledgement):
-    """In 3.1.1 it has no codes: then `reason_codes` is empty."""
+    """An UNSUBACK. Over MQTT 3.1.1 it has no reason codes, and `reason_codes` is empty."""
 
     TYPE = UNSUBACK
     ALLOWED = b"\x00\x11\x80\x83\x87\x8f\x91"

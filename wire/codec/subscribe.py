@@ -1,7 +1,9 @@
-"""SUBSCRIBE and UNSUBSCRIBE (sections 3.8 and 3.10), as a client writes them; a server reads them with
-`wire.codec.requests`."""
+"""SUBSCRIBE and UNSUBSCRIBE (sections 3.8 and 3.10), and how a client encodes them.
 
-from wire.codec.packet import MQTT_5, Packet, encode_packet_identifier, frame, write_properties
+A server decodes them with `wire.codec.requests`.
+"""
+
+from wire.codec import MQTT_5, Packet, encode_packet_identifier, frame, write_properties
 from wire.errors import LocalProtocolError
 from wire.packet_types import SUBSCRIBE, UNSUBSCRIBE
 from wire.primitives import encode_string
@@ -15,12 +17,12 @@ from wire.topics import check_topic_filter
 
 NO_LOCAL = 0x04
 RETAIN_AS_PUBLISHED = 0x08
-RETAIN_IF_NEW = 0x10  # retained messages only where the subscription did not exist before
+RETAIN_IF_NEW = 0x10  # retained messages are sent only if the subscription is new
 RETAIN_NEVER = 0x20
 
 
 class Subscribe(Packet):
-    """`filters` is a list of (topic filter, options byte): the QoS, or'ed with the options above."""
+    """A SUBSCRIBE; `filters` is a list of (topic filter, options byte): the QoS, or'ed with the options above."""
 
     TYPE = SUBSCRIBE
     __slots__ = FIELDS = ("packet_identifier", "filters", "properties")
@@ -42,7 +44,7 @@ class Subscribe(Packet):
 
 
 class Unsubscribe(Packet):
-    """`filters` is a list of topic filters."""
+    """An UNSUBSCRIBE; `filters` is a list of topic filters."""
 
     TYPE = UNSUBSCRIBE
     __slots__ = FIELDS = ("packet_identifier", "filters", "properties")
@@ -68,7 +70,7 @@ def _encode_head(packet: Subscribe | Unsubscribe, level: int) -> bytes:
 
 
 def check_granted(packet: Subscribe, granted: dict) -> None:
-    """Raises LocalProtocolError for what a CONNACK's properties say that the server does not serve."""
+    """Raises LocalProtocolError if `granted`, the CONNACK's properties, rule this subscription out."""
     wanted = []
     if SUBSCRIPTION_IDENTIFIER in packet.properties:
         wanted.append(SUBSCRIPTION_IDENTIFIERS_AVAILABLE)
@@ -79,16 +81,18 @@ def check_granted(packet: Subscribe, granted: dict) -> None:
             wanted.append(WILDCARD_SUBSCRIPTION_AVAILABLE)
     for identifier in wanted:
         if not granted.get(identifier, 1):
-            raise LocalProtocolError(f"the server said no in property 0x{identifier:02x} [section 3.2.2.3]")
+            raise LocalProtocolError(
+                f"the server does not serve it: CONNACK property 0x{identifier:02x} is 0 [section 3.2.2.3]"
+            )
 
 
 def reserved_options(level: int) -> int:
-    """The bits of an options byte that must be 0; 3.1.1 has nothing but the QoS."""
+    """Returns the bits of an options byte that must be 0; over MQTT 3.1.1 the byte has only the QoS."""
     return 0xC0 if level == MQTT_5 else 0xFC
 
 
 def options_fault(topic_filter: str, options: int) -> str | None:
-    """What the standard has against these options, if anything."""
+    """Returns a text about the fault of these options; None if the standard allows them."""
     if options & 3 == 3:
         return f"{topic_filter!r} asks for QoS 3 [section 3.8.3.1]"
     if options & 0x30 == 0x30:

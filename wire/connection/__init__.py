@@ -1,28 +1,27 @@
-"""What both ends of an MQTT connection share. No IO and no clock: bytes and times come in, bytes and events go out.
+"""The base class of both ends of an MQTT connection. It does no IO and has no clock: the caller passes bytes and times
+in, and takes bytes and events out.
 
-What may come when is in `wire.states`. What breaks the tables is a protocol error: the peer's (RemoteProtocolError,
-answered and closed) or our own (LocalProtocolError, nothing happens).
+The tables in `wire.connection.states` list the packets that each side may send in each state. Any other packet is a
+protocol error. If the peer sends one, the connection answers it and closes (RemoteProtocolError). If the application
+asks for one, nothing is sent (LocalProtocolError).
 
-Nothing is acknowledged that the application has not stored. For every message it is told each step and answers it
-when its store has it:
+The connection acknowledges a message only when the application calls for it, after it has stored the message. Each
+packet of a message's flow is an event, and the application answers it with a call:
 
     in,  QoS 1: Publish → puback            out, QoS 1: publish → Puback
     in,  QoS 2: Publish → pubrec            out, QoS 2: publish → Pubrec → pubrel → Pubcomp
                 Pubrel  → pubcomp
 
-Only what the application has confirmed already is confirmed again without it: a QoS 2 PUBLISH after our PUBREC, a
-PUBREC after our PUBREL, and a PUBREC or PUBREL for an identifier that stands for nothing.
+The connection answers three packets without the application: a repeated QoS 2 PUBLISH after our PUBREC, a repeated
+PUBREC after our PUBREL, and a PUBREC or PUBREL with a packet identifier that is not in use. These answers acknowledge
+nothing new.
 """
 
+from wire.codec import MQTT_3_1_1, MQTT_5, Packet
 from wire.codec.acknowledge import Puback, Pubcomp, Pubrec, Pubrel
 from wire.codec.decoder import PACKET_SIZE_MAX, PacketDecoder
-from wire.codec.packet import MQTT_3_1_1, MQTT_5, Packet
 from wire.codec.publish import Publish
-from wire.errors import Closed, LocalProtocolError, PacketTooLargeError, RemoteProtocolError
-from wire.packet_types import PUBCOMP, PUBLISH, PUBREC, PUBREL
-from wire.properties import MAXIMUM_PACKET_SIZE, REASON_STRING, RECEIVE_MAXIMUM, TOPIC_ALIAS, TOPIC_ALIAS_MAXIMUM
-from wire.reasons import PACKET_IDENTIFIER_NOT_FOUND, PROTOCOL_ERROR, SUCCESS, TOPIC_ALIAS_INVALID, UNSPECIFIED_ERROR
-from wire.states import (
+from wire.connection.states import (
     AWAIT_CONNECT,
     AWAIT_PUBACK,
     AWAIT_PUBCOMP,
@@ -32,24 +31,28 @@ from wire.states import (
     CONNECTED,
     DONE,
 )
+from wire.connection.windows import ReceiveWindow, SendWindow
+from wire.errors import Closed, LocalProtocolError, PacketTooLargeError, RemoteProtocolError
+from wire.packet_types import PUBCOMP, PUBLISH, PUBREC, PUBREL
+from wire.properties import MAXIMUM_PACKET_SIZE, REASON_STRING, RECEIVE_MAXIMUM, TOPIC_ALIAS, TOPIC_ALIAS_MAXIMUM
+from wire.reasons import PACKET_IDENTIFIER_NOT_FOUND, PROTOCOL_ERROR, SUCCESS, TOPIC_ALIAS_INVALID, UNSPECIFIED_ERROR
 from wire.topics import check_topic_name
-from wire.windows import ReceiveWindow, SendWindow
 
-RECEIVE_MAXIMUM_DEFAULT = 65_535  # what the standard takes where nothing is said
+RECEIVE_MAXIMUM_DEFAULT = 65_535  # the standard's value if a peer announces none
 QOS_MAX = 2
-REASON_STRING_MAX = 256  # characters: enough to say what and where, whatever the peer put into a topic
+REASON_STRING_MAX = 256  # characters; a Reason String may quote a long topic of the peer, so it is cut
 
 
 class Connection:
-    """Base of ClientConnection and ServerConnection, which say what each packet means to them.
+    """Base class of ClientConnection and ServerConnection, which handle the packets of their side.
 
-    `_may_send` and `_may_receive` are the tables of what we and what the peer may send.
+    `_may_send` and `_may_receive` are the tables of the packets that this side and the peer may send.
 
     Args:
-        readers: how to read what the peer may send.
-        receive_maximum: QoS 1 and 2 messages we let the peer have unacknowledged; MQTT 3.1.1 knows no such limit.
-        maximum_packet_size: bytes of the largest packet we take.
-        topic_alias_maximum: topic aliases we let the peer give.
+        readers: the decoding function of each packet type that the peer may send.
+        receive_maximum: the most QoS 1 and 2 messages of the peer that may be unacknowledged; MQTT 3.1.1 has no limit.
+        maximum_packet_size: bytes of the largest packet that this side accepts.
+        topic_alias_maximum: the most topic aliases that the peer may use.
     """
 
     _may_send: dict
@@ -79,31 +82,31 @@ class Connection:
         self.maximum_qos_peer = QOS_MAX
         self._peer_takes_retain = True
         self._peer_takes_reasons = True
-        self._aliases: tuple = ()  # incoming, outgoing, where either is in use
+        self._aliases: tuple = ()  # (incoming, outgoing); empty until either is used
 
     @property
     def connected(self) -> bool:
-        """Between a CONNACK of success and the end."""
+        """Whether a CONNACK with success was sent or received, and the connection is not closed yet."""
         return self.state == CONNECTED
 
     @property
     def send_quota(self) -> int:
-        """QoS 1 and 2 messages that may be sent now; 0 unless connected."""
+        """How many more QoS 1 and 2 messages may be sent now; 0 unless connected."""
         return self._send_window.quota if self.state == CONNECTED else 0
 
     def is_in_use(self, packet_identifier: int) -> bool:
-        """Whether a message or request of ours that is not acknowledged has it."""
+        """Returns whether an unacknowledged message or request of our side has this packet identifier."""
         return packet_identifier in self._send_window
 
     def receive_data(self, data: bytes | bytearray | memoryview, now_ms: int) -> None:
-        """Takes bytes from the transport. Never raises for what is in them: `next_event` tells."""
+        """Takes bytes from the transport. It never raises, whatever they are; `next_event` reports errors."""
         self._now_ms = now_ms
         if self.state != CLOSED:
             self._decoder.feed(data)
             self._last_received_ms = now_ms
 
     def next_event(self):
-        """The next packet for the application, None until more bytes come, or Closed, once and last."""
+        """Returns the next packet for the application, None until more bytes come, or Closed as the last event."""
         while self.state != CLOSED and self._ready_to_read():
             try:
                 packet = self._decoder.next_packet()
@@ -123,10 +126,10 @@ class Connection:
         return closed
 
     def data_to_send(self) -> bytes:
-        """All bytes that wait for the transport; b"" when none do."""
+        """Returns all bytes that wait to be written to the transport; b"" if there are none."""
         out = self._out
         self._out = []
-        return out[0] if len(out) == 1 else b"".join(out)  # the usual one is not copied
+        return out[0] if len(out) == 1 else b"".join(out)  # usually there is one piece, which is not copied
 
     def publish(
         self,
@@ -141,11 +144,12 @@ class Connection:
     ) -> int | None:
         """Sends a message; returns its packet identifier, None at QoS 0.
 
-        In a session that goes on, what was unacknowledged is published again with `dup` and its packet identifier, in
-        its first order and before anything new [MQTT-4.4.0-1, MQTT-4.6.0-1]. MQTT 3.1.1 carries no `properties`.
+        In a resumed session, publish the unacknowledged messages again with `dup` and their packet identifiers, in
+        their first order and before any new message [MQTT-4.4.0-1, MQTT-4.6.0-1]. MQTT 3.1.1 carries no `properties`.
 
-        Raises LocalProtocolError when not connected, when the window is full, when the packet identifier is in
-        use, or for what the peer said it does not take; WireError for a bad topic; MemoryError, and nothing is sent.
+        Raises LocalProtocolError if the connection is not connected, the window is full, the packet identifier is in
+        use, or the peer has announced that it does not accept such a message; WireError for a bad topic; MemoryError.
+        After an error, nothing was sent.
         """
         check_topic_name(topic)
         if qos > self.maximum_qos_peer:
@@ -173,10 +177,10 @@ class Connection:
         return packet_identifier
 
     def pubrel(self, packet_identifier: int) -> None:
-        """Goes on with a QoS 2 message once its PUBREC is noted durably.
+        """Sends PUBREL for a QoS 2 message, once the application has stored its PUBREC.
 
-        In a session that goes on, those noted on an earlier connection come first, in the order of their PUBRECs
-        [MQTT-4.4.0-1, MQTT-4.6.0-4]. Raises LocalProtocolError for a message whose PUBREC has not come.
+        In a resumed session, release the messages of earlier connections first, in the order of their PUBRECs
+        [MQTT-4.4.0-1, MQTT-4.6.0-4]. Raises LocalProtocolError if the message's PUBREC has not come.
         """
         self._check_may_send(PUBREL)
         self._send_window.free(packet_identifier)
@@ -186,46 +190,46 @@ class Connection:
     def puback(self, packet_identifier: int, reason_code: int = SUCCESS, reason_string: str = "") -> None:
         """Acknowledges a QoS 1 message, or refuses it with a code of 0x80 or more.
 
-        Raises LocalProtocolError unless one with this identifier waits, and for a refusal over MQTT 3.1.1, which has
-        none: there a server takes the message or ends the connection [3.1.1 MQTT-3.3.5-2].
+        Raises LocalProtocolError if no message with this identifier waits, and for a refusal over MQTT 3.1.1: there a
+        server can only accept the message or close the connection [3.1.1 MQTT-3.3.5-2].
         """
         self._acknowledge(Puback(packet_identifier, reason_code), reason_string)
 
     def pubrec(self, packet_identifier: int, reason_code: int = SUCCESS, reason_string: str = "") -> None:
-        """Says that a QoS 2 message is stored, or refuses it; raises as `puback` does."""
+        """Acknowledges a stored QoS 2 message, or refuses it; raises the same errors as `puback`."""
         self._acknowledge(Pubrec(packet_identifier, reason_code), reason_string)
 
     def pubcomp(self, packet_identifier: int) -> None:
-        """Says that a QoS 2 message is released; raises LocalProtocolError unless its PUBREL has come."""
+        """Ends the flow of a released QoS 2 message; raises LocalProtocolError unless its PUBREL has come."""
         self._acknowledge(Pubcomp(packet_identifier), "")
 
     def resume(self, packet_identifiers: list) -> None:
-        """Names the QoS 2 messages that we have from earlier connections and that are not released.
+        """Tells the connection which QoS 2 messages of earlier connections wait for their PUBREL.
 
-        To be called after a CONNACK with Session Present, before the next `next_event`: a PUBLISH that brings one of
-        them again is answered with PUBREC and not shown [MQTT-4.3.3-10].
+        Call this after a CONNACK with Session Present and before the next `next_event`. The connection then answers a
+        repeated PUBLISH of these messages with PUBREC, and it is no event [MQTT-4.3.3-10].
         """
         for packet_identifier in packet_identifiers:
             self._receive_window.resume(packet_identifier)
 
-    # For the two ends.
+    # Methods for the two subclasses.
 
     def _ready_to_read(self) -> bool:
         return True
 
     def _handle(self, packet: Packet) -> Packet | None:
-        """Acts on a packet that the table allows, in the state in which it came; returns it for the application."""
+        """Handles a packet that the table allows in this state; returns an event for the application, or None."""
         raise NotImplementedError
 
     def _fail(self, error: RemoteProtocolError) -> None:
-        """Answers a protocol violation of the peer and closes."""
+        """Answers a protocol violation of the peer, and closes the connection."""
         raise NotImplementedError
 
     def _awaits(self, packet_identifier: int) -> None:
-        """An acknowledgement of this is expected from now on."""
+        """Called when a packet was sent that the peer must acknowledge."""
 
     def _came(self, packet_identifier: int) -> None:
-        """It has come."""
+        """Called when that acknowledgement has come."""
 
     def _speak(self, level: int) -> None:
         self.protocol_level = self._decoder.level = level
@@ -233,7 +237,7 @@ class Connection:
             self._receive_window.limit = RECEIVE_MAXIMUM_DEFAULT
 
     def _learn_limits(self, properties: dict) -> None:
-        """Takes over what the peer says of itself in CONNECT or CONNACK."""
+        """Takes over the limits that the peer announces in CONNECT or CONNACK."""
         self.maximum_packet_size_peer = properties.get(MAXIMUM_PACKET_SIZE, PACKET_SIZE_MAX)
         self._send_window.limit = properties.get(RECEIVE_MAXIMUM, RECEIVE_MAXIMUM_DEFAULT)
         aliases_peer = properties.get(TOPIC_ALIAS_MAXIMUM, 0)
@@ -241,7 +245,8 @@ class Connection:
             self._use_aliases(aliases_peer)
 
     def _use_aliases(self, maximum_peer: int) -> None:
-        from wire.topic_aliases import IncomingAliases, OutgoingAliases  # most devices need neither
+        # Imported here, because most devices use no aliases and need not load the module.
+        from wire.connection.topic_aliases import IncomingAliases, OutgoingAliases
 
         self._aliases = (IncomingAliases(self.topic_alias_maximum), OutgoingAliases(maximum_peer))
 
@@ -262,7 +267,7 @@ class Connection:
                 self._send_if_it_fits(Pubrel(identifier))
                 self._awaits(identifier)
             return packet if state == AWAIT_PUBREC else None
-        # One that nothing waits for frees nothing: clients acknowledge late, after a session went on elsewhere.
+        # An unexpected acknowledgement is ignored: a client may acknowledge late, after its session was taken over.
         return None if state == DONE else packet
 
     def _handle_publish(self, packet: Publish) -> Publish | None:
@@ -302,7 +307,7 @@ class Connection:
         self._send_answer(packet)
 
     def _may_resend(self, packet_identifier: int | None, qos: int) -> bool:
-        """Over one connection only MQTT 3.1.1 sends again [MQTT-4.4.0-1]."""
+        """Returns whether the message may be resent over the same connection: only in MQTT 3.1.1 [MQTT-4.4.0-1]."""
         wanted = AWAIT_PUBACK if qos == 1 else AWAIT_PUBREC
         return self.protocol_level == MQTT_3_1_1 and self._send_window.state(packet_identifier) == wanted
 
@@ -329,7 +334,10 @@ class Connection:
         self._last_sent_ms = self._now_ms
 
     def _send_answer(self, packet) -> None:
-        """Without properties where the peer does not want them [MQTT-3.1.2-29] or they do not fit [MQTT-3.4.2-2]."""
+        """Sends an answer, without its properties if the peer wants none or they are too long for it.
+
+        See MQTT-3.1.2-29 and MQTT-3.4.2-2.
+        """
         if packet.properties:
             if self._peer_takes_reasons and self._send_if_it_fits(packet):
                 return
@@ -337,7 +345,10 @@ class Connection:
         self._send_if_it_fits(packet)
 
     def _send_if_it_fits(self, packet: Packet) -> bool:
-        """For answers: one that the peer says it does not take is as good as sent [MQTT-3.1.2-25]."""
+        """Sends an answer and returns True; returns False if it exceeds the peer's Maximum Packet Size.
+
+        The caller then goes on as if the answer had been sent [MQTT-3.1.2-25].
+        """
         try:
             self._send(packet)
         except PacketTooLargeError:

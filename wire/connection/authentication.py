@@ -1,4 +1,4 @@
-"""Enhanced authentication (section 4.12), the client's part: SCRAM, Kerberos, whatever both ends agree on."""
+"""The client's part of enhanced authentication (section 4.12), with SCRAM or any other method that both ends know."""
 
 from wire.codec.auth import Auth
 from wire.errors import RemoteProtocolError
@@ -7,14 +7,15 @@ from wire.reasons import CONTINUE_AUTHENTICATION, PROTOCOL_ERROR, RE_AUTHENTICAT
 
 
 class ClientAuthentication:
-    """Give it to a ClientConnection, which leads the exchange with it.
+    """One client's authentication; a ClientConnection calls it when CONNECT, CONNACK and AUTH packets are due.
 
     Args:
         method: the authentication method's name.
-        respond: called with each data (bytes) that the server sends, and with None at the start of an exchange;
-            returns the data to answer with, or None for none. What it returns to the server's last word, which comes
-            with its success, is not sent. It raises RemoteProtocolError(NOT_AUTHORIZED, why) to end the connection
-            where the server does not prove itself.
+        respond: a function. It is called with None at the start of an exchange, and then with the Authentication Data
+            (bytes) of each packet of the server. It returns the Authentication Data of the client's next packet, or
+            None for a packet without data. The server's last data come with its success; the answer to them is not
+            sent. `respond` raises RemoteProtocolError(NOT_AUTHORIZED, text) if the server's proof is wrong; this
+            closes the connection.
     """
 
     PACKET = Auth
@@ -25,7 +26,7 @@ class ClientAuthentication:
         self._again = False
 
     def begin(self) -> dict:
-        """The properties of the CONNECT."""
+        """Returns the authentication properties of the CONNECT."""
         return self._properties(self._respond(None))
 
     def begin_again(self) -> Auth:
@@ -34,9 +35,9 @@ class ClientAuthentication:
         return Auth(RE_AUTHENTICATE, self.begin())
 
     def answer(self, packet: Auth, connected: bool) -> Auth | None:
-        """The answer to an AUTH; None where the exchange is over.
+        """Returns the answer to a received AUTH; None if the exchange is over.
 
-        Raises RemoteProtocolError(0x82) for one that may not come now [MQTT-4.12.0-5, MQTT-4.12.1-1].
+        Raises RemoteProtocolError(0x82) for an AUTH that may not come now [MQTT-4.12.0-5, MQTT-4.12.1-1].
         """
         code = packet.reason_code
         if code == RE_AUTHENTICATE or (code == SUCCESS and not connected) or (connected and not self._again):
@@ -50,14 +51,15 @@ class ClientAuthentication:
         return None
 
     def finish(self, properties: dict) -> None:
-        """The server's success, in a CONNACK or an AUTH."""
+        """Handles the properties of a CONNACK or AUTH with which the server accepts the client."""
         self._check(properties)
         if AUTHENTICATION_DATA in properties:
             self._respond(properties[AUTHENTICATION_DATA])
 
     def _check(self, properties: dict) -> None:
         if properties.get(AUTHENTICATION_METHOD) != self._method:
-            raise RemoteProtocolError(PROTOCOL_ERROR, "another authentication method than ours [MQTT-4.12.0-5]")
+            text = "the server names another authentication method than ours [MQTT-4.12.0-5]"
+            raise RemoteProtocolError(PROTOCOL_ERROR, text)
 
     def _properties(self, data: bytes | None) -> dict:
         properties: dict = {AUTHENTICATION_METHOD: self._method}

@@ -1,13 +1,14 @@
-"""The client's end of an MQTT connection: the device, and a route to the next broker."""
+"""The client's end of an MQTT connection. Devices use it, and routes from a gateway to the next broker."""
 
+from wire.codec import MQTT_3_1_1, MQTT_5, Packet
 from wire.codec.acknowledge import Pubrel
 from wire.codec.connack import Connack
 from wire.codec.connect import Connect, Will
 from wire.codec.control import Disconnect, Pingreq
-from wire.codec.decoder import PACKET_SIZE_MAX
-from wire.codec.packet import MQTT_3_1_1, MQTT_5, Packet
-from wire.codec.to_client import READERS
+from wire.codec.decoder import PACKET_SIZE_MAX, TO_CLIENT
 from wire.connection import QOS_MAX, REASON_STRING_MAX, RECEIVE_MAXIMUM_DEFAULT, Connection
+from wire.connection.states import AWAIT_CONNACK, AWAIT_PUBCOMP, CLOSED, CONNECTED, FROM_CLIENT, FROM_SERVER
+from wire.connection.windows import SendWindow
 from wire.errors import LocalProtocolError, RemoteProtocolError
 from wire.packet_types import AUTH, CONNACK, DISCONNECT, PINGRESP, SUBACK, UNSUBACK
 from wire.properties import (
@@ -31,32 +32,30 @@ from wire.reasons import (
     SUCCESS,
     UNSPECIFIED_ERROR,
 )
-from wire.states import AWAIT_CONNACK, AWAIT_PUBCOMP, CLOSED, CONNECTED, FROM_CLIENT, FROM_SERVER
-from wire.windows import SendWindow
 
-CONNACK_TIMEOUT_MS = 30_000  # a gateway that recovers its store answers late, one that is gone never
+CONNACK_TIMEOUT_MS = 30_000  # a gateway that recovers its store after a power cut may need this long
 RETRY_INTERVAL_3_1_1_MS = 20_000
 
 
 class ClientConnection(Connection):
-    """One network connection of one client; a new one is made for every attempt.
+    """One network connection of one client. Make a new object for each attempt to connect.
 
-    `connect(now_ms)` first. Events: Connack, Publish, Puback, Pubrec, Pubrel, Pubcomp, Suback, Unsuback, RetryDue,
-    Disconnect, Closed. After a Connack of success the connection carries what the server granted: `client_id`,
-    `keep_alive_s`, `session_expiry_s`, `send_quota`, `maximum_packet_size_peer`.
+    Call `connect(now_ms)` first. Events: Connack, Publish, Puback, Pubrec, Pubrel, Pubcomp, Suback, Unsuback, RetryDue,
+    Disconnect, Closed. After a Connack with success these attributes have the values that the server granted:
+    `client_id`, `keep_alive_s`, `session_expiry_s`, `send_quota`, `maximum_packet_size_peer`.
 
     Args:
-        protocol_level: MQTT_5 or MQTT_3_1_1. Over 3.1.1 a session lasts for ever, or with `clean_start` no longer than
-            the connection; `session_expiry_s`, `receive_maximum` and properties are not said.
+        protocol_level: MQTT_5 or MQTT_3_1_1. A CONNECT of 3.1.1 carries no `session_expiry_s`, no `receive_maximum` and
+            no properties: its session lasts for ever, or until the connection ends if `clean_start` is set.
         session_expiry_s: how long the server keeps the session after the connection; 0xFFFFFFFF is for ever.
-        keep_alive_s: after this long without a packet a PINGREQ goes out; without an answer within half of it the
-            connection is Closed. 0 turns both off.
-        retry_interval_ms: how long a message may stay unacknowledged; None: 20 s over 3.1.1, no limit over 5; 0: no
-            limit. Then over 3.1.1 it goes out again (see `wire.retry`); over 5, which forbids that, the connection
-            is Closed, and the session may be resumed over a new one.
-        authentication: a `wire.authentication.ClientAuthentication`, MQTT 5 only.
-        first_identifier: of the packet identifiers that this connection chooses itself. Whoever chooses those of its
-            messages says here from where on none of a session that may go on is in use [MQTT-2.2.1-3].
+        keep_alive_s: after this time without a packet the client sends a PINGREQ. If no byte comes within half of this
+            time after it, the connection is Closed. 0 turns both off.
+        retry_interval_ms: how long a message may stay unacknowledged; 0: for ever; None: 20 s over 3.1.1, for ever over
+            5. After this time 3.1.1 sends the message again (see `wire.connection.retry`). MQTT 5 forbids that, so the
+            connection is Closed, and the client may resume its session over a new one.
+        authentication: a `wire.connection.authentication.ClientAuthentication`; MQTT 5 only.
+        first_identifier: the first packet identifier that this connection chooses. An application that chooses the
+            packet identifiers of its messages gives one that is above all that its session uses [MQTT-2.2.1-3].
     """
 
     _may_send = FROM_CLIENT
@@ -80,7 +79,7 @@ class ClientConnection(Connection):
         authentication=None,
         first_identifier: int = 1,
     ) -> None:
-        super().__init__(READERS, receive_maximum, maximum_packet_size, topic_alias_maximum)
+        super().__init__(TO_CLIENT, receive_maximum, maximum_packet_size, topic_alias_maximum)
         self._speak(protocol_level)
         self._send_window = SendWindow(0, first_identifier)
         self.client_id = client_id
@@ -92,16 +91,20 @@ class ClientConnection(Connection):
         self._authentication = authentication
         if authentication is not None:
             self._decoder.add_reader(authentication.PACKET)
-        self._deadline_ms: int | None = None  # of the CONNACK, then of the answer to a PINGREQ
+        self._deadline_ms: int | None = None  # by when the CONNACK, or the answer to a PINGREQ, must come
         self._requests: dict = {}  # packet identifier: (type of the answer, number of filters)
         self._granted: dict = {}
         self._retry_due: list = []
         if retry_interval_ms is None and protocol_level == MQTT_3_1_1:
             retry_interval_ms = RETRY_INTERVAL_3_1_1_MS
-        self._retry_timer = _retry_timer(retry_interval_ms)
+        self._retry_timer = None
+        if retry_interval_ms:
+            from wire.connection.retry import RetryTimer  # most devices do not use it
+
+            self._retry_timer = RetryTimer(retry_interval_ms)
 
     def connect(self, now_ms: int, properties: dict | None = None) -> None:
-        """Sends the CONNECT, over MQTT 5 with more properties where some are given."""
+        """Sends the CONNECT. `properties` are sent besides those of this connection; MQTT 3.1.1 sends none."""
         self._now_ms = now_ms
         properties = {} if properties is None else dict(properties)
         if self.session_expiry_s:
@@ -132,10 +135,10 @@ class ClientConnection(Connection):
     def subscribe(self, filters: list, properties: dict | None = None) -> int:
         """Sends a SUBSCRIBE for [(topic filter, options byte)]; returns the packet identifier of its SUBACK.
 
-        The options byte is the QoS, or'ed with the options of `wire.codec.subscribe`, which are MQTT 5's. Raises
-        LocalProtocolError for what the server said it does not serve.
+        The options byte is the QoS, or'ed with options of `wire.codec.subscribe`, which only MQTT 5 has. Raises
+        LocalProtocolError if the server has announced that it does not serve such a subscription.
         """
-        from wire.codec.suback import Suback  # as in `unsubscribe`: a device that only publishes needs neither
+        from wire.codec.suback import Suback  # imported here: a device that only publishes does not load it
         from wire.codec.subscribe import Subscribe, check_granted
 
         request = Subscribe(0, filters, properties)
@@ -152,7 +155,7 @@ class ClientConnection(Connection):
     def disconnect(self, reason_code: int = SUCCESS, properties: dict | None = None) -> None:
         """Sends a DISCONNECT and closes.
 
-        Over MQTT 3.1.1 a DISCONNECT takes the will back, so that with any other reason than success none is sent.
+        Over MQTT 3.1.1 a DISCONNECT always discards the will. So if the reason is not success, none is sent there.
         """
         self._check_may_send(DISCONNECT)
         if self.protocol_level == MQTT_5 or reason_code == SUCCESS:
@@ -167,7 +170,7 @@ class ClientConnection(Connection):
         self._send(self._authentication.begin_again())
 
     def next_timer_ms(self) -> int | None:
-        """When `handle_timer` wants to be called, in the time of `now_ms`; None: not before something happens."""
+        """Returns when `handle_timer` must be called, in the time of `now_ms`; None: not before something happens."""
         if self.state == CLOSED:
             return None
         timer_ms = self._deadline_ms
@@ -179,7 +182,7 @@ class ClientConnection(Connection):
         return min(timer_ms, retry_ms)
 
     def handle_timer(self, now_ms: int) -> None:
-        """Sends a PINGREQ that is due [MQTT-3.1.2-20], retries, or gives up on a server that does not answer."""
+        """Sends a PINGREQ if it is due [MQTT-3.1.2-20], repeats messages, and closes if the server does not answer."""
         self._now_ms = now_ms
         timer_ms = self.next_timer_ms()
         if timer_ms is None or now_ms < timer_ms:
@@ -201,15 +204,15 @@ class ClientConnection(Connection):
     def receive_data(self, data: bytes | bytearray | memoryview, now_ms: int) -> None:
         super().receive_data(data, now_ms)
         if self.state != AWAIT_CONNACK:
-            self._deadline_ms = None  # any byte shows that the server lives
+            self._deadline_ms = None  # any byte shows that the server is alive
 
     def next_event(self):
         due = self._retry_due
         if due and self.state == CONNECTED:
-            from wire.retry import RetryDue
+            from wire.connection.retry import RetryDue
 
             self._retry_due = []
-            return RetryDue([one for one in due if one in self._send_window])
+            return RetryDue([identifier for identifier in due if identifier in self._send_window])
         return super().next_event()
 
     def _retry(self, due: list) -> None:
@@ -277,7 +280,9 @@ class ClientConnection(Connection):
         if self._authentication is not None:
             self._authentication.finish(granted)
         elif AUTHENTICATION_METHOD in granted:
-            raise RemoteProtocolError(PROTOCOL_ERROR, "authentication that nobody asked for [MQTT-4.12.0-6]")
+            raise RemoteProtocolError(
+                PROTOCOL_ERROR, "a CONNACK with authentication, but our CONNECT had none [MQTT-4.12.0-6]"
+            )
         self.keep_alive_s = granted.get(SERVER_KEEP_ALIVE, self.keep_alive_s)  # [MQTT-3.2.2-21]
         self.session_expiry_s = granted.get(SESSION_EXPIRY_INTERVAL, self.session_expiry_s)
         self.maximum_qos_peer = granted.get(MAXIMUM_QOS, QOS_MAX)
@@ -287,7 +292,7 @@ class ClientConnection(Connection):
     def _handle_answer(self, packet) -> None:
         expected = self._requests.pop(packet.packet_identifier, None)
         if expected is not None and packet.TYPE == UNSUBACK and self.protocol_level == MQTT_3_1_1:
-            packet.reason_codes = [SUCCESS] * expected[1]  # it says no more than that
+            packet.reason_codes = [SUCCESS] * expected[1]  # the UNSUBACK of 3.1.1 has no reason codes
         if expected != (packet.TYPE, len(packet.reason_codes)):
             name = type(packet).__name__.upper()
             text = f"{name} {packet.packet_identifier} answers no request of ours [MQTT-3.8.4-6, MQTT-3.11.3-2]"
@@ -305,7 +310,7 @@ class ClientConnection(Connection):
         self._close_because(packet)
 
     def _close_because(self, packet: Connack | Disconnect) -> None:
-        from wire.reasons import describe  # the names of all codes take room in a heap
+        from wire.reasons import describe  # imported here: the names of all reason codes take heap
 
         text = packet.properties.get(REASON_STRING) or describe(packet.reason_code)
         reference = packet.properties.get(SERVER_REFERENCE, "")
@@ -316,11 +321,3 @@ class ClientConnection(Connection):
         if self.protocol_level == MQTT_5 and self.state in (AWAIT_CONNACK, CONNECTED):
             self._send_answer(Disconnect(error.reason_code, {REASON_STRING: text}))
         self._close(error.reason_code, text)
-
-
-def _retry_timer(interval_ms):
-    if not interval_ms:
-        return None
-    from wire.retry import RetryTimer  # most devices need none
-
-    return RetryTimer(interval_ms)

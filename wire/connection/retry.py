@@ -1,10 +1,10 @@
-"""When to send again what stays unacknowledged: for MQTT 3.1.1, which lets the application decide."""
+"""When a client repeats an unacknowledged packet over the same connection, which only MQTT 3.1.1 allows."""
 
-LONGEST_FACTOR = 16  # a broker that answers late gets a message again after 1, 2, 4 … at most 16 intervals
+LONGEST_FACTOR = 16  # the waits before the repetitions are 1, 2, 4 … at most 16 intervals
 
 
 class RetryDue:
-    """These messages have waited too long: publish each again with `dup=True`, in this order."""
+    """Event: these messages have waited too long. Publish each again with `dup=True`, in this order."""
 
     def __init__(self, packet_identifiers: list) -> None:
         self.packet_identifiers = packet_identifiers
@@ -17,11 +17,11 @@ class RetryDue:
 
 
 class RetryTimer:
-    """The packet identifiers that wait for an acknowledgement, oldest first, and how long they may.
+    """The packet identifiers that wait for an acknowledgement, oldest first, and the time that they may wait.
 
-    The wait doubles with each retry. The acknowledgement of something that was sent once shows how fast the broker is,
-    and sets the wait to twice that time, or to the interval; one that comes for a message sent twice may answer either
-    and shows nothing (P. Karn's rule).
+    The wait doubles with each repetition. If a packet was sent once, the time until its acknowledgement shows how fast
+    the broker is: the wait becomes twice that time, or the interval if that is longer. If a packet was repeated, its
+    acknowledgement may answer either packet, so that its time is not used (P. Karn's rule).
 
     Args:
         interval_ms: the shortest wait.
@@ -33,11 +33,11 @@ class RetryTimer:
         self._waiting: list = []  # [packet identifier, when it was sent last, whether it was sent again]
 
     def sent(self, packet_identifier: int, now_ms: int) -> None:
-        """A PUBLISH or PUBREL whose acknowledgement is awaited from now on."""
+        """Adds the packet identifier of a PUBLISH or PUBREL that was sent now."""
         self._waiting.append([packet_identifier, now_ms, False])
 
     def acknowledged(self, packet_identifier: int, now_ms: int) -> None:
-        """Nothing is awaited for it any more, until it is `sent` again."""
+        """Removes a packet identifier, because its acknowledgement came now."""
         for position, entry in enumerate(self._waiting):
             if entry[0] == packet_identifier:
                 self._waiting.pop(position)
@@ -51,7 +51,7 @@ class RetryTimer:
         return min([sent_ms for _, sent_ms, _ in self._waiting]) + self._wait_ms
 
     def take_due(self, now_ms: int) -> list:
-        """The packet identifiers whose wait is over, oldest first; they count as sent again now."""
+        """Returns the packet identifiers whose wait is over, oldest first; each starts a new wait."""
         due = []
         for entry in self._waiting:
             if now_ms >= entry[1] + self._wait_ms:

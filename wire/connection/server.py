@@ -1,17 +1,17 @@
-"""The server's end of an MQTT connection: the gateway towards devices and subscribers."""
+"""The server's end of an MQTT connection. The gateway uses it for its clients: devices and subscribers."""
 
+from wire.codec import MQTT_5, Packet
 from wire.codec.auth import Auth
 from wire.codec.connack import Connack
 from wire.codec.connect import Connect
 from wire.codec.control import Disconnect, Pingresp
 from wire.codec.decoder import PACKET_SIZE_MAX
-from wire.codec.packet import MQTT_5, Packet
 from wire.codec.publish import Publish
-from wire.codec.requests import BRIDGE, MQTT_3_1
+from wire.codec.requests import BRIDGE, MQTT_3_1, TO_SERVER
 from wire.codec.suback import Suback, Unsuback
 from wire.codec.subscribe import NO_LOCAL, RETAIN_AS_PUBLISHED, Subscribe, Unsubscribe
-from wire.codec.to_server import READERS
 from wire.connection import QOS_MAX, REASON_STRING_MAX, RECEIVE_MAXIMUM_DEFAULT, Connection
+from wire.connection.states import AWAIT_CONNACK, AWAIT_CONNECT, CONNECTED, FROM_CLIENT, FROM_SERVER
 from wire.errors import LocalProtocolError, RemoteProtocolError, WireError
 from wire.packet_types import AUTH, CONNECT, DISCONNECT, PINGREQ, SUBSCRIBE, UNSUBSCRIBE
 from wire.properties import (
@@ -24,7 +24,6 @@ from wire.properties import (
     REQUEST_PROBLEM_INFORMATION,
     RETAIN_AVAILABLE,
     SERVER_KEEP_ALIVE,
-    SERVER_REFERENCE,
     SESSION_EXPIRY_INTERVAL,
     SHARED_SUBSCRIPTION_AVAILABLE,
     SUBSCRIPTION_IDENTIFIER,
@@ -51,31 +50,32 @@ from wire.reasons import (
     WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
     describe,
 )
-from wire.states import AWAIT_CONNACK, AWAIT_CONNECT, CONNECTED, FROM_CLIENT, FROM_SERVER
 from wire.topics import check_topic_filter
 
-PROGRESS = 1024  # bytes of a packet on its way that show a client to be alive, however slow its line
-USER_PROPERTIES_MAX = 1_000  # of a message, or of a CONNECT with its will: five bytes of a packet are 160 in memory
-CLIENT_REASONS = b"\x00\x04\x80\x81\x82\x83\x90\x93\x94\x95\x96\x97\x98\x99"  # of a DISCONNECT, section 3.14.2.1
+PROGRESS = 1024  # bytes; a client that sends so much of a large packet is alive, even if its line is slow
+USER_PROPERTIES_MAX = 1_000  # in a PUBLISH, or in a CONNECT with its will; one takes 5 bytes of a packet, 160 in memory
+CLIENT_REASONS = b"\x00\x04\x80\x81\x82\x83\x90\x93\x94\x95\x96\x97\x98\x99"  # in a DISCONNECT, section 3.14.2.1
 
 
 class ServerConnection(Connection):
-    """One client's network connection; the client's CONNECT decides on the version.
+    """One client's network connection; the client's CONNECT decides on the version of MQTT.
 
-    Events: Connect (answer it with `accept` or `refuse`; what the client sends meanwhile waits), Publish, Puback,
-    Pubrec, Pubrel, Pubcomp, Subscribe, Unsubscribe, Auth, Disconnect, Closed. The first timer is due at once: it
-    tells the connection the time from which `connect_timeout_ms` counts.
+    Events: Connect (answer it with `accept` or `refuse`; until then no later packet is read), Publish, Puback, Pubrec,
+    Pubrel, Pubcomp, Subscribe, Unsubscribe, Auth, Disconnect, Closed. The first timer is due at once: its call gives
+    the connection the time at which `connect_timeout_ms` begins.
 
-    A protocol error of a client is answered with DISCONNECT or CONNACK and its reason code; over MQTT 3.1.1, which
-    has no such answer, the connection is closed.
+    If a client makes a protocol error, the connection sends a DISCONNECT or CONNACK with the reason code and closes;
+    MQTT 3.1.1 has no such DISCONNECT, so there it only closes.
 
-    A client of MQTT 3.1 is served as one of 3.1.1, with answers that it knows: no session present, and no failure in a
-    SUBACK. A bridge of mosquitto's subscribes with No Local and Retain As Published, which its version cannot say.
+    A client of MQTT 3.1 is served like one of 3.1.1, but gets only answers that MQTT 3.1 has: a CONNACK without Session
+    Present, and a SUBACK without failures. A bridge of mosquitto always gets the options No Local and Retain As
+    Published, because it relies on them and MQTT 3.1.1 cannot ask for them.
 
     Args:
-        inflight_maximum: QoS 1 and 2 messages on the way to a client that says no Receive Maximum.
-        authentication_methods: those of enhanced authentication that the application knows; a CONNECT with another
-            is refused. One of these is answered with `authenticate` until it may be accepted or is refused.
+        inflight_maximum: the most unacknowledged QoS 1 and 2 messages to a client that announces no Receive Maximum.
+        authentication_methods: the methods of enhanced authentication that the application knows. A CONNECT with
+            another method is refused. The application answers a CONNECT with one of these by `authenticate`, once or
+            more, and then by `accept` or `refuse`.
     """
 
     _may_send = FROM_SERVER
@@ -91,7 +91,7 @@ class ServerConnection(Connection):
         inflight_maximum: int = RECEIVE_MAXIMUM_DEFAULT,
         authentication_methods: tuple = (),
     ) -> None:
-        super().__init__(READERS, receive_maximum, maximum_packet_size, topic_alias_maximum)
+        super().__init__(TO_SERVER, receive_maximum, maximum_packet_size, topic_alias_maximum)
         self.connect_packet: Connect | None = None
         self.keep_alive_s = 0
         self._progress = 0
@@ -105,20 +105,21 @@ class ServerConnection(Connection):
         self._awaits_auth = False
         self._announced: dict = {}
         self._requests: dict = {}
-        # packet identifier: (type of the request, whether each filter is well-formed, QoS asked for where that is said)
+        # packet identifier: (type of the request, whether each filter is well-formed, QoS of each filter in MQTT 3.1)
 
     def receive_data(self, data: bytes | bytearray | memoryview, now_ms: int) -> None:
-        """Takes bytes from the transport. For the keep alive packets count [MQTT-3.1.2-22], or 1,024 bytes of one."""
+        """Takes bytes from the transport. A whole packet restarts the keep alive [MQTT-3.1.2-22], as do 1,024 bytes."""
         heard_ms = self._last_received_ms
         super().receive_data(data, now_ms)
         self._last_received_ms = heard_ms
         self._note_progress(len(data))
 
     def may_accept(self, properties: dict | None = None) -> bool:
-        """Whether the CONNECT can be answered with success, and what `properties` announces; ask it before `accept`.
+        """Returns whether a CONNACK with success and `properties` can answer the CONNECT; call it before `accept`.
 
-        Where it cannot it is refused, and Closed follows: a will that goes beyond what is announced [MQTT-3.2.2-12,
-        MQTT-3.2.2-13], or a Maximum Packet Size of the client's that leaves no room for the CONNACK.
+        If not, the CONNECT is refused, and Closed follows. The reasons: the will has a QoS or a RETAIN flag that
+        `properties` does not offer [MQTT-3.2.2-12, MQTT-3.2.2-13], or the client's Maximum Packet Size is smaller than
+        the CONNACK.
         """
         connect = self._connect_to_answer()
         announced = self._announcement(properties or {})
@@ -135,10 +136,10 @@ class ServerConnection(Connection):
         return True
 
     def accept(self, session_present: bool, properties: dict | None = None) -> None:
-        """Answers the CONNECT with success. What `properties` announces is enforced from now on, in both versions.
+        """Answers the CONNECT with success. The limits in `properties` hold from now on, over MQTT 3.1.1 too.
 
-        Announced without being asked: our Receive Maximum, Maximum Packet Size, Topic Alias Maximum and the
-        authentication method. Where `may_accept` says no, the CONNECT is refused instead.
+        The connection itself adds its Receive Maximum, Maximum Packet Size, Topic Alias Maximum and the authentication
+        method. If `may_accept` returns False, the CONNECT is refused instead.
         """
         connect = self._connect_to_answer()
         if session_present and connect.clean_start:
@@ -151,24 +152,26 @@ class ServerConnection(Connection):
         if self.protocol_level == MQTT_5:
             self.keep_alive_s = announced.get(SERVER_KEEP_ALIVE, connect.keep_alive_s)
 
-    def refuse(self, reason_code: int, reason_string: str = "", server_reference: str = "") -> None:
+    def refuse(self, reason_code: int, reason_string: str = "") -> None:
         """Answers the CONNECT with a reason code of 0x80 or more, and closes.
 
-        Over MQTT 3.1.1 the nearest return code says it, and where there is none no CONNACK is sent.
+        Over MQTT 3.1.1 the CONNACK has the nearest return code; if there is none, no CONNACK is sent.
         """
         self._connect_to_answer()
-        self._refuse(reason_code, reason_string or describe(reason_code), server_reference)
+        self._refuse(reason_code, reason_string or describe(reason_code))
 
     def authenticate(self, data: bytes | None = None, reason_code: int = CONTINUE_AUTHENTICATION) -> None:
-        """Answers a CONNECT with an authentication method, or an Auth, with an AUTH.
+        """Sends an AUTH: the answer to a Connect with an authentication method, or to an Auth.
+
+        The first exchange does not end with an AUTH, but with `accept`, whose properties may hold AUTHENTICATION_DATA,
+        or with `refuse`.
 
         Args:
-            data: the method's next word.
-            reason_code: 0x18, or 0x00 at the end of a re-authentication. At the end of the first exchange `accept`
-                with the AUTHENTICATION_DATA there may be, or `refuse`.
+            data: the Authentication Data, None for none.
+            reason_code: 0x18 if the exchange goes on, 0x00 at the end of a re-authentication.
         """
         if self._authentication_method is None or self._awaits_auth:
-            raise LocalProtocolError("there is no authentication to go on with [MQTT-4.12.0-6]")
+            raise LocalProtocolError("no authentication of the client waits for an answer [MQTT-4.12.0-6]")
         properties: dict = {AUTHENTICATION_METHOD: self._authentication_method}
         if data is not None:
             properties[AUTHENTICATION_DATA] = data
@@ -176,24 +179,24 @@ class ServerConnection(Connection):
         self._awaits_auth = reason_code == CONTINUE_AUTHENTICATION
         self._connect_deadline_ms = self._now_ms + self._connect_timeout_ms
 
-    def suback(self, packet_identifier: int, reason_codes: list, reason_string: str = "") -> None:
-        """Answers a SUBSCRIBE, one reason code for each filter of the event [MQTT-3.8.4-6]."""
-        self._answer(Suback(packet_identifier, reason_codes), SUBSCRIBE, reason_string)
+    def suback(self, packet_identifier: int, reason_codes: list) -> None:
+        """Answers a SUBSCRIBE with one reason code for each filter of the event [MQTT-3.8.4-6]."""
+        self._answer(Suback(packet_identifier, reason_codes), SUBSCRIBE)
 
-    def unsuback(self, packet_identifier: int, reason_codes: list, reason_string: str = "") -> None:
-        """Answers an UNSUBSCRIBE, one reason code for each filter of the event [MQTT-3.11.3-2]."""
-        self._answer(Unsuback(packet_identifier, reason_codes), UNSUBSCRIBE, reason_string)
+    def unsuback(self, packet_identifier: int, reason_codes: list) -> None:
+        """Answers an UNSUBSCRIBE with one reason code for each filter of the event [MQTT-3.11.3-2]."""
+        self._answer(Unsuback(packet_identifier, reason_codes), UNSUBSCRIBE)
 
-    def disconnect(self, reason_code: int, reason_string: str = "", server_reference: str = "") -> None:
-        """Sends a DISCONNECT, which MQTT 3.1.1 has not, and closes."""
+    def disconnect(self, reason_code: int, reason_string: str = "") -> None:
+        """Sends a DISCONNECT and closes; over MQTT 3.1.1, where a server sends no DISCONNECT, it only closes."""
         self._check_may_send(DISCONNECT)
         text = reason_string[:REASON_STRING_MAX] or describe(reason_code)
         if self.protocol_level == MQTT_5:
-            self._say_why(Disconnect(reason_code), text, server_reference)
+            self._send_reason(Disconnect(reason_code), text)
         self._close(reason_code, text)
 
     def next_timer_ms(self) -> int | None:
-        """When `handle_timer` wants to be called, in the time of `now_ms`; None: not before something happens."""
+        """Returns when `handle_timer` must be called, in the time of `now_ms`; None: not before something happens."""
         if self.state == AWAIT_CONNECT or (self.state == AWAIT_CONNACK and self._awaits_auth):
             return self._connect_deadline_ms or 0
         if self.state == CONNECTED and self.keep_alive_s:
@@ -201,7 +204,7 @@ class ServerConnection(Connection):
         return None
 
     def handle_timer(self, now_ms: int) -> None:
-        """Closes on a client that sends no CONNECT or AUTH, or none for 1.5 times its keep alive [MQTT-3.1.2-22]."""
+        """Closes if CONNECT or AUTH is late, or no packet came for 1.5 times the keep alive [MQTT-3.1.2-22]."""
         self._now_ms = now_ms
         timer_ms = self.next_timer_ms()
         if self.state == AWAIT_CONNECT and self._connect_deadline_ms is None:
@@ -234,7 +237,7 @@ class ServerConnection(Connection):
             raise LocalProtocolError("the client has not answered our AUTH yet")
         return self.connect_packet
 
-    def _answer(self, packet: Suback | Unsuback, request_type: int, reason_string: str) -> None:
+    def _answer(self, packet: Suback | Unsuback, request_type: int, reason_string: str = "") -> None:
         self._check_may_send(packet.TYPE)
         kind, well_formed, asked = self._requests.get(packet.packet_identifier, (0, [], []))
         if kind != request_type or len(packet.reason_codes) != sum(well_formed):
@@ -251,7 +254,7 @@ class ServerConnection(Connection):
         self._send_answer(packet)
 
     def _note_progress(self, size: int) -> None:
-        """So many bytes came that are not a whole packet yet."""
+        """Counts received bytes; enough of them restart the keep alive, even without a whole packet."""
         self._progress += size
         if self._progress >= PROGRESS:
             self._note_packet()
@@ -292,7 +295,7 @@ class ServerConnection(Connection):
             self._send_window.limit = self._inflight_maximum
         method = packet.properties.get(AUTHENTICATION_METHOD)
         if method is not None and method not in self._authentication_methods:
-            text = "this enhanced authentication is not offered [MQTT-4.12.0-1]"
+            text = "this server does not offer the authentication method [MQTT-4.12.0-1]"
             raise RemoteProtocolError(BAD_AUTHENTICATION_METHOD, text)
         self._authentication_method = method
         self._peer_takes_reasons = packet.properties.get(REQUEST_PROBLEM_INFORMATION, 1) == 1
@@ -305,7 +308,7 @@ class ServerConnection(Connection):
             text = f"an AUTH with reason code 0x{packet.reason_code:02x} may not come now [MQTT-4.12.0-6]"
             raise RemoteProtocolError(PROTOCOL_ERROR, text)
         if packet.properties.get(AUTHENTICATION_METHOD) != self._authentication_method:
-            text = "another authentication method than the CONNECT has [MQTT-4.12.0-5]"
+            text = "the AUTH names another authentication method than the CONNECT [MQTT-4.12.0-5]"
             raise RemoteProtocolError(PROTOCOL_ERROR, text)
         self._awaits_auth = False
 
@@ -320,8 +323,10 @@ class ServerConnection(Connection):
         return super()._handle_publish(packet)
 
     def _handle_request(self, packet: Subscribe | Unsubscribe) -> Packet | None:
-        """Shows the application the well-formed filters; the others are refused in the answer, and it needs none for
-        a request that has no others."""
+        """Returns the request with its well-formed filters; the answer will refuse the other filters.
+
+        A request without a well-formed filter is answered at once, and is no event.
+        """
         if packet.packet_identifier in self._requests:
             text = f"packet identifier {packet.packet_identifier} is in use [MQTT-2.2.1-3]"
             raise RemoteProtocolError(PROTOCOL_ERROR, text)
@@ -356,49 +361,47 @@ class ServerConnection(Connection):
 
     def _handle_disconnect(self, packet: Disconnect) -> None:
         if packet.reason_code not in CLIENT_REASONS:
-            text = f"only a server disconnects with 0x{packet.reason_code:02x} [section 3.14.2.1]"
+            text = f"a DISCONNECT with 0x{packet.reason_code:02x}, which only a server may send [section 3.14.2.1]"
             raise RemoteProtocolError(PROTOCOL_ERROR, text)
         connect_properties = self.connect_packet.properties if self.connect_packet else {}
         if packet.properties.get(SESSION_EXPIRY_INTERVAL) and not connect_properties.get(SESSION_EXPIRY_INTERVAL):
             text = "a DISCONNECT gives a session an expiry that its CONNECT did not [section 3.14.2.2.2]"
             raise RemoteProtocolError(PROTOCOL_ERROR, text)
-        said = packet.properties.get(REASON_STRING)
-        if said or packet.reason_code:
-            self._close(packet.reason_code, f"the client says: {said or describe(packet.reason_code)}")
+        reason = packet.properties.get(REASON_STRING)
+        if reason or packet.reason_code:
+            self._close(packet.reason_code, f"the client says: {reason or describe(packet.reason_code)}")
         else:
             self._close(packet.reason_code, "the client disconnected")
 
     def _fail(self, error: RemoteProtocolError) -> None:
         if self.state == CONNECTED:
-            # A second CONNECT may be wrong in a way for which only a CONNACK has a reason code.
-            is_said = error.reason_code in Disconnect.ALLOWED
-            self.disconnect(error.reason_code if is_said else PROTOCOL_ERROR, str(error))
+            # The decoder's error for a second CONNECT may have a reason code that only a CONNACK may carry.
+            is_allowed = error.reason_code in Disconnect.ALLOWED
+            self.disconnect(error.reason_code if is_allowed else PROTOCOL_ERROR, str(error))
             return
         if self.state == AWAIT_CONNECT:
             self.state = AWAIT_CONNACK
             self.protocol_level = error.protocol_level
         self._refuse(error.reason_code, str(error))
 
-    def _refuse(self, reason_code: int, text: str, server_reference: str = "") -> None:
+    def _refuse(self, reason_code: int, text: str) -> None:
         text = text[:REASON_STRING_MAX]
         try:
-            self._say_why(Connack(False, reason_code), text, server_reference)
+            self._send_reason(Connack(False, reason_code), text)
         except LocalProtocolError:
-            pass  # 3.1.1 has no return code for this: it hears nothing [3.1.1 MQTT-3.2.2-6]
+            pass  # MQTT 3.1.1 has no return code for this reason, so no CONNACK is sent [3.1.1 MQTT-3.2.2-6]
         self._close(reason_code, text)
 
-    def _say_why(self, packet: Connack | Disconnect, text: str, server_reference: str) -> None:
-        """CONNACK and DISCONNECT may explain themselves to everybody [MQTT-3.1.2-29]."""
+    def _send_reason(self, packet: Connack | Disconnect, text: str) -> None:
+        """Sends a CONNACK or DISCONNECT with a Reason String, which these two may always carry [MQTT-3.1.2-29]."""
         packet.properties = {REASON_STRING: text}
-        if server_reference:
-            packet.properties[SERVER_REFERENCE] = server_reference
         if not self._send_if_it_fits(packet):
-            packet.properties.pop(REASON_STRING)
+            packet.properties = {}
             self._send_if_it_fits(packet)  # [MQTT-3.14.2-3]
 
 
 def _user_properties(packet: Connect) -> int:
-    """How many a CONNECT has, those of its will included."""
+    """Returns the number of user properties in a CONNECT and its will."""
     will = packet.will.properties if packet.will else {}
     return len(packet.properties.get(USER_PROPERTY, ())) + len(will.get(USER_PROPERTY, ()))
 

@@ -1,18 +1,21 @@
-"""The state tables of MQTT: which packet may come when, and what follows. An absent pair is a protocol error.
+"""The state tables of MQTT: for each state, the packets that are allowed and the state that follows each.
 
-A **connection** is in one of four states. FROM_CLIENT and FROM_SERVER are the same tables for both ends: what a client
-may send is what a server may receive.
+A packet that the table does not have for a state is a protocol error.
+
+A **connection** is in one of four states. FROM_CLIENT has the packets that a client may send, FROM_SERVER those that a
+server may send. Each end uses one table to check its own packets and the other to check the peer's.
 
     AWAIT_CONNECT --CONNECT--> AWAIT_CONNACK --CONNACK--> CONNECTED --DISCONNECT or an error--> CLOSED
 
-A **message** that we send is known by its packet identifier until its flow ends (section 4.3); OUTGOING names what it
-waits for. The peer's RECEIVED packet moves it, and at AWAIT_STORE our own side does: PUBREL goes out once whoever
-keeps the message has noted its PUBREC durably.
+A **message** that our side sends has a packet identifier until its flow ends (section 4.3), and a state of the table
+OUTGOING. A packet of the peer moves it to the next state. Only AWAIT_STORE ends with a packet of ours: our side sends
+PUBREL when the application has stored the PUBREC.
 
     QoS 1: AWAIT_PUBACK --PUBACK--> done
     QoS 2: AWAIT_PUBREC --PUBREC--> AWAIT_STORE --our PUBREL--> AWAIT_PUBCOMP --PUBCOMP--> done
 
-INCOMING is the other side of it. Where it waits for us (STORE, RELEASE) nothing is acknowledged until we are told to.
+A message that the peer sends has a state of the table INCOMING. In the states STORE_QOS_1, STORE_QOS_2 and RELEASE our
+side sends no acknowledgement until the application calls for it.
 
     QoS 1: STORE_QOS_1 --our PUBACK--> done
     QoS 2: STORE_QOS_2 --our PUBREC--> AWAIT_PUBREL --PUBREL--> RELEASE --our PUBCOMP--> done
@@ -76,21 +79,22 @@ FROM_SERVER: dict = {
 
 DONE, AWAIT_ANSWER, AWAIT_PUBACK, AWAIT_PUBREC, AWAIT_STORE, AWAIT_PUBCOMP = range(6)
 
-# {state: {received packet's type: next state}}; AWAIT_ANSWER is a SUBSCRIBE or UNSUBSCRIBE
+# {state << 4 | type of the received packet: next state}; AWAIT_ANSWER is the state of a SUBSCRIBE or UNSUBSCRIBE
 OUTGOING: dict = {
-    AWAIT_ANSWER: {},
-    AWAIT_PUBACK: {PUBACK: DONE},
-    AWAIT_PUBREC: {PUBREC: AWAIT_STORE},
-    AWAIT_STORE: {PUBREC: AWAIT_STORE},
-    AWAIT_PUBCOMP: {PUBREC: AWAIT_PUBCOMP, PUBCOMP: DONE},
+    AWAIT_PUBACK << 4 | PUBACK: DONE,
+    AWAIT_PUBREC << 4 | PUBREC: AWAIT_STORE,
+    AWAIT_STORE << 4 | PUBREC: AWAIT_STORE,
+    AWAIT_PUBCOMP << 4 | PUBREC: AWAIT_PUBCOMP,
+    AWAIT_PUBCOMP << 4 | PUBCOMP: DONE,
 }
 
 STORE_QOS_1, STORE_QOS_2, AWAIT_PUBREL, RELEASE = range(1, 5)
 
-# {state: {packet's type, received or ours: next state}}
+# {state << 4 | type of the packet: next state}; PUBREL comes from the peer, the other packets from our side
 INCOMING: dict = {
-    STORE_QOS_1: {PUBACK: DONE},
-    STORE_QOS_2: {PUBREC: AWAIT_PUBREL},
-    AWAIT_PUBREL: {PUBREL: RELEASE},
-    RELEASE: {PUBREL: RELEASE, PUBCOMP: DONE},
+    STORE_QOS_1 << 4 | PUBACK: DONE,
+    STORE_QOS_2 << 4 | PUBREC: AWAIT_PUBREL,
+    AWAIT_PUBREL << 4 | PUBREL: RELEASE,
+    RELEASE << 4 | PUBREL: RELEASE,
+    RELEASE << 4 | PUBCOMP: DONE,
 }

@@ -1,14 +1,14 @@
-"""Topic aliases (section 3.3.2.3.4): a number in place of a topic name, for one direction of one connection."""
+"""Topic aliases (section 3.3.2.3.4): numbers that replace topic names in one direction of one connection."""
 
 from wire.errors import PacketTooLargeError, RemoteProtocolError
 from wire.properties import TOPIC_ALIAS
 from wire.reasons import PROTOCOL_ERROR, TOPIC_ALIAS_INVALID
 
-OUTGOING_MAX = 32  # topics; what we would otherwise keep in memory is the peer's to say
+OUTGOING_MAX = 32  # topics; without this limit the peer would decide how much memory our side uses
 
 
 class OutgoingAliases:
-    """The aliases we have given to topics; the first topics get them, for the connection's life.
+    """The aliases that our side has given. The first topics get them, and keep them until the connection ends.
 
     Args:
         maximum: the peer's Topic Alias Maximum.
@@ -18,11 +18,16 @@ class OutgoingAliases:
         self._maximum = min(maximum, OUTGOING_MAX)
         self._given: dict = {}
 
-    def send(self, packet, send) -> None:
-        """Sends a PUBLISH with an alias where there is one for its topic; `send` takes the packet.
+    def of_all(self, topics: list) -> list:
+        """Returns an alias for each topic: 0 if it will never have one, None if the next `send` gives it one."""
+        unknown = 0 if len(self._given) >= self._maximum else None
+        return [self._given.get(topic, unknown) for topic in topics]
 
-        Raises what `send` does; the packet with its topic written out may be smaller than with topic and alias, and
-        is tried as well.
+    def send(self, packet, send) -> None:
+        """Passes a PUBLISH to `send`, with the alias of its topic if the topic has one or gets one now.
+
+        The first PUBLISH with an alias carries the topic name too. If the peer's Maximum Packet Size does not allow
+        this, the PUBLISH is sent with the name alone. Raises the errors of `send`.
         """
         topic, properties = packet.topic, packet.properties
         alias = self._given.get(topic)
@@ -45,7 +50,7 @@ class OutgoingAliases:
 
 
 class IncomingAliases:
-    """The aliases that the peer has given.
+    """The aliases that the peer has given to topics.
 
     Args:
         maximum: our own Topic Alias Maximum.
@@ -56,9 +61,10 @@ class IncomingAliases:
         self._topics: dict = {}
 
     def resolve(self, packet) -> None:
-        """Puts the topic in place of the alias of a PUBLISH.
+        """Replaces the alias of a received PUBLISH by its topic name.
 
-        Raises RemoteProtocolError: 0x94 beyond our maximum [MQTT-3.3.2-9], 0x82 for an alias without a topic.
+        Raises RemoteProtocolError: 0x94 for an alias above our maximum [MQTT-3.3.2-9], 0x82 for an alias that the peer
+        has given to no topic.
         """
         alias = packet.properties.pop(TOPIC_ALIAS)
         if alias > self._maximum:

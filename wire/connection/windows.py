@@ -1,13 +1,11 @@
-"""Who may have how many QoS 1 and 2 messages on the way (section 4.9): one machine for every role.
+"""The QoS 1 and 2 messages of one connection that are not acknowledged yet, and their limit (section 4.9).
 
-Both windows live as long as one network connection. Packet identifiers of the two directions are independent. The
-states are those of `wire.states`.
+SendWindow has our messages, ReceiveWindow has the peer's. Client and server use the same two classes. A window lives as
+long as its network connection. The packet identifiers of the two directions are independent. The states are listed in
+`wire.connection.states`.
 """
 
-from wire.errors import LocalProtocolError, RemoteProtocolError
-from wire.packet_types import PUBACK, PUBREC, PUBREL
-from wire.reasons import PROTOCOL_ERROR, RECEIVE_MAXIMUM_EXCEEDED
-from wire.states import (
+from wire.connection.states import (
     AWAIT_ANSWER,
     AWAIT_PUBACK,
     AWAIT_PUBCOMP,
@@ -20,27 +18,30 @@ from wire.states import (
     STORE_QOS_1,
     STORE_QOS_2,
 )
+from wire.errors import LocalProtocolError, RemoteProtocolError
+from wire.packet_types import PUBACK, PUBREC, PUBREL
+from wire.reasons import PROTOCOL_ERROR, RECEIVE_MAXIMUM_EXCEEDED
 
 IDENTIFIER_MAX = 65_535
 
-_NO_PLACE = 8  # or'ed to the state of an identifier that takes no place under the limit
+NO_PLACE = 8  # or'ed to the state of a packet identifier that does not count towards the limit
 
 
 class SendWindow:
-    """The packet identifiers we have in use; at most `limit`, the peer's Receive Maximum, belong to messages.
+    """The packet identifiers that our side uses; at most `limit`, the peer's Receive Maximum, belong to messages.
 
-    Those that it chooses itself begin with `first`.
+    The window chooses packet identifiers in ascending order and begins with `first`.
     """
 
     def __init__(self, limit: int, first: int = 1) -> None:
         self.limit = limit
-        self._states: dict = {}  # packet identifier: state, perhaps with _NO_PLACE
+        self._states: dict = {}  # packet identifier: state, perhaps with NO_PLACE
         self._places_taken = 0
         self._last = first - 1
 
     @property
     def quota(self) -> int:
-        """Messages that may be sent now."""
+        """How many messages may be sent now."""
         return self.limit - self._places_taken
 
     def __len__(self) -> int:
@@ -50,13 +51,13 @@ class SendWindow:
         return packet_identifier in self._states
 
     def state(self, packet_identifier: int | None) -> int:
-        """DONE for an identifier that is not in use."""
-        return self._states.get(packet_identifier, DONE) & ~_NO_PLACE
+        """Returns the state of the message with this packet identifier; DONE if it is not in use."""
+        return self._states.get(packet_identifier, DONE) & ~NO_PLACE
 
     def acquire(self, packet_identifier: int | None = None, qos: int = 1) -> int:
-        """Takes a place for a message under this or the next free identifier, which is returned.
+        """Adds a message with this packet identifier, or with the next free one; returns the packet identifier.
 
-        Raises LocalProtocolError when the window is full [MQTT-3.3.4-9] or the identifier is in use [MQTT-2.2.1-3].
+        Raises LocalProtocolError if the window is full [MQTT-3.3.4-9] or the identifier is in use [MQTT-2.2.1-3].
         """
         if self._places_taken >= self.limit:
             raise LocalProtocolError(f"{self.limit} messages are on the way, the peer's Receive Maximum")
@@ -71,47 +72,47 @@ class SendWindow:
         return packet_identifier
 
     def reserve(self) -> int:
-        """An identifier for a SUBSCRIBE or UNSUBSCRIBE, which takes no place under the limit."""
+        """Returns a packet identifier for a SUBSCRIBE or UNSUBSCRIBE, which does not count towards the limit."""
         packet_identifier = self._next_free()
-        self._states[packet_identifier] = AWAIT_ANSWER | _NO_PLACE
+        self._states[packet_identifier] = AWAIT_ANSWER | NO_PLACE
         return packet_identifier
 
     def acknowledge(self, packet_identifier: int, packet_type: int, refused: bool = False) -> int:
-        """Takes a received PUBACK, PUBREC or PUBCOMP; returns the state the message was in, DONE if unknown.
+        """Handles a received PUBACK, PUBREC or PUBCOMP; returns the message's state before it, DONE if unknown.
 
-        Raises RemoteProtocolError(0x82) for one that does not fit this message's flow.
+        Raises RemoteProtocolError(0x82) if the message's flow does not allow this packet now.
         """
         state = self.state(packet_identifier)
         if state == DONE:
             return DONE
-        following = OUTGOING[state].get(packet_type)
+        following = OUTGOING.get(state << 4 | packet_type)
         if following is None or (refused and state not in (AWAIT_PUBACK, AWAIT_PUBREC)):
-            text = f"packet type {packet_type} answers nothing that {packet_identifier} stands for [MQTT-4.3.3-1]"
+            text = f"packet type {packet_type} does not answer message {packet_identifier} now [MQTT-4.3.3-1]"
             raise RemoteProtocolError(PROTOCOL_ERROR, text)
         if refused or following == DONE:
             self.release(packet_identifier)
         else:
-            self._states[packet_identifier] = following | self._states[packet_identifier] & _NO_PLACE
+            self._states[packet_identifier] = following | self._states[packet_identifier] & NO_PLACE
         return state
 
     def free(self, packet_identifier: int) -> None:
-        """Our PUBREL: its PUBREC came, on this connection or on an earlier one of the session.
+        """Records our PUBREL for a message whose PUBREC came on this connection or an earlier one of the session.
 
-        The quota counts from each connection's start anew, so that one of an earlier connection takes no place.
-        Raises LocalProtocolError for a message without PUBREC.
+        A message of an earlier connection does not count towards the limit, because each connection starts with a
+        full quota. Raises LocalProtocolError if the PUBREC has not come.
         """
         state = self.state(packet_identifier)
         if state not in (DONE, AWAIT_STORE, AWAIT_PUBCOMP):
             raise LocalProtocolError(f"no PUBREC has come for packet identifier {packet_identifier} [MQTT-4.3.3-4]")
-        place = self._states.get(packet_identifier, _NO_PLACE) & _NO_PLACE
+        place = self._states.get(packet_identifier, NO_PLACE) & NO_PLACE
         self._states[packet_identifier] = AWAIT_PUBCOMP | place
 
     def release(self, packet_identifier: int) -> bool:
-        """Gives an identifier back; False when it was not in use."""
+        """Frees a packet identifier; returns whether it was in use."""
         state = self._states.pop(packet_identifier, None)
         if state is None:
             return False
-        if not state & _NO_PLACE:
+        if not state & NO_PLACE:
             self._places_taken -= 1
         return True
 
@@ -127,12 +128,12 @@ class SendWindow:
 
 
 class ReceiveWindow:
-    """The messages a peer has sent that we have not acknowledged; at most `limit`, our own Receive Maximum."""
+    """The peer's messages that our side has not acknowledged; at most `limit`, our own Receive Maximum."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._states: dict = {}
-        self._resumed = 0  # of those some that an earlier connection brought: they take no place under the limit
+        self._resumed = 0  # how many came over an earlier connection; they do not count towards the limit
 
     def __len__(self) -> int:
         return len(self._states) - self._resumed
@@ -141,14 +142,16 @@ class ReceiveWindow:
         return packet_identifier in self._states
 
     def resume(self, packet_identifier: int) -> None:
-        """A QoS 2 message of an earlier connection that we have, and whose PUBREL has not come."""
+        """Adds a QoS 2 message that an earlier connection received, and whose PUBREL has not come."""
         if packet_identifier not in self._states:
-            self._states[packet_identifier] = AWAIT_PUBREL | _NO_PLACE
+            self._states[packet_identifier] = AWAIT_PUBREL | NO_PLACE
             self._resumed += 1
 
     def open(self, packet_identifier: int, qos: int = 1, again: bool = False) -> bool:
-        """Takes a PUBLISH; False where it comes again and is known. A QoS 2 one may [MQTT-4.3.3-10], and with `again`
-        set any that has DUP does, as MQTT 3.1.1 has it.
+        """Adds the message of a received PUBLISH; returns False if the PUBLISH only repeats a message of this window.
+
+        A QoS 2 PUBLISH may be repeated [MQTT-4.3.3-10]. A QoS 1 PUBLISH may be repeated if `again` is true, that is
+        over MQTT 3.1.1 and with DUP.
 
         Raises RemoteProtocolError: 0x93 beyond the limit [MQTT-3.3.4-7], 0x82 for an identifier still in use.
         """
@@ -165,32 +168,32 @@ class ReceiveWindow:
         return True
 
     def state(self, packet_identifier: int) -> int:
-        """DONE for an identifier that is not open."""
-        return self._states.get(packet_identifier, DONE) & ~_NO_PLACE
+        """Returns the state of the message with this packet identifier; DONE if there is none."""
+        return self._states.get(packet_identifier, DONE) & ~NO_PLACE
 
     def release(self, packet_identifier: int) -> int:
-        """Takes a PUBREL; returns the state the message was in, DONE where there is none.
+        """Handles a received PUBREL; returns the message's state before it, DONE if there is no such message.
 
-        Raises RemoteProtocolError(0x82) where no PUBREC of ours has gone.
+        Raises RemoteProtocolError(0x82) if our side has not sent a PUBREC for the message.
         """
         state = self.state(packet_identifier)
         if state == DONE:
             return DONE
-        following = INCOMING[state].get(PUBREL)
+        following = INCOMING.get(state << 4 | PUBREL)
         if following is None:
             text = f"PUBREL {packet_identifier} comes before our PUBREC [MQTT-4.3.3-4]"
             raise RemoteProtocolError(PROTOCOL_ERROR, text)
-        self._states[packet_identifier] = following | self._states[packet_identifier] & _NO_PLACE
+        self._states[packet_identifier] = following | self._states[packet_identifier] & NO_PLACE
         return state
 
     def acknowledge(self, packet_identifier: int, packet_type: int = PUBACK, refused: bool = False) -> None:
-        """Our PUBACK, PUBREC or PUBCOMP. Raises LocalProtocolError when there is nothing that it acknowledges."""
+        """Records our PUBACK, PUBREC or PUBCOMP. Raises LocalProtocolError if no message waits for this packet."""
         state = self.state(packet_identifier)
-        following = INCOMING[state].get(packet_type) if state else None
+        following = INCOMING.get(state << 4 | packet_type)
         if following is None:
-            raise LocalProtocolError(f"no message with packet identifier {packet_identifier} waits for that from us")
+            raise LocalProtocolError(f"no message {packet_identifier} waits for packet type {packet_type} from us")
         if following == DONE or (refused and packet_type == PUBREC):
-            if self._states.pop(packet_identifier) & _NO_PLACE:
+            if self._states.pop(packet_identifier) & NO_PLACE:
                 self._resumed -= 1
         else:
             self._states[packet_identifier] = following

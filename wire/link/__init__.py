@@ -1,56 +1,46 @@
-"""The serial link: an ordered stream of bytes over a line that loses, garbles and delays, and that never gives up.
+"""The serial link: an ordered stream of bytes over a line that loses, corrupts and delays bytes. It never gives up.
 
-HDLC's balanced mode with selective resend. No IO and no clock, like the connections of MQTT.
+It is HDLC's balanced mode with selective resend. It does no IO and has no clock, like the MQTT connections.
 
     CLOSED --open--> OPENING --the peer echoes our token--> UP
        ^                ^                                    |
        +-----close------+--open, DISC, the peer starts afresh+
 
-**Start.** Each side names its end of a stream by a token (boot_id, era), fresh each time it starts one. SABM says
-"my token, and yours as far as I know"; UA answers it the same way. A side is UP once it sees its own token come
-back: what it reads from then on was sent by a peer that knows this stream, and the line keeps order, so bytes of an
-earlier stream can never slip in. A new token from the peer means that it started afresh: we do too.
+**Start.** Each side identifies its end of a stream by a token (boot_id, era), a new one for each stream. SABM carries
+the sender's token and the peer's token, if the sender knows it; UA answers with the same fields. A side is UP once its
+own token comes back. From then on it reads only bytes of a peer that knows this stream: the line keeps the order, so
+bytes of an earlier stream cannot follow. A new token from the peer means that the peer has started a new stream: then
+this side does too.
 
-**Transfer.** I frames carry a sequence number; at most `window` are unacknowledged and they fit the peer's credit.
-RR acknowledges all before `ack`; REJ as well, and its payload, one byte, shows which of the seven after `ack`
-arrived all the same. The line keeps order, so whatever was sent before something that arrived and did not arrive
-itself is lost, and is sent again. What the peer says nothing about is asked for with POLL after an adaptive time, and
-answered with FINAL and the poll's number.
+**Transfer.** I frames carry a sequence number; at most `window` are unacknowledged, and they fit into the peer's
+credit. RR acknowledges all frames before `ack`. REJ does that too, and its payload of one byte shows which of the
+seven frames after `ack` have arrived. The line keeps the order: if a frame has arrived, all frames sent before it have
+either arrived or are lost, and the lost ones are sent again. If the peer does not answer for an adaptive time, POLL
+asks it; it answers with FINAL and the poll's number.
 
-**Pause.** RNR with POLL keeps the peer from sending until RR; its FINAL says that nothing is on the line any more.
+**Pause.** RNR with POLL stops the peer from sending until RR; its FINAL says that nothing is on the line any more.
 
-**Versions.** The handshake's form never changes but for bytes at its end, and names the newest version of the link
-that its sender speaks; both use the older of the two.
+**Versions.** The format of the handshake never changes, except that bytes may be added at its end. It names the newest
+link version of its sender; both sides use the older of the two.
 """
 
 from struct import pack, unpack
 
 from wire.errors import LocalProtocolError
-from wire.link_frames import (
-    CREDIT_MAX,
-    CREDIT_UNIT,
-    DISC,
-    SABM,
-    UA,
-    UI,
-    VERSION,
-    Frame,
-    FrameDecoder,
-    encode_frame,
-)
-from wire.link_stream import Stream
+from wire.link.frames import CREDIT_MAX, CREDIT_UNIT, DISC, SABM, UA, UI, VERSION, Frame, FrameDecoder, encode_frame
+from wire.link.stream import Stream
 
 WINDOW_MAX = 8  # REJ's payload shows seven frames after the missing one
 MTU_MIN, MTU_MAX = 16, 1024
 OPEN_INTERVAL_FIRST_MS, OPEN_INTERVAL_LAST_MS = 50, 2_000
-LOGS_WAITING_MAX = 8  # in either direction: a line or an application that takes none must not fill the memory
+LOGS_WAITING_MAX = 8  # in each direction, so that log lines that nothing takes do not fill the memory
 NO_TOKEN = b"\0\0\0\0\0\0"
 _HANDSHAKE = ">6s6sHBB"  # own token, peer's token, mtu, window, newest version
 HANDSHAKE_BYTES = 16
 
 
 class LinkUp:
-    """A fresh stream starts, with an empty past on both sides; whatever spoke over the earlier one is gone."""
+    """Event: a new stream starts, empty on both sides; any connection over the earlier stream has ended."""
 
     def __init__(self, peer_boot_id: int, era: int) -> None:
         self.peer_boot_id = peer_boot_id
@@ -58,21 +48,21 @@ class LinkUp:
 
 
 class LinkDown:
-    """The stream has ended; `text` says why. Another one follows unless we closed the link."""
+    """Event: the stream has ended; `text` says why. A new stream follows unless this side closed the link."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
 
 class LinkData:
-    """Bytes of the stream, in order, each once."""
+    """Event: bytes of the stream, in order and without repetition."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
 
 
 class LinkLog:
-    """Bytes that the peer sent beside the stream with `send_log`; they may be lost."""
+    """Event: a log line that the peer sent with `send_log`, outside the stream; such lines may be lost."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -84,9 +74,9 @@ class Link:
     After every call write `data_to_send()` to the line until it is b"", and ask `next_timer_ms()` anew.
 
     Args:
-        boot_id: u32 that differs each time this side starts.
-        mtu: bytes of the longest payload that this side takes.
-        window: I frames on the way at most; the smaller of both sides' is used.
+        boot_id: u32 that is different each time this side starts.
+        mtu: bytes of the longest payload that this side accepts.
+        window: the most unacknowledged I frames; the smaller value of the two sides is used.
     """
 
     def __init__(self, boot_id: int, *, mtu: int = 256, window: int = WINDOW_MAX) -> None:
@@ -100,27 +90,27 @@ class Link:
         self._token = NO_TOKEN
         self._peer_token = NO_TOKEN
         self._open = False
-        self._stream: Stream | None = None  # while up
+        self._stream: Stream | None = None  # None unless the link is up
         self._decoder = FrameDecoder(mtu)
         self._buffer_bytes = min(2 * window * mtu, CREDIT_MAX * CREDIT_UNIT)
-        self._frames: list = []  # encoded, to go out before those of the stream
-        self._logs: list = []  # encoded, to go out unless the peer pauses
+        self._frames: list = []  # encoded frames, to be sent before those of the stream
+        self._logs: list = []  # encoded log frames, to be sent unless the peer pauses
         self._events: list = []
-        self._logs_taken = 0  # of the events
-        self._told_era: int | None = None  # of the stream that the application knows from the events it took
+        self._logs_taken = 0  # LinkLog events in `_events`
+        self._told_era: int | None = None  # era of the stream that the application knows from its events
         self._foreign_version: int | None = None
         self._now_ms = 0
         self._timer_ms: int | None = None
         self._interval_ms = OPEN_INTERVAL_FIRST_MS
 
     def open(self, now_ms: int) -> None:
-        """Starts a fresh stream, and tries for ever; also the way to end one and begin the next."""
+        """Starts a new stream, and tries for ever; ends the present stream if there is one."""
         self._now_ms = now_ms
         self._start_afresh("opened anew")
         self._send_handshake(SABM)
 
     def close(self) -> None:
-        """Ends the stream and goes silent; a DISC waits in `data_to_send`."""
+        """Ends the stream and sends nothing more after a DISC, which `data_to_send` returns."""
         was_up = self._stream is not None
         self._end_stream("closed")
         if was_up:
@@ -130,14 +120,14 @@ class Link:
 
     @property
     def send_room(self) -> int:
-        """Bytes to send that this side still likes to queue; 0 unless the stream is up."""
+        """How many more bytes the application should queue now; 0 unless the stream is up."""
         if self._stream is None or self._told_era != self._era:
             return 0
         return max(0, self._buffer_bytes - self.queued)
 
     @property
     def damaged_bytes(self) -> int:
-        """Bytes that came and were no frame, or one that noise has touched."""
+        """Received bytes that belonged to no valid frame."""
         return self._decoder.damaged_bytes
 
     @property
@@ -150,20 +140,20 @@ class Link:
         self._now_ms = now_ms
         if self._told_era is None:
             raise LocalProtocolError("the link is down")
-        if self._stream is not None and self._told_era == self._era:  # else it has ended, as an event will say
+        if self._stream is not None and self._told_era == self._era:  # otherwise a LinkDown event waits
             self._stream.write(data)
 
     def send_log(self, data: bytes) -> None:
-        """Sends up to `mtu` bytes beside the stream, unless the link is closed; they may be lost."""
+        """Sends up to `mtu` bytes outside the stream, unless the link is closed; they may be lost."""
         if self._open and len(self._logs) < LOGS_WAITING_MAX:
             self._logs.append(encode_frame(UI, 0, 0, self._buffer_bytes, data[: self.mtu]))
 
     def pause(self, now_ms: int) -> None:
-        """Asks the peer to hold its frames, and holds ours; once `quiet` is True the line may be left unread."""
+        """Stops both sides from sending I frames; once `quiet` is True the line may be left unread."""
         self._hold(True, now_ms)
 
     def resume(self, now_ms: int) -> None:
-        """Lets both send again."""
+        """Lets both sides send again."""
         self._hold(False, now_ms)
 
     def _hold(self, paused: bool, now_ms: int) -> None:
@@ -176,18 +166,18 @@ class Link:
 
     @property
     def quiet(self) -> bool:
-        """Whether bytes may go unread after `pause`: the peer holds its frames, or there is no stream to lose from."""
+        """Whether the line may be left unread after `pause`: the peer has stopped sending, or there is no stream."""
         return self.paused and (self._stream is None or self._stream.quiet)
 
     def receive_data(self, data: bytes | bytearray | memoryview, now_ms: int) -> None:
-        """Takes bytes off the line; never raises for what is in them."""
+        """Takes bytes that came over the line; it never raises, whatever they are."""
         self._now_ms = now_ms
         for frame in self._decoder.feed(data):
             if self._open:
                 self._handle(frame)
 
     def next_event(self) -> LinkUp | LinkData | LinkLog | LinkDown | None:
-        """The next event, or None until more comes off the line."""
+        """Returns the next event, or None until more bytes come."""
         if self._events:
             event = self._events.pop(0)
             if isinstance(event, LinkUp):
@@ -201,9 +191,9 @@ class Link:
         return LinkData(data) if data else None
 
     def data_to_send(self) -> bytes:
-        """The bytes to write next, with one I frame at most; b"" when none wait.
+        """Returns the bytes to write next, with one I frame at most; b"" if there are none.
 
-        Ask again when the line has taken them: what has to be said by then goes before the I frames that wait.
+        Call it again when the line has taken these bytes: more urgent frames can then overtake waiting I frames.
         """
         frames = self._frames
         self._frames = []
@@ -217,7 +207,7 @@ class Link:
         return b"".join(frames)
 
     def next_timer_ms(self) -> int | None:
-        """When `handle_timer` wants to be called, in the time of `now_ms`; None: not before something happens."""
+        """Returns when `handle_timer` must be called, in the time of `now_ms`; None: not before something happens."""
         if self._stream is not None:
             if not self._stream.waiting:
                 self._timer_ms = None
@@ -226,7 +216,7 @@ class Link:
         return self._timer_ms
 
     def handle_timer(self, now_ms: int) -> None:
-        """Asks the peer again, to open or to say what has arrived."""
+        """Repeats the SABM, or asks the peer with a POLL what has arrived."""
         self._now_ms = now_ms
         timer_ms = self.next_timer_ms()
         if timer_ms is None or now_ms < timer_ms:

@@ -1,0 +1,1 @@
+"""The most frequent packets, read and written many at once; on CPython only."""

@@ -1,0 +1,187 @@
+"""The properties of a PUBLISH as bytes: the part that many messages have in common is decoded once.
+
+::
+
+    block = common part, then perhaps the hf-id property with the identity of this one message
+"""
+
+import re
+import sys
+from collections.abc import Container
+from functools import lru_cache
+from typing import Any
+
+from wire.errors import RemoteProtocolError
+from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY, SEQ_MAX, encode_identity, encode_received
+from wire.packet_types import PUBLISH
+from wire.primitives import Reader, decode_varint, encode_string, encode_varint
+from wire.properties import (
+    CONTENT_TYPE,
+    CORRELATION_DATA,
+    MESSAGE_EXPIRY_INTERVAL,
+    TOPIC_ALIAS,
+    USER_PROPERTY,
+    decode_properties,
+    encode_properties,
+)
+
+SIZE_MAX = 512  # bytes of an ordinary block; a longer one is rare, and remembering many costs memory
+COMMON_REMEMBERED = 4096
+
+_IDENTITY_HEAD = bytes((USER_PROPERTY,)) + encode_string(IDENTITY_PROPERTY)
+_RECEIVED_HEAD = bytes((USER_PROPERTY,)) + encode_string(RECEIVED_PROPERTY)
+_TEXT_AT = len(_IDENTITY_HEAD) + 2
+_IDENTITY = re.compile(rb"([0-9a-f]{8})/([1-9][0-9]{0,17})/([ -~]+)")
+_ORDINARY = {CONTENT_TYPE, CORRELATION_DATA, MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY}
+"""A message with these properties alone needs no check and leaves no state behind."""
+
+Identity = tuple[str, int, int]
+"""(origin, epoch, seq)."""
+
+
+class Common:
+    """The common part, decoded: the properties, and the Message Expiry Interval in ms (0: none)."""
+
+    __slots__ = ("expiry_ms", "properties")
+
+    def __init__(self, properties: dict[int, Any]) -> None:
+        self.properties = properties
+        self.expiry_ms: int = 1000 * properties.get(MESSAGE_EXPIRY_INTERVAL, 0)
+
+
+def find_block(buffer: bytes, at: int) -> tuple[int, int]:
+    """Returns where the block begins and ends whose length stands at `at`.
+
+    The end is sys.maxsize where the length has more than two digits. Raises IndexError where the buffer ends before.
+    """
+    length = buffer[at]
+    if length < 0x80:
+        return at + 1, at + 1 + length
+    more = buffer[at + 1]
+    if not 0 < more < 0x80:
+        return at + 2, sys.maxsize
+    return at + 2, at + 2 + (length & 0x7F | more << 7)
+
+
+def check_block(block: bytes, origins: Container[bytes]) -> bool | None:
+    """Returns whether an ordinary block brings an identity, whose origin must be one of `origins`.
+
+    None for a block that is not ordinary, not well-formed, or brings an identity of another origin.
+    """
+    if len(block) > SIZE_MAX:
+        return None
+    identity = _find_identity(block)
+    if identity < 0:
+        return None if decode_common(block) is None else False
+    found = _IDENTITY.fullmatch(block, identity + _TEXT_AT)
+    return True if found and found[3] in origins and decode_common(block[:identity]) is not None else None
+
+
+def read_block(block: bytes) -> tuple[Common, Identity | None]:
+    """Returns the common part and the identity of a block that `check_block` has found ordinary."""
+    at = _find_identity(block)
+    if at < 0:
+        return _common(block), None
+    found = _IDENTITY.fullmatch(block, at + _TEXT_AT)
+    assert found is not None
+    epoch, seq, origin = found.groups()
+    return _common(block[:at]), (_decode_origin(origin), int(epoch, 16), int(seq))
+
+
+@lru_cache(maxsize=COMMON_REMEMBERED)
+def decode_common(block: bytes) -> Common | None:
+    """Returns a common part decoded, None where a message with it has to be read by itself."""
+    try:
+        properties = decode_properties(Reader(encode_varint(len(block)) + block), PUBLISH)
+    except RemoteProtocolError:
+        return None
+    if not properties.keys() <= _ORDINARY or properties.get(MESSAGE_EXPIRY_INTERVAL) == 0:
+        return None
+    if any(name in (IDENTITY_PROPERTY, RECEIVED_PROPERTY) for name, _ in properties.get(USER_PROPERTY, ())):
+        return None
+    return Common(dict(sorted(properties.items())))
+
+
+def encode_block(properties: dict[int, Any], alias: int = 0) -> bytes:
+    """Returns the properties of a PUBLISH with their length.
+
+    Args:
+        properties: those that travel with the message.
+        alias: the topic alias, 0 for none.
+    """
+    block = _encode_own(properties, alias)
+    return encode_length(len(block)) + block
+
+
+def encode_identified_block(
+    properties: dict[int, Any],
+    origin: str,
+    epoch: int,
+    seq: int,
+    received_ms: int,
+    received_by: str,
+    alias: int = 0,
+) -> bytes:
+    """Returns the same with identity and provenance, which come last.
+
+    Args:
+        properties: those that travel with the message.
+        origin, epoch, seq: the identity; none is written where the origin is empty.
+        received_ms, received_by: the provenance.
+        alias: the topic alias, 0 for none.
+    """
+    block = _encode_own(properties, alias) if properties or alias else b""
+    if origin:
+        before, behind = _split_identity(origin, epoch)
+        text = b"%b%d%b" % (before, seq, behind)
+        block += _IDENTITY_HEAD + len(text).to_bytes(2, "big") + text
+    block += _encode_received(received_ms, received_by)
+    return encode_length(len(block)) + block
+
+
+encode_length = lru_cache(maxsize=1024)(encode_varint)  # most PUBLISHes have one of a few lengths
+
+
+def _encode_own(properties: dict[int, Any], alias: int) -> bytes:
+    own = b""
+    if properties:
+        encoded = encode_properties(properties, PUBLISH)
+        own = encoded[decode_varint(encoded, 0)[1] :]
+    return _encode_alias(alias) + own if alias else own
+
+
+@lru_cache(maxsize=64)
+def _encode_alias(alias: int) -> bytes:
+    return bytes((TOPIC_ALIAS, alias >> 8, alias & 0xFF))
+
+
+@lru_cache(maxsize=1024)
+def _split_identity(origin: str, epoch: int) -> tuple[bytes, bytes]:
+    """Returns what comes before and behind the number in the identities of one store."""
+    before, _, behind = encode_identity(origin, epoch, SEQ_MAX).partition(str(SEQ_MAX))
+    return before.encode(), behind.encode()
+
+
+@lru_cache(maxsize=64)
+def _encode_received(received_ms: int, received_by: str) -> bytes:
+    return _RECEIVED_HEAD + encode_string(encode_received(received_ms, received_by))
+
+
+def _common(block: bytes) -> Common:
+    common = decode_common(block)
+    assert common is not None
+    return common
+
+
+def _find_identity(block: bytes) -> int:
+    """Returns where the identity's property begins if the block ends with one, otherwise -1."""
+    at = block.rfind(_IDENTITY_HEAD)
+    text = at + _TEXT_AT
+    if at < 0 or text > len(block) or block[text - 2] << 8 | block[text - 1] != len(block) - text:
+        return -1
+    return at
+
+
+@lru_cache(maxsize=1024)
+def _decode_origin(encoded: bytes) -> str:
+    return encoded.decode()

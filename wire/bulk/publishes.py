@@ -1,0 +1,169 @@
+"""PUBLISHes that follow one another, as bytes: cut out of a buffer, read one by one, and joined from their halves.
+
+::
+
+    first byte | length | topic name | packet identifier | properties | payload
+    └────────────── head ──────────┘                      └────── tail ──────┘
+"""
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from struct import pack
+from typing import NamedTuple
+
+from wire.bulk.property_block import Common, Identity, check_block, encode_length, find_block, read_block
+from wire.codec import MQTT_5
+from wire.primitives import encode_string
+
+FIRST_BYTES = {0x32: 1, 0x34: 2}
+"""The first bytes of the PUBLISHes that are cut, with their QoS: neither DUP nor RETAIN is set."""
+
+PACKET_SIZE_MAX = 3 + 16_383
+"""Bytes of the largest PUBLISH that is cut: its length has two digits."""
+
+IDENTIFIER_SIZE = 2
+TOPIC_REMEMBERED_MAX = 512  # characters; a longer name is rare, and remembering many costs memory
+
+_FIRST_BYTE_OF = {qos: bytes((first_byte,)) for first_byte, qos in FIRST_BYTES.items()}
+_remember_topic = lru_cache(maxsize=4096)(encode_string)
+
+
+class Cut(NamedTuple):
+    """PUBLISHes of one QoS from where one began to `end`.
+
+    `payload_size` is that of all payloads together. `bring_identities` is True where each of them brings an identity,
+    and False where none does.
+    """
+
+    end: int
+    identifiers: list[int]
+    topics: dict[str, None]
+    payload_size: int
+    bring_identities: bool
+
+
+def cut_publishes(buffer: bytes, start: int, level: int, topics: Mapping[bytes, str], origins: Container[bytes]) -> Cut:
+    """Cuts all PUBLISHes with ordinary properties that begin at a place, up to the first packet that is anything else.
+
+    What is cut is well-formed in every respect. Whether an identifier is in use is not checked.
+
+    Args:
+        buffer: bytes that came.
+        start: where a packet begins whose first byte is one of FIRST_BYTES.
+        level: the protocol level.
+        topics: the topic names that the sender may publish to, by their bytes.
+        origins: the origins that an identity may name.
+    """
+    first_byte = buffer[start]
+    has_properties = level == MQTT_5
+    size = len(buffer)
+    identifiers: list[int] = []
+    names: dict[str, None] = {}
+    latest: str | None = None
+    payload_size = 0
+    brings_identity = bring_identities = False
+    with suppress(IndexError):  # where the buffer ends within a packet
+        while buffer[start] == first_byte:
+            length = buffer[start + 1]
+            if length < 0x80:
+                name = start + 4
+                end = start + 2 + length
+            else:
+                more = buffer[start + 2]
+                if not 0 < more < 0x80:
+                    break
+                name = start + 5
+                end = start + 3 + (length & 0x7F | more << 7)
+            place = name + (buffer[name - 2] << 8 | buffer[name - 1])
+            topic = topics.get(buffer[name:place])
+            identifier = buffer[place] << 8 | buffer[place + 1]
+            payload = place + IDENTIFIER_SIZE
+            if topic is None or not identifier or end > size:
+                break
+            if has_properties:
+                payload, brings_identity = _behind_properties(buffer, payload, end, origins)
+            if payload > end or (brings_identity is not bring_identities and identifiers):
+                break
+            bring_identities = brings_identity
+            if topic is not latest:
+                latest = topic
+                names[topic] = None
+            identifiers.append(identifier)
+            payload_size += end - payload
+            start = end
+    return Cut(start, identifiers, names, payload_size, bring_identities)
+
+
+def _behind_properties(buffer: bytes, at: int, end: int, origins: Container[bytes]) -> tuple[int, bool]:
+    """Returns where ordinary properties end and whether they bring an identity; others end behind `end`."""
+    if not buffer[at]:
+        return at + 1, False
+    block, behind = find_block(buffer, at)
+    brings_identity = check_block(buffer[block:behind], origins) if behind <= end else None
+    return (end + 1, False) if brings_identity is None else (behind, brings_identity)
+
+
+def qos_of(packets: bytes) -> int:
+    """Returns the QoS of the PUBLISH that `packets` begins with."""
+    return packets[0] >> 1 & 3
+
+
+def read_publishes(
+    packets: bytes, level: int
+) -> Iterator[tuple[str, bytes, Common | None, Identity | None, tuple[bytes, bytes]]]:
+    """Yields topic name, payload, properties, identity and halves of each PUBLISH that `cut_publishes` has cut."""
+    has_properties = level == MQTT_5
+    names: dict[bytes, str] = {}
+    common = identity = None
+    size = len(packets)
+    start = 0
+    while start < size:
+        length = packets[start + 1]
+        if length < 0x80:
+            name = start + 4
+            end = start + 2 + length
+        else:
+            name = start + 5
+            end = start + 3 + (length & 0x7F | packets[start + 2] << 7)
+        place = name + (packets[name - 2] << 8 | packets[name - 1])
+        encoded = packets[name:place]
+        topic = names.get(encoded)
+        if topic is None:
+            topic = names[encoded] = encoded.decode()
+        at = place + IDENTIFIER_SIZE
+        tail = payload = packets[at:end]
+        if has_properties:
+            if packets[at]:
+                block, behind = find_block(packets, at)
+                common, identity = read_block(packets[block:behind])
+            else:
+                behind, common, identity = at + 1, None, None
+            payload = packets[behind:end]
+        yield topic, payload, common, identity, (packets[start:place], tail)
+        start = end
+
+
+def split_publish(topic: str, block: bytes, payload: bytes, qos: int) -> tuple[bytes, bytes]:
+    """Returns what comes before and behind the packet identifier in a PUBLISH of QoS 1 or 2 without DUP and RETAIN.
+
+    Args:
+        topic: the topic name.
+        block: the properties with their length, empty for MQTT 3.1.1.
+        payload: the payload.
+        qos: 1 or 2.
+    """
+    encoded = (_remember_topic if len(topic) <= TOPIC_REMEMBERED_MAX else encode_string)(topic)
+    length = encode_length(len(encoded) + IDENTIFIER_SIZE + len(block) + len(payload))
+    return _FIRST_BYTE_OF[qos] + length + encoded, block + payload
+
+
+def join_publishes(halves: Sequence[tuple[bytes, bytes]], identifiers: Sequence[int]) -> tuple[bytes, int]:
+    """Returns the PUBLISHes with these halves and packet identifiers, and a length that none of them exceeds."""
+    heads, tails = zip(*halves, strict=True)
+    numbers = pack(f">{len(identifiers)}H", *identifiers)
+    parts: list[bytes] = [b""] * (3 * len(halves))
+    parts[0::3] = heads
+    parts[1::3] = [numbers[at : at + IDENTIFIER_SIZE] for at in range(0, len(numbers), IDENTIFIER_SIZE)]
+    parts[2::3] = tails
+    return b"".join(parts), max(map(len, heads)) + IDENTIFIER_SIZE + max(map(len, tails))
