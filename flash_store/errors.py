@@ -1,11 +1,11 @@
-"""What can go wrong with the store.
+"""The errors of the store.
 
 StoreError
 ├── StoreFull         no room for a new message until some are acknowledged
-│   └── HeapFull      no RAM to store the message: it is dropped, and a gap tells so
+│   └── HeapFull      no RAM to store the message: it is dropped, and a gap reports it
 ├── StoreCorrupt      the device holds no store that this code can mount
-├── DeviceFailed      the device did not do what it was told
-└── MessageTooLarge   the message fits into no sector
+├── DeviceFailed      the device did not carry out an operation
+└── MessageTooLarge   the message does not fit into a sector
 """
 
 
@@ -18,7 +18,7 @@ class StoreFull(StoreError):
 
 
 class HeapFull(StoreFull):
-    """The heap has no room to store the message: it is dropped, and a gap tells so."""
+    """The heap has no room to store the message: it is dropped, and a gap reports it."""
 
 
 class StoreCorrupt(StoreError):
@@ -26,8 +26,8 @@ class StoreCorrupt(StoreError):
 
 
 class DeviceFailed(StoreError):
-    """The block device did not do what it was told."""
+    """The block device did not carry out an operation."""
 
 
 class MessageTooLarge(StoreError):
-    """The message fits into no sector of this device."""
+    """The message does not fit into a sector of this device."""

@@ -1,10 +1,10 @@
-"""The block device as the store sees it: every program is read back, a failure is an answer."""
+"""The block device as the store uses it: it reads back every program, and returns False when one failed."""
 
 from flash_store.block_device import IOCTL_BLOCK_COUNT, IOCTL_BLOCK_ERASE, IOCTL_BLOCK_SIZE
 from flash_store.devices.stm32 import refuse_caching
 from flash_store.errors import DeviceFailed
 
-WINDOW_SIZE = 64  # read-back and checksums go through one window of this size, whatever the record's length
+WINDOW_SIZE = 64  # bytes of the one buffer for read-back and checksums, so that a long record needs no more RAM
 
 
 class Flash:
@@ -18,20 +18,20 @@ class Flash:
         self._window = bytearray(WINDOW_SIZE)
 
     def read(self, sector: int, offset: int, length: int) -> bytearray:
-        """`length` bytes of a sector. Raises DeviceFailed."""
+        """Reads `length` bytes of a sector. Raises DeviceFailed."""
         buffer = bytearray(length)
         self._read_into(sector, offset, buffer)
         return buffer
 
     def read_if_whole(self, sector: int, offset: int, length: int) -> bytearray | None:
-        """The same; None where the device cannot read them, as after an ECC error that it cannot set right."""
+        """As `read`, but returns None if the device cannot read the bytes, for example after an ECC error."""
         try:
             return self.read(sector, offset, length)
         except DeviceFailed:
             return None
 
     def windows(self, sector: int, offset: int, length: int):
-        """The same bytes in pieces, each valid until the next is taken."""
+        """Yields `length` bytes in pieces; each piece is valid only until the next one is taken."""
         end = offset + length
         whole = memoryview(self._window)
         while offset < end:
@@ -41,16 +41,16 @@ class Flash:
             offset += len(piece)
 
     def is_blank(self, sector: int, offset: int, length: int) -> bool:
-        """True when all these bytes can be read and read as erased."""
+        """Returns whether all these bytes can be read and are erased (0xFF)."""
         try:
             return all(bytes(piece) == b"\xff" * len(piece) for piece in self.windows(sector, offset, length))
         except DeviceFailed:
             return False
 
     def program(self, sector: int, offset: int, record: bytes | bytearray) -> bool:
-        """Program whole granules; False when the device refuses or reads back something else."""
+        """Programs whole granules; returns False if the device refuses or reads back something else."""
         try:
-            if self._device.writeblocks(sector, record, offset):  # an error number, as the protocol allows
+            if self._device.writeblocks(sector, record, offset):  # the protocol allows an error number as the result
                 return False
             at = 0
             for piece in self.windows(sector, offset, len(record)):
@@ -62,7 +62,7 @@ class Flash:
         return True
 
     def erase(self, sector: int) -> bool:
-        """Erase a sector; False when the device refuses or it is not blank then."""
+        """Erases a sector; returns False if the device refuses or the sector is not blank afterwards."""
         try:
             if self._device.ioctl(IOCTL_BLOCK_ERASE, sector):
                 return False

@@ -7,7 +7,7 @@ _SIZE = 8
 
 
 class Ids:
-    """A set of ids. It takes 8 bytes of RAM a range of neighbours."""
+    """A set of ids. It takes 8 bytes of RAM for each range of consecutive ids."""
 
     def __init__(self) -> None:
         self._ranges = bytearray()
@@ -20,30 +20,30 @@ class Ids:
         return self.next(message_id - 1) == message_id
 
     def next(self, after: int) -> int | None:
-        """The smallest id above `after`."""
+        """Returns the smallest id above `after`, or None."""
         at = self._find(after + 1)
         if at == len(self._ranges):
             return None
         return max(after + 1, struct.unpack_from("<I", self._ranges, at)[0])
 
     def first(self) -> int:
-        """The smallest id; 0 where there is none."""
+        """Returns the smallest id; 0 if the set is empty."""
         return struct.unpack_from("<I", self._ranges, 0)[0] if self._count else 0
 
     def ranges(self):
-        """(first, last) of each range, in order. The set may not change meanwhile."""
+        """Yields (first, last) of each range, in order. The set must not change meanwhile."""
         for at in range(0, len(self._ranges), _SIZE):
             yield struct.unpack_from(_RANGE, self._ranges, at)
 
     def count_up_to(self, last_id: int) -> int:
-        """How many ids are not above this one."""
+        """Returns how many ids are `last_id` or less."""
         return sum([min(last, last_id) - first + 1 for first, last in self.ranges() if first <= last_id])
 
     def add(self, first: int, last: int | None = None) -> None:
-        """Put in the ids from `first` to `last`, or `first` alone."""
+        """Adds the ids from `first` to `last`, or `first` alone."""
         last = first if last is None else last
         ranges = self._ranges
-        start = self._find(first - 1) if first else 0  # a range that ends just before grows
+        start = self._find(first - 1) if first else 0  # includes a range that ends just before `first`: it grows
         end = start
         while end < len(ranges):
             there = struct.unpack_from(_RANGE, ranges, end)
@@ -54,7 +54,7 @@ class Ids:
         self._splice(start, end, struct.pack(_RANGE, first, last))
 
     def remove(self, first: int, last: int | None = None) -> None:
-        """Take out the ids from `first` to `last`, or `first` alone; those that are not in are no error."""
+        """Removes the ids from `first` to `last`, or `first` alone; ids that are not in the set are ignored."""
         last = first if last is None else last
         start = end = self._find(first)
         left = b""
@@ -75,7 +75,7 @@ class Ids:
         self._count = 0
 
     def _find(self, message_id: int) -> int:
-        """Where the first range begins that does not end before this id."""
+        """Returns the offset of the first range that ends at this id or above."""
         low, high = 0, len(self._ranges) // _SIZE
         while low < high:
             middle = (low + high) // 2

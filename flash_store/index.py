@@ -1,4 +1,4 @@
-"""Which messages are live, which of them have their PUBREC, and where they are on flash."""
+"""The index: which messages are live (unacknowledged), which of them have their PUBREC, and where they are on flash."""
 
 import struct
 
@@ -6,44 +6,46 @@ from flash_store import record, sector
 from flash_store.ids import Ids
 from flash_store.ring import Ring
 
-SLOTS = 12  # messages whose place is in RAM: those on the way, and those that came last
+SLOTS = 12  # messages whose place is kept in RAM: those in flight, and the newest
 _SLOT = "<IIH"  # id, place, granules
 _SLOT_SIZE = 10
-_ALL = 0xFFFFFFFF  # an id above all
-_NONE = Ids()  # what most stores have moved
+_ALL = 0xFFFFFFFF  # an id above all others
+_NONE = Ids()  # shared empty set: most stores have moved no message
 
 
 class Index:
     """The unacknowledged messages of a log.
 
-    `live` are their ids, `received` those of them whose PUBREC came: ranges, so that RAM does not grow with a backlog.
-    Of a message with the id n the place is kept in slot n modulo `SLOTS`, if no other live one has it, and from its
-    reading on; else it is read from the log when its turn comes. `moved` are ids of which the tail holds a copy that
-    counts no more, as a later sector has another one.
+    `live` holds their ids, `received` the ids of messages that had their PUBREC. Both are ranges, so that a
+    long backlog takes no more RAM. The place of message n is kept in slot n modulo `SLOTS`, unless another live message
+    has that slot, and again once the message was read; otherwise its record is searched for on flash when it is needed.
+    `moved` holds ids of which the tail has an outdated copy, because a later sector has a newer one.
     """
 
     def __init__(self, flash) -> None:
         self._flash = flash
-        self.ring = Ring(flash)  # which the mount fills
+        self.ring = Ring(flash)  # the mount fills it
         self.clear()
 
     def clear(self) -> None:
-        """Nothing is live."""
+        """Makes the index empty: no message is live."""
         self._slots = bytearray(SLOTS * _SLOT_SIZE)
         self.live = Ids()
         self.received = Ids()
         self.moved = _NONE
-        self.live_bytes: int | None = 0  # on flash, of live messages; None: to be counted
-        self._next = 0  # the place behind the message that was looked for last
+        self.live_bytes: int | None = 0  # bytes of live messages on flash; None: unknown, to be counted
+        self._next = 0  # the place after the message that was searched for last
         self._tail_bytes: tuple | None = None  # (sector_seq, bytes), see `bytes_in_tail`
         self._witness = (0, 0, 0)  # (sector_seq, offset, id) of a live message, see `_has_live`
-        self._limit = (0, 0)  # (sector_seq, id above all in that sector)
+        self._limit = (0, 0)  # (sector_seq, an id above all ids in that sector)
 
     def put(self, message_id: int, place: int, size: int) -> None:
-        """A record of a message was written, or found by the mount; of several the last one counts. Raises MemoryError:
-        then the message is as it was before."""
+        """Notes the place of a message's record; if there are several records, the last one counts.
+
+        Raises MemoryError; then nothing is changed.
+        """
         if message_id in self.live:
-            if self.ring.sector_of(place) != self.ring.tail():  # else both copies are in the tail, and one counts
+            if self.ring.sector_of(place) != self.ring.tail():  # otherwise the copy that counts is in the tail
                 if self.moved is _NONE:
                     self.moved = Ids()
                 self.moved.add(message_id)
@@ -53,11 +55,11 @@ class Index:
             if self.live_bytes is not None:
                 self.live_bytes += size
         known = self._slot(message_id)[0]
-        if known == message_id or known not in self.live:  # what is on the way keeps its slot
+        if known == message_id or known not in self.live:  # a message in flight keeps its slot
             self._remember(message_id, place, size)
 
     def recount(self) -> None:
-        """More copies of messages may be on flash than are known: `dead_bytes` is to look for them."""
+        """Makes `dead_bytes` count again: flash may hold copies of messages that the index does not know of."""
         self.live_bytes = None
 
     def remove(self, message_id: int) -> None:
@@ -75,7 +77,7 @@ class Index:
             self._tail_bytes = None
 
     def read(self, message_id: int):
-        """(header, topic, payload) of a live message; None where it cannot be read any more."""
+        """Returns (header, topic, payload) of a live message; None if its record is corrupt."""
         known, place, _ = self._slot(message_id)
         if known == message_id:
             found = self._read(message_id, place)
@@ -89,12 +91,15 @@ class Index:
         return None
 
     def is_in(self, index: int, message_id: int) -> bool:
-        """Whether the record of this message in that sector is the one that counts."""
+        """Returns whether the record of this message in sector `index` is the one that counts."""
         return message_id in self.live and not (index == self.ring.tail() and message_id in self.moved)
 
     def look_at(self, index: int) -> tuple[int, int, int]:
-        """(the highest id, how many, how many bytes on flash) of the live messages in that sector; 0 for none. Headers
-        are not believed here: a wrong length would hide messages, a wrong number name others."""
+        """Returns (highest id, number, bytes on flash) of the live messages in sector `index`; zeros if it has none.
+
+        It checks the CRC of each record: a wrong length in a corrupt header would hide messages, and a wrong id would
+        name others.
+        """
         ring = self.ring
         highest = count = size = 0
         for _, header, valid in ring.scan(index):
@@ -105,7 +110,7 @@ class Index:
         return highest, count, size
 
     def bytes_in_tail(self) -> int:
-        """On flash, of the live messages in the tail."""
+        """Returns the bytes on flash of the live messages in the tail."""
         ring = self.ring
         tail = ring.tail()
         if self._tail_bytes is None or self._tail_bytes[0] != ring.seqs[tail]:
@@ -116,7 +121,7 @@ class Index:
         return self._tail_bytes[1]
 
     def dead_bytes(self) -> int:
-        """On flash, of all records that do not count, in all sectors in use, and of those of settings."""
+        """Returns the bytes in all sectors in use that belong to no live message (the settings are among them)."""
         ring = self.ring
         if self.live_bytes is None:
             found = 0
@@ -127,7 +132,7 @@ class Index:
         return ring.filled * ring.granule - self.live_bytes
 
     def holds_live(self, position: int) -> bool:
-        """Whether a message in the sector at this position of the ring is live."""
+        """Returns whether the sector at this position of the ring holds a live message."""
         ring = self.ring
         index = ring.used(position)
         if not self.may_hold_live(position):
@@ -141,14 +146,16 @@ class Index:
             if self.is_in(index, header.number):
                 self._witness = (seq, at, header.number)
                 return True
-        for _, header, valid in ring.scan(index):  # a bad record may have hidden one
+        for _, header, valid in ring.scan(index):  # a corrupt record may have hidden a live message
             if valid and header.is_message() and self.is_in(index, header.number):
                 return True
         return False
 
     def lost_with_tail(self) -> list[int]:
-        """The live messages that have no valid record outside of the tail, of which all that can be read was moved:
-        they are gone with it."""
+        """Returns the ids of live messages without a valid record outside the tail.
+
+        To be called when every readable message of the tail was moved: these messages are lost when it is erased.
+        """
         ring = self.ring
         found = Ids()
         for position in range(1, ring.used_count):
@@ -161,12 +168,15 @@ class Index:
         return lost
 
     def forget_tail(self) -> None:
-        """The tail is no longer in use."""
+        """Forgets what was known about the tail, which is no longer in use."""
         self.moved = _NONE
         self._tail_bytes = None
 
     def may_hold_live(self, position: int) -> bool:
-        """False where all ids in the sector are below the oldest live one. The next sector's OPEN tells them."""
+        """Returns False if all ids in the sector at this position are below the oldest live one.
+
+        The OPEN header of the next sector gives an id above all of them.
+        """
         ring = self.ring
         if not len(self.live):
             return False
@@ -179,7 +189,7 @@ class Index:
         return self.live.first() < self._limit[1]
 
     def _slot(self, message_id: int):
-        """(id, place, granules) of the message whose place is in RAM in this one's slot."""
+        """Returns (id, place, granules) from the slot of this message; another message may have the slot."""
         return struct.unpack_from(_SLOT, self._slots, message_id % SLOTS * _SLOT_SIZE)
 
     def _remember(self, message_id: int, place: int, size: int) -> None:
@@ -196,8 +206,11 @@ class Index:
         return found if is_it else None
 
     def _places_of(self, message_id: int):
-        """Where a record of this message may be, the likely places first: behind the one that was looked for last,
-        where it was appended, anywhere; the last one first where there are several."""
+        """Yields places that may hold a record of this message, likely places first.
+
+        The order is: after the message that was searched for last, in the sector where this message was appended, then
+        anywhere. If the message was moved, its newest record comes before all.
+        """
         ring = self.ring
         if message_id in self.moved:
             for position in range(ring.used_count - 1, -1, -1):
@@ -216,7 +229,7 @@ class Index:
         for number in range(ring.used_count):
             position = (first + 1 + number) % ring.used_count
             yield from self._look(ring.used(position), ring.first(), message_id)
-        for position in range(ring.used_count):  # what is bad may have hidden it
+        for position in range(ring.used_count):  # a corrupt record may have hidden it
             index = ring.used(position)
             for offset, header, valid in ring.scan(index):
                 if valid and header.is_message() and header.number == message_id:
@@ -230,7 +243,7 @@ class Index:
                 yield ring.place(index, at)
 
     def _home(self, message_id: int) -> int | None:
-        """The position of the sector in which the message was appended, if that is still in use."""
+        """Returns the position of the sector in which the message was appended; None if it is no longer in use."""
         ring = self.ring
         low, high = 0, ring.used_count
         while low < high:

@@ -16,13 +16,13 @@ from flash_store.writer import Writer
 ACK_BATCH = 8  # acknowledgements that wait in RAM for one record; a power cut costs their repetition, no message
 MIN_SECTORS = 6
 TOPIC_LENGTH_MAX = 65535
-GRANULE = 16  # bytes, of a device that does not tell its own
+GRANULE = 16  # bytes, for a device without the attribute `granule`
 POLICIES = ("reject_new", "drop_oldest")
 _RECEIVED = RESERVED + "received"  # packet identifiers, u16 each
 
 
 def packet_identifier(message_id: int) -> int:
-    """MQTT's packet identifier of a message: the same after a restart."""
+    """Returns the MQTT packet identifier of a message; it stays the same after a restart."""
     return message_id % 65535 + 1
 
 
@@ -31,18 +31,21 @@ def _nothing(last_id: int) -> None:
 
 
 def is_blank(device) -> bool:
-    """True when nothing was ever stored here: all is erased, but for a first sector where a format was cut [R6]."""
+    """Returns whether nothing was ever stored here: all sectors are erased.
+
+    The first sector may have content: a power cut may have interrupted a format [R6].
+    """
     flash = Flash(device)
     return all(flash.is_blank(index, 0, flash.sector_size) for index in range(1, flash.sector_count))
 
 
 class Log:
-    """Messages on flash until they are acknowledged, and `settings`. Not for use from several threads.
+    """Keeps messages on flash until they are acknowledged, and has `settings`. Not for use from several threads.
 
-    `device` speaks MicroPython's block-device protocol in its extended form. `on_full` says what `append` does when
-    no room is left: "reject_new" raises StoreFull, "drop_oldest" drops the oldest messages and notes which (`gaps`),
-    once `before_drop`, called with the last of their ids, has returned; it may raise StoreFull, and none is dropped.
-    Mounting raises StoreCorrupt, saying why, when no store is there.
+    `device` has MicroPython's block-device protocol in its extended form. `on_full` says what `append` does when no
+    room is left: "reject_new" raises StoreFull; "drop_oldest" drops the oldest messages and notes them as a gap. Before
+    it drops messages it calls `before_drop` with the highest of their ids; if that raises StoreFull, none is dropped.
+    Mounting raises StoreCorrupt, with the reason, if the device holds no store.
     """
 
     def __init__(self, device, on_full: str = "reject_new") -> None:
@@ -51,11 +54,11 @@ class Log:
         self.on_full = on_full
         self.before_drop = _nothing
         self._flash = Flash(device)
-        self._index = Index(self._flash)  # its arrays are long: they come before a module that may be forgotten
-        from flash_store.mount import Mount  # a board may forget it once the store is mounted
+        self._index = Index(self._flash)  # its long arrays are allocated before a module that leaves the heap again
+        from flash_store.mount import Mount  # a board drops this module from the heap once the store is mounted
 
         self._pending: list[int] = []  # acknowledged, not yet on flash
-        self._appended = 0  # bytes on flash of the messages since the mount
+        self._appended = 0  # bytes that messages have taken on flash since the mount
         places: dict = {}
         found = Mount(self._flash, self._index, places)
         self._ring = found.ring
@@ -71,24 +74,24 @@ class Log:
 
     @property
     def last_id(self) -> int:
-        """The highest message id ever given out or left out; 0 before the first."""
+        """The highest message id that was ever given out or skipped; 0 before the first."""
         return max(self._writer.last_id, self._gaps.torn)
 
     @property
     def bad_records(self) -> int:
-        """Records skipped since the mount, and in it, because they cannot be read."""
+        """How many corrupt records were skipped, during the mount and since."""
         return self._bad_records
 
     @property
     def boot_id(self) -> int:
-        """Which mount of this store it is, from 1."""
+        """The number of this mount of the store, from 1."""
         return self._writer.boot_id
 
     @staticmethod
     def format(device, epoch: int, granule: int | None = None) -> None:
-        """Make an empty store, of which `epoch` (u32, random) is the name; all that was on the device is gone.
+        """Makes an empty store, with the random u32 `epoch` as its name. Everything on the device is erased.
 
-        `granule` is the device's program unit in bytes: 8, 16, 32 … 256; by default what the device says it is.
+        `granule` is the device's program unit in bytes: 8, 16, 32 … 256; by default the device's attribute `granule`.
         Raises DeviceFailed.
         """
         flash = Flash(device)
@@ -102,9 +105,11 @@ class Log:
             raise DeviceFailed(f"only {ring.free()} of {flash.sector_count} sectors could be erased")
 
     def append(self, topic: str, payload: bytes, qos: int = 1, retain: bool = False) -> int:
-        """Store a message and return its id: it is durable then. Raises StoreFull, MessageTooLarge, DeviceFailed;
-        HeapFull where RAM does not suffice, also after a collection: a gap tells of the message then. After each of
-        these the message does not come back."""
+        """Stores a message and returns its id; the message is durable then.
+
+        Raises StoreFull, MessageTooLarge, DeviceFailed; HeapFull if RAM does not suffice even after a garbage
+        collection: then a gap reports the message. After any of these errors the message does not appear later.
+        """
         for _ in range(2):
             try:
                 return self._append(topic, payload, qos, retain)
@@ -119,7 +124,7 @@ class Log:
         raise HeapFull(f"no RAM to store message {self.last_id}")
 
     def _leave_out(self, reason: int) -> None:
-        """The next id is used by no message: flash may hold a record with it, of one that was refused."""
+        """Skips the next id: flash may hold a record of it, of a message that was refused."""
         lost = self.last_id + 1
         if lost in self._index.live:
             self._index.remove(lost)
@@ -148,7 +153,7 @@ class Log:
             return self.last_id
 
     def acknowledge(self, message_id: int) -> bool:
-        """Forget a message; False when it is not here (any more). On flash with `flush` or a full batch."""
+        """Removes a message; returns False if it is not stored. `flush`, or a full batch, makes the removal durable."""
         if message_id not in self._index.live:
             return False
         self._index.remove(message_id)
@@ -158,14 +163,17 @@ class Log:
         return True
 
     def forsake(self, message_ids: list, reason: int = gaps.FORSAKEN) -> None:
-        """Forget messages that may never have arrived, with a gap. Durable on return; raises StoreFull, and none is."""
+        """Removes messages that may never have arrived, and notes a gap; both are durable on return.
+
+        Raises StoreFull; then no message is removed.
+        """
         self._gaps.note([(one, one, 1, reason) for one in message_ids if not self._gaps.has(one, reason)])
         for message_id in message_ids:
             self.acknowledge(message_id)
         self.flush()
 
     def flush(self) -> None:
-        """Write the gaps and the acknowledgements that wait. When not even these fit, they go on waiting."""
+        """Writes the gaps and acknowledgements that wait in RAM. If the store has no room, they go on waiting."""
         self._pending.sort()
         try:
             self._gaps.save()
@@ -179,8 +187,10 @@ class Log:
             pass
 
     def note_pubrec(self, message_id: int) -> bool:
-        """The receiver has this QoS 2 message: durable on return, before PUBREL goes out [Q1]. False when the message
-        is not here. Raises StoreFull, DeviceFailed."""
+        """Notes the PUBREC of a QoS 2 message; durable on return, before PUBREL is sent [Q1].
+
+        Returns False if the message is not stored. Raises StoreFull, DeviceFailed.
+        """
         if message_id not in self._index.live:
             return False
         if message_id not in self._index.received:
@@ -189,42 +199,48 @@ class Log:
         return True
 
     def has_pubrec(self, message_id: int) -> bool:
-        """True when the message is here and its PUBREC came: what is left to send is PUBREL."""
+        """Returns whether the message is stored and had its PUBREC: then only PUBREL is left to send."""
         return message_id in self._index.received
 
     def holds(self, message_id: int) -> bool:
-        """Whether the message is here: not acknowledged, and not lost."""
+        """Returns whether the message is stored: neither acknowledged nor lost."""
         return message_id in self._index.live
 
     def pubrecs(self) -> list[int]:
-        """The messages for which `has_pubrec` holds, oldest first."""
+        """Returns the ids of the messages that had their PUBREC, oldest first."""
         return self._ids(self._index.received, len(self._index.received))
 
     def remember(self, identifier: int) -> None:
-        """A QoS 2 message with this packet identifier was received: durable on return, before PUBREC goes out [Q2].
-        Raises StoreFull, MessageTooLarge, DeviceFailed."""
+        """Notes that a QoS 2 message with this packet identifier was received; durable on return, before PUBREC [Q2].
+
+        Raises StoreFull, MessageTooLarge, DeviceFailed.
+        """
         if identifier not in self._received:
             if 2 * len(self._received) >= self._ring.capacity // 4:
                 raise MessageTooLarge(f"{len(self._received)} packet identifiers are remembered already")
             self._save_received(self._received + [identifier])
 
     def release(self, identifier: int) -> None:
-        """PUBREL came for this packet identifier: durable on return, before PUBCOMP goes out [Q2].
-        Raises StoreFull, DeviceFailed."""
+        """Notes that PUBREL came for this packet identifier; durable on return, before PUBCOMP is sent [Q2].
+
+        Raises StoreFull, DeviceFailed.
+        """
         if identifier in self._received:
             self._save_received([other for other in self._received if other != identifier])
 
     def remembers(self, identifier: int) -> bool:
-        """True when a QoS 2 message with this packet identifier was received and not released."""
+        """Returns whether a QoS 2 message with this packet identifier was received and not released."""
         return identifier in self._received
 
     def remembered(self) -> list[int]:
-        """The packet identifiers received and not released, in the order they came."""
+        """Returns the packet identifiers that were received and not released, in the order of arrival."""
         return list(self._received)
 
     def messages(self, after: int = 0):
-        """Unacknowledged messages with an id above `after`, oldest first: (id, qos, retain, topic, payload).
-        The log may change meanwhile; one message at a time is in RAM."""
+        """Yields the unacknowledged messages with an id above `after`, oldest first: (id, qos, retain, topic, payload).
+
+        The log may change meanwhile. Only one message at a time is in RAM.
+        """
         while True:
             message_id = self._index.live.next(after)
             if message_id is None:
@@ -241,25 +257,30 @@ class Log:
         return len(self._index.live)
 
     def ids(self, count: int) -> list[int]:
-        """The ids of the oldest messages, so many at most."""
+        """Returns the ids of the oldest messages, at most `count`."""
         return self._ids(self._index.live, count)
 
     def oldest(self):
-        """The first of `messages`, None when there is none."""
+        """Returns the oldest message, as `messages` yields it; None if there is none."""
         return next(self.messages(), None)
 
     def gaps(self) -> list[tuple]:
-        """(first id, last id, count, reason) of messages that are gone without an acknowledgement; reasons are
-        those of `flash_store.gaps.REASONS`. They stay until `forget_gaps`."""
+        """Returns (first id, last id, count, reason) of messages that were lost without an acknowledgement.
+
+        The reasons are listed in `flash_store.gaps.REASONS`. A gap stays until `forget_gaps`.
+        """
         return [(first, last, n, gaps.REASONS.get(reason, "?")) for first, last, n, reason in self._gaps.ranges]
 
     def forget_gaps(self, told: list) -> None:
-        """These of `gaps` were told upstream; one that has changed since stays. Durable on return; raises StoreFull."""
-        for first, last, count, reason in list(self._gaps.ranges):  # on the way more may be found
+        """Removes gaps that were reported upstream; durable on return. A gap that has changed since stays.
+
+        Raises StoreFull.
+        """
+        for first, last, count, reason in list(self._gaps.ranges):  # a copy: the loop may add gaps
             if reason in gaps.WITHOUT_ACK and (first, last, count, gaps.REASONS[reason]) in told:
                 self._write_off(first, last)
         self.flush()
-        if self._pending:  # what was dropped must not come back once nothing says that it was
+        if self._pending:  # without its gap, a dropped message must not reappear after a restart
             raise StoreFull("no room to make sure that what was dropped does not come back")
         before = self._gaps.forget([gap in told for gap in self.gaps()])
         try:
@@ -270,21 +291,24 @@ class Log:
 
     @property
     def erase_due(self) -> bool:
-        """Whether `idle` would erase, or look for something to erase."""
+        """Whether `idle` would erase a sector, or search for one to erase."""
         return self._ring.free() <= self._ring.reserve and self._writer.is_reclaimable()
 
     def idle(self) -> None:
-        """Erase ahead, and move stragglers out of the way: call it when time does not press."""
+        """Erases sectors ahead, and moves messages out of the oldest sectors. To be called when there is time."""
         for _ in range(self._flash.sector_count):
             if self._ring.free() > self._ring.reserve or not self._writer.reclaim():
                 return
 
     def stats(self, elapsed_ms: int | None = None) -> dict:
-        """Counts: messages `live`, acknowledgements `waiting` in RAM, `sectors`, of these `free` and `bad`,
-        `bad_records` skipped, `lost` messages (see `gaps`), `used` bytes, `erases` since the mount, `wear_spread`:
-        how many times more the most worn sector was erased than the least worn, bytes `appended` since the mount and,
-        with the milliseconds since then, `ms_to_full` at this rate if nothing is acknowledged (None where nothing is
-        appended)."""
+        """Returns these counts.
+
+        live: messages. waiting: acknowledgements in RAM. sectors, free, bad: sectors in all, free ones and bad ones.
+        bad_records: corrupt records that were skipped. lost: messages in `gaps`. used: bytes. erases: since the mount.
+        wear_spread: the difference between the highest and the lowest erase count of a sector. appended: bytes since
+        the mount. ms_to_full: time until the store is full if nothing is acknowledged, at the rate since the mount;
+        None without `elapsed_ms` (the time since the mount), and if nothing was appended.
+        """
         ring = self._ring
         least, most = 0, 0
         for count in ring.erase_counts():
@@ -306,8 +330,11 @@ class Log:
         }
 
     def _recover(self, found) -> None:
-        """What a mount makes durable: what the last program left [R9], ids that are missing [G2] or left out [R4],
-        the boot [R5], drops that a cut spared [G1]."""
+        """Makes durable what the mount has found.
+
+        That is the last record, whose program may have been cut [R9]; missing ids [G2] and skipped ids [R4]; this boot
+        [R5]; and drops that a power cut has interrupted [G1].
+        """
         missing = found.missing
         for first, last in self._gaps.told():
             missing.remove(first, last)
@@ -327,15 +354,17 @@ class Log:
             for first, last in missing.ranges():
                 self._write_off(first, last, True)
         except StoreFull:
-            pass  # with the next append; until then no OPEN says so, which would hide it from a mount
+            pass  # the next append saves them; no OPEN can be written before that and hide them from the next mount
         self._writer.write_boot()
         self._forget(1, self._gaps.dropped_up_to())
         for first, last in self._gaps.told(gaps.TORN) + self._gaps.told(gaps.MEMORY):
             self._forget(first, last)
 
     def _repeat(self, place: int, header) -> None:
-        """The program of this record may have been cut, though it is valid now: its bits may drift [R9].
-        Raises StoreFull."""
+        """Writes the last record again: a power cut may have left its bits weak, although it is valid now [R9].
+
+        Raises StoreFull.
+        """
         if header.kind in (ACK, REC):
             self._writer.write(header.kind, 0, header.number, header.aux, (), True)
         elif header.kind == SET or (header.kind == MOVE and header.number in self._index.live):
@@ -346,7 +375,7 @@ class Log:
                 self._writer.write(header.kind, header.flags, header.number, header.aux, found[1:], True)
 
     def _write_off(self, first: int, last: int, is_move: bool = False) -> None:
-        """Note as acknowledged what is gone: it can neither come back nor be found missing again. Raises StoreFull."""
+        """Writes ACKs for lost ids, so that they can neither reappear nor be found missing again. Raises StoreFull."""
         while first <= last:
             count = min(ACK_SPAN, last - first + 1)
             gone = [bit for bit in range(count) if first + bit not in self._index.live]
@@ -377,11 +406,11 @@ class Log:
         return found
 
     def _message(self, message_id: int):
-        """(QoS, retain, topic, payload) of a live message, None when it cannot be read any more."""
+        """Returns (QoS, retain, topic, payload) of a live message; None if its record is corrupt."""
         found = self._index.read(message_id)
         if found is None:
             return None
-        header, name, payload = found  # a bytearray: it may be long, and is not copied
+        header, name, payload = found  # the payload stays a bytearray: it may be long, and is not copied
         try:
             topic = str(name, "utf-8")
         except UnicodeError:
@@ -395,14 +424,16 @@ class Log:
         self._pending += ids
 
     def _note_lost(self, ids: list[int], keys: list[bytes]) -> None:
-        """Called before the sector that held these is erased; raises StoreFull."""
+        """Notes lost messages and settings, before the sector that held them is erased. Raises StoreFull."""
         self._bad_records += len(keys)
         self._note_unreadable(ids)
         self._gaps.save(True)
 
     def _drop_oldest(self) -> bool:
-        """Drop what is live in the sector used longest ago, and all that is older [G1]; False when nothing is live, or
-        nothing can say on flash what was dropped."""
+        """Drops the messages of the oldest sector with live messages, and all older messages [G1].
+
+        Returns False if there is no live message, or no room to note the gap.
+        """
         ring, index = self._ring, self._index
         last, count, size, position = 0, 0, 0, ring.dead_count
         while not last and position < ring.used_count:

@@ -1,4 +1,4 @@
-"""What the flash says after any cut: read the headers, then replay the records, oldest sector first."""
+"""Mounts a store after any power cut: reads the sector headers, then replays the records, oldest sector first."""
 
 from flash_store import record, sector
 from flash_store.errors import StoreCorrupt
@@ -7,13 +7,15 @@ from flash_store.record import ACK, ACK_SPAN, ERASE, MSG, REC, SET, STATE
 from flash_store.ring import BAD, COUNT_MAX, DIRTY, FREE, RELOCATION
 
 GAPS = b"\x00gaps"
-LOST_MAX = 4  # sectors behind the last one with a readable OPEN that their records may tell of
-LOOKS_MAX = 16  # records that are tried for that
+LOST_MAX = 4  # sectors newer than the last readable OPEN that may be recognized by their records
+LOOKS_MAX = 16  # records of a sector that are tried for that
 
 
 class Mount:
-    """Replays what `flash` holds into `index` and `settings` ({key: place}); the attributes are what the log goes on
-    from. Raises StoreCorrupt."""
+    """Replays the records on `flash` into `index` and `settings` ({key: place}).
+
+    The log begins its work with the public attributes. Raises StoreCorrupt.
+    """
 
     def __init__(self, flash, index, settings: dict) -> None:
         self._flash = flash
@@ -26,17 +28,17 @@ class Mount:
         self.ring = index.ring
         self._read_headers()
         while not self._replay_all():
-            pass  # once more without the sectors of which a record says that nothing in them counts
-        self.is_torn = self._suspect.was_sent  # one id is to be left out
+            pass  # replay again, without the sectors that a record has declared void
+        self.is_torn = self._suspect.was_sent  # whether the next id must be skipped
         self.missing = self._find_missing()
-        self.boot_id += self._bad_since_boot  # each may have been the STATE of a later boot [R5]
+        self.boot_id += self._bad_since_boot  # each corrupt record may have been the STATE of a later boot [R5]
         if self.ring.used_count and self._is_head_spent():
             self.ring.distrust_free()
         if self._is_headless and self.ring.free() + self.ring.dirty():
             self.ring.fill(self.ring.head, self._flash.sector_size)
 
     def _find_missing(self) -> Ids:
-        """Ids that were given out, and that no record tells of, nor that they are done with [G2]."""
+        """Returns the ids that were given out, but of which flash has neither a message nor an acknowledgement [G2]."""
         missing = Ids()
         for first, last in self._named.ranges():
             for message_id in range(first, min(last, self.last_id) + 1):
@@ -53,16 +55,17 @@ class Mount:
         return missing
 
     def _replay_all(self) -> bool:
-        """Replay all sectors in use; False where one of them turned out to hold nothing that counts."""
+        """Replays all sectors in use; returns False if one of them turned out to be void."""
         ring = self.ring
         self._index.clear()
         self._settings.clear()
         self._highest_id = self.bad_records = self._bad_since_boot = 0
-        self._ends_bad = False  # the head
-        self._is_headless = False  # it takes no more: its OPEN cannot be read [R1], or its erase may have been cut [R7]
-        self._first_id = 0  # from this one on the log tells of each id
-        self._seen = Ids()  # in a message, or acknowledged
-        self._named = Ids()  # in bad records of messages
+        self._ends_bad = False  # whether the head ends with a corrupt record
+        # Whether the head takes no more records: its OPEN is corrupt [R1], or its erase may have been cut [R7].
+        self._is_headless = False
+        self._first_id = 0  # from this id on, flash must have a record of each id
+        self._seen = Ids()  # ids of messages and acknowledgements
+        self._named = Ids()  # ids in corrupt records of messages
         self.last_record: tuple | None = None  # (place, header) of the last valid one
         self._suspect = Suspect(ring.granule)
         self._voided: list[int] = []
@@ -76,7 +79,7 @@ class Mount:
         return not self._voided and not (ring.used_count and ring.seqs[ring.tail()] < self._tail_seq)
 
     def _read_headers(self) -> None:
-        """Sort the sectors by what their headers say [R1]: one without a valid header is erased before its next use."""
+        """Sorts the sectors by their headers [R1]. A sector without a valid header is erased before its next use."""
         ring = self.ring
         stores = self._read_frees(None)
         if not stores:
@@ -95,9 +98,12 @@ class Mount:
         ring.arrange()
 
     def _read_frees(self, store) -> list:
-        """Notes in the ring what each FREE says: free, where it is one of `store` ([granule, epoch, …], None: of any),
-        BAD where it is not valid, DIRTY for one of another store. Returns the stores that there are, each with the
-        number of its sectors."""
+        """Notes the state of each sector in the ring, by its FREE header.
+
+        A sector is free if it belongs to `store` ([granule, epoch, …]; None: to any store), DIRTY if it belongs to
+        another store, BAD if the header is not valid. Returns the stores that were found, as [granule, epoch, number of
+        sectors].
+        """
         ring = self.ring
         stores: list[list[int]] = []
         ring.erase_count_max = 0
@@ -132,13 +138,15 @@ class Mount:
             if opened.sector_seq >= ring.sector_seq:
                 ring.sector_seq, self._tail_seq = opened.sector_seq, opened.tail_seq
         elif opened is None and not is_blank:
-            ring.seqs[number] = BAD  # until its records have been looked at
+            ring.seqs[number] = BAD  # until `_recover` has looked at its records
         elif opened is not None or ring.seqs[number] == BAD:
             ring.seqs[number] = DIRTY
 
     def _recover(self) -> None:
-        """A sector with an OPEN that cannot be read is in use if a record in it is valid with a sector_seq that no
-        other one has [R1]."""
+        """Finds the sector_seq of sectors whose OPEN is corrupt.
+
+        Such a sector is in use if one of its records is valid with a sector_seq that no other sector has [R1].
+        """
         ring = self.ring
         lost = [number for number in range(self._flash.sector_count) if ring.seqs[number] == BAD]
         if not lost:
@@ -156,7 +164,7 @@ class Mount:
                 ring.sector_seq = max(ring.sector_seq, seq)
 
     def _seq_of(self, number: int, lowest: int, free: bytearray) -> int:
-        """With which of the free sector_seqs from `lowest` on a record of this sector is valid; 0: with none."""
+        """Returns the unused sector_seq, from `lowest` on, with which a record of this sector is valid, or 0."""
         ring, flash, looks = self.ring, self._flash, 0
         for offset, header, _ in record.scan(flash, number, ring.first(), 0, ring.granule):
             if not header.is_plausible(flash.sector_size - offset):
@@ -172,7 +180,7 @@ class Mount:
         return 0
 
     def _replay(self, number: int) -> None:
-        """Replay one sector [R2]."""
+        """Replays one sector [R2]."""
         ring, in_bad = self.ring, False
         self._go_by_open(number)
         end = first = ring.first()
@@ -205,25 +213,25 @@ class Mount:
         if opened is None:
             if number == self.ring.head:
                 self._is_headless = True
-            self._bad_since_boot += 1  # OPEN may have said which boot it was
+            self._bad_since_boot += 1  # the corrupt OPEN may have named a later boot
             return
         self._bad_since_boot = 0
         self._first_id = self._first_id or opened.next_id
         self._decide(opened.next_id - 1)
 
     def _name(self, header, offset: int) -> None:
-        """A bad record begins here: if it was a message, its header may still say which."""
+        """Notes the id in the header of a corrupt record, if that was a message: its header may still be right."""
         if header.is_message() and header.is_plausible(self._flash.sector_size - offset):
             self._named.add(header.number)
 
     def _decide(self, highest_id: int) -> None:
-        """Whoever wrote this had decided about the bad records before it, if it tells of an id not seen yet [R4]."""
+        """Clears the suspicion if this id is new: then an earlier mount has decided about the corrupt records [R4]."""
         if highest_id > self._highest_id:
             self._highest_id = highest_id
             self._suspect.clear()
 
     def _apply(self, number: int, offset: int, header) -> None:
-        """Apply one record."""
+        """Applies one record."""
         if header.is_message():
             self._place_message(header, self.ring.place(number, offset))
         elif header.kind == SET:
@@ -276,8 +284,11 @@ class Mount:
                 self._index.received.add(message_id)
 
     def _void(self, number: int, erased: int, erase_count: int) -> None:
-        """A sector was to be erased, says a record in sector `number`: unless the erase ended, nothing in it counts,
-        whatever it reads as, but in the head, which takes no more [R7]."""
+        """Applies an ERASE record in sector `number`: sector `erased` was about to be erased [R7].
+
+        Unless the erase was completed, nothing in that sector counts any more, whatever it reads as. If it is now the
+        head, its records count, but it takes no more.
+        """
         ring = self.ring
         if ring.is_used(erased) and ring.seqs[erased] < ring.seqs[number]:
             if erased not in self._voided:
@@ -290,18 +301,20 @@ class Mount:
             ring.void(erased)
 
     def _is_head_spent(self) -> bool:
-        """Whether the head may have taken no ERASE when the power went [R8]: it is full, or took no more or failed
-        when no other sector was left to take over."""
+        """Returns whether the head may have had no room for an ERASE record before the power cut [R8].
+
+        That is so if it is full, or if it takes no more records and no other free sector could replace it.
+        """
         ring = self.ring
         takes_none = self._ends_bad or self._is_headless
         return ring.room() < record.extent(0, ring.granule) or (takes_none and ring.free() <= RELOCATION)
 
 
 class Suspect:
-    """The bad records that no later message follows: was one complete once, so that its id may have been sent
-    (`was_sent`)?
+    """Judges corrupt records at the log's end: `was_sent` tells whether one may have been a complete message.
 
-    An id that may have been sent is not used again [R4]: two messages of one identity would be taken for one.
+    Then its id may have been sent, and must not be used again [R4]: receivers would take two messages with the same
+    identity for one.
     """
 
     def __init__(self, granule: int) -> None:
@@ -313,7 +326,7 @@ class Suspect:
         self.was_sent = False
 
     def begin(self, number: int, offset: int, header, crc_seed: int, sector_size: int) -> int:
-        """A bad record begins here; returns where it ends, as far as its header can be believed."""
+        """A corrupt record begins here; returns its end according to its header, if that is plausible."""
         self._where = (number, offset, crc_seed)
         self._start = self._last = offset
         self._end = None
@@ -325,11 +338,11 @@ class Suspect:
         return self._end
 
     def grow(self, offset: int) -> None:
-        """The granule here belongs to it."""
+        """The granule at `offset` belongs to the corrupt record."""
         self._last = offset
 
     def judge(self, flash) -> None:
-        """The bad record ends here."""
+        """The corrupt record ends before this point; decides about it."""
         self.was_sent = self.was_sent or self._may_have_been_sent(flash)
 
     def _may_have_been_sent(self, flash) -> bool:

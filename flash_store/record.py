@@ -5,7 +5,7 @@ from binascii import crc32
 
 from flash_store.errors import DeviceFailed
 
-# An even number of ones each, so that one flipped bit does not make one kind another.
+# Each has an even number of one bits, so that a single flipped bit does not turn one kind into another.
 MSG = 0x4D  # "M"
 ACK = 0x41  # "A"
 REC = 0x72  # "r"
@@ -21,7 +21,7 @@ RECEIVED = 0x08
 REMOVED = 0x01  # flag of a setting
 _HEADER = "<BBHIII"
 _CRC_OFFSET = 12
-_POLYNOMIAL = 0xEDB88320  # CRC-32's, as it is used from the lowest bit up
+_POLYNOMIAL = 0xEDB88320  # of CRC-32, in reversed bit order
 
 
 class Header:
@@ -42,27 +42,30 @@ class Header:
         return self.kind in (MSG, MOVE, SET)
 
     def is_plausible(self, room: int) -> bool:
-        """True when a record may begin like this and end within `room` bytes."""
+        """Returns whether a record can have these fields and end within `room` bytes."""
         if self.has_body():
             return self.aux <= self.length <= room - HEADER_SIZE
         return self.kind in (ACK, REC, STATE, ERASE) and self.length == 0
 
 
-NONE = Header(0, 0, 0, 0, 0, 0)  # in place of one that cannot be read
+NONE = Header(0, 0, 0, 0, 0, 0)  # stands for a header that cannot be read
 
 
 def extent(length: int, granule: int) -> int:
-    """Bytes on flash of a record with a body of `length` bytes."""
+    """Returns the bytes on flash of a record with a body of `length` bytes."""
     return (HEADER_SIZE + length + granule - 1) // granule * granule
 
 
 def seed(epoch: int, sector_seq: int) -> int:
-    """What a sector's checksums start from: a record of another store or another life of the sector never validates."""
+    """Returns the initial value of a sector's CRCs.
+
+    It differs for each store and each use of the sector, so that an old record is never taken for a valid one.
+    """
     return crc32(struct.pack("<II", epoch, sector_seq))
 
 
 def encode(kind: int, flags: int, number: int, aux: int, body: tuple, crc_seed: int, granule: int) -> bytearray:
-    """A record as it is programmed, padded with 0xFF; the parts of its body are copied once, as they may be long."""
+    """Encodes a record for programming, padded with 0xFF. The parts of the body, which may be long, are copied once."""
     length = sum([len(part) for part in body])
     record = bytearray(extent(length, granule))
     struct.pack_into("<BBHII", record, 0, kind, flags, length, number, aux)
@@ -78,12 +81,12 @@ def encode(kind: int, flags: int, number: int, aux: int, body: tuple, crc_seed: 
 
 
 def decode_header(found: bytes | bytearray) -> Header:
-    """The header these bytes begin with, valid or not."""
+    """Decodes the header at the start of these bytes, whether it is valid or not."""
     return Header(*struct.unpack_from(_HEADER, found))
 
 
 def size_at(flash, sector: int, offset: int, granule: int) -> int:
-    """Bytes on flash of the message or setting at this place; 0 where its header cannot be believed any more."""
+    """Returns the bytes on flash of the message or setting at this place; 0 if its header is corrupt."""
     found = flash.read_if_whole(sector, offset, HEADER_SIZE)
     header = decode_header(found) if found else NONE
     is_believable = header.has_body() and header.is_plausible(flash.sector_size - offset)
@@ -91,7 +94,7 @@ def size_at(flash, sector: int, offset: int, granule: int) -> int:
 
 
 def is_valid(flash, sector: int, offset: int, found: bytes | bytearray, crc_seed: int) -> bool:
-    """True when the header in `found`, read at this place, and its body are what was programmed."""
+    """Checks the CRC of a record: of the header in `found`, read at this place, and of the body on flash."""
     header = decode_header(found)
     if not header.is_plausible(flash.sector_size - offset):
         return False
@@ -105,7 +108,7 @@ def is_valid(flash, sector: int, offset: int, found: bytes | bytearray, crc_seed
 
 
 def read_body(flash, sector: int, offset: int, crc_seed: int):
-    """(header, name, content) of the message or setting at this place, None when it is not valid any more."""
+    """Returns (header, name, content) of the message or setting at this place; None if its record is corrupt."""
     found = flash.read_if_whole(sector, offset, HEADER_SIZE)
     header = decode_header(found) if found else NONE
     if not header.has_body() or not is_valid(flash, sector, offset, found, crc_seed):
@@ -117,9 +120,11 @@ def read_body(flash, sector: int, offset: int, crc_seed: int):
 
 
 def scan(flash, sector: int, first: int, crc_seed: int, granule: int, end: int = 0):
-    """Every record of a sector, up to `end` or its own, and every granule that is neither part of one nor blank, in
-    order: yields (offset, header, valid). Each granule is looked at, so that one bad record hides no other; what cannot
-    be read is bad."""
+    """Yields (offset, header, valid) for each record of a sector, up to `end` or the sector's end, in order.
+
+    It also yields, as not valid, each granule that is neither blank nor part of a valid record. It then goes
+    on with the next granule, so that a corrupt record hides no other one. A granule that cannot be read is not valid.
+    """
     offset = first
     blank = b"\xff" * granule
     while offset + HEADER_SIZE <= (end or flash.sector_size):
@@ -134,8 +139,10 @@ def scan(flash, sector: int, first: int, crc_seed: int, granule: int, end: int =
 
 
 def headers(flash, sector: int, offset: int, end: int, granule: int):
-    """What may be the headers of messages from `offset` on: yields (offset, header). Each is believed without a look
-    at its body, so that a bad one may hide others."""
+    """Yields (offset, header) for each message from `offset` on, without checking the CRCs.
+
+    This is faster than `scan`, but a corrupt length may hide messages.
+    """
     while offset + HEADER_SIZE <= end:
         found = flash.read_if_whole(sector, offset, HEADER_SIZE)
         header = decode_header(found) if found else NONE
@@ -146,13 +153,16 @@ def headers(flash, sector: int, offset: int, end: int, granule: int):
 
 
 def mended(flash, sector: int, offset: int, crc_seed: int) -> Header | None:
-    """The header of a record that is here but for one flipped bit: it was programmed whole once. None where more than
-    one bit is wrong. Reads once what the record may take up, whatever its header says."""
+    """Returns the header of a record that is valid except for one flipped bit; None if more than one bit is wrong.
+
+    Such a record was programmed completely. The flipped bit may be in the length: so every length that differs in one
+    bit is tried, in a single pass over the flash.
+    """
     found = flash.read_if_whole(sector, offset, HEADER_SIZE)
     if found is None:
         return None
     said = decode_header(found).length
-    lengths = [said] + [said ^ 1 << bit for bit in range(16)]  # as it says, and where the bit is one of the length's
+    lengths = [said] + [said ^ 1 << bit for bit in range(16)]  # the length as it is, and with each of its bits flipped
     crcs = _crcs(flash, sector, offset, found, crc_seed, lengths)
     for length, crc in crcs:
         difference = crc ^ decode_header(found).crc
@@ -173,7 +183,7 @@ def mended(flash, sector: int, offset: int, crc_seed: int) -> Header | None:
 
 
 def _crcs(flash, sector: int, offset: int, found: bytearray, crc_seed: int, lengths: list) -> list:
-    """[length, CRC] for each of these lengths of the body that can be read here."""
+    """Returns [length, CRC] for each of these body lengths that can be read here."""
     room = flash.sector_size - offset - HEADER_SIZE
     crcs = []
     for length in lengths:
@@ -194,8 +204,10 @@ def _crcs(flash, sector: int, offset: int, found: bytearray, crc_seed: int, leng
 
 
 def _flipped_bit(difference: int, bits: int) -> int | None:
-    """Which of `bits` bits, or of the CRC behind them, makes this difference between two CRC-32s when it flips (CRCs
-    are linear); None where one bit cannot."""
+    """Returns which bit, when flipped, makes this difference between two CRC-32s (CRCs are linear).
+
+    The bit is one of `bits` bits of content, or (returned as `bits`) of the CRC itself. None if no single bit does.
+    """
     if difference and not difference & (difference - 1):
         return bits
     trace = _POLYNOMIAL

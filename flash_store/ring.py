@@ -1,26 +1,26 @@
-"""The sectors as a ring: which are in use, which are free, which is the head, how much of each is filled."""
+"""The sectors as a ring: which of them are in use or free, which one is the head, and how much of each is filled."""
 
 from array import array
 
 from flash_store import record, sector
 from flash_store.sector import Open
 
-# In place of a sector_seq, which counts from 1:
-FREE = 0x20000000  # or above: free, with the erase_count in the lower bits; small integers on a 32-bit board
-BAD = 0x3FFFFFFE  # an erase or its header failed: left alone until the next mount
-DIRTY = 0x3FFFFFFF  # to be erased before use
+# These values stand in place of a sector_seq, which counts from 1. All are small integers on a 32-bit board.
+FREE = 0x20000000  # this or above: free, with the erase_count in the lower bits
+BAD = 0x3FFFFFFE  # an erase, or programming a header, has failed: not used until the next mount
+DIRTY = 0x3FFFFFFF  # must be erased before use
 _COUNT = 0x1FFFFFFF
-COUNT_MAX = _COUNT - 2  # an erase_count that would be BAD or DIRTY
+COUNT_MAX = _COUNT - 2  # a higher erase_count would read as BAD or DIRTY
 
 RELOCATION = 2  # sectors that only a relocation may use
-_ERASED = 1  # what `_filled` says of a free sector that was erased since the mount
+_ERASED = 1  # value in `_filled` of a free sector that was erased since the mount
 
 
 class Ring:
-    """The state of all sectors in RAM, 8 bytes each: sector_seq or what stands in its place, granules filled, order.
+    """The state of all sectors in RAM, in 8 bytes each: sector_seq (or FREE, BAD, DIRTY), filled granules, order.
 
-    `used_count` sectors are in use; the oldest `dead_count` of them are known to hold nothing that counts. No method
-    that an append needs looks at all sectors, however many there are.
+    `used_count` sectors are in use; the oldest `dead_count` of them are known to hold no live record. No method that an
+    append calls visits all sectors, however many there are.
     """
 
     def __init__(self, flash, granule: int = 0, epoch: int = 0) -> None:
@@ -28,9 +28,9 @@ class Ring:
         self.granule = granule
         self.epoch = epoch
         count = flash.sector_count
-        self.seqs = array("I", range(count))  # of a length that is known: nothing has to grow
+        self.seqs = array("I", range(count))  # a range has a known length, so the array need not grow
         self._filled = array("H", range(count))  # granules of records in a sector in use
-        # Going round from `_start`: those in use, oldest first, the free ones as they are to be used, the dirty ones.
+        # A ring from `_start` on: sectors in use, oldest first; free sectors in the order of use; dirty sectors.
         self._order = array("H", range(count))
         for index in range(count):
             self.seqs[index], self._filled[index] = DIRTY, 0
@@ -42,28 +42,31 @@ class Ring:
         self.filled = 0  # granules of records in all sectors in use
         self.head = 0
         self.head_offset = flash.sector_size  # where the next record goes
-        self.sector_seq = 0  # the highest that any OPEN has, also one that failed
+        self.sector_seq = 0  # the highest one in any OPEN, including an OPEN whose program failed
         self.erases = 0
         self.erase_count_max = 0
 
     @property
     def capacity(self) -> int:
-        """Bytes of records that one sector takes."""
+        """The bytes of records that fit into one sector."""
         return self.flash.sector_size - self.first()
 
     @property
     def reserve(self) -> int:
-        """Sectors that new messages leave free: two for a relocation, of which a power cut may spoil one, one for
-        settings, and for acknowledgements so many that what these displace is worth relocating once they are full."""
+        """The number of sectors that new messages must leave free.
+
+        Two are for relocation, because a power cut may make one unusable; one is for settings; the others are for
+        acknowledgements, enough of them that relocating pays off when they are full.
+        """
         notes = self.flash.sector_count * record.extent(0, self.granule)
         return RELOCATION + 1 + (self.capacity // 2 + notes + self.capacity - 1) // self.capacity
 
     def first(self) -> int:
-        """Where a sector's records begin."""
+        """Returns the offset of a sector's first record."""
         return sector.records_offset(self.granule)
 
     def end(self, index: int) -> int:
-        """Where the records of a sector in use end."""
+        """Returns the offset at which the records of a sector in use end."""
         return self.head_offset if index == self.head else self.first() + self._filled[index] * self.granule
 
     def is_free(self, index: int) -> bool:
@@ -73,32 +76,32 @@ class Ring:
         return self.seqs[index] < FREE
 
     def free(self) -> int:
-        """How many sectors are free."""
+        """Returns how many sectors are free."""
         return self._free_count
 
     def dirty(self) -> int:
-        """How many sectors are to be erased before use."""
+        """Returns how many sectors must be erased before use."""
         return self._dirty_count
 
     def bad(self) -> int:
-        """How many sectors are left alone until the next mount."""
+        """Returns how many sectors are not used until the next mount."""
         return len(self.seqs) - self.used_count - self._free_count - self._dirty_count
 
     def used(self, position: int) -> int:
-        """The sector in use that was opened as the `position`th of them: 0 is the tail."""
+        """Returns the sector at this position of the ring: 0 is the tail, the oldest sector in use."""
         return self._order[(self._start + position) % len(self._order)]
 
     def first_dirty(self) -> int:
-        """A sector that is to be erased before use."""
+        """Returns a sector that must be erased before use."""
         return self.used(self.used_count + self._free_count)
 
     def arrange(self) -> None:
-        """The mount has read all headers into `seqs`: put the sectors in order."""
+        """Puts the sectors in order, after the mount has read all headers into `seqs`."""
         count = len(self.seqs)
         heads = [index for index in range(count) if self.seqs[index] == self.sector_seq]
         self.head = heads[-1] if heads else 0
         self._start = self.used_count = self._free_count = self._dirty_count = 0
-        for index in self._round():  # a ring that goes round is in order but for few
+        for index in self._round():  # in this order almost all sectors are sorted already
             if self.is_used(index):
                 self._sort_in(index, 0, self.used_count)
                 self.used_count += 1
@@ -112,7 +115,7 @@ class Ring:
                 self._dirty_count += 1
 
     def fill(self, index: int, end: int) -> None:
-        """The mount found that a sector's records end here."""
+        """Notes where the records of a sector end, as the mount has found it."""
         granules = (end - self.first()) // self.granule
         self.filled += granules - self._filled[index]
         self._filled[index] = granules
@@ -120,7 +123,7 @@ class Ring:
             self.head_offset = end
 
     def void(self, index: int) -> None:
-        """Nothing in this sector counts: it is erased before its next use."""
+        """Marks a sector as dirty: nothing in it counts, and it is erased before its next use."""
         if self.is_used(index):
             self.filled -= self._filled[index]
         self._take_out(self._position(index))
@@ -129,7 +132,11 @@ class Ring:
         self.seqs[index] = DIRTY
 
     def distrust_free(self) -> None:
-        """An erase may have gone without its ERASE: what reads as free may be what a cut left of it [R8]."""
+        """Marks free sectors that were not erased since the mount as dirty.
+
+        An erase may have begun without an ERASE record: then a sector that reads as free may be one whose erase was cut
+        [R8].
+        """
         first, end = self.used_count, self.used_count + self._free_count
         kept = first
         for position in range(first, end):
@@ -144,15 +151,15 @@ class Ring:
         self._dirty_count += end - kept
 
     def erase_count(self, index: int) -> int:
-        """erase_count of a free sector."""
+        """Returns the erase_count of a free sector."""
         return self.seqs[index] & _COUNT
 
     def tail(self) -> int:
-        """The sector used longest ago."""
+        """Returns the oldest sector in use."""
         return self.used(0)
 
     def place(self, index: int, offset: int) -> int:
-        """A place on flash as a u32."""
+        """Encodes a sector and an offset as one u32."""
         return index << 16 | offset // self.granule
 
     def sector_of(self, place: int) -> int:
@@ -162,38 +169,41 @@ class Ring:
         return (place & 0xFFFF) * self.granule
 
     def size_at(self, place: int) -> int:
-        """Bytes on flash of the message or setting at this place; 0 where its header cannot be believed any more."""
+        """Returns the bytes on flash of the message or setting at this place; 0 if its header is corrupt."""
         return record.size_at(self.flash, self.sector_of(place), self.offset_of(place), self.granule)
 
     def seed(self, index: int) -> int:
         return record.seed(self.epoch, self.seqs[index])
 
     def scan(self, index: int):
-        """The records of a sector in use, see `record.scan`."""
+        """Yields the records of a sector in use, see `record.scan`."""
         return record.scan(self.flash, index, self.first(), self.seed(index), self.granule, self.end(index))
 
     def room(self) -> int:
-        """Bytes left in the head."""
+        """Returns the bytes that are left in the head."""
         return self.flash.sector_size - self.head_offset
 
     def program(self, encoded: bytearray) -> int | None:
-        """Add a record to the head; returns its place, None when it failed: then the head takes no more. Raises
-        MemoryError: then the record may be there or not."""
+        """Programs a record at the end of the head; returns its place.
+
+        Returns None if that failed; then the head takes no more records. Raises MemoryError; then flash may have the
+        record or not.
+        """
         place = self.place(self.head, self.head_offset)
         done = None
         try:
             done = self.flash.program(self.head, self.head_offset, encoded)
-        finally:  # no granule is programmed twice
+        finally:  # also after an error, so that no granule is programmed twice
             size = self.room() if done is False else len(encoded)
             self.head_offset += size
             self.filled += size // self.granule
             self._filled[self.head] += size // self.granule
         if not done and self._free_count <= RELOCATION:
-            self.distrust_free()  # the last boot may have fared the same, and erased without room for a note
+            self.distrust_free()  # the last boot may have failed here too, and erased without an ERASE record
         return place if done else None
 
     def open_next(self, next_id: int, boot_id: int) -> bool:
-        """Make the free sector that was erased least often the head [A1]; False when it turns out not to be usable."""
+        """Makes the free sector that was erased least often the head [A1]; returns False if it cannot be used."""
         index = self.used(self.used_count)
         if self._filled[index] != _ERASED and not self._is_blank(index):
             self.void(index)
@@ -218,13 +228,12 @@ class Ring:
         return True
 
     def next_erase_count(self, index: int) -> int:
-        """What this sector's FREE will say after its next erase."""
+        """Returns the erase_count for this sector's FREE header after its next erase."""
         free = sector.read_free(self.flash, index)
         return (free.erase_count if free else self.erase_count_max) + 1
 
     def erase(self, index: int, erase_count: int) -> None:
-        """Erase the tail or a dirty sector and write its FREE header; a sector that fails is left alone from
-        then on."""
+        """Erases the tail or a dirty sector and writes its FREE header; if that fails, the sector becomes BAD."""
         self.erase_count_max = max(self.erase_count_max, erase_count)
         header = sector.encode_free(self.granule, erase_count, self.epoch)
         done = self.flash.erase(index) and self.flash.program(index, 0, header)
@@ -236,24 +245,24 @@ class Ring:
         self.erases += 1
         if done:
             end = self.used_count + self._free_count
-            self._set(end + self._dirty_count, self.used(end))  # a dirty one makes room: their order does not matter
+            self._set(end + self._dirty_count, self.used(end))  # dirty sectors have no order
             self._sort_in(index, self.used_count, end)
             self._free_count += 1
 
     def erase_counts(self):
-        """How often each sector was erased in its life, as its header says; 0 where none can be read."""
+        """Yields how often each sector was ever erased, from its FREE header; 0 if that is not valid."""
         for index in range(len(self.seqs)):
             free = sector.read_free(self.flash, index)
             yield free.erase_count if free else 0
 
     def _round(self):
-        """All sectors, from the one behind the head."""
+        """Yields all sectors, beginning with the one after the head."""
         count = len(self.seqs)
         for number in range(count):
             yield (self.head + 1 + number) % count
 
     def _position(self, index: int) -> int:
-        """Of a sector that is in the order; the tail and the dirty ones are found first."""
+        """Returns the position of a sector in the ring; fast for the tail and for dirty sectors."""
         count = self.used_count + self._free_count + self._dirty_count
         position = 0 if self.is_used(index) else self.used_count + self._free_count * (self.seqs[index] == DIRTY)
         while self.used(position % count) != index:
@@ -264,14 +273,14 @@ class Ring:
         self._order[(self._start + position) % len(self._order)] = index
 
     def _sort_in(self, index: int, start: int, end: int) -> None:
-        """Put a sector among those from `start` to `end` by what `seqs` says, behind its equals."""
+        """Inserts a sector into the positions from `start` to `end`, sorted by `seqs`, after equal ones."""
         while end > start and self.seqs[self.used(end - 1)] > self.seqs[index]:
             self._set(end, self.used(end - 1))
             end -= 1
         self._set(end, index)
 
     def _take_out(self, position: int) -> None:
-        """Leave a sector out of the order."""
+        """Removes the sector at this position from the ring."""
         count = self.used_count + self._free_count + self._dirty_count
         if position < self.used_count:
             self.used_count -= 1
@@ -287,6 +296,10 @@ class Ring:
             self._set(at - 1, self.used(at))
 
     def _is_blank(self, index: int) -> bool:
-        """An erase that was cut may leave the FREE header and clear the OPEN one: only a blank rest proves it free."""
+        """Returns whether a sector is blank after its FREE header.
+
+        An erase that was cut may leave the FREE header and clear the OPEN header, so the headers do not prove that
+        the sector is free.
+        """
         start = sector.open_offset(self.granule)
         return self.flash.is_blank(index, start, self.flash.sector_size - start)

@@ -1,18 +1,18 @@
-"""Sector headers: FREE, written right after the erase, and OPEN, written on first use (SPEC.md, "Sectors")."""
+"""Sector headers: FREE is written right after the erase, OPEN on first use (SPEC.md, "Sectors")."""
 
 import struct
 from binascii import crc32
 
 MAGIC = 0x4648  # "HF" on flash
 VERSION = 2
-FREE_SIZE = 16  # of later versions too
+FREE_SIZE = 16  # in all later versions too
 OPEN_SIZE = 20
 _FREE = "<HBBII"
 _OPEN = "<IIII"
 
 
 class Free:
-    """What a sector knows from its erase on: `granule` in bytes, `epoch` of the store it belongs to."""
+    """The FREE header: `granule` in bytes, `epoch` of the store to which the sector belongs."""
 
     def __init__(self, version: int, granule: int, erase_count: int, epoch: int) -> None:
         self.version = version
@@ -22,7 +22,7 @@ class Free:
 
 
 class Open:
-    """What a sector knows from its first use on: its place in the log and the log's state at that time."""
+    """The OPEN header: the sector's place in the log, and the state of the log when the sector came into use."""
 
     def __init__(self, sector_seq: int, tail_seq: int, next_id: int, boot_id: int) -> None:
         self.sector_seq = sector_seq
@@ -36,12 +36,12 @@ def padded(size: int, granule: int) -> int:
 
 
 def open_offset(granule: int) -> int:
-    """Where OPEN begins."""
+    """Returns the offset of the OPEN header."""
     return padded(FREE_SIZE, granule)
 
 
 def records_offset(granule: int) -> int:
-    """Where a sector's records begin."""
+    """Returns the offset of a sector's first record."""
     return open_offset(granule) + padded(OPEN_SIZE, granule)
 
 
@@ -59,8 +59,10 @@ def encode_open(header: Open, epoch: int, granule: int) -> bytes:
 
 
 def read_free(flash, sector: int) -> Free | None:
-    """The FREE header, or None where there is no valid one: such a sector is erased again, however blank it looks.
-    Of a version above ours only `version` says something."""
+    """Reads the FREE header; None if it is not valid: such a sector must be erased again, even if it looks blank.
+
+    If the header's version is above VERSION, only its attribute `version` is meaningful.
+    """
     found = flash.read_if_whole(sector, 0, FREE_SIZE)
     if found is None:
         return None
@@ -71,7 +73,7 @@ def read_free(flash, sector: int) -> Free | None:
 
 
 def read_open(flash, sector: int, granule: int, epoch: int):
-    """(the OPEN header or None where there is no valid one, whether its place is blank)."""
+    """Returns (the OPEN header, or None if it is not valid; whether its place is blank)."""
     found = flash.read_if_whole(sector, open_offset(granule), padded(OPEN_SIZE, granule))
     if found is None:
         return None, False
@@ -93,7 +95,7 @@ def _holds(found: bytearray, crc_seed: int) -> bool:
 
 
 def _mend(found: bytearray, crc_seed: int) -> bool:
-    """Set one flipped bit right; False when it is not just one."""
+    """Corrects one flipped bit; returns False if more than one bit is wrong."""
     for bit in range(8 * len(found)):
         found[bit >> 3] ^= 1 << (bit & 7)
         if _holds(found, crc_seed):

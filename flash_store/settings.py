@@ -1,10 +1,10 @@
-"""Small named values that outlive power cuts: on flash as SET records, the last one of a key counts [S1]."""
+"""Small named values that survive power cuts. Each is a SET record on flash; the last record of a key counts [S1]."""
 
 from flash_store import record
 from flash_store.errors import MessageTooLarge, StoreCorrupt
 from flash_store.record import MOVE, SET
 
-RESERVED = "\x00"  # what the store keeps for itself has keys that begin so
+RESERVED = "\x00"  # the store's own keys begin with this character
 
 
 class Settings:
@@ -15,11 +15,11 @@ class Settings:
         self._room = writer.ring.capacity // 2
 
     def keys(self) -> list[str]:
-        """The names that have a value, sorted."""
+        """Returns the names that have a value, sorted."""
         return sorted(str(key, "utf-8") for key in self._writer.setting_places if not key.startswith(RESERVED.encode()))
 
     def get(self, key: str) -> bytes | None:
-        """The value; None where there is none. Raises StoreCorrupt when it cannot be read any more."""
+        """Returns the value; None if there is none. Raises StoreCorrupt if its record is corrupt."""
         place = self._writer.setting_places.get(key.encode())
         if place is None:
             return None
@@ -29,10 +29,10 @@ class Settings:
         return bytes(found[2])
 
     def set(self, key: str, value: bytes) -> None:
-        """Give a name a value.
+        """Sets a value; it is durable on return.
 
-        Raises ValueError for a name that is empty or reserved, MessageTooLarge when all settings together would take
-        more than half a sector, StoreFull.
+        Raises ValueError for a name that is empty or reserved, MessageTooLarge if all settings together would take more
+        than half a sector, StoreFull.
         """
         if not key or key.startswith(RESERVED):
             raise ValueError(f"setting {key!r}: a name is not empty and begins with no zero character")
@@ -42,7 +42,7 @@ class Settings:
         self.put(key, value)
 
     def remove(self, key: str) -> bool:
-        """Forget a name; False when it had no value."""
+        """Removes a value; returns False if there was none."""
         name = key.encode()
         if name not in self._writer.setting_places:
             return False
@@ -50,12 +50,12 @@ class Settings:
         return True
 
     def put(self, key: str, value: bytes, is_move: bool = False) -> None:
-        """As `set` without its limits: for the store's own keys."""
+        """As `set`, but without its limits: for the store's own keys."""
         name = key.encode()
         self._writer.write(SET, 0, 0, len(name), (name, value), is_move)
 
     def make_room(self, key: str, value: bytes, is_move: bool) -> None:
-        """Relocate and erase what has to go before `put`. Raises StoreFull."""
+        """Makes room for a `put` of this value, by relocating and erasing. Raises StoreFull."""
         self._writer.make_room(MOVE if is_move else SET, self._writer.extent(len(key.encode()) + len(value)))
 
     def _size_of_others(self, name: bytes) -> int:

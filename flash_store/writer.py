@@ -1,4 +1,4 @@
-"""Adding records: opens sectors, relocates what is live and erases what is dead, so that there is room (SPEC.md,
+"""Writes records, and makes room for them: it opens sectors, relocates live records and erases dead sectors (SPEC.md,
 "Allocation"). Clauses in brackets are SPEC.md's."""
 
 from flash_store import record
@@ -8,10 +8,10 @@ from flash_store.ring import RELOCATION
 
 
 class Writer:
-    """The log's end. `setting_places` maps the keys of settings to their places, `index` the messages.
+    """Writes records at the log's end.
 
-    `note_lost(ids, keys)` is called with the messages and settings that a relocation finds unreadable, before their
-    sector is erased.
+    `setting_places` maps the keys of settings to their places; `index` knows the messages. `note_lost(ids, keys)` is
+    called with the messages and settings that a relocation cannot read, before their sector is erased.
     """
 
     def __init__(self, flash, ring, index, setting_places: dict, last_id: int, boot_id: int, note_lost) -> None:
@@ -20,22 +20,25 @@ class Writer:
         self.index = index
         self.setting_places = setting_places
         self.last_id = last_id
-        self.begun = 0  # the highest id of which a record may be on flash, whole or not
+        self.begun = 0  # the highest id of which flash may hold a record, complete or not
         self.boot_id = boot_id
         self._note_lost = note_lost
 
     def extent(self, length: int) -> int:
-        """Bytes on flash of a record with a body of `length` bytes."""
+        """Returns the bytes on flash of a record with a body of `length` bytes."""
         return record.extent(length, self.ring.granule)
 
     def read(self, place: int):
-        """(header, name, content) of the setting at this place, None when it cannot be read any more."""
+        """Returns (header, name, content) of the setting at this place; None if its record is corrupt."""
         index = self.ring.sector_of(place)
         return record.read_body(self._flash, index, self.ring.offset_of(place), self.ring.seed(index))
 
     def write(self, kind: int, flags: int, number: int, aux: int, body: tuple = (), is_move: bool = False) -> int:
-        """Add a record, its body in parts; returns its place. A sector where that fails takes no more, the next one
-        gets it [W3]. With `is_move` the last free sector may be used. Raises StoreFull, DeviceFailed."""
+        """Writes a record, with its body in parts; returns its place.
+
+        If a program fails, the sector takes no more records, and the record goes into the next one [W3]. With `is_move`
+        the record may use the last free sector. Raises StoreFull, DeviceFailed.
+        """
         size = self.extent(sum([len(part) for part in body]))
         for _ in range(self._flash.sector_count):
             self.make_room(MOVE if is_move else kind, size)
@@ -45,14 +48,14 @@ class Writer:
         raise DeviceFailed("no sector takes the record")
 
     def write_boot(self) -> None:
-        """Make this mount's boot_id durable: in the head, or by opening the first one [R5]."""
+        """Makes this mount's boot_id durable: by a STATE record in the head, or by the OPEN of a new head [R5]."""
         before = self.ring.seqs[self.ring.head]
         try:
             self.make_room(STATE, self.extent(0))
         except StoreFull:
-            pass  # the very last room is good enough
+            pass  # the boot_id may use the very last room
         ring = self.ring
-        while ring.seqs[ring.head] == before:  # else OPEN says it
+        while ring.seqs[ring.head] == before:  # a new head has the boot_id in its OPEN
             if ring.room() >= self.extent(0) and self._program(STATE, 0, self.boot_id, 0, ()) is not None:
                 return
             if ring.free():
@@ -61,7 +64,7 @@ class Writer:
                 return
 
     def is_reclaimable(self) -> bool:
-        """Whether `reclaim` has something to erase or to move."""
+        """Returns whether `reclaim` has a sector to erase or records to relocate."""
         ring = self.ring
         if ring.dirty():
             return True
@@ -70,7 +73,7 @@ class Writer:
         return not self._is_tail_live() or self._is_relocation_worthwhile()
 
     def reclaim(self) -> bool:
-        """Free one sector; False when none can be [A3]."""
+        """Frees one sector; returns False if that is not possible [A3]."""
         if self._erase_dirty():
             return True
         if not self.is_reclaimable():
@@ -78,7 +81,7 @@ class Writer:
         tail = self.ring.tail()
         try:
             is_needed = self._settings_in(tail) or self.index.may_hold_live(0)
-            if is_needed and not (self._relocate(tail) or self._relocate(tail)):  # a read may fail once
+            if is_needed and not (self._relocate(tail) or self._relocate(tail)):  # twice: a read may fail once
                 self._note_lost_with(tail)
         except StoreFull:
             return False
@@ -90,7 +93,7 @@ class Writer:
         return not self.ring.dead_count
 
     def _find_dead(self) -> None:
-        """Go on with the count of those sectors, from the tail on, in which nothing is live any more."""
+        """Updates `dead_count`: the number of sectors, from the tail on, that hold no live record."""
         ring = self.ring
         while ring.dead_count < ring.used_count - 1 and not self._holds_live(ring.dead_count):
             ring.dead_count += 1
@@ -99,23 +102,26 @@ class Writer:
         return bool(self._settings_in(self.ring.used(position))) or self.index.holds_live(position)
 
     def _settings_in(self, index: int) -> list:
-        """The keys of the settings whose values are in this sector."""
+        """Returns the keys of the settings whose records are in this sector."""
         return [key for key, place in self.setting_places.items() if self.ring.sector_of(place) == index]
 
     def _is_relocation_worthwhile(self) -> bool:
-        """True when the live bytes of the tail have room elsewhere, and all dead bytes between live ones make up an
-        eighth of what is used, or half a sector, over and above what relocating all of it would write itself [A4]."""
+        """Returns whether to relocate the tail [A4].
+
+        It is worthwhile if the tail's live bytes have room elsewhere and enough bytes are dead: an eighth of all used
+        bytes, or half a sector, in addition to the notes that a relocation of everything would write.
+        """
         ring, note = self.ring, self.extent(0)
         live = self.index.bytes_in_tail() + self._size_of(self._settings_in(ring.tail())) + note
         if ring.free() and live <= ring.capacity // 2:
             return True
         dead = self.index.dead_bytes() - self._size_of(self.setting_places) - ring.used_count * note
-        if not ring.free():  # the last chance to move it, if it gains anything
+        if not ring.free():  # the last chance to relocate, worthwhile for any gain
             return live <= ring.room() and dead > 0
         return dead > min(ring.capacity // 2, ring.used_count * ring.capacity // 8)
 
     def _size_of(self, keys) -> int:
-        """Bytes on flash of the settings with these keys."""
+        """Returns the bytes on flash of the settings with these keys."""
         return sum([self.ring.size_at(self.setting_places[key]) for key in keys])
 
     def _erase_dirty(self) -> bool:
@@ -125,12 +131,12 @@ class Writer:
         return True
 
     def _erase(self, index: int) -> None:
-        """Erase a sector, with a note on flash before that nothing in it counts any more [A3]."""
+        """Erases a sector, after an ERASE record that nothing in it counts any more [A3]."""
         ring = self.ring
         erase_count = ring.next_erase_count(index)
         while ring.room() < self.extent(0) or self._program(ERASE, 0, index, erase_count - 1, ()) is None:
             if not ring.free():
-                break  # a cut in the erase repeats messages then: better than a wedge
+                break  # erase without the record: a cut may then repeat messages, but the store does not get stuck
             self._open_next()
         if ring.is_used(index):
             self.index.forget_tail()
@@ -143,7 +149,7 @@ class Writer:
             self.begun = number
         place = ring.program(encoded)
         if place is None:
-            self.index.recount()  # there may be a second copy
+            self.index.recount()  # the failed program may have left a second copy
             return None
         if kind in (MSG, MOVE):
             self.index.put(number, place, len(encoded))
@@ -156,17 +162,19 @@ class Writer:
         return place
 
     def make_room(self, kind: int, size: int) -> None:
-        """Open a new head where the present one is too full for a record of `size` bytes; MOVE may use the last free
-        sector. Raises StoreFull [A2]."""
-        # One ERASE always fits behind: so what is live in a sector, and the note that it is erased, fits in one.
+        """Makes room for a record of `size` bytes; opens a new head if the present one is too full.
+
+        Only a MOVE may use the last free sector. Raises StoreFull [A2].
+        """
+        # There is always room left for one ERASE, so the live records of a sector and its ERASE fit into one sector.
         needed = size + self.extent(0)
         while kind != MOVE and self.ring.free() < RELOCATION and self.reclaim():
-            pass  # while there is still room for what is live in the tail
+            pass  # reclaim early, while the live records of the tail still have room elsewhere
         if kind in (MSG, ACK, SET) and not self.ring.free():
             raise StoreFull("what room is left is for what must be moved")
         while kind == MSG and self._is_short():
             if not self.reclaim():
-                raise StoreFull("what room is left is for notes")  # also that of a head which a note has opened
+                raise StoreFull("what room is left is for notes")  # even if the head itself has room
         while self.ring.room() < needed:
             if self._may_open(kind):
                 self._open_next()
@@ -174,7 +182,7 @@ class Writer:
                 raise StoreFull(f"{len(self.index.live)} unacknowledged messages fill the store")
 
     def _is_short(self) -> bool:
-        """Whether fewer sectors are free, or would be after an erase, than new messages leave."""
+        """Returns whether fewer sectors are free, even after erasing dead ones, than new messages must leave free."""
         return self.ring.free() < self.ring.reserve and self.ring.free() + self._erasable() < self.ring.reserve
 
     def _may_open(self, kind: int) -> bool:
@@ -184,7 +192,7 @@ class Writer:
         return free > (0 if kind == MOVE else RELOCATION)
 
     def _erasable(self) -> int:
-        """How many sectors an erase alone would free."""
+        """Returns how many sectors can be freed by erasing alone, without relocation."""
         self._find_dead()
         return self.ring.dead_count + self.ring.dirty()
 
@@ -192,8 +200,10 @@ class Writer:
         return self.ring.open_next(self.last_id + 1, self.boot_id)
 
     def _relocate(self, index: int) -> bool:
-        """Copy what is live in a sector to the head [A4]; False where not all of it could be read. Raises StoreFull:
-        what was copied by then counts there."""
+        """Copies the live records of a sector to the head [A4]; returns False if it could not read all of them.
+
+        Raises StoreFull; the copies that were made by then are valid.
+        """
         is_whole = True
         for offset, header, valid in self.ring.scan(index):
             if not valid or (header.has_body() and not self._move(index, offset, header)):
@@ -201,7 +211,7 @@ class Writer:
         return is_whole
 
     def _note_lost_with(self, index: int) -> None:
-        """What was live in the tail, and could not be moved: on flash as a gap before its sector is erased [G1]."""
+        """Notes live records of the tail that could not be relocated; their gap is durable before its erase [G1]."""
         lost_keys = self._settings_in(index)
         for key in lost_keys:
             self.setting_places.pop(key)
@@ -211,7 +221,7 @@ class Writer:
         self._note_lost(lost, lost_keys)
 
     def _move(self, index: int, offset: int, header) -> bool:
-        """Copy the message or setting here, if it is live; False where it cannot be read."""
+        """Copies the message or setting at this offset, if it is live; returns False if it cannot be read."""
         if header.is_message() and not self.index.is_in(index, header.number):
             return True
         start = offset + record.HEADER_SIZE

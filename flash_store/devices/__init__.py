@@ -1,1 +1,1 @@
-"""Block devices to keep a store on."""
+"""The block devices on which a store can be kept."""

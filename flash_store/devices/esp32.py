@@ -1,7 +1,8 @@
-"""A partition of the ESP32's flash, by MicroPython's `esp32.Partition`; also where flash encryption is on.
+"""A partition of the ESP32's flash, with MicroPython's `esp32.Partition`, encrypted or not.
 
-An encrypted partition is read through its key, and erased flash read so is noise: no blank granule would ever be seen.
-So the raw flash is looked at first: what is erased there is handed on as erased.
+`esp32.Partition` decrypts all that it reads, and erased flash, decrypted, looks like noise. The store could not find
+blank granules then. So this device also reads the raw flash, and returns erased bytes for each block that is erased
+there.
 """
 
 from flash_store.block_device import IOCTL_BLOCK_COUNT, IOCTL_BLOCK_ERASE, IOCTL_BLOCK_SIZE, IOCTL_SYNC
@@ -9,9 +10,9 @@ from flash_store.devices.bounds import check_program, check_within
 from flash_store.errors import DeviceFailed
 
 SECTOR_SIZE = 4096
-SUBTYPE_UNDEFINED = 0x06  # ESP-IDF's data subtype of a partition that only the application knows
+SUBTYPE_UNDEFINED = 0x06  # ESP-IDF's data subtype for a partition that only the application uses
 GRANULE = 16
-ENCRYPTED_GRANULE = 32  # ESP-IDF encrypts 32 bytes at a time and writes the other half of them again for 16
+ENCRYPTED_GRANULE = 32  # ESP-IDF encrypts 32 bytes at a time; to write 16, it rewrites the other 16 too
 CIPHER_BLOCK = 16
 _ERASED = b"\xff" * CIPHER_BLOCK
 
@@ -19,13 +20,13 @@ _ERASED = b"\xff" * CIPHER_BLOCK
 class Esp32Partition:
     """The data partition with this label, of subtype `undefined` and exactly `size` bytes.
 
-    Raises DeviceFailed where there is none, or what has this label is something else: it is not written to then.
+    Raises DeviceFailed, and writes nothing, if no partition has the label, or if its type or size is different.
     """
 
     sector_size = SECTOR_SIZE
 
     def __init__(self, label: str, size: int) -> None:
-        from esp32 import Partition  # only an ESP32 has it
+        from esp32 import Partition  # only an ESP32 has this module
 
         try:
             self._partition = Partition(label)
@@ -43,14 +44,14 @@ class Esp32Partition:
         self.sector_count = size // SECTOR_SIZE
 
     def readblocks(self, block: int, buffer, offset: int = 0) -> None:
-        """Read len(buffer) bytes from `offset` in `block`."""
+        """Reads len(buffer) bytes from `offset` in `block`."""
         check_within(self, block, offset, len(buffer))
         self._partition.readblocks(block, buffer, offset)
         if self._is_encrypted:
             self._show_erased(block, buffer, offset)
 
     def writeblocks(self, block: int, buffer, offset: int = 0) -> None:
-        """Program whole granules; else DeviceFailed."""
+        """Programs whole granules; raises DeviceFailed for anything else."""
         check_program(self, block, offset, len(buffer))
         self._partition.writeblocks(block, buffer, offset)
 
@@ -63,8 +64,8 @@ class Esp32Partition:
         return 0
 
     def _show_erased(self, block: int, buffer, offset: int) -> None:
-        """Set what lies in erased cipher blocks to 0xFF: a block that was written reads so once in 2^128."""
-        from esp import flash_read  # past the key, unlike the partition
+        """Sets the bytes of erased cipher blocks to 0xFF. A block with data looks erased once in 2^128 cases."""
+        from esp import flash_read  # it does not decrypt, unlike the partition
 
         start = offset // CIPHER_BLOCK * CIPHER_BLOCK
         end = offset + len(buffer)

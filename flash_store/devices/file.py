@@ -1,17 +1,20 @@
-"""NOR flash simulated on a file: what the firmware keeps its messages on where there is no chip."""
+"""NOR flash simulated in a file, for firmware that runs without a flash chip."""
 
 import os
 
 from flash_store.block_device import IOCTL_BLOCK_COUNT, IOCTL_BLOCK_ERASE, IOCTL_BLOCK_SIZE, IOCTL_SYNC
 from flash_store.errors import DeviceFailed, StoreCorrupt
 
-ERASED = b"\xff" * 256  # at once: a whole sector is much of a board's heap
+ERASED = b"\xff" * 256  # written piece by piece: a whole sector would take much of a board's heap
 
 
 def open_sized(path: str, size: int):
-    """Open `path` for reading and writing, grown to `size` bytes of erased flash. StoreCorrupt when it is longer."""
+    """Opens `path` for reading and writing, and extends it to `size` bytes with erased flash.
+
+    Raises StoreCorrupt if the file is longer.
+    """
     try:
-        file = open(path, "r+b", 0)  # noqa: SIM115 - the flash keeps it open
+        file = open(path, "r+b", 0)  # noqa: SIM115 - FileFlash keeps the file open
     except OSError:
         file = open(path, "w+b", 0)  # noqa: SIM115
     present = file.seek(0, 2)
@@ -24,23 +27,23 @@ def open_sized(path: str, size: int):
 
 
 class FileFlash:
-    """NOR flash on a file: an erase sets 0xFF, a granule takes one program until its next erase, all is synced."""
+    """NOR flash in a file. An erase sets 0xFF; a granule can be programmed once per erase; each change is synced."""
 
     def __init__(self, path: str, sector_size: int = 4096, sector_count: int = 64, granule: int = 16) -> None:
         self._file = open_sized(path, sector_size * sector_count)
         self.sector_size = sector_size
         self.sector_count = sector_count
         self.granule = granule
-        self._programmed: set = set()  # granules programmed with all ones: any other shows its program in its content
+        self._programmed: set = set()  # granules programmed with all ones, because they look blank
 
     def readblocks(self, block: int, buffer, offset: int = 0) -> None:
-        """Read len(buffer) bytes from `offset` in `block`."""
+        """Reads len(buffer) bytes from `offset` in `block`."""
         self._file.seek(block * self.sector_size + offset)
         if self._file.readinto(buffer) != len(buffer):
             raise DeviceFailed(f"short read in sector {block} at {offset}")
 
     def writeblocks(self, block: int, buffer, offset: int = 0) -> None:
-        """Program whole granules that nothing was programmed to since their erase; else DeviceFailed."""
+        """Programs whole granules; raises DeviceFailed if one was programmed since its last erase."""
         length = len(buffer)
         if offset % self.granule or length % self.granule or offset + length > self.sector_size:
             raise DeviceFailed(f"program of {length} bytes in sector {block} at {offset} is not made of whole granules")

@@ -1,4 +1,4 @@
-"""NOR flash in RAM: to try the store without wearing a chip out. It holds nothing across a reset."""
+"""NOR flash simulated in RAM, to try the store without wear on a chip. A reset loses its content."""
 
 from flash_store.block_device import IOCTL_BLOCK_COUNT, IOCTL_BLOCK_ERASE, IOCTL_BLOCK_SIZE
 from flash_store.devices.bounds import check_program, check_within
@@ -6,23 +6,23 @@ from flash_store.errors import DeviceFailed
 
 
 class RamFlash:
-    """`sector_count` sectors of `sector_size` bytes; a granule takes one program until its sector's erase."""
+    """`sector_count` sectors of `sector_size` bytes; a granule can be programmed once per erase of its sector."""
 
     def __init__(self, sector_size: int = 4096, sector_count: int = 8, granule: int = 16) -> None:
         self.sector_size = sector_size
         self.sector_count = sector_count
         self.granule = granule
         self._sectors = [bytearray(b"\xff" * sector_size) for _ in range(sector_count)]
-        # A granule programmed with all ones does not show it: a flag each.
+        # One flag for each granule, because a granule programmed with all ones looks blank.
         self._programmed = [bytearray(sector_size // granule) for _ in range(sector_count)]
 
     def readblocks(self, block: int, buffer, offset: int = 0) -> None:
-        """Read len(buffer) bytes from `offset` in `block`."""
+        """Reads len(buffer) bytes from `offset` in `block`."""
         check_within(self, block, offset, len(buffer))
         buffer[:] = self._sectors[block][offset : offset + len(buffer)]
 
     def writeblocks(self, block: int, buffer, offset: int = 0) -> None:
-        """Program whole granules that nothing was programmed to since their erase; else DeviceFailed."""
+        """Programs whole granules; raises DeviceFailed if one was programmed since its last erase."""
         check_program(self, block, offset, len(buffer))
         programmed = self._programmed[block]
         granules = range(offset // self.granule, (offset + len(buffer)) // self.granule)
@@ -34,7 +34,7 @@ class RamFlash:
         self._sectors[block][offset : offset + len(buffer)] = buffer
 
     def ioctl(self, operation: int, argument: int) -> int | None:
-        """The protocol's ioctl: block count, block size, block erase; the others have nothing to do."""
+        """The protocol's ioctl: block count, block size, block erase; other operations do nothing."""
         if operation == IOCTL_BLOCK_COUNT:
             return self.sector_count
         if operation == IOCTL_BLOCK_SIZE:

@@ -1,8 +1,8 @@
-"""An external SPI NOR flash chip: Winbond's W25Q family and what speaks the same JEDEC commands.
+"""An external SPI NOR flash chip: Winbond's W25Q family and other chips with the same JEDEC commands.
 
-Programs go page by page: a program that crossed a page's border would wrap to the page's start. Above 16 MiB the
-commands with four address bytes are used rather than the chip's four-byte mode, which a brown-out of the chip alone
-would end unnoticed.
+One program command writes to one page only: beyond the page's end it would go on at the page's start. A chip of more
+than 16 MiB gets commands with four address bytes. The chip's four-byte mode is not used, because a power dip at the
+chip alone would end this mode without a sign.
 """
 
 from flash_store.block_device import IOCTL_BLOCK_COUNT, IOCTL_BLOCK_ERASE, IOCTL_BLOCK_SIZE
@@ -16,7 +16,7 @@ GRANULE = 16
 JEDEC_ID = 0x9F
 READ_STATUS = 0x05
 WRITE_ENABLE = 0x06
-# With three address bytes, with four.
+# Each command twice: with three address bytes, and with four.
 READ = (0x03, 0x13)
 PROGRAM = (0x02, 0x12)
 ERASE = (0x20, 0x21)
@@ -24,9 +24,9 @@ THREE_BYTES_REACH = 1 << 24
 
 BUSY = 0x01  # bits of the status register
 WRITE_ENABLED = 0x02
-NO_ANSWER = 0xFF  # a line that nobody drives
+NO_ANSWER = 0xFF  # the status if no chip answers
 
-# The longest waits: five times a W25Q's worst page program (3 ms), five times its worst sector erase (400 ms).
+# The longest waits are five times the longest page program (3 ms) and sector erase (400 ms) of a W25Q.
 PROGRAM_MAX_US = 15_000
 ERASE_MAX_US = 2_000_000
 PROGRAM_POLL_US = 100
@@ -39,11 +39,11 @@ class SpiNor:
     Args:
         spi: a `machine.SPI` in mode 0 or 3.
         cs: the chip-select `machine.Pin`, an output; low selects.
-        wait_us: waits so many microseconds: `time.sleep_us`.
+        wait_us: a function that waits for a number of microseconds, such as `time.sleep_us`.
         first_sector: where the store begins, in sectors of 4096 bytes.
-        sector_count: how many it has; None is all to the chip's end.
+        sector_count: how many sectors the store has; None for all to the chip's end.
 
-    Raises DeviceFailed when no chip answers, when its size is unknown and when it is smaller than that.
+    Raises DeviceFailed if no chip answers, if its size is unknown, or if the sectors are not on the chip.
     """
 
     granule = GRANULE
@@ -55,8 +55,8 @@ class SpiNor:
         self._wait_us = wait_us
         self._status = bytearray(1)
         cs(1)
-        if self._read_status() != NO_ANSWER:  # a reset of the board may find the chip at work
-            self._wait_ready(ERASE_MAX_US, ERASE_POLL_US, "what went on at the reset")
+        if self._read_status() != NO_ANSWER:  # the chip may still erase after a reset of the board
+            self._wait_ready(ERASE_MAX_US, ERASE_POLL_US, "an operation from before the reset")
         self.jedec_id = self._read_id()
         self.chip_size = capacity(self.jedec_id)
         self._is_wide = self.chip_size > THREE_BYTES_REACH
@@ -68,13 +68,13 @@ class SpiNor:
             raise DeviceFailed(f"{self.sector_count} sectors from {first_sector} are not on a chip of {present}")
 
     def readblocks(self, block: int, buffer, offset: int = 0) -> None:
-        """Read len(buffer) bytes from `offset` in `block`."""
+        """Reads len(buffer) bytes from `offset` in `block`."""
         check_within(self, block, offset, len(buffer))
         self._address(READ, block, offset)
         self._transfer(self._header, into=buffer)
 
     def writeblocks(self, block: int, buffer, offset: int = 0) -> None:
-        """Program whole granules. Raises DeviceFailed where the chip does not do it."""
+        """Programs whole granules; raises DeviceFailed if the chip refuses or does not end in time."""
         check_program(self, block, offset, len(buffer))
         whole = memoryview(buffer)
         at = 0
@@ -95,18 +95,18 @@ class SpiNor:
         return 0
 
     def _change(self, command: tuple, block: int, offset: int, content=b"") -> None:
-        """A program or an erase, from write enable to its end."""
+        """Programs or erases, and waits until the chip has ended the command."""
         what = f"{'erase' if command is ERASE else 'program'} in sector {block} at {offset}"
         self._transfer(bytes((WRITE_ENABLE,)))
         if not self._read_status() & WRITE_ENABLED:
-            raise DeviceFailed(f"{what}: the chip does not take write enable, its status is 0x{self._status[0]:02x}")
+            raise DeviceFailed(f"{what}: the chip ignores write enable, its status is 0x{self._status[0]:02x}")
         self._address(command, block, offset)
         self._transfer(self._header, content)
         if command is ERASE:
             self._wait_ready(ERASE_MAX_US, ERASE_POLL_US, what)
         else:
             self._wait_ready(PROGRAM_MAX_US, PROGRAM_POLL_US, what)
-        if self._status[0] & WRITE_ENABLED:  # what it did would have reset it
+        if self._status[0] & WRITE_ENABLED:  # a program or an erase resets this bit
             raise DeviceFailed(f"{what}: write-protected, the chip's status is 0x{self._status[0]:02x}")
 
     def _wait_ready(self, longest_us: int, poll_us: int, what: str) -> None:
@@ -127,7 +127,7 @@ class SpiNor:
         return bytes(found)
 
     def _address(self, command: tuple, block: int, offset: int) -> None:
-        """Set the header of a command that has an address."""
+        """Sets the header to a command and its address."""
         address = (self._first_sector + block) * SECTOR_SIZE + offset
         self._header[0] = command[self._is_wide]
         for at in range(len(self._header) - 1, 0, -1):
@@ -135,7 +135,7 @@ class SpiNor:
             address >>= 8
 
     def _transfer(self, header, content=b"", into=None) -> None:
-        """One command: what is sent, or sent and answered, while the chip is selected."""
+        """Selects the chip, sends a command, and reads the answer if `into` is given."""
         self._cs(0)
         try:
             self._spi.write(header)
@@ -148,12 +148,12 @@ class SpiNor:
 
 
 def capacity(jedec_id: bytes) -> int:
-    """Bytes of the chip with this JEDEC ID. Raises DeviceFailed when none answered or it does not say."""
+    """Returns the size in bytes of the chip with this JEDEC ID. Raises DeviceFailed if the ID gives no size."""
     if jedec_id in (b"\x00\x00\x00", b"\xff\xff\xff"):
         raise DeviceFailed(f"no flash chip answers: its JEDEC ID reads {jedec_id.hex()}")
     code = jedec_id[2]
     if 0x10 <= code <= 0x19:
         return 1 << code
-    if 0x20 <= code <= 0x22:  # after 0x19, 32 MiB, makers go on with 0x20
+    if 0x20 <= code <= 0x22:  # the code after 0x19 (32 MiB) is 0x20
         return 1 << code - 6
-    raise DeviceFailed(f"the chip with JEDEC ID {jedec_id.hex()} does not say its size in a way known here")
+    raise DeviceFailed(f"the JEDEC ID {jedec_id.hex()} does not give the size of the chip")

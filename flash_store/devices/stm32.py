@@ -1,16 +1,16 @@
-"""The STM32's internal flash as MicroPython offers it is refused: an external chip takes the store (spi_nor.py)."""
+"""Refuses the STM32's internal flash, which MicroPython caches. There an external chip (spi_nor.py) has the store."""
 
 from flash_store.errors import DeviceFailed
 
 
 def refuse_caching(device) -> None:
-    """Raises DeviceFailed when `device` is `pyb.Flash`: nothing that it was told to write is on flash then."""
+    """Raises DeviceFailed if `device` is `pyb.Flash`, because its writes reach flash only later."""
     try:
-        from pyb import Flash  # only an STM32 has it
+        from pyb import Flash  # only an STM32 has this module
     except ImportError:
         return
     if isinstance(device, Flash):
         raise DeviceFailed(
-            "pyb.Flash keeps a whole sector in RAM and rewrites it up to 5 s later: a power cut in between takes what "
-            "was stored, old and new. Use an external flash chip (flash_store.devices.spi_nor)"
+            "pyb.Flash keeps a whole sector in RAM and rewrites it up to 5 s later: a power cut in between destroys "
+            "old and new messages. Use an external flash chip (flash_store.devices.spi_nor)"
         )
