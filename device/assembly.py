@@ -1,18 +1,18 @@
-"""What a device is made of, each part as the configuration has it; needed at the start alone."""
+"""Makes the parts of a device from its configuration. Only the start needs this module; then it leaves the heap."""
 
 from device import clock
-from device.brokers import Brokers
-from device.errors import ConfigError
-from device.noted import UNRELEASED, is_sent, read_setting
-from device.publisher import Publisher
-from device.session import Session
+from device.mqtt import Session
+from device.mqtt.brokers import Brokers
+from device.mqtt.publisher import Publisher
+from device.mqtt.settings import DROPPED_IN_FLIGHT, is_sent, read_setting
+from device.values import ConfigError
 from device.watchdog import NoWatchdog
 from flash_store.errors import MessageTooLarge, StoreCorrupt, StoreFull
 from flash_store.log import Log, is_blank
-from wire.codec.packet import MQTT_5
+from wire.codec import MQTT_5
 
-NAME_KEY = "client_id"  # of the setting
-MOUNT_MS = 600_000  # the longest that a mount of a large store may take, or its format
+NAME_KEY = "client_id"  # key of the setting
+MOUNT_MS = 600_000  # the longest time that mounting or formatting a large store may take
 
 
 def open_flash(config, board):
@@ -23,7 +23,7 @@ def open_flash(config, board):
 
 
 def open_log(flash, board, on_full: str, watchdog) -> Log:
-    """Only flash on which nothing was ever stored is formatted."""
+    """Mounts the log; formats the flash first, but only if nothing was ever stored on it. Raises StoreCorrupt."""
     watchdog.lengthen(MOUNT_MS)
     try:
         return Log(flash, on_full)
@@ -37,8 +37,12 @@ def open_log(flash, board, on_full: str, watchdog) -> Log:
 
 
 def settle_name(log, config, say) -> bool:
-    """The store belongs to the name under which its messages were made, of which their identities consist, and for
-    which the broker keeps a session. Until they are sent the device keeps that name; returns whether it does."""
+    """Decides which client id the device uses; returns whether that is the old one, not the configured one.
+
+    The identities of the stored messages contain the client id under which they were made, and the broker keeps its
+    session under that id. So if the configured id has changed, the device keeps the old one until all stored messages
+    are sent.
+    """
     noted, name = read_setting(log, NAME_KEY), config.client_id.encode()
     if noted == name:
         return False
@@ -49,12 +53,12 @@ def settle_name(log, config, say) -> bool:
     try:
         log.settings.set(NAME_KEY, name)
     except (StoreFull, MessageTooLarge):
-        pass  # of an older firmware, and full: it is noted at a later start
+        pass  # the store of an older firmware may be full: a later start notes the id
     return False
 
 
 def open_journal(config):
-    from device.journal import Journal, NoJournal
+    from device.readings.journal import Journal, NoJournal
 
     if config.journal is None:
         return NoJournal()
@@ -78,32 +82,32 @@ def make_sntp(config, utc, board, watchdog):
     return Sntp(config.host, utc, watchdog, set_time=board.set_time)
 
 
-def make_unstored(config):
+def make_qos0_queue(config):
     if config.qos:
         return None
-    from device.unstored import Unstored
+    from device.mqtt.qos0_queue import Qos0Queue
 
-    return Unstored()
+    return Qos0Queue()
 
 
-def make_unreleased(log):
-    if log.on_full == "reject_new" and read_setting(log, UNRELEASED) is None:
+def make_dropped_in_flight(log):
+    if log.on_full == "reject_new" and read_setting(log, DROPPED_IN_FLIGHT) is None:
         return None
-    from device.unreleased import Unreleased
+    from device.mqtt.dropped_in_flight import DroppedInFlight
 
-    return Unreleased(log)
+    return DroppedInFlight(log)
 
 
 def make_health(config, device):
     if config.health_interval_ms is None:
         return None
-    from device.health import Health
+    from device.readings.health import Health
 
     return Health(device, config.health_interval_ms, device.board.reset_cause())
 
 
 def make_port(port, poller, boot_id: int, board, watchdog):
-    """The way to the broker that the configuration names. Raises ConfigError."""
+    """Makes the port to a broker, as the configuration describes it. Raises ConfigError."""
     if port.kind == "tcp":
         from device.ports.tcp import Tcp
 
@@ -112,7 +116,7 @@ def make_port(port, poller, boot_id: int, board, watchdog):
         return _make_tls(port, poller, watchdog)
     if not board.has_speed(port.baud):
         raise ConfigError(f"port.baud is {port.baud}, expected a speed that this board knows, such as 115200")
-    from device.ports.uart import Uart  # a device on a network does without the link
+    from device.ports.uart import Uart  # loaded only here: a device on a network does not need the serial link
 
     return Uart(port.path, port.baud, poller, boot_id)
 
@@ -130,7 +134,7 @@ def _make_tls(port, poller, watchdog):
 
 
 def make_network(config, board, say, watchdog):
-    """None where the board has its own, or a line."""
+    """Makes the Wi-Fi network; None if the configuration names none. Raises ConfigError on a board without Wi-Fi."""
     if not config.networks:
         return None
     if board.Network is None:
@@ -139,7 +143,7 @@ def make_network(config, board, say, watchdog):
 
 
 def make_watchdog(config, board):
-    """See `device.boards`. Raises ConfigError."""
+    """Starts the board's watchdog (see `device.boards`), or makes a `NoWatchdog`. Raises ConfigError."""
     if board.Watchdog is None or config.watchdog_ms is None:
         return NoWatchdog()
     if config.watchdog_ms > board.WATCHDOG_MS_MAX:
@@ -149,26 +153,26 @@ def make_watchdog(config, board):
 
 
 def make_session(device, make_port, on_message) -> Session:
-    """`device` is the `device.device.Device` that gets it, with all other parts; for `make_port` see `Brokers`."""
+    """Makes the session of a `device.device.Device`, whose other parts exist already; for `make_port` see `Brokers`."""
     config = device.config
-    unreleased = make_unreleased(device.log)
+    dropped = make_dropped_in_flight(device.log)
     publisher = Publisher(
-        device.log, config.client_id, device.clock, device.say, config.resends, unreleased, device.unstored
+        device.log, config.client_id, device.clock, device.say, config.resends, dropped, device.qos0_queue
     )
-    inbox = status = mark = None
+    inbox = status = probe = None
     if config.commands is not None:
         inbox = _make_inbox(device, on_message)
-        mark = _make_mark(device.log, config)
+        probe = _make_probe(device.log, config)
     if config.status is not None:
-        from device.status import Status
+        from device.mqtt.status import Status
 
         status = Status(config, device.facts())
     brokers = Brokers(config.ports, make_port, device.log)
-    return Session(brokers, config, publisher, device.clock, device.say, inbox, status, _when_timed(device), mark)
+    return Session(brokers, config, publisher, device.clock, device.say, inbox, status, _when_timed(device), probe)
 
 
 def _when_timed(device):
-    """The network, and over TLS not before a clock that was never set has been."""
+    """Returns the network; for TLS, one that counts as up only after a clock that was never set has been set."""
     sntp = device.sntp
     needs_time = any(port.kind == "tls" for port in device.config.ports)
     if sntp is None or not needs_time or device.board.unix_ms() >= clock.EARLIEST_UNIX_MS:
@@ -178,17 +182,17 @@ def _when_timed(device):
     return TimedNetwork(device.network, sntp)
 
 
-def _make_mark(log, config):
+def _make_probe(log, config):
     if config.protocol_level != MQTT_5:
         return None
-    from device.session_mark import SessionMark
+    from device.mqtt.session_probe import SessionProbe
 
-    return SessionMark(log, config.client_id, config.topic)
+    return SessionProbe(log, config.client_id, config.topic)
 
 
 def _make_inbox(device, on_message):
-    from device.commands import Commands, stored_interval_ms
-    from device.inbox import Inbox
+    from device.mqtt.commands import Commands, stored_interval_ms
+    from device.mqtt.inbox import Inbox
 
     interval_ms = stored_interval_ms(device.log, device.config.shortest_interval_ms)
     if interval_ms is not None and interval_ms != device.config.interval_ms:

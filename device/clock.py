@@ -1,21 +1,22 @@
-"""What time it is on the board: the uptime always, UTC once somebody has told it.
+"""The time on the board: always the uptime, and UTC once a gateway or a time server has told it.
 
-A moment is `(boot_id, uptime_ms)`. Whoever knows UTC ties one uptime to it: an anchor. From then on moments have UTC
-by their distance from the anchor; those before get it where the readings are kept, by the anchor's own message. A
-message that was made is never changed, and moments are compared by uptime alone: UTC may step.
+A moment is `(boot_id, uptime_ms)`. When a source tells UTC, the device notes an anchor: one uptime and its UTC. The UTC
+of every later moment follows from its distance to the anchor. Readings that were made before the anchor get their UTC
+where they are stored in the end, from a message that contains the anchor: the device never changes a message that it
+has made. Moments are compared by uptime alone, because UTC may step.
 """
 
-EARLIEST_UNIX_MS = 1_767_225_600_000  # 2026: a clock that tells less was never set
-EPOCH_2000_S = 946_684_800  # from 1970
-CRYSTAL_PPM = 100  # how far a board's crystal may be off
-SLEEP_PPM = 20_000  # and the RC oscillator that counts through deep sleep
+EARLIEST_UNIX_MS = 1_767_225_600_000  # 2026-01-01: a clock that shows an earlier time was never set
+EPOCH_2000_S = 946_684_800  # 2000-01-01 in seconds since 1970
+CRYSTAL_PPM = 100  # largest error of a board's crystal
+SLEEP_PPM = 20_000  # largest error of the RC oscillator that counts during deep sleep
 GATEWAY, NTP, SYSTEM, NONE = "gateway", "ntp", "system", "none"
 KINDS = (GATEWAY, NONE, NTP, SYSTEM)
-"""Where a configuration may say that UTC comes from."""
+"""The sources of UTC from which a configuration chooses."""
 
 
 class Uptime:
-    """Milliseconds since `start_ms`; goes on where the board's ticks wrap, after 2**30 ms (12 days) on most.
+    """Milliseconds of uptime, beginning with `start_ms`; it does not wrap when the board's ticks do (often 2**30 ms).
 
     Args:
         ticks_ms: `time.ticks_ms` of the board.
@@ -23,7 +24,7 @@ class Uptime:
     """
 
     WRAP_MS = 1 << 30
-    CALL_MS = WRAP_MS // 4  # `now_ms` has to be called more often than half the period
+    CALL_MS = WRAP_MS // 4  # `now_ms` must be called at least once in half a period of the ticks
 
     def __init__(self, ticks_ms, ticks_diff, start_ms: int = 0) -> None:
         self._ticks_ms, self._ticks_diff = ticks_ms, ticks_diff
@@ -38,18 +39,18 @@ class Uptime:
 
 
 class Clock:
-    """UTC by an anchor.
+    """Converts uptime to UTC by an anchor.
 
     Args:
-        boot_id: of the uptime's life: the same after a deep sleep, through which the uptime goes on.
-        source: whom it believes, GATEWAY or NTP; None: nobody.
+        boot_id: identifies the uptime. It stays the same through a deep sleep, during which the uptime goes on.
+        source: the only source that is believed, GATEWAY or NTP; None: none is.
     """
 
     def __init__(self, boot_id: int, source: str | None = None) -> None:
         self.boot_id = boot_id
         self.source = source
-        self.untold = False  # whether no message has the anchor yet
-        self.anchor: tuple | None = None  # uptime, UTC and how far that may be off when it was told (all ms)
+        self.untold = False  # whether there is an anchor that no message contains yet
+        self.anchor: tuple | None = None  # uptime, its UTC, and the largest error of that (all in ms)
 
     def unix_ms(self, uptime_ms: int) -> int | None:
         """UTC of a moment; None while it is not known."""
@@ -59,11 +60,16 @@ class Clock:
         return unix_ms + uptime_ms - anchor_ms
 
     def offer(self, source: str, unix_ms: int, asked_ms: int, told_ms: int) -> bool:
-        """Somebody tells UTC. It becomes the anchor where there was none, where it is twice as sure as the one there
-        is, and where it contradicts that: a clock has stepped, or crystals have drifted apart. Returns whether it did.
+        """Takes UTC from a source, and returns whether it became the new anchor.
+
+        It becomes the anchor if there is none, if it is more than twice as exact as the present one, or if it
+        contradicts that one: then a clock was set, or the clocks have drifted apart.
 
         Args:
-            unix_ms: UTC of a moment between two uptimes: `asked_ms`, when it was asked for, and `told_ms`.
+            source: GATEWAY or NTP.
+            unix_ms: UTC of some moment between `asked_ms` and `told_ms`.
+            asked_ms: uptime when the source was asked.
+            told_ms: uptime when its answer came.
         """
         if source != self.source or unix_ms < EARLIEST_UNIX_MS:
             return False
@@ -79,23 +85,23 @@ class Clock:
         return True
 
     def error_ms(self, uptime_ms: int) -> int:
-        """How far UTC of a moment may be off. There has to be an anchor."""
+        """Returns the largest error of the UTC of a moment, in ms. To be called only when there is an anchor."""
         assert self.anchor is not None
         anchor_ms, _, error_ms = self.anchor
         return error_ms + abs(uptime_ms - anchor_ms) * CRYSTAL_PPM // 1_000_000
 
     def resume(self, anchor: tuple, uptime_ms: int, slept_ms: int) -> None:
-        """After a deep sleep: what was known before it, and is less sure now."""
+        """Sets the anchor from before a deep sleep; its error grows with the time slept."""
         anchor_ms, unix_ms, error_ms = anchor
         error_ms += slept_ms * SLEEP_PPM // 1_000_000
         self.anchor = (uptime_ms, unix_ms + uptime_ms - anchor_ms, error_ms)
 
 
 class SystemClock(Clock):
-    """UTC by the board's own clock, which somebody keeps right; one that was never set tells nothing.
+    """UTC of the board's own clock, which its operating system sets; a clock that was never set gives no UTC.
 
     Args:
-        read_unix_ms: tells what it shows.
+        read_unix_ms: returns the time that the board's clock shows, in ms since 1970.
     """
 
     def __init__(self, boot_id: int, read_unix_ms) -> None:
@@ -103,16 +109,16 @@ class SystemClock(Clock):
         self._read_unix_ms = read_unix_ms
 
     def unix_ms(self, uptime_ms: int) -> int | None:
-        """Of now, whatever the uptime."""
+        """Returns the present UTC, whatever the uptime; None if the clock was never set."""
         unix_ms = self._read_unix_ms()
         return unix_ms if unix_ms >= EARLIEST_UNIX_MS else None
 
 
 def epoch_offset_s(gmtime) -> int:
-    """What to add to the board's `time.time()` for seconds since 1970: boards count from there or from 2000."""
+    """Returns what to add to the board's `time.time()` to get seconds since 1970: some boards count from 2000."""
     return EPOCH_2000_S if gmtime(0)[0] == 2000 else 0
 
 
 def earliest(timers_ms: list) -> int | None:
-    """The first of these moments; None stands for never."""
+    """Returns the earliest of these moments; None stands for never."""
     return min([timer_ms for timer_ms in timers_ms if timer_ms is not None], default=None)

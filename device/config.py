@@ -1,33 +1,32 @@
-"""device.json: what the device is called, whom it talks to, what it measures."""
+"""Reads and checks device.json: the name of the device, its brokers, its sensors."""
 
 import json
 
 from device import clock
-from device.errors import ConfigError
-from device.payload import FORMATS, JSON
+from device.readings.payload import FORMATS, JSON
 from device.sensors.config import read_sensors
-from device.values import Values
+from device.values import ConfigError, Values
 from flash_store.log import MIN_SECTORS, POLICIES
-from wire.codec.packet import MQTT_3_1_1, MQTT_5
+from wire.codec import MQTT_3_1_1, MQTT_5
 from wire.errors import WireError
 from wire.topics import check_topic_filter, check_topic_name, matches, parse_shared
 
-NAME_BYTES_MAX = 128  # of a client id: it stands in each message, and each message in one flash sector
+NAME_BYTES_MAX = 128  # of a client id: each message contains it and must fit into one flash sector
 TOPIC_BYTES_MAX = 512
 SSID_BYTES_MAX, PASSWORD_BYTES_MAX = 32, 63  # of WPA
 NETWORKS_MAX, PORTS_MAX = 8, 4
 HOST_NAME_BYTES_MAX = 32  # of MicroPython's `network.hostname`
-LOGIN_BYTES_MAX = 256  # of a user's name, or a password
+LOGIN_BYTES_MAX = 256  # of a user name, and of a password
 PASSWORD, SCRAM = "password", "scram-sha-256"
 RESTART_AFTER_S_MIN, RESTART_AFTER_S_MAX = 60, 2_592_000
 SECTORS, SECTORS_MAX = 64, 4096
 TCP_PORT, TLS_PORT = 1883, 8883  # as IANA registers them for MQTT
 BAUD = 115_200
 INTERVAL_MS_MAX = 86_400_000
-DUTY_INTERVAL_MS_MIN = 10_000  # below, waking costs more than the sleep saves
+DUTY_INTERVAL_MS_MIN = 10_000  # with a shorter interval, waking costs more energy than the sleep saves
 CONNECT_EVERY_MAX = 1000
 HEALTH_INTERVAL_MS_MIN = 1_000
-WATCHDOG_MS_MIN = 1_000  # below, it would bite while a sensor measures
+WATCHDOG_MS_MIN = 1_000  # a shorter watchdog would reset the board while a sensor measures
 RETRY_INTERVAL_MS_MAX = 3_600_000
 LEVELS = {"3.1.1": MQTT_3_1_1, "5": MQTT_5}
 LOST_SESSION = ("drop", "resend")
@@ -37,7 +36,7 @@ NAME_EXPECTATION = "letters, digits and -:./_ beginning with a letter or digit, 
 
 
 class Config:
-    """The checked configuration, a key an attribute."""
+    """The checked configuration, with an attribute for each key."""
 
     def __init__(self, keys: dict) -> None:
         section = _Section("", keys)
@@ -94,15 +93,15 @@ class Config:
             except WireError as error:
                 raise section.wrong("commands", self.commands, f"an MQTT topic filter: {error}")
             for own in [self.topic, self.topic + "/answer"] + ([self.status.topic] if self.status else []):
-                if matches(parse_shared(self.commands)[1], own):  # it would answer its own answers, for ever
+                if matches(parse_shared(self.commands)[1], own):  # the device would answer its own answers for ever
                     raise section.wrong("commands", self.commands, f"a filter that does not take its own {own}")
 
 
 class Readable:
-    """What can be used of a configuration that cannot be used, to say so: `ports`, and `client_id`, `status`,
-    `networks`, `host_name`.
+    """The usable part of a configuration with an error, so that safe mode can report the error.
 
-    Raises `error`, or another ConfigError, where that is not enough.
+    It has `ports`, `client_id`, `status`, `networks` and `host_name`. Raises `error`, or another ConfigError, if these
+    do not suffice for a report.
     """
 
     protocol_level = MQTT_5
@@ -141,7 +140,7 @@ class _Wifi:
 
 
 class _Address:
-    """`whole` is what MicroPython's `ifconfig` takes."""
+    """A fixed IPv4 address; `whole` is the tuple that MicroPython's `ifconfig` takes."""
 
     def __init__(self, section) -> None:
         self.whole = (section.ip("ip"), section.ip("netmask"), section.ip("gateway"), section.ip("dns"))
@@ -179,7 +178,7 @@ class _Port:
 
 
 class _Status:
-    """Where the device says whether it is there, and whether brokers keep that for who subscribes later."""
+    """The topic of the device's status messages, and whether brokers retain them."""
 
     def __init__(self, section) -> None:
         self.topic = section.topic("topic")
@@ -202,7 +201,7 @@ class _Clock:
 
 
 class _Section:
-    """A JSON object whose keys are all wanted, each once asked for."""
+    """A JSON object. Each key is taken once; `end` raises ConfigError if a key is left that nothing has taken."""
 
     def __init__(self, path: str, keys) -> None:
         if not isinstance(keys, dict):
@@ -233,7 +232,7 @@ class _Section:
         return self.integer(key, least, most) if key in self._keys else default
 
     def address(self, key: str, least: int, most: int) -> int:
-        """An address on a bus: an integer, or a text as data sheets have it, "0x76"; without the key the least one."""
+        """An address on a bus: an integer, or text as in data sheets, "0x76"; `least` if the key is missing."""
         expectation = f'an address from "0x{least:02x}" to "0x{most:02x}", or {least} to {most}'
         value = given = self._keys.pop(key, least)
         if isinstance(given, str):
@@ -280,7 +279,7 @@ class _Section:
         return value
 
     def sections(self, key: str, main_key: str, most: int) -> list:
-        """The sections of a list; a string stands for one with only `main_key`."""
+        """The sections of a list; a string stands for a section with only `main_key`."""
         expectation = f"a list of at most {most} objects, or strings for their {main_key}"
         value = self._take(key, expectation)
         if not isinstance(value, list) or len(value) > most:
@@ -306,7 +305,7 @@ class _Section:
         return text
 
     def section_or_text(self, key: str, main_key: str, default: str | None = None):
-        """A section; a string stands for one with only `main_key`, and `default` for one that is not there."""
+        """A section; a string stands for a section with only `main_key`, and `default` for a missing key."""
         is_there = key in self._keys or default is None
         value = self._take(key, f"an object, or a string for its {main_key}") if is_there else default
         return _Section(self._path_of(key), {main_key: value} if isinstance(value, str) else value)
@@ -335,7 +334,7 @@ class _Section:
 
 
 def load(path: str):
-    """The `Values` of a `Config`. Raises ConfigError, naming the file, the key and what was expected."""
+    """Returns the configuration as `Values`. Raises ConfigError, naming file, key and what was expected."""
     keys = _read_keys(path)
     try:
         return _values(Config(keys))

@@ -1,71 +1,71 @@
-"""All parts of a device, and the loop that turns them."""
+"""The device: all its parts, and the loop that runs them."""
 
 import select
 
 from device import memory
 from device.clock import earliest
-from device.noted import is_sent
-from device.sampler import Sampler
+from device.mqtt import Session
+from device.mqtt.settings import is_sent
+from device.readings import Sampler
 from device.sensors.probe import Probe
-from device.session import Session
 from device.watchdog import NoWatchdog
 from flash_store.errors import StoreFull
 from wire.topics import check_topic_name
 
-BUSY_MS = 250  # from one erase to the next on a line that is never idle: it fills a sector in more than that
-PAUSE_LOOK_MS = 20  # while a line is asked to be silent
+BUSY_MS = 250  # time between two erases on a line that is never idle; filling a sector takes longer
+PAUSE_LOOK_MS = 20  # longest wait while the peer of a serial line is asked for silence
 
 
 class Device:
-    """All parts, and the loop that turns them.
+    """All parts of a device, and the loop that runs them.
 
-    `log`, `sampler`, `clock`, `uptime`, `sntp` (None where no server is asked), `network` (None for a board that has
-    its own) and `unstored` (None for a device without QoS 0) are its parts.
+    Its parts are `log`, `sampler`, `clock`, `uptime`, `sntp` (None if no time server is used), `network` (None if the
+    board has no network to join) and `qos0_queue` (None unless the configuration chooses QoS 0).
 
     Args:
         config: see `device.config`.
-        board: one of `device.boards`.
-        slept: `device.sleep_memory.Slept` after a deep sleep.
-        on_message: see `device.commands.Commands`.
+        board: a board module of `device.boards`.
+        on_message: see `device.mqtt.commands.Commands`.
         watchdog: see `device.boards`; None: there is none.
+        slept: `device.sleeper.Slept` after a deep sleep, else None.
     """
 
     def __init__(self, config, board, on_message=None, watchdog=None, slept=None) -> None:
-        from device import assembly  # it leaves the heap once the device is made, see `device.memory`
+        from device import assembly  # `device.memory` drops it from the heap once the device is made
 
         self._watchdog = watchdog or NoWatchdog()
         self.config = config
         self.board = board
-        self.wants_restart = False  # as soon as nothing is under way
+        self.wants_restart = False  # whether to restart as soon as every message to the device is answered
         self.has_ended = False
         self._poller = select.poll()
         self.uptime = board.Uptime(slept.uptime_ms if slept else 0)
-        self._session: Session | None = None  # until it is made, lines go to the console alone
-        # What may be wrong comes before flash is written.
+        self._session: Session | None = None  # until it is made, `say` reaches only the console
+        # The parts that may find an error in the configuration come before anything is written to flash.
         self.network = assembly.make_network(config, board, self.say, self._watchdog)
         journal = assembly.open_journal(config)
         self._flash = assembly.open_flash(config, board)
         self.log = assembly.open_log(self._flash, board, config.on_full, self._watchdog)
         self._keeps_name = assembly.settle_name(self.log, config, self.say)
         self._bad_records = 0
-        self._is_erasing = False  # a line is being asked for silence
-        self._busy_ms = 0  # until then a line that is never idle is not asked again
-        self._ready = 0
-        self._alone_ms: int | None = 0  # since then there has been no connection
+        self._is_erasing = False  # whether the peer of a serial line is being asked for silence
+        self._busy_ms = 0  # until then, the peer of a line that is never idle is not asked again
+        self._ready = 0  # the port's event mask from the last poll
+        self._alone_ms: int | None = 0  # since when there has been no connection; None: there is one
         self.clock = assembly.make_clock(config.clock, slept.boot_id if slept else self.log.boot_id, board)
         self.sntp = assembly.make_sntp(config.clock, self.clock, board, self._watchdog)
-        self.unstored = assembly.make_unstored(config)
+        self.qos0_queue = assembly.make_qos0_queue(config)
         self._greet(journal)
-        self.sampler = Sampler(config, self.log, journal, self.clock, self._make_probes(), self.say, self.unstored)
+        self.sampler = Sampler(config, self.log, journal, self.clock, self._make_probes(), self.say, self.qos0_queue)
         self._losses: list = []  # the one `Losses`, once something is lost
         self._health = assembly.make_health(config, self)
         self._session = assembly.make_session(self, self._make_port, on_message)
 
     def advance(self, longest_ms: int | None = None) -> None:
-        """One turn: what is due, then a wait for the port or the next moment at which something is due.
+        """Runs one turn of the loop: does what is due, then waits for the port or until something is due.
 
         Args:
-            longest_ms: how long it may wait; None: as long as nothing is due.
+            longest_ms: the longest wait; None: no limit.
         """
         now_ms = self.uptime.now_ms()
         self._watchdog.feed()
@@ -84,28 +84,28 @@ class Device:
                 self._idle()
 
     def publish(self, topic: str, payload: bytes, qos: int = 1, retain: bool = False) -> int:
-        """Returns the message's number once flash has it; 0 at QoS 0, which stays in RAM.
+        """Stores a message and returns its number once it is in flash; returns 0 at QoS 0, which stays in RAM.
 
-        Raises StoreFull, MessageTooLarge, DeviceFailed; ValueError and WireError where no broker would take it.
+        Raises StoreFull, MessageTooLarge, DeviceFailed; ValueError or WireError if no broker would accept the message.
         """
         if qos not in (0, 1, 2):
             raise ValueError(f"qos is {qos}, expected 0, 1 or 2")
         check_topic_name(topic)
         if qos:
             return self.log.append(topic, payload, qos, retain)
-        if self.unstored is None:
+        if self.qos0_queue is None:
             raise ValueError("QoS 0 is for a device whose configuration has qos 0")
-        self.unstored.add(topic, payload, retain)
+        self.qos0_queue.add(topic, payload, retain)
         return 0
 
     def say(self, text: str) -> None:
-        """A line for people: on the console, and over a serial link."""
+        """Logs a line of text on the console, and over a serial link in the gateway's log."""
         self.board.say(text)
         if self._session is not None:
             self._session.log(text)
 
     def facts(self) -> dict:
-        """Which device this is, for people and programs far away."""
+        """Returns what identifies this device and its present start, for status messages and `identify`."""
         return {
             "client_id": self.config.client_id,
             "board": self.board.NAME,
@@ -123,22 +123,22 @@ class Device:
         return self.config.shortest_interval_ms
 
     def change_interval(self, interval_ms: int, now_ms: int) -> None:
-        """From now on."""
+        """Changes the sampling interval from now on."""
         self.sampler.change_interval(interval_ms, now_ms)
 
     def report(self, now_ms: int) -> int | None:
-        """Stores a report of the device's health; returns the message's id, None where there is no room."""
+        """Stores a report of the device's health; returns the message's id, None if there is no room."""
         if self._health is None:
-            from device.health import Health
+            from device.readings.health import Health
 
             self._health = Health(self, None, self.board.reset_cause())
         return self._health.report(now_ms)
 
     def close(self, has_time: bool = False) -> None:
-        """Leaves the broker, the radio and the flash as they are to be found.
+        """Disconnects from the broker, switches the network off, and writes what waits in RAM to flash.
 
         Args:
-            has_time: to erase ahead.
+            has_time: whether the store may also erase ahead.
         """
         assert self._session is not None
         self._session.close(self.uptime.now_ms())
@@ -166,7 +166,7 @@ class Device:
         self.board.restart()
 
     def _turn(self, now_ms: int) -> None:
-        """All but sampling."""
+        """Advances every part except the sampler."""
         assert self._session is not None
         if self.network is not None:
             self.network.advance(now_ms)
@@ -176,7 +176,7 @@ class Device:
             self._health.advance(now_ms)
         self._session.advance(self._ready, now_ms)
         if self._session.attached and self._tell_losses():
-            self._session.advance(0, now_ms)  # it goes out now: the next turn may be far off
+            self._session.advance(0, now_ms)  # send the report now: the next turn may be much later
         if self._keeps_name and is_sent(self.log):
             self.wants_restart = True
 
@@ -189,7 +189,7 @@ class Device:
         return timers_ms
 
     def _wait(self, timers_ms: list) -> bool:
-        """Until the port is ready or the first of these moments; returns whether the port is."""
+        """Waits until the port is ready or for the first of these moments; returns whether the port is ready."""
         wait_ms = max(0, earliest(timers_ms) - self.uptime.now_ms())
         if self.config.watchdog_ms is not None:
             wait_ms = min(wait_ms, self.config.watchdog_ms // 2)
@@ -200,7 +200,7 @@ class Device:
         return bool(found)
 
     def _idle(self) -> None:
-        """Nothing presses: the store erases ahead, once a line that would lose bytes meanwhile is silent."""
+        """Lets the store erase ahead; a serial line would lose bytes meanwhile, so its peer must be silent first."""
         assert self._session is not None
         if self._is_erasing or self.log.erase_due:
             now_ms = self.uptime.now_ms()
@@ -211,17 +211,17 @@ class Device:
         self._tell_bad_records()
 
     def _tell_losses(self) -> bool:
-        """Whether there is a new message that tells of one."""
+        """Reports lost messages; returns whether there is a new message that reports some."""
         if not self._losses:
             if not self.log.gaps():
                 return False
-            from device.losses import Losses  # most devices never lose anything
+            from device.readings.losses import Losses  # loaded only here: most devices never lose a message
 
             self._losses.append(Losses(self.log, self._tell))
         try:
             return self._losses[0].advance()
         except StoreFull:
-            return False  # it is forgotten later
+            return False  # the store is full: the gap is forgotten later
 
     def _tell(self, samples: list) -> int | None:
         return self.sampler.tell(samples, self.uptime.now_ms())
@@ -246,6 +246,6 @@ class Device:
         from device.assembly import make_port
 
         port = make_port(config, self._poller, self.log.boot_id, self.board, self._watchdog)
-        if self._session is not None:  # another broker's turn
+        if self._session is not None:  # the device changes brokers: drop the module again
             memory.leave("device.assembly")
         return port

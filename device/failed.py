@@ -1,27 +1,27 @@
-"""What follows an unexpected failure: a line, a pause that grows from one failure to the next, and a new start.
+"""What a board does after an unexpected failure: it logs it, pauses longer after each failure in a row, and restarts.
 
-How often starts have failed in a row stands in a file beside the configuration, which outlives a reset and a power cut.
-A start that lasts for `device.main.STEADY_MS` ends the row.
+A file beside the configuration counts the failures in a row; it survives a reset and a power cut. A start that lasts
+for `device.main.STEADY_MS` removes it.
 """
 
 import time
 
-PAUSE_SHORTEST_MS = 5_000  # it doubles each time
-DOUBLINGS_MAX = 7  # to some ten minutes
-UNKNOWN = 4  # failures where the file cannot be written
-SLICE_MS = 250  # from one feeding of the watchdog to the next
+PAUSE_SHORTEST_MS = 5_000  # after the first failure; each further failure doubles the pause
+DOUBLINGS_MAX = 7  # so the longest pause is some ten minutes
+UNKNOWN = 4  # number of failures to assume if the file cannot be written
+SLICE_MS = 250  # during the pause the watchdog is fed this often
 TEXT_CHARACTERS_MAX = 200
 
 
 def start_anew(board, failures_path: str, text: str, watchdog=None, device=None) -> None:
-    """Says what failed, leaves the broker and the flash as they are to be found, and restarts the board after a pause.
+    """Logs the failure, closes the device (broker, network, flash), and restarts the board after a pause.
 
-    Returns where the program runs on a machine, which sees it end.
+    On a machine with an operating system it returns instead, and the process ends.
 
     Args:
-        failures_path: of the file that counts.
+        failures_path: path of the file that counts failures.
         text: what failed.
-        watchdog, device: as far as they were made.
+        watchdog, device: None if they were not made yet.
     """
     say = board.say if device is None else device.say
     pause_ms = 0
@@ -43,18 +43,18 @@ def start_anew(board, failures_path: str, text: str, watchdog=None, device=None)
 
 
 def pause(failures_path: str) -> tuple:
-    """Milliseconds until the next start, and the end of the line that says so; the failure counts."""
+    """Counts the failure; returns the milliseconds until the next start, and a text that says so, for the log line."""
     failures = _count(failures_path)
     pause_ms = PAUSE_SHORTEST_MS << min(failures - 1, DOUBLINGS_MAX)
     return pause_ms, f"; it starts anew in {pause_ms // 1000} s, after failure {failures} in a row"
 
 
 def _count(path: str) -> int:
-    """Which failure in a row it is, from 1."""
+    """Counts this failure in the file; returns how many there were in a row, from 1."""
     try:
         with open(path) as file:
             failures = int(file.read())
-    except (OSError, ValueError):  # there is none, or the power went while it was written
+    except (OSError, ValueError):  # there is no file, or the power failed while it was written
         failures = 0
     try:
         with open(path, "w") as file:

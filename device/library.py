@@ -1,22 +1,23 @@
-"""`import holdfast` in a program of one's own on a board: the build puts this module there under that name."""
+"""The module `holdfast`, for a user's own program on a board: the build copies this module there under that name."""
 
 from device import memory
-from device.errors import ConfigError
 from device.main import advance as advance_device
 from device.main import fail, failures_of, make, make_watchdog
+from device.values import ConfigError
 from flash_store.errors import StoreError
 
 _parts: list = []  # the watchdog and the device that was started
-_paths: list = []  # of its configuration
+_paths: list = []  # the path of its configuration
 _failures: list = []  # see `device.main.failures_of`
 
 
 def start(config_path: str = "device.json", on_message=None) -> None:
-    """Before all else. Raises ConfigError, StoreError; after anything else that fails a board starts anew.
+    """Starts the device; to be called first. Raises ConfigError, StoreError; after any other error a board restarts.
 
     Args:
-        on_message: called with topic and payload of each message that `commands` takes; returns the answer as a dict,
-            or None where the message is a command for the firmware.
+        config_path: path of the configuration.
+        on_message: called with topic and payload of each message to the topic filter `commands`; returns the answer as
+            a dict, or None if the message is a command for the firmware.
     """
     memory.keep_dense()
     _paths[:] = [config_path]
@@ -25,7 +26,7 @@ def start(config_path: str = "device.json", on_message=None) -> None:
         from device.config import load
 
         config = load(config_path)
-        del load  # with all of its module, in whose room the device is made
+        del load  # so that its module can leave the heap: the device needs that room
         _parts.append(make_watchdog(config))
         _parts.append(make(config, on_message, _parts[0]))
         _failures[:] = failures_of(config_path)
@@ -37,13 +38,13 @@ def start(config_path: str = "device.json", on_message=None) -> None:
 
 
 def advance(longest_ms: int | None = None) -> bool:
-    """Does what is due, then waits for the network or for what is due next. Call it again and again.
+    """Does what is due, then waits for the network or until something is due. Call it in a loop.
 
-    False when it is over: the device restarts or sleeps, which on most boards does not even return. What fails in it is
-    said, and a board starts anew.
+    Returns False when the device has ended, because it restarts or sleeps; on most boards it does not return then.
+    After an error a board logs the error and restarts.
 
     Args:
-        longest_ms: how long it may wait, where the program has something else to do.
+        longest_ms: the longest wait, for a program that has something else to do; None: no limit.
     """
     try:
         advance_device(_parts[1], _failures, longest_ms)
@@ -54,14 +55,14 @@ def advance(longest_ms: int | None = None) -> bool:
 
 
 def publish(topic: str, payload: bytes, qos: int = 1) -> int:
-    """Returns the message's number once flash has it; 0 at QoS 0, which stays in RAM.
+    """Stores a message and returns its number once it is in flash; returns 0 at QoS 0, which stays in RAM.
 
-    Raises StoreFull, MessageTooLarge, DeviceFailed: then nothing is stored; ValueError, WireError where no broker would
-    take it.
+    Raises StoreFull, MessageTooLarge, DeviceFailed: then nothing is stored. Raises ValueError or WireError if no broker
+    would accept the message.
     """
     return _parts[1].publish(topic, payload, qos)
 
 
 def log(text: str) -> None:
-    """A line for people: on the console, and over a serial link into the gateway's log, where it may be lost."""
+    """Logs a line of text on the console, and over a serial link in the gateway's log; the latter may be lost."""
     _parts[1].say(text)

@@ -1,24 +1,25 @@
-"""The firmware's entry: `import device.main; device.main.main("device.json")`."""
+"""The firmware's entry point: `import device.main; device.main.main("device.json")`."""
 
 import os
 import sys
 
 from device import memory
-from device.errors import ConfigError
+from device.values import ConfigError
 from flash_store.errors import StoreError
 
-FAILURES = ".failed"  # behind the name of the configuration's file: that of the file that counts failures
-STEADY_MS = 1_200_000  # longer than the longest pause after a failure
+FAILURES = ".failed"  # suffix to the configuration's path: the file that counts failures in a row
+STEADY_MS = 1_200_000  # a start that lasts this long ends a row of failures; longer than the longest pause
 
 
 def main(config_path: str, on_message=None) -> None:
-    """Runs until Ctrl-C or a power cut; both leave nothing to tidy up.
+    """Runs until Ctrl-C or a power cut; after either, nothing needs to be repaired.
 
-    Whatever fails, a board starts anew after a pause, see `device.failed`. A process ends: it raises SystemExit with 2
-    where the configuration cannot be used and there is no port to say so, with 1 where the flash cannot, or the error.
+    After any failure a board restarts, after a pause; see `device.failed`. On a machine with an operating system the
+    process ends: with exit code 2 if the configuration cannot be used and names no port over which to report that, with
+    1 if the flash cannot be used, otherwise with the exception.
 
     Args:
-        on_message: see `device.commands.Commands`.
+        on_message: see `device.mqtt.commands.Commands`.
     """
     memory.keep_dense()
     try:
@@ -33,7 +34,7 @@ def main(config_path: str, on_message=None) -> None:
 
 
 def _run(config_path: str, on_message) -> None:
-    """From a start to a restart, or to the end of a deep sleep, on a board where the program goes on after these."""
+    """Runs from one start to the next restart or deep sleep; returns only on boards where the program goes on then."""
     parts: list = []  # the watchdog, the device
     try:
         _turn(config_path, on_message, parts)
@@ -47,7 +48,7 @@ def _turn(config_path: str, on_message, parts: list) -> None:
 
     try:
         config = load(config_path)
-        del load  # with all of its module, in whose room the device is made
+        del load  # so that its module can leave the heap: the device needs that room
         parts.append(make_watchdog(config))
         parts.append(make(config, on_message, parts[0]))
     except (ConfigError, StoreError) as error:
@@ -59,14 +60,14 @@ def _turn(config_path: str, on_message, parts: list) -> None:
 
 
 def advance(device, failures: list, longest_ms: int | None = None) -> None:
-    """A turn of the device, whose start ends a row of failures once it has lasted."""
+    """Runs one turn of the device's loop; after STEADY_MS it removes the file that counts failures."""
     device.advance(longest_ms)
     if failures and device.uptime.now_ms() >= STEADY_MS:
         os.remove(failures.pop())
 
 
 def failures_of(config_path: str) -> list:
-    """The path of the file that counts failures, where there is one."""
+    """Returns a list with the path of the file that counts failures; an empty list if there is no such file."""
     try:
         os.stat(config_path + FAILURES)
     except OSError:
@@ -75,7 +76,7 @@ def failures_of(config_path: str) -> list:
 
 
 def fail(config_path: str, error: Exception, parts: list) -> None:
-    """Returns where the program runs on a machine, which sees it end.
+    """Reports a failure and restarts the board after a pause. On a machine with an operating system it returns.
 
     Args:
         parts: the watchdog and the device, as far as they were made.
@@ -87,7 +88,7 @@ def fail(config_path: str, error: Exception, parts: list) -> None:
         from device.failed import start_anew
 
         start_anew(board, config_path + FAILURES, text, *parts)
-    except Exception:  # no memory for that either, say
+    except Exception:  # for example no memory for the report either
         board.restart()
 
 
@@ -107,7 +108,7 @@ def _say_only(config_path: str, error: Exception, parts: list) -> None:
 
 
 def make_watchdog(config):
-    """Before all else that may fail. Raises ConfigError."""
+    """Starts the watchdog; to be called before anything else that may fail. Raises ConfigError."""
     from device import assembly
     from device.boards import board
 
@@ -115,7 +116,7 @@ def make_watchdog(config):
 
 
 def make(config, on_message=None, watchdog=None):
-    """The device of a configuration. Raises ConfigError, StoreError."""
+    """Makes the device that a configuration describes. Raises ConfigError, StoreError."""
     memory.leave("device.config", "device.sensors.config")
     from device.boards import board
 

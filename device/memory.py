@@ -1,19 +1,19 @@
-"""The heap of a board, on which every KiB counts; CPython needs none of this."""
+"""Saves memory on the small heap of a board; on CPython these functions do nothing."""
 
 import gc
 import sys
 
-COLLECT_BYTES = 4096  # allocated between two collections: what stays lies dense, and large pieces find a place
+COLLECT_BYTES = 4096  # collect garbage this often, so that long-lived objects lie densely and large blocks stay free
 
 
 def keep_dense() -> None:
-    """To be called before the modules that stay are imported."""
+    """Makes garbage collections frequent; to be called before the long-lived modules are imported."""
     if hasattr(gc, "threshold"):
         gc.threshold(COLLECT_BYTES)
 
 
 def leave(*modules: str) -> None:
-    """What is needed at the start alone leaves the heap; whoever imports such a module again gets it anew."""
+    """Drops modules from the heap that only the start needs; a later import loads such a module again."""
     if not hasattr(gc, "threshold"):
         return
     for name in modules:

@@ -1,22 +1,22 @@
-"""A device whose configuration or flash cannot be used: it says so where it can, and leaves its flash alone."""
+"""Safe mode: a device whose configuration or flash cannot be used reports the error and does not touch its flash."""
 
 import select
 
 from device.assembly import make_port
-from device.brokers import Brokers
 from device.clock import Clock, earliest
+from device.mqtt import Session
+from device.mqtt.brokers import Brokers
+from device.mqtt.publisher import Publisher
 from device.ports import Down
-from device.publisher import Publisher
-from device.session import Session
 from device.watchdog import NoWatchdog
 
-SAY_MS = 5_000  # from one line over a serial link to the next
-WAIT_MS = 1_000
-TURN_MS = 500  # at most: a watchdog may wait for no longer than a second
+SAY_MS = 5_000  # time between two reports over a serial link
+WAIT_MS = 1_000  # until a closed line is opened again
+TURN_MS = 500  # longest turn of the loop: a watchdog may have to be fed every second
 
 
 class NoSettings:
-    """None is there, and none is kept."""
+    """Settings of a `NoLog`: there are none, and none is stored."""
 
     def get(self, key: str) -> bytes | None:
         return None
@@ -26,7 +26,7 @@ class NoSettings:
 
 
 class NoLog:
-    """Nothing is stored and nothing is sent."""
+    """Stands for the log, so that the session and the publisher work without flash: it is empty and stores nothing."""
 
     last_id = epoch = 0
     settings = NoSettings()
@@ -45,12 +45,12 @@ class NoLog:
 
 
 def run(keys, text: str, board, longest_ms: int | None = None, watchdog=None) -> None:
-    """Says it on the console, over a serial link and at the status topic, until the power is cut.
+    """Reports the error on the console, over a serial link and at the status topic, again and again.
 
     Args:
         keys: `device.config.Readable`.
-        text: what is wrong.
-        longest_ms: it returns after that; None: never.
+        text: the error.
+        longest_ms: the time after which it returns; None: it never returns.
         watchdog: as in `device.device.Device`.
     """
     board.say(text)
@@ -77,11 +77,11 @@ def run(keys, text: str, board, longest_ms: int | None = None, watchdog=None) ->
 
 
 class Line:
-    """A port without MQTT; one that has hung up is opened again."""
+    """A serial port that is used without MQTT, only to log lines of text; it is opened again when it hangs up."""
 
     def __init__(self, port) -> None:
         self._port = port
-        self._open_ms: int | None = 0  # it is closed until then
+        self._open_ms: int | None = 0  # when to open it; None while it is open
 
     def advance(self, ready: int, now_ms: int) -> None:
         if self._open_ms is None:
@@ -115,7 +115,7 @@ def _make_speaker(keys, text: str, poller, network, board, watchdog):
     boot_id = board.random_u32()
     if keys.status is None:
         return Line(make_port(keys.ports[0], poller, boot_id, board, watchdog))
-    from device.status import Status
+    from device.mqtt.status import Status
 
     clock = Clock(boot_id)
     log = NoLog()

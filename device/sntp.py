@@ -1,4 +1,4 @@
-"""SNTP (RFC 4330): UTC asked of a server by UDP."""
+"""SNTP (RFC 4330): asks a time server for UTC, by UDP."""
 
 import os
 import socket
@@ -7,25 +7,25 @@ import struct
 from device.clock import NTP
 
 PORT = 123
-ASK_MS = 3_600_000  # from one answer to the next question
-RETRY_SHORTEST_MS, RETRY_LONGEST_MS = 15_000, 3_600_000  # after a question without one (section 10)
-LOOK_UP_MS = 60_000  # as in `device.ports.tcp`
-ANSWER_MS = 2_000  # an answer that takes longer tells too little
-LOOK_MS = 20  # between two looks for it
-REQUEST = b"\x23" + bytes(39)  # version 4, client; a number of ours stands in the place of its time
+ASK_MS = 3_600_000  # time from an answer to the next question
+RETRY_SHORTEST_MS, RETRY_LONGEST_MS = 15_000, 3_600_000  # time to the next question without an answer (section 10)
+LOOK_UP_MS = 60_000  # longest DNS look-up, as in `device.ports.tcp`
+ANSWER_MS = 2_000  # a later answer would be too inexact
+LOOK_MS = 20  # time between two polls for the answer
+REQUEST = b"\x23" + bytes(39)  # version 4, client; a random number follows in place of the transmit timestamp
 PACKET_BYTES = 48
-UNIX_S = 2_208_988_800  # 1970, from 1900
-ERA_S = 1 << 32  # in 2036 the seconds begin anew
+UNIX_S = 2_208_988_800  # 1970-01-01 in seconds since 1900
+ERA_S = 1 << 32  # the seconds since 1900 wrap in 2036
 
 
 class Sntp:
-    """Asks at the start and then every hour.
+    """Asks the server at the start and then every hour.
 
     Args:
         host: the server's name or address.
-        clock: `device.clock.Clock`, which hears the answer.
+        clock: `device.clock.Clock`, which gets the answer.
         watchdog: see `device.boards`.
-        set_time: of the board, whose own clock TLS asks whether a certificate is valid.
+        set_time: sets the board's own clock, by which TLS checks whether a certificate is valid.
     """
 
     def __init__(self, host: str, clock, watchdog, port: int = PORT, set_time=None) -> None:
@@ -33,19 +33,19 @@ class Sntp:
         self._clock = clock
         self._watchdog = watchdog
         self._set_time = set_time
-        self._socket: socket.socket | None = None  # where an answer is awaited
+        self._socket: socket.socket | None = None  # None unless an answer is awaited
         self._asked_ms = 0
         self._number = b""
         self._due_ms = 0
         self._retry_ms = RETRY_SHORTEST_MS
-        self.has_asked = False  # whether a first question has had its answer, or will have none
+        self.has_asked = False  # whether the first question is over, with or without an answer
 
     def next_timer_ms(self) -> int:
         """When `advance` wants to be called."""
         return self._due_ms
 
     def advance(self, now_ms: int) -> None:
-        """Asks when it is time, looks for the answer. A server that cannot be reached is asked again later."""
+        """Asks when it is time, and polls for the answer. A server that cannot be reached is asked again later."""
         if now_ms < self._due_ms:
             return
         try:
@@ -87,7 +87,7 @@ class Sntp:
             self._end(now_ms, False)
 
     def close(self) -> None:
-        """Waits for no answer any more."""
+        """Stops waiting for an answer."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -100,10 +100,10 @@ class Sntp:
 
 
 class TimedNetwork:
-    """A network that is up once somebody was asked what time it is: TLS looks whether certificates are valid.
+    """A network that counts as up only after the time server was asked: TLS needs the time to check certificates.
 
     Args:
-        network: has `is_up`; a board that has to join none gives None.
+        network: has `is_up`; None if the board has no network to join.
     """
 
     def __init__(self, network, sntp: Sntp) -> None:
@@ -116,19 +116,21 @@ class TimedNetwork:
 
 
 def read_answer(answer: bytes, number: bytes) -> int | None:
-    """UTC (ms since 1970) halfway between the server's receipt and its answer; None where it is no sound answer
-    to the question with that number (section 5)."""
+    """Returns UTC (ms since 1970) halfway between the server's receipt and its answer.
+
+    None if the packet is no valid answer to the question with this number (section 5).
+    """
     if len(answer) < PACKET_BYTES or answer[24:32] != number:
         return None
     leap, mode, stratum = answer[0] >> 6, answer[0] & 7, answer[1]
-    if leap == 3 or mode != 4 or not 0 < stratum < 16:  # not synchronised, no server, or a kiss of death
+    if leap == 3 or mode != 4 or not 0 < stratum < 16:  # not synchronised, not a server, or a kiss-o'-death packet
         return None
     received_ms, sent_ms = read_timestamp(answer[32:40]), read_timestamp(answer[40:48])
     return (received_ms + sent_ms) // 2
 
 
 def read_timestamp(timestamp: bytes) -> int:
-    """Milliseconds since 1970 of seconds and their fraction since 1900, or since 2036 (section 3)."""
+    """Converts an NTP timestamp (seconds and fraction since 1900, or since 2036) to ms since 1970 (section 3)."""
     seconds, fraction = struct.unpack(">II", timestamp)
     if seconds < 1 << 31:
         seconds += ERA_S

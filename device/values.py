@@ -1,5 +1,12 @@
-"""A configuration in use."""
+"""A configuration in use, and the error of one that cannot be used."""
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the text names the key and what was expected."""
 
 
 class Values:
-    """Of a checked configuration, a key an attribute: without the code that checked it, which then leaves the heap."""
+    """A checked configuration, with an attribute for each key.
+
+    It needs none of the code that checked it, which leaves the heap.
+    """

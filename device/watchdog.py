@@ -1,8 +1,8 @@
-"""In the place of `Watchdog` of `device.boards`."""
+"""What a device uses instead of the `Watchdog` of `device.boards` if it has none."""
 
 
 class NoWatchdog:
-    """Of a board without one, or of a device that wants none."""
+    """Does nothing: the board has no watchdog, or the configuration wants none."""
 
     def feed(self) -> None:
         pass

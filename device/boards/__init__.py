@@ -1,20 +1,24 @@
-"""What differs between boards: `from device.boards import board` is the module of this one. Each has the same names.
+"""The differences between boards: `from device.boards import board` imports this board's module.
 
-NAME                            what people call it
-Uptime, unix_ms, set_time       what time it is
-random_u32, free_heap, say      the rest of every day
-open_flash(path, sector_count)  the block device for the store
+Each board module has the same names:
+
+NAME                            the board's name
+Uptime, unix_ms, set_time       the time
+random_u32()                    a random number
+free_heap()                     free bytes of the heap, None without a limit
+say(text)                       writes a line to the console
+open_flash(path, sector_count)  opens the block device for the store
 has_speed(baud)                 whether a serial line can run at that speed
-open_line(path, baud)           a serial line without any processing of the bytes
-send_at_once(connection)        for small packets over TCP
-reset_cause()                   why it has started
-Network                         networks that the device has to join, see `device.boards.wifi`; None: it has one
-Watchdog                        resets what does not `feed()` it in time; where something blocks that cannot feed it,
-                                `lengthen(most_ms)` gives it that time, until `shorten()`. None: the board has none
-WATCHDOG_MS_MAX                 the longest that it waits
-restart(), RESTARTS             starts anew; False: it returns, and what has started the process sees that end
-recall(), deep_sleep(ms, kept)  what was kept through a deep sleep; and a sleep, which ends in a start. None: it
-                                cannot
+open_line(path, baud)           opens a serial line that transfers bytes unchanged
+send_at_once(connection)        makes a TCP connection send small packets without delay
+reset_cause()                   why the board has started
+Network                         joins the device's networks, see `device.boards.wifi`; None: there is none to join
+Watchdog                        resets the board unless `feed()` is called in time. `lengthen(most_ms)` gives more time
+                                to a call that blocks, until `shorten()`. None: the board has no watchdog
+WATCHDOG_MS_MAX                 the longest timeout of the watchdog
+restart(), RESTARTS             restarts the board. If RESTARTS is False, `restart` returns, and the process ends
+recall()                        returns what `deep_sleep` kept. None: the board cannot sleep
+deep_sleep(ms, kept)            sleeps and starts again; it keeps the bytes `kept`. None: the board cannot sleep
 """
 
 import sys

@@ -45,9 +45,9 @@ NAME = "esp32"
 
 
 class Watchdog:
-    """Resets the board when it was not fed for so long; nothing stops it.
+    """Resets the board if it is not fed for `timeout_ms`; it cannot be stopped.
 
-    A new `machine.WDT` gives the one that there is another time (esp_task_wdt_reconfigure).
+    A new `machine.WDT` changes the timeout of the existing one (esp_task_wdt_reconfigure).
     """
 
     def __init__(self, timeout_ms: int) -> None:
@@ -58,7 +58,7 @@ class Watchdog:
         self._timer.feed()
 
     def lengthen(self, most_ms: int) -> None:
-        """Until `shorten` it waits for so long: something blocks that cannot feed it."""
+        """Waits up to `most_ms` until `shorten`, because a call is about to block."""
         self._timer = machine.WDT(timeout=max(most_ms, self._timeout_ms))
         self.feed()
 
@@ -68,7 +68,7 @@ class Watchdog:
 
 
 def open_flash(path: str, sector_count: int):
-    """The data partition of that label, or an external chip, "spi:BUS:CS". Raises DeviceFailed, OSError."""
+    """Opens the data partition labelled `path`, or an external chip, "spi:BUS:CS". Raises DeviceFailed, OSError."""
     if path.startswith("spi:"):
         return open_spi_flash(path, sector_count)
     return Esp32Partition(path, sector_count * SECTOR_SIZE)
@@ -86,11 +86,11 @@ def reset_cause() -> str:
 
 
 def recall() -> bytes:
-    """What `deep_sleep` kept; nothing after a power cut, and what a reset left of it otherwise."""
+    """Returns what `deep_sleep` kept: nothing after a power cut, perhaps damaged bytes after another reset."""
     return bytes(machine.RTC().memory())
 
 
 def deep_sleep(sleep_ms: int, kept: bytes) -> None:
-    """Keeps at most 2048 bytes and does not return: the board starts anew."""
+    """Keeps at most 2048 bytes and does not return: the board starts again after the sleep."""
     machine.RTC().memory(kept)
     machine.deepsleep(sleep_ms)

@@ -1,4 +1,4 @@
-"""What the boards with a `machine` module share."""
+"""The functions that all boards with a `machine` module share."""
 
 import os
 import sys
@@ -11,24 +11,24 @@ import machine
 from device import clock
 
 RESTARTS = True
-WATCHDOG_MS_MAX = 8_388  # of an RP2040, the shortest of them
-TCP, NODELAY = 6, 1  # IPPROTO_TCP and TCP_NODELAY, which not every board names
+WATCHDOG_MS_MAX = 8_388  # the limit of an RP2040, the lowest of these boards
+TCP, NODELAY = 6, 1  # IPPROTO_TCP and TCP_NODELAY: not every board's socket module has these names
 
 
 class Uptime(clock.Uptime):
-    """Since this start, or going on from before a deep sleep."""
+    """The uptime since this start, or since the start before a deep sleep."""
 
     def __init__(self, start_ms: int = 0) -> None:
         super().__init__(ticks_ms, ticks_diff, start_ms)
 
 
 def unix_ms() -> int:
-    """The board's own clock, which begins in 2000 or 2021 at each power-on until somebody sets it."""
+    """UTC (ms since 1970) of the board's own clock, which begins in 2000 or 2021 at power-on until it is set."""
     return (int(time.time()) + clock.epoch_offset_s(time.gmtime)) * 1000
 
 
 def set_time(unix_ms: int) -> None:
-    """Sets the board's own clock, by which TLS looks whether a certificate is valid."""
+    """Sets the board's own clock; TLS checks by it whether a certificate is valid."""
     seconds = unix_ms // 1000 - clock.epoch_offset_s(time.gmtime)
     year, month, day, hour, minute, second, weekday = time.gmtime(seconds)[:7]
     machine.RTC().datetime((year, month, day, weekday, hour, minute, second, 0))
@@ -44,7 +44,7 @@ def restart() -> None:
 
 
 def free_heap() -> int:
-    """Bytes."""
+    """Returns the free bytes of the heap."""
     return mem_free()
 
 
@@ -54,16 +54,16 @@ def has_speed(baud: int) -> bool:
 
 
 def open_line(path: str, baud: int):
-    """A serial line. Raises OSError where the board has no such UART."""
-    from device.boards.uart import UartLine  # a device on a network does without
+    """Opens a serial line. Raises OSError if the board has no such UART."""
+    from device.boards.uart import UartLine  # loaded only here: a device on a network does not need it
 
     return UartLine(path, baud)
 
 
 def open_spi_flash(path: str, sector_count: int):
-    """An external flash chip; `path` is "spi:1:13" for SPI bus 1 at its usual pins and chip select at pin 13.
+    """Opens an external flash chip; `path` is "spi:1:13" for SPI bus 1 at its usual pins and chip select at pin 13.
 
-    Raises OSError where `path` is none, DeviceFailed where the chip does not answer.
+    Raises OSError if `path` is not of this form, DeviceFailed if the chip does not answer.
     """
     from flash_store.devices.spi_nor import SpiNor
 
@@ -80,9 +80,9 @@ def send_at_once(connection) -> None:
     try:
         connection.setsockopt(TCP, NODELAY, 1)
     except OSError:
-        pass  # an older firmware: only slower
+        pass  # an older MicroPython lacks the option; the connection works, only slower
 
 
 def say(text: str) -> None:
-    """One line on the console, which may be nobody's."""
+    """Writes one line to the console, even if nothing is connected to it."""
     sys.stdout.write(text + "\n")

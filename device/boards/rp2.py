@@ -1,4 +1,4 @@
-"""RP2040 and RP2350: a Pico W on its Wi-Fi, a Pico on a serial line."""
+"""RP2040 and RP2350: a Pico W uses its Wi-Fi, a Pico a serial line."""
 
 from time import ticks_add, ticks_diff, ticks_ms  # type: ignore[attr-defined]
 
@@ -24,7 +24,7 @@ from flash_store.devices.rp2 import SECTOR_SIZE, Rp2Flash
 
 try:
     from device.boards.wifi import Wifi as Network
-except ImportError:  # a Pico without the W
+except ImportError:  # a Pico without Wi-Fi
     Network = None  # type: ignore[assignment,misc]
 
 __all__ = (
@@ -52,20 +52,22 @@ NAME = "rp2"
 
 
 class Watchdog:
-    """Resets the board when it was not fed for so long, 8,388 ms at most; nothing stops it."""
+    """Resets the board if it is not fed for `timeout_ms`, 8,388 ms at most; it cannot be stopped."""
 
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
         self._watch = machine.WDT(timeout=timeout_ms)
-        self._timers: list = []  # the one that feeds it
-        self._end_ms = 0  # until then, in ticks
+        self._timers: list = []  # the one timer that feeds it during `lengthen`
+        self._end_ms = 0  # until when the timer feeds it, in ticks
 
     def feed(self) -> None:
         self._watch.feed()
 
     def lengthen(self, most_ms: int) -> None:
-        """Until `shorten`, for so long at most, a timer feeds it while something blocks. Its callback runs in a look-up
-        of a name as well, which lets events be handled while it waits."""
+        """Lets a timer feed the watchdog until `shorten`, for `most_ms` at most, because a call is about to block.
+
+        The timer's callback also runs during a DNS look-up, which handles events while it waits.
+        """
         self.shorten()
         self._end_ms = ticks_add(ticks_ms(), most_ms)
         self._timers.append(machine.Timer(-1, period=self._timeout_ms // 4, callback=self._feed_by_timer))
@@ -80,11 +82,11 @@ class Watchdog:
             self.feed()
 
 
-recall = deep_sleep = None  # nothing keeps its content there but flash
+recall = deep_sleep = None  # this board has no memory that keeps its content through a deep sleep
 
 
 def open_flash(path: str, sector_count: int):
-    """The end of the storage area, "storage", or an external chip, "spi:BUS:CS". Raises DeviceFailed, OSError."""
+    """Opens the end of the storage area, "storage", or an external chip, "spi:BUS:CS". Raises DeviceFailed, OSError."""
     if path.startswith("spi:"):
         return open_spi_flash(path, sector_count)
     if path != "storage":

@@ -1,4 +1,4 @@
-"""A serial line of Linux."""
+"""A serial line on Linux."""
 
 import os
 import termios
@@ -9,9 +9,9 @@ O_RDWR, O_NOCTTY = 0o2, 0o400  # of Linux
 
 
 class Terminal:
-    """A terminal without any processing of the bytes, 8N1. Raises OSError where `path` is none.
+    """A serial line that transfers bytes unchanged, 8N1. Raises OSError if `path` is no serial line.
 
-    `file` is what a poll takes.
+    `file` is the object to register with a poll.
     """
 
     def __init__(self, path: str, baud: int) -> None:
@@ -39,10 +39,10 @@ class Terminal:
 
 
 def _open_line(path: str):
-    """Not as the terminal that controls this process: that would end with it when the line hangs up."""
+    """Opens the line, not as controlling terminal: otherwise the process would end when the line hangs up."""
     if hasattr(os, "O_NOCTTY"):
         return open(path, "r+b", 0, opener=lambda path, flags: os.open(path, flags | os.O_NOCTTY))
     import ffi
 
     descriptor = ffi.open(None).func("i", "open", "si")(path, O_RDWR | O_NOCTTY)
-    return open(path if descriptor < 0 else descriptor, "r+b", 0)  # the path's own attempt says what is wrong
+    return open(path if descriptor < 0 else descriptor, "r+b", 0)  # on failure, `open` with the path raises the error

@@ -1,4 +1,4 @@
-"""A serial line of a microcontroller."""
+"""A serial line on a microcontroller."""
 
 import machine
 
@@ -8,7 +8,7 @@ UART_BUFFER = 1024  # a stall of 80 ms at 115,200 baud
 class UartLine:
     """A UART, 8N1. `path` is its number and the pins, "1:17:16" for UART 1 that sends at pin 17 and receives at 16.
 
-    `file` is what a poll takes. Raises OSError where the board has no such UART.
+    `file` is the object to register with a poll. Raises OSError if the board has no such UART.
     """
 
     def __init__(self, path: str, baud: int) -> None:

@@ -21,29 +21,29 @@ except ImportError:
 
 
 NAME = "unix"
-Network: type | None = None  # the machine has its own
+Network: type | None = None  # the operating system joins the network
 Watchdog: type | None = None
 WATCHDOG_MS_MAX = 0
 RESTARTS = False
 SECTOR_SIZE = 4096
 TCP, NODELAY = 6, 1  # IPPROTO_TCP and TCP_NODELAY, which MicroPython's socket does not name
-_kept = b""  # what a power cut leaves nothing of
+_kept = b""  # what `deep_sleep` keeps; the end of the process loses it
 
 
 class Uptime(clock.Uptime):
-    """Of this process."""
+    """The uptime of this process."""
 
     def __init__(self, start_ms: int = 0) -> None:
         super().__init__(ticks_ms, ticks_diff, start_ms)
 
 
 def unix_ms() -> int:
-    """The machine's wall clock."""
+    """Returns the machine's wall clock, in ms since 1970."""
     return time.time_ns() // 1_000_000 + 1000 * clock.epoch_offset_s(time.gmtime)
 
 
 def set_time(unix_ms: int) -> None:
-    """Does nothing: the machine's clock is its own."""
+    """Does nothing: the operating system sets the clock."""
 
 
 def random_u32() -> int:
@@ -54,43 +54,45 @@ def random_u32() -> int:
 
 
 def free_heap() -> int | None:
-    """Bytes; None on CPython, which has no bounds."""
+    """Returns the free bytes of the heap; None on CPython, whose heap has no limit."""
     return gc.mem_free() if hasattr(gc, "mem_free") else None
 
 
 def reset_cause() -> str:
-    """A process does not know more."""
+    """Returns "deep sleep" or "start": a process does not know more."""
     return "deep sleep" if _kept else "start"
 
 
 def recall() -> bytes:
-    """What `deep_sleep` kept."""
+    """Returns what `deep_sleep` kept."""
     return _kept
 
 
 def deep_sleep(sleep_ms: int, kept: bytes) -> None:
-    """Returns afterwards: whoever called it starts the device anew."""
+    """Returns after the sleep; the caller then starts the device again."""
     global _kept
     _kept = kept
     time.sleep(sleep_ms / 1000)
 
 
 def restart() -> None:
-    """Returns: whoever called it starts the device anew."""
+    """Returns; the caller then starts the device again."""
     global _kept
     _kept = b""
 
 
 def open_flash(path: str, sector_count: int) -> FileFlash:
-    """Raises OSError where the file can neither be opened nor made or is something else, StoreCorrupt when it is too
-    long."""
+    """Opens or makes the file that holds the flash.
+
+    Raises OSError if the file can neither be opened nor made, or holds something else; StoreCorrupt if it is too long.
+    """
     if not _may_grow(path, sector_count * SECTOR_SIZE):
         raise OSError(f"it is there, shorter than {sector_count} sectors and not erased flash; it was left alone")
     return FileFlash(path, sector_count=sector_count)
 
 
 def _may_grow(path: str, size: int) -> bool:
-    """A shorter file is flash only where the power went while it was made."""
+    """Returns whether the file may be extended: a shorter file must be erased flash, from a start that was cut."""
     try:
         if os.stat(path)[6] >= size:
             return True
@@ -109,8 +111,8 @@ def has_speed(baud: int) -> bool:
 
 
 def open_line(path: str, baud: int):
-    """A serial line. Raises OSError where `path` is none."""
-    from device.boards.terminal import Terminal  # a device on a network does without
+    """Opens a serial line. Raises OSError if `path` is no serial line."""
+    from device.boards.terminal import Terminal  # loaded only here: a device on a network does not need it
 
     return Terminal(path, baud)
 
@@ -121,7 +123,7 @@ def send_at_once(connection) -> None:
 
 
 def say(text: str) -> None:
-    """One line on standard output, now; that nobody listens any more is no reason to stop."""
+    """Writes one line to standard output and flushes it; a closed output does not stop the device."""
     try:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

@@ -1,15 +1,15 @@
-"""The Wi-Fi networks of a device, in the order in which it tries them: joined, and joined again whenever one is gone.
+"""Joins one of the device's Wi-Fi networks, trying them in their order, and joins again when the connection is lost.
 
-The radio is off until the first `advance`, and after `close`. Nothing here waits but for the radio itself: to be
-switched on, and to look for a network that stands before the one that is joined, takes seconds.
+The radio is off until the first `advance`, and after `close`. Only two operations of the radio block, for seconds: to
+switch it on, and to scan for a network that comes before the joined one in the list.
 """
 
 import network
 
 LOOK_MS = 250
-RADIO_MS = 20_000  # the longest that the radio may take to be switched on, or to look for networks
-JOIN_MS = 15_000  # then an attempt is given up for a fresh one
-HOME_MS = 600_000  # from one look for a network that stands before the joined one to the next
+RADIO_MS = 20_000  # the longest time that the radio may take to be switched on, or to scan for networks
+JOIN_MS = 15_000  # after this time an attempt is given up, and the next one begins
+HOME_MS = 600_000  # time between two scans for a network that comes before the joined one
 REASONS = (
     ("STAT_WRONG_PASSWORD", "wrong password"),
     ("STAT_NO_AP_FOUND", "not found"),
@@ -21,31 +21,31 @@ REASONS = (
 class Wifi:
     """`is_up` tells whether there is an address, as of the last `advance`.
 
-    `advance` raises OSError where the radio does not work.
+    `advance` raises OSError if the radio does not work.
 
     Args:
         networks: each with `ssid`, `password` and `address`: a tuple of IPv4 address, netmask, gateway and name server,
-            or None where the network gives one (DHCP).
-        host_name: by which the network knows the device, or None.
-        say: called with each line for people.
+            or None for DHCP.
+        host_name: the name that the device announces to the network, or None.
+        say: called with each line of text for the console and the log.
         watchdog: see `device.boards`.
     """
 
     def __init__(self, networks: list, host_name: str | None, say, watchdog) -> None:
         self._networks = networks
-        self._number = 0  # of the one that is tried, or joined
+        self._number = 0  # the index of the network that is tried or joined
         self._say = say
         self._host_name = host_name
         self._watchdog = watchdog
         self._is_on = False
         self._look_ms = 0
-        self._give_up_ms: int | None = None  # of the attempt
+        self._give_up_ms: int | None = None  # when to give the attempt up
         self._home_ms = 0
         self._said: list = [""] * len(networks)
         self.is_up = False
 
     def advance(self, now_ms: int) -> None:
-        """Looks at the link, a few times a second at most."""
+        """Checks the connection, a few times a second at most, and joins a network if there is none."""
         if now_ms < self._look_ms:
             return
         self._look_ms = now_ms + LOOK_MS
@@ -91,7 +91,7 @@ class Wifi:
         self._is_on = True
 
     def _sees_earlier(self) -> bool:
-        """Whether a network is there that stands before the joined one."""
+        """Scans; returns whether a network is in reach that comes before the joined one."""
         earlier = [one.ssid.encode() for one in self._networks[: self._number]]
         self._watchdog.lengthen(RADIO_MS)
         try:
@@ -102,7 +102,7 @@ class Wifi:
             self._watchdog.shorten()
 
     def _join(self, now_ms: int) -> None:
-        """Begins an attempt, or the next one; a station that is still at the last one would refuse it."""
+        """Begins the next attempt. It disconnects first, because the radio refuses a second attempt meanwhile."""
         if self._give_up_ms is not None:
             self._tell(f"cannot be joined: {self._reason()}; attempts go on")
             self._number = (self._number + 1) % len(self._networks)

@@ -1,45 +1,62 @@
-"""The way to the broker kept open: a port, the MQTT connection over it, and a new attempt whenever one ends."""
+"""Keeps the device connected to its broker: a port, the MQTT connection over it, and a new attempt when one ends.
+
+The states are in `device.mqtt.states`.
+"""
 
 from device.clock import GATEWAY, earliest
+from device.mqtt.states import (
+    ATTACHED,
+    BEGUN,
+    CONNECTING,
+    DOUBTFUL,
+    IN_DOUBT,
+    NEW,
+    OPENING,
+    PROBING,
+    RESUMED,
+    SETTLED,
+    WAITING,
+)
 from device.ports import Down, Up
 from flash_store.errors import StoreFull
 from wire.backoff import Backoff
-from wire.client import ClientConnection
-from wire.codec.packet import MQTT_5
+from wire.codec import MQTT_5
+from wire.connection.client import ClientConnection
 from wire.errors import Closed
 from wire.packet_types import CONNACK, DISCONNECT, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK, UNSUBACK
 from wire.reasons import SUCCESS
 from wire.time_offer import offered_time
 
 RETRY_SHORTEST_MS, RETRY_LONGEST_MS = 250, 30_000
-UNANSWERED_MAX = 4  # doublings
-STEADY_MS = 10_000  # a connection that broke earlier is tried again less and less often, as one that did not come about
-SILENCE_MS = 5_000  # an attempt that has come to nothing by then is worth a line, though it goes on
+UNANSWERED_MAX = 4  # the retry interval doubles at most this often
+STEADY_MS = 10_000  # a connection that ends sooner counts as a failed attempt: the wait for the next one grows
+SILENCE_MS = 5_000  # an attempt that takes longer is logged; it goes on
 KEEP_ALIVE_S = 60
-RECEIVE_MAXIMUM = 20  # messages to the device at once, in RAM; mosquitto 2.0.11 sends so many whatever we say
-PACKET_SIZE_MAX = 4096  # of what comes in: answers, with a reason
+RECEIVE_MAXIMUM = 20  # messages to the device at once, in RAM; mosquitto 2.0.11 sends 20 whatever value we announce
+PACKET_SIZE_MAX = 4096  # of incoming packets: answers with a reason, and commands
 
 
 class Session:
-    """Owns the connection, and lends it to the publisher.
+    """Owns the MQTT connection, and lends it to the publisher.
 
     Args:
-        brokers: `device.brokers.Brokers`.
+        brokers: `device.mqtt.brokers.Brokers`.
         config: `device.config.Config`.
-        clock: `device.clock.Clock`, which hears the time that the broker offers.
-        say: called with each line for people.
-        inbox: `device.inbox.Inbox` of a device that takes messages, else None.
-        status: `device.status.Status` of a device that tells its broker whether it is there, else None.
-        network: has `is_up`; a board that has to join none gives None.
-        mark: `device.session_mark.SessionMark` of a device that subscribes over MQTT 5, else None.
+        publisher: `device.mqtt.publisher.Publisher`.
+        clock: `device.clock.Clock`, which gets the time that the broker offers.
+        say: called with each line of text for the console and the log.
+        inbox: `device.mqtt.inbox.Inbox` of a device that takes messages, else None.
+        status: `device.mqtt.status.Status` of a device that publishes its status, else None.
+        network: has `is_up`; None if the board has no network to join.
+        probe: `device.mqtt.session_probe.SessionProbe` of a device that subscribes over MQTT 5, else None.
     """
 
     def __init__(
-        self, brokers, config, publisher, clock, say, inbox=None, status=None, network=None, mark=None
+        self, brokers, config, publisher, clock, say, inbox=None, status=None, network=None, probe=None
     ) -> None:
         self._brokers = brokers
         self._port = brokers.port
-        self._scram = brokers.make_scram(say)  # None: it logs in by a password, or not at all
+        self._scram = brokers.make_scram(say)  # None: the device logs in with a plain password, or without a login
         self._config = config
         self._publisher = publisher
         self._clock = clock
@@ -47,29 +64,29 @@ class Session:
         self._inbox = inbox
         self._status = status
         self._network = network
-        self._mark = mark
-        self._is_known = mark is None or not mark.is_granted  # the broker's session; at a start only a mark could tell
-        self._is_in_doubt = False
+        self._probe = probe
+        self._state = WAITING
+        self._timer_ms: int | None = 0
+        self._knowledge = SETTLED if probe is None or not probe.is_granted else BEGUN  # only a probe finds out more
         self.connects = 0  # connections that a broker has accepted since the start
         self._connect_ms = 0  # when the last CONNECT was made
         self._unanswered = 0  # connections in a row that ended because the broker acknowledged nothing over them
         self._connection: ClientConnection | None = None
         self._backoff = Backoff(RETRY_SHORTEST_MS, RETRY_LONGEST_MS)
-        self._retry_ms: int | None = 0  # the port is closed until then
-        self._silence_ms: int | None = None
-        self._complained = False
+        self._complained = False  # whether the log already says that there is no broker
 
     def advance(self, ready: int, now_ms: int) -> None:
-        """Does what there is to do: `ready` is what the poll said about the port."""
+        """Does everything that is due. `ready` is the port's event mask from the poll, 0 for none."""
         has_network = self._network is None or self._network.is_up
-        if self._retry_ms is None and not has_network:
-            self._lose("the network is gone", now_ms)
-        elif self._retry_ms is None:
-            self._port.advance(ready, now_ms)
-            self._handle_port(now_ms)
+        if self._state != WAITING:
+            if has_network:
+                self._port.advance(ready, now_ms)
+                self._handle_port(now_ms)
+            else:
+                self._lose("the network is gone", now_ms)
         elif self._scram is not None and self._scram.is_deriving:
             self._scram.derive()
-        elif has_network and now_ms >= self._retry_ms:
+        elif has_network and self._is_due(now_ms):
             self._open(now_ms)
         if self._connection is not None:
             self._connection.handle_timer(now_ms)
@@ -82,15 +99,15 @@ class Session:
             self._handle_port(now_ms)
         if self._brokers.is_due_home(now_ms) and not self.is_waiting:
             self._leave("the first broker is tried again", now_ms)
-        if self._silence_ms is not None and now_ms >= self._silence_ms:
-            self._silence_ms = None
-            self._complain("nobody answers")
-            if self._mark is not None and self._mark.is_asking:
+        if self._state != WAITING and self._is_due(now_ms):
+            self._timer_ms = None
+            self._complain("no answer")
+            if self._state == PROBING:
                 self._lose("no UNSUBACK", now_ms)
 
     def close(self, now_ms: int) -> None:
-        """Leaves the broker, which keeps the session. Nothing is to be done with this object any more."""
-        if self._connection is not None and self._publisher.attached:
+        """Disconnects from the broker, which keeps the session. This object must not be used afterwards."""
+        if self._connection is not None and self._state == ATTACHED:
             if self._status is not None:
                 self._status.say_offline(self._connection)
             self._connection.disconnect()
@@ -101,51 +118,60 @@ class Session:
     @property
     def attached(self) -> bool:
         """Whether a broker has accepted the connection."""
-        return self._publisher.attached
+        return self._state == ATTACHED
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything that the device was told to do is answered."""
+        """Whether every message to the device is answered."""
         return self._inbox is None or self._inbox.is_settled
 
     @property
     def is_waiting(self) -> bool:
-        """Whether one end has something to answer to the other."""
+        """Whether the device or the broker still has an answer outstanding."""
         return not self.is_settled or self._publisher.is_waiting
 
     def pause(self, now_ms: int) -> bool:
-        """Asks for silence on a line that loses bytes while flash is erased; True once that may begin."""
-        return self._retry_ms is not None or self._port.pause(now_ms)
+        """Asks the peer for silence, on a line that loses bytes while flash is erased.
+
+        Returns True once the erase may begin; until then it is to be called again.
+        """
+        return self._state == WAITING or self._port.pause(now_ms)
 
     def resume(self, now_ms: int) -> None:
-        if self._retry_ms is None:
+        if self._state != WAITING:
             self._port.resume(now_ms)
 
     def log(self, text: str) -> None:
-        """A line for people at the far end of a serial link; it may be lost."""
-        if self._retry_ms is None:
+        """Sends a line of text for the log of the gateway at the other end of a serial link; it may be lost."""
+        if self._state != WAITING:
             self._port.log(text)
 
     def next_timer_ms(self) -> int | None:
         """When `advance` wants to be called at the latest."""
-        timers = [self._silence_ms, self._publisher.next_timer_ms()]
-        if not self.is_waiting:  # else what answers is what comes next
+        timers = [self._publisher.next_timer_ms()]
+        if not self.is_waiting:  # otherwise the port or another timer wakes the loop when the answer comes
             timers.append(self._brokers.next_timer_ms())
         if self._scram is not None and self._scram.is_deriving:
             timers.append(0)
-        if self._network is None or self._network.is_up:  # else the network's own look at it is what comes next
-            timers.append(self._retry_ms)
+        if self._state != WAITING:
+            timers += [self._timer_ms, self._port.next_timer_ms()]
+        elif self._network is None or self._network.is_up:  # otherwise the network's own timer wakes the loop
+            timers.append(self._timer_ms)
         if self._inbox is not None:
             timers.append(self._inbox.next_timer_ms())
-        if self._retry_ms is None:
-            timers.append(self._port.next_timer_ms())
         if self._connection is not None:
             timers.append(self._connection.next_timer_ms())
         return earliest(timers)
 
+    def _enter(self, state: int, timer_ms: int | None) -> None:
+        self._state = state
+        self._timer_ms = timer_ms
+
+    def _is_due(self, now_ms: int) -> bool:
+        return self._timer_ms is not None and now_ms >= self._timer_ms
+
     def _open(self, now_ms: int) -> None:
-        self._retry_ms = None
-        self._silence_ms = now_ms + SILENCE_MS
+        self._enter(OPENING, now_ms + SILENCE_MS)
         try:
             self._port.open(now_ms)
         except OSError as error:
@@ -153,7 +179,7 @@ class Session:
 
     def _fill(self, now_ms: int) -> None:
         while self._connection is not None:
-            is_filling = self._port.has_room and (self._publisher.fill(now_ms) or self._publisher.send_unstored())
+            is_filling = self._port.has_room and (self._publisher.fill(now_ms) or self._publisher.send_qos_0())
             self._send(self._connection.data_to_send(), now_ms)
             if not is_filling:
                 return
@@ -187,13 +213,13 @@ class Session:
             first_identifier=self._publisher.first_request,
         )
         self._connect_ms = now_ms
+        self._state = CONNECTING
         if not self._brokers.is_other:  # a CONNECT to another broker does not touch this one's session
-            self._is_in_doubt = not self._is_known
-            self._is_known = False
+            self._knowledge = min(self._knowledge + 1, DOUBTFUL)
         self._connection.connect(now_ms)
 
     def _retry_interval_ms(self) -> int | None:
-        """Over MQTT 5 each connection that was given up for want of answers makes the next wait longer."""
+        """Returns the retry interval, doubled for each connection in a row that ended without any acknowledgement."""
         interval_ms = self._config.retry_interval_ms
         return interval_ms and interval_ms << min(self._unanswered, UNANSWERED_MAX)
 
@@ -207,7 +233,7 @@ class Session:
                     self._lose(event.text, now_ms)
                 else:
                     self._handle(event, now_ms)
-        except StoreFull as error:  # nothing goes out that would have to be noted first; the session goes on later
+        except StoreFull as error:  # a note must be durable before the packet is sent: the session goes on later
             self._lose(f"the store has no room for a note: {error}", now_ms)
 
     def _handle(self, event, now_ms: int) -> None:
@@ -221,7 +247,7 @@ class Session:
         elif kind == PUBCOMP:
             self._publisher.handle_pubcomp(event, now_ms)
         elif kind in (PUBLISH, PUBREL):
-            if self._inbox is not None and self.attached:  # else it comes again once the session is known
+            if self._inbox is not None and self.attached:  # in PROBING ignored: it comes again over the next connection
                 self._inbox.handle_packet(event)
         elif kind in (SUBACK, UNSUBACK):
             self._handle_answer(event, now_ms)
@@ -243,57 +269,60 @@ class Session:
             self._clock.offer(GATEWAY, unix_ms, self._connect_ms, now_ms)
 
     def _handle_answer(self, answer, now_ms: int) -> None:
-        was_asking = self._mark is not None and self._mark.is_asking
-        if self._mark is not None and self._mark.hear(answer, self._connection):
+        if self._probe is not None and self._probe.hear(answer, self._connection):
             self._open_anew(now_ms)
-        elif not was_asking and self._inbox is not None:
+        elif self._state != PROBING and self._inbox is not None:
             self._inbox.handle_answer(answer)
 
     def _look_at_session(self, session_present: bool, now_ms: int) -> None:
-        """It is in doubt where the answer to an earlier CONNECT, which may have made it, did not come to be noted."""
-        mark = self._mark
-        if mark is None or not (session_present and self._is_in_doubt and self._publisher.has_promises):
-            self._begin(session_present, False, now_ms)
-        elif mark.verdict is None and mark.is_of_use and mark.is_granted:
+        """Begins to work in the broker's session, or first asks whether it is the one that the device knows."""
+        probe = self._probe
+        if not session_present:
+            self._begin(NEW, now_ms)
+        elif self._knowledge != DOUBTFUL:
+            self._begin(RESUMED, now_ms)
+        elif probe is None:
+            self._begin(IN_DOUBT, now_ms)
+        elif probe.can_ask and self._publisher.has_promises:
+            self._enter(PROBING, now_ms + SILENCE_MS)
             self._inbox.resume(self._connection)
-            mark.ask(self._connection)
-            self._silence_ms = now_ms + SILENCE_MS
+            probe.ask(self._connection)
         else:
-            self._begin(session_present, mark.verdict is False, now_ms)
+            self._begin(probe.verdict, now_ms)
 
-    def _begin(self, session_present: bool, is_other: bool, now_ms: int) -> None:
-        self._silence_ms = None
+    def _begin(self, session: int, now_ms: int) -> None:
         self._complained = False
         self.connects += 1
-        goes_on = session_present and not is_other
+        goes_on = session in (RESUMED, IN_DOUBT)
         self._say(f"connected to {self._port.name}, to {'its old' if goes_on else 'a new'} session")
         self._brokers.accept(now_ms)
-        is_in_doubt = self._is_in_doubt and (self._mark is None or self._mark.verdict is None)
         if self._status is not None:
             self._status.say_online(self._connection)
         is_clean = self._brokers.is_other
         if is_clean:
             self._publisher.forget()
-        self._publisher.attach(self._connection, session_present, is_in_doubt, is_other)
-        self._is_known = self._publisher.is_noted
-        if self._is_known:
+        self._publisher.attach(self._connection, session)
+        self._enter(ATTACHED, None)
+        is_noted = self._publisher.is_noted
+        self._knowledge = SETTLED if is_noted else max(self._knowledge, BEGUN)
+        if is_noted:
             self._brokers.note()
-            if is_clean and self._config.protocol_level != MQTT_5:  # such a session ends with the connection
+            if is_clean and self._config.protocol_level != MQTT_5:  # a clean session ends with its connection
                 self._publisher.detach()
                 self._open_anew(now_ms)
                 return
         if self._inbox is not None:
-            is_marked = self._mark is not None and self._is_known
-            self._inbox.attach(self._connection, goes_on, self._mark.take_filters() if is_marked else [])
+            marks = self._probe.take_filters() if self._probe is not None and is_noted else []
+            self._inbox.attach(self._connection, goes_on, marks)
 
     def _open_anew(self, now_ms: int) -> None:
-        """The same broker at once: what this connection has been told of its session does not hold."""
+        """Connects to the same broker again at once, because the session has to begin differently."""
         assert self._connection is not None
         self._connection.disconnect()
         self._send(self._connection.data_to_send(), now_ms)
         self._port.close()
         self._connection = None
-        self._retry_ms = now_ms
+        self._enter(WAITING, now_ms)
 
     def _leave(self, text: str, now_ms: int) -> None:
         assert self._connection is not None
@@ -304,7 +333,7 @@ class Session:
         self._lose(text, now_ms)
 
     def _take_port(self) -> None:
-        """Of the broker whose turn it is."""
+        """Changes to the port and the login of the broker whose turn it is."""
         if self._port is not self._brokers.port:
             self._port = self._brokers.port
             self._scram = self._brokers.make_scram(self._say)
@@ -312,8 +341,8 @@ class Session:
     def _authentication(self):
         if self._scram is None:
             return None
-        from device.scram import METHOD
-        from wire.authentication import ClientAuthentication
+        from device.mqtt.scram import METHOD
+        from wire.connection.authentication import ClientAuthentication
 
         return ClientAuthentication(METHOD, self._scram.respond)
 
@@ -322,29 +351,28 @@ class Session:
             self._port.send(data, now_ms)
 
     def _lose(self, text: str, now_ms: int) -> None:
-        was_connected = self._publisher.attached
+        was_connected = self._state == ATTACHED
         if was_connected and now_ms - self._connect_ms >= STEADY_MS:
             self._backoff.reset()
         self._publisher.detach()
         if self._inbox is not None:
             self._inbox.detach()
-        if self._mark is not None:
-            self._mark.detach()
+        if self._probe is not None:
+            self._probe.detach()
         self._port.close()
         self._connection = None
-        self._silence_ms = None
-        self._retry_ms = now_ms + self._backoff.next_wait_ms()
+        self._enter(WAITING, now_ms + self._backoff.next_wait_ms())
         if was_connected:
             self._say(f"disconnected: {text}")
         elif self._scram is not None and self._scram.is_deriving:
-            return  # it has said so, and the same broker's turn is next
+            return  # the derivation is logged already, and the next attempt is for the same broker
         else:
             self._complain(text)
         self._brokers.lose(was_connected)
         self._take_port()
 
     def _complain(self, text: str) -> None:
-        """Once for each time without a broker."""
+        """Logs that there is no broker, once until the next connection."""
         if not self._complained:
             self._complained = True
             self._say(f"no broker at {self._port.name}: {text}; readings are kept in flash, attempts go on")

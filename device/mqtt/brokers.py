@@ -1,22 +1,23 @@
-"""The brokers of a device, in the order in which it tries them: the first that accepts it is the one it talks to.
+"""The brokers of a device, in the order in which it tries them. It uses the first one that accepts its connection.
 
-Where an attempt comes to nothing the next one is for the next broker; where a connection is lost they begin with the
-first, and a device that is connected to another one looks for the first from time to time.
+After a failed attempt the device tries the next broker. After it has lost a connection, it begins with the first broker
+again; while it is connected to another one, it tries the first from time to time.
 
-Each broker has a session of its own. That of a broker which comes again after another one is a stale one: what it has
-not released was sent to the other broker meanwhile, and the packet identifiers went on. So it is begun anew.
+Each broker has a session of its own. When the device returns to a broker after it has used another one, the old session
+is stale: the messages that it had not released went to the other broker meanwhile, and their packet identifiers belong
+to newer messages. So the device begins a new session (Clean Start).
 """
 
 import binascii
 
-from device.noted import BROKER, SCRAM, read_setting
+from device.mqtt.settings import BROKER, SCRAM, read_setting
 from flash_store.errors import MessageTooLarge, StoreFull
 
-HOME_SHORTEST_MS, HOME_LONGEST_MS = 600_000, 9_600_000  # from one look for the first broker to the next
+HOME_SHORTEST_MS, HOME_LONGEST_MS = 600_000, 9_600_000  # time between two attempts to return to the first broker
 
 
 class Brokers:
-    """`port` and `config` (see `device.ports`, and `port` of `device.config`) are those of the broker whose turn it is.
+    """The list of brokers. `port` (see `device.ports`) and `config` belong to the broker whose turn it is.
 
     Args:
         configs: one for each broker.
@@ -28,7 +29,7 @@ class Brokers:
         self._configs = configs
         self._make_port = make_port
         self._log = log
-        self._home_ms: int | None = None  # then the first broker is looked for
+        self._home_ms: int | None = None  # when to try the first broker again
         self._wait_ms = HOME_SHORTEST_MS
         self._last = read_setting(log, BROKER)  # the broker of the last session
         self._turn_to(0)
@@ -39,28 +40,28 @@ class Brokers:
         self.port = self._make_port(self.config)
 
     def make_scram(self, say):
-        """`device.scram.Scram` of a broker at which the device logs in by it, else None."""
+        """Returns a `device.mqtt.scram.Scram` if the device logs in to this broker with SCRAM, else None."""
         if not self.config.is_scram:
             return None
-        from device.scram import Scram  # most devices do without
+        from device.mqtt.scram import Scram  # loaded only here: most devices do not use it
 
         return Scram(self.config.user, self.config.password, self._log, SCRAM + str(self._number), say)
 
     @property
     def login(self) -> tuple:
-        """User's name and password, or None for each."""
+        """The user name and the password, or None for each."""
         password = self.config.password
         return self.config.user, password and password.encode()
 
     @property
     def is_other(self) -> bool:
-        """Whether the last session was another broker's, or may have been."""
+        """Whether the device's last session was with another broker, or may have been."""
         if self._last is None:
             return len(self._configs) > 1
         return self._last != self._name()
 
     def note(self) -> None:
-        """The session is this broker's now. Where there is no room for that, only until the next start."""
+        """Notes that the session is with this broker now. A full store loses the note at the next start."""
         if self._last == self._name():
             return
         self._last = self._name()
@@ -73,7 +74,7 @@ class Brokers:
         return binascii.crc32(self.port.name.encode()).to_bytes(4, "little")
 
     def accept(self, now_ms: int) -> None:
-        """It has accepted the connection."""
+        """The broker has accepted the connection."""
         if self._number:
             self._home_ms = now_ms + self._wait_ms
             self._wait_ms = min(2 * self._wait_ms, HOME_LONGEST_MS)
@@ -81,7 +82,7 @@ class Brokers:
             self._wait_ms = HOME_SHORTEST_MS
 
     def is_due_home(self, now_ms: int) -> bool:
-        """Whether it is time to look for the first broker."""
+        """Whether it is time to try the first broker again."""
         return self._home_ms is not None and now_ms >= self._home_ms
 
     def next_timer_ms(self) -> int | None:
@@ -89,7 +90,7 @@ class Brokers:
         return self._home_ms
 
     def lose(self, was_accepted: bool) -> None:
-        """The connection is lost, or did not come about; the port is closed."""
+        """The connection is lost, or the attempt failed; the port is closed."""
         self._home_ms = None
         number = 0 if was_accepted else (self._number + 1) % len(self._configs)
         if number != self._number:

@@ -1,10 +1,10 @@
-"""What the firmware does when it is told to: a JSON object with `command`, and what that needs.
+"""The commands of the firmware. Each is a JSON object with the key `command` and the command's arguments.
 
-{"command": "identify"}                          says which device this is
-{"command": "interval", "interval_ms": 60000}    samples that often from now on, and after each restart
-{"command": "report"}                            tells its health at once
-{"command": "restart"}                           starts anew
-{"command": "set_aside"}                         tells which messages brokers have refused for good, and why
+{"command": "identify"}                          answers which device this is
+{"command": "interval", "interval_ms": 60000}    changes the sampling interval, now and after each restart
+{"command": "report"}                            stores a report of the device's health at once
+{"command": "restart"}                           restarts the device
+{"command": "set_aside"}                         answers which messages brokers have refused for good, and why
 """
 
 import json
@@ -18,8 +18,8 @@ INTERVAL_MS_MAX = 86_400_000
 class Commands:
     """Args:
     device: `device.device.Device`.
-    on_message: of a program of the user's own: called first, with topic and payload; returns the answer as a dict, or
-        None where the message is for the firmware.
+    on_message: a function of the user's own program, or None. It is called first, with topic and payload, and returns
+        the answer as a dict, or None if the message is a command for the firmware.
     """
 
     def __init__(self, device, on_message=None) -> None:
@@ -27,7 +27,7 @@ class Commands:
         self._on_message = on_message
 
     def act(self, topic: str, payload: bytes, now_ms: int) -> dict:
-        """Does it and returns the answer; what cannot be done is answered with `error`."""
+        """Carries out the command and returns the answer; if that fails, the answer has the key `error`."""
         answer = self._on_message(topic, payload) if self._on_message is not None else None
         if answer is not None:
             return answer
@@ -38,7 +38,7 @@ class Commands:
             return {"error": 'expected a JSON object with "command"'}
         answer = {"command": name}
         answer.update(self._do(name, told, now_ms))
-        if "correlation" in told:  # of who speaks MQTT 3.1.1, which has no Correlation Data
+        if "correlation" in told:  # MQTT 3.1.1 has no Correlation Data, so its clients put it into the JSON object
             answer["correlation"] = told["correlation"]
         return answer
 
@@ -55,7 +55,7 @@ class Commands:
         elif name == "restart":
             device.wants_restart = True
         elif name == "set_aside":
-            from device.refusals import read_set_aside
+            from device.mqtt.refusals import read_set_aside
 
             return read_set_aside(device.log)
         else:
@@ -75,7 +75,7 @@ class Commands:
 
 
 def stored_interval_ms(log, least_ms: int) -> int | None:
-    """What a command has set; None where none has, or where it does not go with the configuration (any more)."""
+    """Returns the interval that a command has set; None if no command has, or the configuration no longer allows it."""
     try:
         value = log.settings.get(INTERVAL_KEY)
     except StoreCorrupt:

@@ -1,24 +1,25 @@
-"""Messages to the device: each of QoS 2 is taken once and answered once.
+"""Messages to the device. Each QoS 2 message is taken once and answered once.
 
-Before PUBREC the message itself is a setting of the store, with the number that its answer will have, and its packet
-identifier is remembered. Then it is acted on. Its answer, a durable message, is what says that this was done: a start
-that finds the setting looks whether that answer is stored, and acts on the message only where it is not.
+Before PUBREC is sent, the device stores the message as a setting, together with the number that its answer will have,
+and remembers its packet identifier. Then it acts on the message. The answer is a durable message, and proves that the
+device has acted: when the device starts and finds the setting, it looks whether the answer is stored, and acts on the
+message only if it is not.
 
     publish → setting, remember → PUBREC → act, answer → setting removed … PUBREL → release → PUBCOMP
 
-So there is one answer, whatever dies when. Where the power goes while it is acted on, that begins anew.
+So each message has one answer, whenever the power fails. If it fails during the action, the action is done again.
 
-The topic filter of the subscription is a setting too: a broker that still has that of an older configuration is told to
-forget it, and what comes by it all the same is passed over.
+The topic filter of the subscription is a setting too. If a broker still has the filter of an older configuration, the
+device unsubscribes from it; messages that arrive by the old filter are acknowledged and ignored.
 """
 
 import json
 import struct
 
 from flash_store.errors import MessageTooLarge, StoreCorrupt, StoreFull
-from wire.client import ClientConnection
-from wire.codec.packet import MQTT_5
+from wire.codec import MQTT_5
 from wire.codec.subscribe import NO_LOCAL, RETAIN_NEVER
+from wire.connection.client import ClientConnection
 from wire.errors import WireError
 from wire.packet_types import PUBREL, UNSUBACK
 from wire.properties import CORRELATION_DATA, RESPONSE_TOPIC
@@ -28,22 +29,22 @@ from wire.topics import check_topic_name, matches, parse_shared
 KEY = "message"  # of the setting
 FILTER_KEY = "commands"
 HEAD = "<IHHHH"  # the answer's number, packet identifier, bytes of topic, answer's topic and correlation data
-KEPT_BYTES_MAX = 1024  # so that the other settings have room beside
+KEPT_BYTES_MAX = 1024  # leaves room for the other settings
 TOO_LARGE = b'{"error": "the answer does not fit into a message"}'
 ERROR_CHARACTERS_MAX = 200
-ROOM_MS = 1_000  # until the next look whether the store has room again
-WAITING_MAX = 20  # as many as may come unacknowledged: messages of QoS 0, which nothing else limits, beside them
+ROOM_MS = 1_000  # a full store is tried again after this time
+WAITING_MAX = 20  # packets that may wait before QoS 0 messages are dropped; the Receive Maximum limits QoS 1 and 2
 
 
 class Message:
-    """What came, and what its answer needs."""
+    """A message to the device, with the topic and the correlation data of its answer."""
 
     def __init__(self, topic: str, payload: bytes, answer_topic: str, correlation: bytes, identifier: int) -> None:
         self.topic = topic
         self.payload = payload
         self.answer_topic = answer_topic
         self.correlation = correlation
-        self.identifier = identifier  # 0 where it is not of QoS 2, or its session is gone
+        self.identifier = identifier  # packet identifier; 0 if the QoS is not 2, or the session is lost
 
 
 class Inbox:
@@ -52,9 +53,9 @@ class Inbox:
     Args:
         config: `device.config.Config`, whose `commands` is the topic filter to subscribe to.
         log: the device's `flash_store.log.Log`.
-        act: called with topic, payload and now_ms; returns the answer, keys and values that JSON can hold. What it
-            raises is answered as an error.
-        say: called with each line for people.
+        act: called with topic, payload and now_ms; returns the answer, a dict that JSON can hold. If it raises, the
+            answer is an error with the exception's text.
+        say: called with each line of text for the console and the log.
     """
 
     def __init__(self, config, log, act, say) -> None:
@@ -68,16 +69,20 @@ class Inbox:
         self._marks: list = []
         self._wants_subscription = False
         self._may_hold_other = False  # whether the broker may have the subscription of an older configuration
-        self._gone: list = []  # packet identifiers of a lost session
+        self._gone: list = []  # packet identifiers of a lost session, which flash still remembers
         self._waiting: list = []  # packets that came: PUBLISH and PUBREL, in order
         self._room_ms: int | None = None
-        self._kept: Message | None = None  # in the setting
-        self._answer_id = 0  # that of the answer to `_kept`; 0 once it is answered
-        self._answer: bytes | None = None  # to the message that is being taken, where it has been acted on
+        self._kept: Message | None = None  # the QoS 2 message in the setting
+        self._answer_id = 0  # number that the answer to `_kept` will have; 0 once `_kept` is answered
+        self._answer: bytes | None = None  # answer to the message in hand, when it was acted on but not yet stored
         self._recall()
 
     def attach(self, connection, session_present: bool, marks: list) -> None:
-        """A connection that the broker has accepted; `marks` are subscribed to as well, see `device.session_mark`."""
+        """Takes over a connection that the broker has accepted.
+
+        Args:
+            marks: topic filters to subscribe to as well, see `device.mqtt.session_probe`.
+        """
         self._connection = connection
         self._marks = marks
         if session_present:
@@ -88,26 +93,26 @@ class Inbox:
         self._may_hold_other = session_present
 
     def resume(self, connection) -> None:
-        """What comes again is known, and nothing is released that flash has not released."""
+        """Tells the connection which QoS 2 identifiers flash remembers, so that a repeated PUBLISH is recognized."""
         remembered = self._log.remembered()
         connection.resume([identifier for identifier in remembered if identifier not in self._gone])
 
     def detach(self) -> None:
-        """The connection is lost: what was not acknowledged comes again."""
+        """The connection is lost: the broker sends unacknowledged messages again over the next one."""
         self._connection = None
         self._waiting = []
         if self._kept is None:
             self._answer = None
 
     def handle_packet(self, packet) -> None:
-        """A PUBLISH, or the PUBREL of one."""
+        """Queues a PUBLISH or PUBREL for `advance`."""
         if packet.packet_identifier is None and len(self._waiting) >= WAITING_MAX:
             self._say(f"a message of QoS 0 from {packet.topic} is dropped: {len(self._waiting)} others wait")
         else:
             self._waiting.append(packet)
 
     def handle_answer(self, answer) -> None:
-        """A SUBACK or UNSUBACK."""
+        """Takes a SUBACK or UNSUBACK."""
         if answer.TYPE == UNSUBACK:
             self._may_hold_other = False
             self._wants_subscription = True
@@ -124,7 +129,7 @@ class Inbox:
         return self._room_ms
 
     def advance(self, now_ms: int) -> None:
-        """Acts on what has come, as far as the store has room for it."""
+        """Acts on the waiting messages, as far as the store has room for them."""
         if self._room_ms is not None and now_ms < self._room_ms:
             return
         self._room_ms = None
@@ -148,7 +153,7 @@ class Inbox:
             self._gone.pop(0)
 
     def _orphan(self, kept: Message) -> None:
-        """It is to be finished without its identifier, which may come with another message now."""
+        """Keeps the message without its packet identifier: in the new session that may belong to another message."""
         if self._answer_id:
             orphan = Message(kept.topic, kept.payload, kept.answer_topic, kept.correlation, 0)
             self._keep(orphan)
@@ -158,7 +163,7 @@ class Inbox:
             self._kept = None
 
     def _subscribe(self) -> None:
-        """By a filter that is noted before, once the broker has forgotten the other one."""
+        """Subscribes to the configured filter, after it is noted in flash and an older filter is unsubscribed."""
         connection = self._connection
         if connection is None or not self._wants_subscription:
             return
@@ -182,16 +187,16 @@ class Inbox:
         try:
             return self._log.settings.get(FILTER_KEY)
         except StoreCorrupt:
-            return None  # what comes by it is passed over
+            return None  # messages that arrive by the unknown old filter are ignored
 
     def _take_or_leave(self, packet, now_ms: int) -> None:
         try:
             self._take(packet, now_ms)
-        except MessageTooLarge as error:  # unacknowledged it comes again, when fewer may be on the way
+        except MessageTooLarge as error:  # it stays unacknowledged, so the broker sends it again later
             self._say(f"a message from {packet.topic} is left with the broker: {error}")
 
     def _take(self, packet, now_ms: int) -> None:
-        """Raises StoreFull: then it goes on waiting."""
+        """Raises StoreFull; the packet then stays in the queue."""
         assert self._connection is not None
         identifier = packet.packet_identifier
         if packet.TYPE == PUBREL:
@@ -221,7 +226,7 @@ class Inbox:
         return Message(packet.topic, bytes(packet.payload), answer_topic, correlation, identifier)
 
     def _pass_over(self, packet) -> None:
-        """Acknowledges what needs nothing more."""
+        """Acknowledges a message that needs no (further) action."""
         assert self._connection is not None
         if packet.qos == 1:
             self._connection.puback(packet.packet_identifier)
@@ -230,7 +235,10 @@ class Inbox:
             self._connection.pubrec(packet.packet_identifier)
 
     def _remember_only(self, identifier: int) -> None:
-        """A start that finds a setting with this identifier would take that for what is to be finished."""
+        """Remembers the identifier of a message that is not acted on.
+
+        An old setting with the same identifier is removed first: the next start would take it for this message.
+        """
         self._log.settings.remove(KEY)
         self._log.remember(identifier)
 
@@ -244,7 +252,7 @@ class Inbox:
             if self._connection.protocol_level == MQTT_5:
                 self._connection.pubrec(message.identifier, QUOTA_EXCEEDED, str(error))
                 return
-            self._remember_only(message.identifier)  # over MQTT 3.1.1 it can only be taken, and passed over
+            self._remember_only(message.identifier)  # MQTT 3.1.1 has no refusal: take the message and ignore it
         else:
             self._kept = message
         self._connection.pubrec(message.identifier)
@@ -257,7 +265,7 @@ class Inbox:
         self._kept = None
 
     def _act_and_answer(self, message: Message, now_ms: int) -> None:
-        """Raises StoreFull: then the answer waits for room, and what was done is not done again."""
+        """Raises StoreFull; then the answer waits in RAM for room, and the action is not repeated."""
         if self._answer is None:
             self._number_answer(message)
             self._answer = self._make_answer(message, now_ms)
@@ -279,7 +287,7 @@ class Inbox:
             return json.dumps({"error": repr(error)[:ERROR_CHARACTERS_MAX]}).encode()
 
     def _number_answer(self, message: Message) -> None:
-        """The setting has to have the number that the answer will have."""
+        """Rewrites the setting if the log has moved on, so that it names the number that the answer will have."""
         if message is self._kept and self._answer_id != self._log.last_id + 1:
             self._keep(message)
 
@@ -293,7 +301,7 @@ class Inbox:
         self._log.settings.set(KEY, head + b"".join(parts) + message.payload)
 
     def _recall(self) -> None:
-        """Of a message that came before a power cut what is left to do."""
+        """Reads from flash the message that the device had not finished when the power failed."""
         try:
             value = self._log.settings.get(KEY)
         except StoreCorrupt as error:
@@ -303,7 +311,7 @@ class Inbox:
             return
         answer_id, identifier, *sizes = struct.unpack_from(HEAD, value)
         if identifier and not self._log.remembers(identifier):
-            return  # no PUBREC went out: it comes again, and the setting is overwritten
+            return  # no PUBREC was sent: the broker sends the message again, and the setting is overwritten
         parts = []
         at = struct.calcsize(HEAD)
         for size in sizes:
@@ -313,20 +321,23 @@ class Inbox:
         self._answer_id = 0 if self._is_answered(answer_id, self._kept.answer_topic) else answer_id
 
     def _is_answered(self, answer_id: int, answer_topic: str) -> bool:
-        """What has the answer's number may be what the action itself has published, if that is still here."""
+        """Returns whether the message with the answer's number is the answer.
+
+        The action itself may have published a message that took this number; its topic then is another one.
+        """
         if answer_id > self._log.last_id:
             return False
         if self._log.holds(answer_id):
             found = next(self._log.messages(answer_id - 1), None)
             if found is None or found[0] != answer_id:
-                return True  # it is told as unreadable
+                return True  # the record is corrupt; a gap reports it
             return found[3] in (answer_topic, self._answer_topic)
         gaps = self._log.gaps()
         return not any(first <= answer_id <= last and reason == "torn" for first, last, _, reason in gaps)
 
 
 def _text(correlation: bytes) -> str:
-    """As it is where it is text, else in hexadecimal."""
+    """Returns the correlation data as text if it is UTF-8, otherwise in hexadecimal."""
     try:
         return str(correlation, "utf-8")
     except UnicodeError:

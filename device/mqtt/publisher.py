@@ -1,148 +1,150 @@
-"""From flash to the broker: the window of messages on the way, and what becomes of each."""
+"""Sends the messages of the flash log to the broker: the window of messages in flight, and the answer to each.
+
+The states of a message, and of the broker's session, are in `device.mqtt.states`.
+"""
 
 from device.clock import earliest
-from device.noted import DISOWNED, PROVEN, SESSION_MARK, Noted, read_setting, remove_setting
-from device.payload import content_type
+from device.mqtt.settings import DISOWNED, PROVEN, SESSION_PROBE, DurableIds, read_setting, remove_setting
+from device.mqtt.states import IN_DOUBT, NEW, OTHER, RESUMED
+from device.readings.payload import content_type
 from flash_store.errors import StoreFull
 from flash_store.log import packet_identifier
-from wire.client import ClientConnection
+from wire.connection.client import ClientConnection
 from wire.errors import WireError
 from wire.identity import IDENTITY_PROPERTY, encode_identity
 from wire.properties import CONTENT_TYPE, REASON_STRING, USER_PROPERTY
 from wire.reasons import PACKET_IDENTIFIER_NOT_FOUND, UNSPECIFIED_ERROR
 
-REQUESTS = 16  # packet identifiers for SUBSCRIBE and UNSUBSCRIBE, which no message has meanwhile
-WINDOW = 8  # messages on the way at most, fewer where the broker wants it so
-OWED_MS = 1_000  # from one look whether the store has room for the note of a PUBREC to the next
+REQUESTS = 16  # packet identifiers that are kept free for SUBSCRIBE and UNSUBSCRIBE
+WINDOW = 8  # most messages in flight; fewer if the broker's Receive Maximum is smaller
+OWED_MS = 1_000  # a PUBREC for which the store had no room is tried again after this time
 FLUSH_MS = 1_000  # an acknowledgement waits this long for others to share its record in flash
 
 
 class Publisher:
-    """Sends the log's messages, oldest first, and acknowledges them there once the broker has.
+    """Sends the log's messages, oldest first, and acknowledges each in the log once the broker has acknowledged it.
 
-    A message keeps its packet identifier and its identity over connections and restarts. One that the broker refuses
-    stays in the log and keeps its place in the window until it goes out anew after a pause, so that a broker that
-    refuses everything is not flooded and one that refuses a single message gets all others; see `device.refusals`.
+    A message keeps its packet identifier and its identity over connections and restarts. A message that the broker
+    refuses stays in the log and keeps its place in the window until it is sent again after a pause. So a broker that
+    refuses everything is not flooded, and a broker that refuses a single message gets all others; see
+    `device.mqtt.refusals`.
 
-    Of QoS 2 a PUBREC is durable before its PUBREL goes out. A broker that has lost the session may have lost with it
-    what it had said PUBREC to. That goes out anew, and needs a PUBREC of its own: until then it is disowned. A device
-    that is told not to resend it forsakes it, which leaves a gap.
+    The PUBREC of a QoS 2 message is durable before PUBREL is sent. A broker that has lost the session may also have
+    lost messages for which it had sent PUBREC. The device sends these again, and waits for a new PUBREC: until that
+    comes, the message is called disowned. If the configuration says not to resend them, the device forsakes them, which
+    leaves a gap.
 
     Args:
         log: the device's `flash_store.log.Log`.
         clock: `device.clock.Clock`.
-        say: called with each line for people.
-        resends: what had its PUBREC goes out anew where the session is lost.
-        unreleased: `device.unreleased.Unreleased` of a device whose store drops its oldest messages.
-        unstored: `device.unstored.Unstored` of a device that publishes at QoS 0.
+        say: called with each line of text for the console and the log.
+        resends: whether messages that had their PUBREC are sent again if the broker loses the session.
+        dropped: `device.mqtt.dropped_in_flight.DroppedInFlight` of a device whose store drops its oldest messages.
+        qos0_queue: `device.mqtt.qos0_queue.Qos0Queue` of a device that publishes at QoS 0.
     """
 
-    def __init__(self, log, client_id: str, clock, say, resends: bool = False, unreleased=None, unstored=None) -> None:
+    def __init__(self, log, client_id: str, clock, say, resends: bool = False, dropped=None, qos0_queue=None) -> None:
         self._log = log
         self._client_id = client_id
         self._clock = clock
         self._say = say
-        self._unstored = unstored
+        self._qos0_queue = qos0_queue
         self._resends = resends
-        self._unreleased = unreleased
-        self._disowned = Noted(log, DISOWNED, log.pubrecs)
-        self._remark = ""  # what a broker last said of a message that it took
-        self._is_lowered = False  # whether it was said that QoS 2 messages go out at QoS 1
+        self._dropped = dropped
+        self._disowned = DurableIds(log, DISOWNED, log.pubrecs)
+        self._remark = ""  # the last Reason String with which a broker accepted a message
+        self._is_lowered = False  # whether the log already says that QoS 2 messages are sent at QoS 1
         self._connection: ClientConnection | None = None
-        self._session_present = False
-        self._is_in_doubt = False
-        self._maybe_sent = log.last_id  # up to here messages may have been sent, in this boot or an earlier one
-        self._sent = 0  # up to here they were sent over this connection
+        self._session = NEW
+        self._maybe_sent = log.last_id  # messages up to this id may have been sent, in this boot or an earlier one
+        self._sent = 0  # messages up to this id were sent over this connection
         self._on_the_way: dict = {}  # packet identifier: message id
-        self._owed: list = []  # message ids whose PUBREC could not be noted yet
-        self._owed_ms: int | None = None
-        self._anew: list = []  # ids of messages that go out anew before others
+        self._owed: list = []  # ids of messages whose PUBREC came, but is not in flash yet
+        self._owed_ms: int | None = None  # when to try again to store those PUBRECs
+        self._anew: list = []  # ids of messages that are sent again before all others
         self._refusals = None if read_setting(log, PROVEN) is None else self._make_refusals()
         self._sent_ms = 0  # when the last PUBLISH went out
         self._left = 0  # the oldest message that was unanswered when the broker ended the connection
         self._flush_ms: int | None = None
 
-    def attach(self, connection, session_present: bool, is_in_doubt: bool = False, is_other: bool = False) -> None:
-        """A connection that the broker has accepted: everything unacknowledged goes out (again), PUBRELs first.
+    def attach(self, connection, session: int) -> None:
+        """Takes a connection that the broker has accepted, and sends everything unacknowledged over it.
 
         Args:
-            session_present: as the CONNACK says it: what may have been sent goes out with DUP [MQTT-3.3.1-1].
-            is_in_doubt: the session may be another one than before. Then a PUBREL that the broker does not know leads
-                to a PUBLISH, which is a second one where only the PUBCOMP was lost; all others go out behind it.
-            is_other: the session is present, and not the one in which what had its PUBREC was sent.
+            session: NEW, RESUMED, IN_DOUBT or OTHER, see `device.mqtt.states`. NEW means that the CONNACK came without
+                Session Present; then no PUBLISH carries DUP [MQTT-3.3.1-1].
         """
         self.detach()
-        if is_other or not session_present:
+        if session in (NEW, OTHER):
             self._lose_session()
         self._connection = connection
-        self._session_present = session_present
-        self._is_in_doubt = is_in_doubt
+        self._session = RESUMED if session == OTHER else session
         self._release_dropped()
         for message_id in self._taken():
             self._release(message_id)
 
     @property
     def has_promises(self) -> bool:
-        """Whether the session has promised something: to release what had its PUBREC, not to repeat what had ours."""
+        """Whether the session holds QoS 2 state: messages to be released, in either direction."""
         return bool(self._taken() or self._log.remembered())
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the broker has something to answer."""
+        """Whether an answer of the broker is outstanding, or one of its PUBRECs waits for room in flash."""
         return bool(self._on_the_way or self._owed)
 
     @property
     def is_noted(self) -> bool:
-        """Whether a start would know, too, what is to be sent anew."""
+        """Whether the list of disowned messages is durable, so that it would survive a restart."""
         return self._disowned.is_durable
 
     @property
     def first_request(self) -> int:
-        """The packet identifier of SUBSCRIBE, or the first of some: of no message that the broker may be waiting for
-        [MQTT-2.2.1-3], nor of one that goes out before long."""
-        behind = self._log.ids(1) or [self._log.last_id + 1]
-        if self._unreleased is not None:
-            behind += self._unreleased.ids
-        return packet_identifier(min(behind) - REQUESTS)
+        """The first packet identifier for SUBSCRIBE and UNSUBSCRIBE.
 
-    @property
-    def attached(self) -> bool:
-        return self._connection is not None
+        It belongs neither to a message whose exchange with the broker may be unfinished [MQTT-2.2.1-3] nor to one that
+        will be sent soon.
+        """
+        behind = self._log.ids(1) or [self._log.last_id + 1]
+        if self._dropped is not None:
+            behind += self._dropped.ids
+        return packet_identifier(min(behind) - REQUESTS)
 
     def detach(self) -> None:
         """The connection is lost."""
         self._connection = None
         self._sent = 0
         self._on_the_way = {}
-        self._owed, self._owed_ms = [], None  # when the session goes on, the broker says it again
+        self._owed, self._owed_ms = [], None  # if the session goes on, the broker repeats the PUBREC
         self._anew = []
         if self._refusals is not None:
             self._refusals.detach()
 
     def forget(self) -> None:
-        """What the last broker refused, where another one is there now."""
+        """Forgets what the last broker refused, because the device has another broker now."""
         if self._refusals is not None:
             self._refusals.forget()
 
     def fill(self, now_ms: int) -> bool:
-        """Sends a message if the window has a place; returns whether there may be another one to send.
+        """Sends one message if the window has a place; returns whether there may be another one to send.
 
-        One at a time, so that not a whole window of them has to be in RAM at once.
+        It sends one at a time, so that RAM never holds a whole window of messages.
         """
         self._release_dropped()
-        self._is_in_doubt = self._is_in_doubt and bool(self._on_the_way)
+        if self._session == IN_DOUBT and not self._on_the_way:
+            self._session = RESUMED
         refusals = self._refusals
-        while not self._is_in_doubt and self._places() > 0:
+        while self._session != IN_DOUBT and self._places() > 0:
             anew = self._next_anew(now_ms)
             message = next(self._log.messages(self._sent if anew is None else anew - 1), None)
             if anew is not None and (message is None or message[0] != anew):
-                self._anew.pop(0)  # it is gone
+                self._anew.pop(0)  # the message is no longer stored
             elif message is None:
                 if refusals is None or not refusals.skipped or self._on_the_way or refusals.is_waiting:
                     return False
                 self._sent, refusals.skipped = refusals.skipped - 1, 0
             elif anew is None and self._on_the_way.get(packet_identifier(message[0])) == message[0]:
-                self._sent = message[0]  # its PUBREL went out
+                self._sent = message[0]  # it is in flight already: its PUBREL was sent
             elif anew is None and refusals is not None and refusals.sets_back(message[0]):
                 self._sent = message[0]
             elif self._is_taken(message[0]):
@@ -152,20 +154,20 @@ class Publisher:
                 return True
         return False
 
-    def send_unstored(self) -> bool:
-        """Sends a message of QoS 0; False where there is none."""
-        if self._unstored is None or self._connection is None or (message := self._unstored.take()) is None:
+    def send_qos_0(self) -> bool:
+        """Sends one QoS 0 message; returns whether there was one."""
+        if self._qos0_queue is None or self._connection is None or (message := self._qos0_queue.take()) is None:
             return False
         topic, payload, retain = message
         try:
             self._connection.publish(topic, payload, qos=0, retain=retain)
         except WireError as error:
-            self._unstored.dropped += 1
+            self._qos0_queue.dropped += 1
             self._say(f"message at QoS 0 dropped: {error}")
         return True
 
     def handle_puback(self, puback, now_ms: int) -> None:
-        """The broker has the message, or refuses it."""
+        """The broker has accepted the message, or refuses it."""
         message_id = self._on_the_way.pop(puback.packet_identifier, None)
         if message_id is None:
             return
@@ -176,7 +178,7 @@ class Publisher:
             self._acknowledge(message_id, now_ms)
 
     def handle_pubrec(self, pubrec, now_ms: int) -> None:
-        """The broker has the QoS 2 message, or refuses it. Without room for a note of it no PUBREL may go out yet."""
+        """The broker has accepted the QoS 2 message, or refuses it. PUBREL is sent once flash has the PUBREC."""
         message_id = self._on_the_way.get(pubrec.packet_identifier)
         if message_id is None:
             return
@@ -191,19 +193,23 @@ class Publisher:
         self.handle_timer(now_ms)
 
     def handle_pubcomp(self, pubcomp, now_ms: int) -> None:
-        """The broker has released the message; one that it does not know (any more) it had released before."""
+        """The broker has released the message.
+
+        If it answers that it does not know the packet identifier, it had released the message before, unless the
+        session is in doubt: then the message is sent again.
+        """
         message_id = self._on_the_way.pop(pubcomp.packet_identifier, None)
         if message_id is None:
             return
         is_unknown = pubcomp.reason_code == PACKET_IDENTIFIER_NOT_FOUND
-        if is_unknown and self._is_in_doubt and self._log.holds(message_id):
+        if is_unknown and self._session == IN_DOUBT and self._log.holds(message_id):
             self._disowned.change(self._disowned.ids + [message_id])
             self._anew.append(message_id)
         else:
             self._acknowledge(message_id, now_ms)
 
     def handle_retry(self, retry, now_ms: int) -> None:
-        """Over MQTT 3.1.1 these have waited too long for an answer."""
+        """Resends messages over MQTT 3.1.1 that have waited too long for an answer."""
         for identifier in retry.packet_identifiers:
             message_id = self._on_the_way.get(identifier)
             message = None if message_id is None else next(self._log.messages(message_id - 1), None)
@@ -211,11 +217,14 @@ class Publisher:
                 self._send(message, True, now_ms)
 
     def handle_close(self, reason_code: int | None, text: str, now_ms: int) -> None:
-        """The broker has ended the connection, maybe over a message; `reason_code` is of its DISCONNECT, if any."""
+        """The broker has ended the connection, perhaps because of a message.
+
+        `reason_code` is that of its DISCONNECT; None without a DISCONNECT.
+        """
         answered = self._taken() + self._owed
         sent = [one for one in self._on_the_way.values() if one not in answered and self._log.holds(one)]
         if self._refusals is None and min(sent, default=0) != self._left:
-            self._left = min(sent, default=0)  # once says nothing, and costs nothing
+            self._left = min(sent, default=0)  # `Refusals` is loaded only when it happens again over this message
         elif self._refusals is not None or sent:
             waited_ms = now_ms - self._sent_ms
             self._watch_refusals().end(sent, len(self._on_the_way) == 1, waited_ms, reason_code, text, now_ms)
@@ -226,7 +235,7 @@ class Publisher:
         return earliest([self._flush_ms, self._owed_ms, refused_ms])
 
     def handle_timer(self, now_ms: int) -> None:
-        """Writes acknowledgements and PUBRECs that have waited, lets `fill` send anew what was refused."""
+        """Writes due acknowledgements and PUBRECs to flash, and queues refused messages whose pause is over."""
         if self._flush_ms is not None and now_ms >= self._flush_ms:
             self._flush()
         if self._owed_ms is not None and now_ms >= self._owed_ms:
@@ -242,7 +251,7 @@ class Publisher:
         return min(self._connection.send_quota, places)
 
     def _next_anew(self, now_ms: int) -> int | None:
-        """The message that goes out before those that have not gone out yet."""
+        """Returns the id of a message that is to be sent again, before messages that were never sent; or None."""
         if self._anew:
             return self._anew[0]
         if self._refusals is None or self._on_the_way:
@@ -251,11 +260,12 @@ class Publisher:
 
     def _send_next(self, message: tuple, anew: int | None, now_ms: int) -> None:
         message_id = message[0]
-        dup = self._session_present and message_id <= self._maybe_sent
+        dup = self._session != NEW and message_id <= self._maybe_sent
         if anew is None:
             self._sent = message_id
         elif self._anew:
-            # It counted as acknowledged in MQTT's sense, so that this is no resend [MQTT-4.4.0-2].
+            # In MQTT's sense its PUBACK or PUBREC acknowledged it, so this is a new PUBLISH, not a resend
+            # [MQTT-4.4.0-2].
             self._anew.pop(0)
             dup = False
         self._send(message, dup, now_ms)
@@ -278,16 +288,16 @@ class Publisher:
             self._connection.publish(
                 topic, payload, qos=qos, retain=retain, dup=dup, properties=properties, packet_identifier=identifier
             )
-        except (WireError, MemoryError) as error:  # too large for this broker, say, or for the heap
-            if identifier not in self._on_the_way:  # else it has gone out before, and is repeated later
+        except (WireError, MemoryError) as error:  # for example too large for this broker, or for the heap
+            if identifier not in self._on_the_way:  # otherwise this was a resend, which is tried again later
                 self._watch_refusals().refuse(message_id, None, str(error), now_ms)
         else:
             self._on_the_way[identifier] = message_id
-            if self._unreleased is not None and qos == 2:
-                self._unreleased.begin(message_id)
+            if self._dropped is not None and qos == 2:
+                self._dropped.begin(message_id)
 
     def _is_taken(self, message_id: int) -> bool:
-        """Whether a request, or a message from before the packet identifiers came round, has its packet identifier."""
+        """Whether the message's packet identifier is still in use, by a request or by a message 65,535 ids older."""
         assert self._connection is not None
         return self._connection.is_in_use(packet_identifier(message_id))
 
@@ -308,24 +318,24 @@ class Publisher:
         self._connection.pubrel(identifier)
 
     def _release_dropped(self) -> None:
-        """What was on the way when the store dropped it."""
-        if self._unreleased is not None and self._connection is not None:
-            for message_id in self._unreleased.ids:
+        """Sends PUBREL for QoS 2 messages that the store dropped while they were in flight."""
+        if self._dropped is not None and self._connection is not None:
+            for message_id in self._dropped.ids:
                 if not self._is_taken(message_id):
                     self._release(message_id)
 
     def _taken(self) -> list:
-        """What the broker has, and waits for the PUBREL of."""
+        """Returns the ids of messages that had their PUBREC: the broker waits for PUBREL."""
         return [message_id for message_id in self._log.pubrecs() if message_id not in self._disowned.ids]
 
     def _lose_session(self) -> None:
-        if self._unreleased is not None:
-            self._unreleased.forget()
+        if self._dropped is not None:
+            self._dropped.forget()
         if not self._resends:
             self._forsake(self._taken())
         self._disowned.change(self._log.pubrecs())
-        if self._disowned.is_durable:  # until then a start has to ask for the mark, and find none
-            remove_setting(self._log, SESSION_MARK)
+        if self._disowned.is_durable:  # until then the probe has to find out after a restart that the session is lost
+            remove_setting(self._log, SESSION_PROBE)
 
     def _forsake(self, lost: list) -> None:
         if not lost:
@@ -333,7 +343,7 @@ class Publisher:
         try:
             self._log.forsake(lost)
         except StoreFull:
-            return  # without a gap that tells of them they are resent
+            return  # there is no room for the gap, so the messages are resent
         self._say(f"the broker has lost the session, and {len(lost)} messages with it that it had taken")
 
     def _acknowledge(self, message_id: int, now_ms: int) -> None:
@@ -347,32 +357,35 @@ class Publisher:
             self._flush_ms = now_ms + FLUSH_MS
 
     def _end(self, message_id: int) -> None:
-        """The broker waits for nothing more of it."""
+        """The exchange of this message with the broker is over."""
         self._disowned.remove(message_id)
-        if self._unreleased is not None:
-            self._unreleased.end(message_id)
+        if self._dropped is not None:
+            self._dropped.end(message_id)
 
     def _refuse(self, message_id: int, answer, now_ms: int) -> None:
         self._end(message_id)
-        from wire.reasons import describe  # most brokers refuse nothing
+        from wire.reasons import describe  # loaded only now: most brokers never refuse a message
 
         text = answer.properties.get(REASON_STRING)
         text = describe(answer.reason_code) + (f", {text}" if text else "")
         self._watch_refusals().refuse(message_id, answer.reason_code, text, now_ms)
 
     def _watch_refusals(self):
-        """From the first refusal on: most brokers refuse nothing."""
+        """Returns the `Refusals`, made at the first refusal: most brokers never refuse a message."""
         if self._refusals is None:
             self._refusals = self._make_refusals()
         return self._refusals
 
     def _make_refusals(self):
-        from device.refusals import Refusals
+        from device.mqtt.refusals import Refusals
 
         return Refusals(self._log, self._clock, self._say)
 
     def _say_remark(self, message_id: int, answer) -> None:
-        """A gateway that gives a message another identity says so, with its first answer over each connection."""
+        """Logs the Reason String of an accepted message, once for each new text.
+
+        A gateway that gives messages another identity says so in its first answer over each connection.
+        """
         text = answer.properties.get(REASON_STRING)
         if text and text != self._remark:
             self._remark = text

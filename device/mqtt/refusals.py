@@ -1,24 +1,26 @@
-"""Messages that a broker refuses: when each goes out anew, and when one is set aside so that it holds up no other.
+"""Messages that a broker refuses: when the device sends each again, and when it sets one aside for good.
 
-A refusal may be of the message, or of all messages for a while: an access rule that is being changed, a full disk. So
-a message is set aside only where the broker refuses this one and takes others: after a first refusal it has to be
-refused PROOFS times more, each time after the broker has taken another message. Where it takes none, all are kept.
+A broker may refuse one particular message, or all messages for a while (an access rule is being changed, its disk is
+full). So the device sets a message aside only if the broker refuses it and accepts others: after the first refusal the
+broker must refuse it PROOFS times more, each time after it has accepted another message. If the broker accepts no
+message at all, the device keeps them all.
 
-MQTT 3.1.1 has no refusal, and over MQTT 5 some brokers answer with a DISCONNECT. After a connection that the broker has
-ended, messages go out one at a time, so that the message over which it ends is known. Where it ends at once over the
-same one, CLOSES times in a row, that message goes out behind another one, and alone. Each time the connection ends over
-it then is a proof.
+MQTT 3.1.1 has no refusal, and some MQTT 5 brokers answer with DISCONNECT. After the broker has ended a connection, the
+device sends one message at a time, to learn over which message the connection ends. If the connection ends promptly
+over the same message CLOSES times in a row, the device sends that message only after another one was accepted, and
+alone. Each connection that then ends over it counts as a proof.
 
-A message that the heap has no room to send counts as refused: the heap may have room later, and the others go on.
+A message that does not fit into the heap when it is to be sent counts as refused: the heap may have room later, and the
+other messages go out meanwhile.
 
-A message that is set aside leaves a gap `rejected` and a note, the last ones of which are kept. Both are durable before
-the message is freed.
+A message that is set aside leaves a gap with the reason `rejected`, and a note; the newest notes are kept. Both are
+durable before the message is freed.
 """
 
 import json
 
 from device.clock import earliest
-from device.noted import PROVEN, SET_ASIDE, Noted, read_setting
+from device.mqtt.settings import PROVEN, SET_ASIDE, DurableIds, read_setting
 from flash_store.errors import MessageTooLarge, StoreFull
 from flash_store.gaps import REJECTED
 from wire.backoff import Backoff
@@ -39,7 +41,7 @@ from wire.reasons import (
     USE_ANOTHER_SERVER,
 )
 
-PASSING = (PACKET_IDENTIFIER_IN_USE, QUOTA_EXCEEDED)  # a refusal that says nothing of the message
+PASSING = (PACKET_IDENTIFIER_IN_USE, QUOTA_EXCEEDED)  # these refusals pass: they say nothing about the message
 PASSING_CLOSES = (
     SUCCESS,
     SERVER_UNAVAILABLE,
@@ -57,44 +59,44 @@ PASSING_CLOSES = (
 )
 PROOFS = 2
 CLOSES = 5
-PROMPT_MS = 5_000  # a connection that stands for longer after the PUBLISH did not end over that
+PROMPT_MS = 5_000  # a connection that ends later than this after a PUBLISH did not end because of it
 SUSPECTS_MAX = 32  # messages that are watched at once
-WINDOW = 8  # messages on the way at most, fewer where the broker wants it so
+WINDOW = 8  # most messages in flight; fewer if the broker's Receive Maximum is smaller
 WAIT_SHORTEST_MS, WAIT_LONGEST_MS = 1_000, 30_000
-NOTES_MAX, NOTES_BYTES_MAX = 8, 512  # beside the other settings, which have 2 KiB together
-TEXT_CHARACTERS_MAX = 64  # of a topic, and of a reason
+NOTES_MAX, NOTES_BYTES_MAX = 8, 512  # all settings together have 2 KiB
+TEXT_CHARACTERS_MAX = 64  # a note's topic and reason are cut to this length
 
 
 class Refusals:
-    """What a `device.publisher.Publisher` knows of refused messages.
+    """What a `device.mqtt.publisher.Publisher` knows about refused messages.
 
     Args:
         log: the device's `flash_store.log.Log`.
         clock: `device.clock.Clock`.
-        say: called with each line for people.
+        say: called with each line of text for the console and the log.
     """
 
     def __init__(self, log, clock, say) -> None:
         self._log = log
         self._clock = clock
         self._say = say
-        self._proven = Noted(log, PROVEN)  # refused after the broker has taken another, but for the last time needed
-        self._taken = 0  # messages that the broker has taken since the start
+        self._proven = DurableIds(log, PROVEN)  # an id for each proof against a message, up to PROOFS - 1 of them
+        self._taken = 0  # messages that the broker has accepted since the start
         self._refused_at: dict = {}  # message id: `_taken` when it was refused last
         self._backoff = Backoff(WAIT_SHORTEST_MS, WAIT_LONGEST_MS)
-        self._tried: list = []  # what went out anew the last time
-        self._ending: list = []  # ids of messages over which the connection ended, which go out behind others
+        self._tried: list = []  # ids of the refused messages that were last sent again
+        self._ending: list = []  # ids of messages over which connections ended; each is sent after others, alone
         self._closes = (0, 0)  # message id, and how often in a row the connection ended over it alone
-        self._one_by_one = 0  # so many more messages go out one at a time
+        self._one_by_one = 0  # the number of messages that are still to be sent one at a time
         self._begin()
 
     def _begin(self) -> None:
-        self.skipped = 0  # from this message on some are refused that others were let pass
+        self.skipped = 0  # the oldest refused message that newer ones were allowed to overtake; 0: none
         self._waiting: list = []  # ids of refused messages, until their pause is over
-        self._until_ms: int | None = None
+        self._until_ms: int | None = None  # when the pause is over
         self._refused: tuple | None = None  # the last message that was refused over this connection, and when
-        self._taken_before = self._taken  # over earlier connections
-        self._quiet_ms: int | None = None  # then a message of `_ending` goes out even where no other one is taken
+        self._taken_before = self._taken  # messages that were accepted over earlier connections
+        self._quiet_ms: int | None = None  # from then on a message of `_ending` is sent even if no other was accepted
 
     def detach(self) -> None:
         """The connection is lost."""
@@ -102,28 +104,31 @@ class Refusals:
         self._begin()
 
     def forget(self) -> None:
-        """Another broker is there, which may take what the last one refused."""
+        """Forgets all refusals: the device has another broker now, which may accept what the last one refused."""
         self._proven.change([])
         self._refused_at, self._ending = {}, []
         self._closes = (0, 0)
         self._one_by_one = 0
 
     def places(self, on_the_way: int) -> int:
-        """How many messages more may go out."""
+        """Returns how many more messages may be sent while `on_the_way` are in flight."""
         places = WINDOW - on_the_way - len(self._waiting)
         return min(places, 1 - on_the_way) if self._one_by_one or self._ending else places
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a refused message has its pause."""
+        """Whether a refused message waits for its pause to end."""
         return bool(self._waiting)
 
     def sets_back(self, message_id: int) -> bool:
-        """Whether it goes out only when `next_alone` says so."""
+        """Whether this message may be sent only when `next_alone` returns it."""
         return message_id in self._ending
 
     def next_alone(self, now_ms: int) -> int | None:
-        """The message over which connections ended that may go out now, where no other is on the way."""
+        """Returns a message over which connections ended and that may be sent now, or None.
+
+        To be called only while no message is in flight.
+        """
         ending = self._ending = [one for one in self._ending if self._log.holds(one)]
         if not ending or ending[0] in self._waiting:
             self._quiet_ms = None
@@ -136,18 +141,21 @@ class Refusals:
         return None
 
     def next_timer_ms(self, is_alone: bool) -> int | None:
-        """When `take_due`, or `next_alone` where nothing is on the way, may have something new."""
+        """Returns when `take_due` may have a new result, or `next_alone` if no message is in flight (`is_alone`)."""
         return earliest([self._until_ms, self._quiet_ms if is_alone else None])
 
     def take(self, message_id: int) -> None:
-        """The broker has taken a message."""
+        """The broker has accepted a message."""
         self._taken += 1
         self._one_by_one = max(0, self._one_by_one - 1)
         self._forget(message_id)
 
     def refuse(self, message_id: int, reason_code: int | None, text: str, now_ms: int) -> None:
-        """The broker has refused a message, with a reason code; or it said before that it takes no such message, or
-        the heap has no room to send it."""
+        """Notes that a message is refused.
+
+        `reason_code` is the broker's. It is None if the device could not send the message: it exceeds a limit that the
+        broker has announced, or the heap has no room for it.
+        """
         self._refused = (message_id, now_ms)
         if reason_code in PASSING:
             pass
@@ -168,15 +176,16 @@ class Refusals:
         """The broker has ended the connection.
 
         Args:
-            sent: ids of the messages whose PUBLISH it has not answered.
-            is_alone: whether nothing else was on the way.
-            waited_ms: since the last of them went out.
-            reason_code: of its DISCONNECT, if any.
+            sent: ids of the messages whose PUBLISH the broker has not answered.
+            is_alone: whether just one message was in flight.
+            waited_ms: time since the last PUBLISH was sent.
+            reason_code: reason code of the broker's DISCONNECT; None without a DISCONNECT.
+            text: describes how the connection ended.
         """
         if reason_code in PASSING_CLOSES:
             return
         if self._refused is not None and now_ms - self._refused[1] <= PROMPT_MS:
-            self._set_back(self._refused[0])  # mosquitto 2.0.11 refuses a message of QoS 2, and ends the connection
+            self._set_back(self._refused[0])  # mosquitto 2.0.11 refuses a QoS 2 message and then ends the connection
             return
         if not sent:
             return
@@ -196,9 +205,13 @@ class Refusals:
             self._say(f"message {message_id}: the broker ends the connection over it, {text}; others go first")
 
     def take_due(self, now_ms: int, anew: list) -> list:
-        """The refused messages that go out anew; `anew` are those that were to and have not yet.
+        """Returns the ids of refused messages that are to be sent again now.
 
-        Those that fill the window twice let the others pass, and have their turn behind the last of them.
+        If the same refused messages fill the whole window a second time, newer messages may overtake them: then none is
+        returned, `skipped` is set, and the publisher comes back to them after the newest message.
+
+        Args:
+            anew: ids that an earlier call returned and that are not sent yet.
         """
         if self._until_ms is None or now_ms < self._until_ms:
             return anew
@@ -221,7 +234,7 @@ class Refusals:
             self._ending.remove(message_id)
 
     def _prove(self, message_id: int, text: str, now_ms: int) -> bool:
-        """Whether it is set aside by that."""
+        """Counts a proof against a message; returns whether the message is set aside now."""
         proven = self._proven.ids
         if proven.count(message_id) + 1 < PROOFS:
             self._proven.change(proven[1 - SUSPECTS_MAX :] + [message_id])
@@ -229,21 +242,21 @@ class Refusals:
             return False
         message = next(self._log.messages(message_id - 1), None)
         if message is None or message[0] != message_id:
-            return False  # it is gone
+            return False  # the message is no longer stored
         try:
             self._note(message, text, now_ms)
             self._log.forsake([message_id], REJECTED)
         except StoreFull:
-            return False  # until there is room for the note the message stays
+            return False  # the message stays until there is room for the note
         self._forget(message_id)
         self._say(f"message {message_id} to {message[3]} is set aside: {text}; the broker takes others")
         return True
 
     def _note(self, message: tuple, text: str, now_ms: int) -> None:
-        """Raises StoreFull."""
+        """Adds a note of the message to the setting. Raises StoreFull."""
         message_id, _, _, topic, _ = message
         told = read_set_aside(self._log)
-        notes = [note for note in told["messages"] if note["id"] != message_id]  # of before a power cut
+        notes = [note for note in told["messages"] if note["id"] != message_id]  # a power cut may have left one
         is_new = len(notes) == len(told["messages"])
         note = {"id": message_id, "topic": topic[:TEXT_CHARACTERS_MAX], "reason": text[:TEXT_CHARACTERS_MAX]}
         note.update({"boot": self._clock.boot_id, "up": now_ms // 1000})
@@ -257,13 +270,13 @@ class Refusals:
                 try:
                     self._log.settings.set(SET_ASIDE, value)
                     return
-                except MessageTooLarge:  # with the other settings
+                except MessageTooLarge:  # the other settings leave too little room
                     if not notes:
-                        return  # the gap tells of it
+                        return  # the gap still reports the message
             notes = notes[1:]
 
 
 def read_set_aside(log) -> dict:
-    """`count` of the messages that were set aside, ever, and `messages`: the notes of the last ones."""
+    """Returns `count`, the number of messages that were ever set aside, and `messages`, the newest notes."""
     value = read_setting(log, SET_ASIDE)
     return {"count": 0, "messages": []} if value is None else json.loads(value)

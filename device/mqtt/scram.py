@@ -1,10 +1,10 @@
-"""SCRAM-SHA-256 (RFC 5802, RFC 7677), the client's part: both ends prove that they know a password, and none says it.
+"""The client's part of SCRAM-SHA-256 (RFC 5802, RFC 7677): each end proves that it knows a password.
 
-The keys that prove it come from the password by thousands of hashes, which take a microcontroller seconds to minutes.
-So they are derived in steps, between which the device goes on, and once a login has proved them they are kept in a
-setting of the store (RFC 5802, section 3 allows that) until password, user, salt or count change. The connection over
-which the broker has told salt and count is given up meanwhile. A broker that then tells others has its next turn after
-the other brokers.
+The keys of the proof are derived from the password by thousands of hashes, which take a microcontroller seconds to
+minutes. So the device derives them in steps, and does its other work between the steps. It gives up the connection over
+which the broker has sent salt and iteration count, and connects again with the keys. Once a login has proved the keys,
+they are kept in a setting of the store (RFC 5802, section 3 allows that) until password, user, salt or count change. If
+the broker sends another salt or count in the second connection, the attempt fails and the other brokers come first.
 """
 
 import binascii
@@ -12,26 +12,27 @@ import hashlib
 import os
 import struct
 
-from device.noted import read_setting
+from device.mqtt.settings import read_setting
 from flash_store.errors import MessageTooLarge, StoreFull
 from wire.errors import RemoteProtocolError
 from wire.reasons import NOT_AUTHORIZED, PROTOCOL_ERROR
 
 METHOD = "SCRAM-SHA-256"
-ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000  # RFC 7677, section 4; and what some broker may ask of a device
-STEP = 100  # iterations from one turn of the device to the next: 50 to 100 ms of a microcontroller
-BLOCK = 64  # bytes
-HEAD = "<I8sB"  # iterations, whose password it is, bytes of salt; the salt, ClientKey and ServerKey follow
+ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000  # the least by RFC 7677, section 4; the most that a device accepts
+STEP = 100  # iterations in one turn of the device's loop: 50 to 100 ms on a microcontroller
+BLOCK = 64  # bytes of a SHA-256 block
+HEAD = "<I8sB"  # iterations, tag of user and password, bytes of salt; the salt, ClientKey and ServerKey follow
 
 
 class Scram:
-    """The login of one user at one broker; give `respond` to `wire.authentication.ClientAuthentication`.
+    """The login of one user at one broker; give `respond` to `wire.connection.authentication.ClientAuthentication`.
 
     Args:
-        user, password: texts, the password of printable ASCII.
+        user: the user name.
+        password: printable ASCII.
         log: the device's `flash_store.log.Log`.
-        key: of the setting.
-        say: called with each line for people.
+        key: the key of the setting that keeps the derived keys.
+        say: called with each line of text for the console and the log.
     """
 
     def __init__(self, user: str, password: str, log, key: str, say) -> None:
@@ -43,12 +44,15 @@ class Scram:
         self._tag = hmac(self._password, user.encode())[:8]
         self._kept = read_setting(log, key) or b""
         self._is_known = True  # False: the keys were derived, and no login has proved them yet
-        self._derivation: list = []  # the one that is under way
+        self._derivation: list = []  # the one `Derivation` that is under way
         self._first = self._signature = b""
         self.is_proven = False  # whether the broker has proved that it knows the password
 
     def respond(self, data: bytes | None) -> bytes | None:
-        """Raises RemoteProtocolError where the broker does not prove itself, and while the keys are being derived."""
+        """Returns the client's answer to the broker's authentication data; `data` None begins a login.
+
+        Raises RemoteProtocolError if the broker does not prove itself, or if the keys must be derived first.
+        """
         if data is None:
             self.is_proven = False
             self._signature = b""
@@ -65,7 +69,7 @@ class Scram:
         return bool(self._derivation)
 
     def derive(self) -> None:
-        """A step of it."""
+        """Derives the keys by one more step."""
         if self._derivation[0].step(STEP):
             derivation = self._derivation.pop()
             salted = derivation.result.to_bytes(32, "big")
@@ -85,11 +89,11 @@ class Scram:
         return final + b",p=" + binascii.b2a_base64(proof).strip()
 
     def _read(self, told: bytes) -> tuple:
-        """Nonce, salt and iterations of the server-first-message."""
+        """Returns nonce, salt and iterations from the server-first-message."""
         own = b"r=" + self._first.split(b",r=")[1]
         try:
             nonce, salt, iterations = told.split(b",")[:3]
-            is_right = nonce.startswith(own) and len(nonce) > len(own)  # the broker adds its own to ours
+            is_right = nonce.startswith(own) and len(nonce) > len(own)  # the broker appends its own nonce
             is_right = is_right and salt.startswith(b"s=") and iterations.startswith(b"i=")
             found = nonce[2:], binascii.a2b_base64(salt[2:]), int(iterations[2:])
         except ValueError:
@@ -128,7 +132,7 @@ class Scram:
 
 
 class Derivation:
-    """PBKDF2 with HMAC-SHA-256 (RFC 8018, section 5.2), one block of it; `result` is a number of 256 bits."""
+    """PBKDF2 with HMAC-SHA-256 (RFC 8018, section 5.2), for one block; `result` is an integer of 256 bits."""
 
     def __init__(self, password: bytes, salt: bytes, iterations: int) -> None:
         self.salt = salt
@@ -139,7 +143,7 @@ class Derivation:
         self.result = int.from_bytes(self._last, "big")
 
     def step(self, most: int) -> bool:
-        """Whether it is done."""
+        """Does up to `most` iterations; returns whether all are done."""
         count = min(most, self._left)
         inner, outer, last, result = self._inner, self._outer, self._last, self.result
         sha256 = hashlib.sha256
@@ -157,7 +161,7 @@ class Derivation:
 
 
 def pads(key: bytes) -> tuple:
-    """What stands before the inner and the outer text of an HMAC (RFC 2104)."""
+    """Returns the inner and the outer padding of an HMAC with this key (RFC 2104)."""
     if len(key) > BLOCK:
         key = hashlib.sha256(key).digest()
     key += bytes(BLOCK - len(key))
@@ -165,6 +169,6 @@ def pads(key: bytes) -> tuple:
 
 
 def hmac(key: bytes, text: bytes) -> bytes:
-    """HMAC-SHA-256, which MicroPython does not bring."""
+    """HMAC-SHA-256, which MicroPython's library lacks."""
     inner, outer = pads(key)
     return hashlib.sha256(outer + hashlib.sha256(inner + text).digest()).digest()

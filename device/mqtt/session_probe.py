@@ -1,27 +1,32 @@
-"""Whether the session that a broker has is the one that the device knows: for devices that subscribe, over MQTT 5.
+"""Finds out whether the broker still has the session that the device knows; for MQTT 5 devices that subscribe.
 
-A broker that has lost the session makes a new one with the next CONNECT. Where the CONNACK that says so is lost, or the
-power goes before what it means is noted, the next CONNACK says Session Present like any other, and what had its PUBREC
-in the old session would count as released. So a session has marks, subscriptions to topics at which nobody publishes,
-and where it is in doubt an UNSUBSCRIBE asks for one. That takes it away, so there are some, and each SUBSCRIBE sets all
-of them anew. Only a broker that has granted them is asked, which a setting of the store says.
+A broker that has lost the session makes a new one at the next CONNECT, and says so in its CONNACK. That CONNACK may be
+lost, or the power may fail before the device has noted it. Then the CONNACK after it says Session Present like any
+other, and the device would take messages that had their PUBREC in the old session for released.
+
+So the device marks each session: the marks are subscriptions to topics to which nothing is published. When a session is
+in doubt, the device sends an UNSUBSCRIBE for one mark, and the UNSUBACK says whether the mark existed. The UNSUBSCRIBE
+removes that mark, so there are several, and each SUBSCRIBE sets all of them again. The device asks only a broker that
+has granted the marks; a setting of the store remembers that it has.
 """
 
 import binascii
 
-from device.noted import SESSION_MARK, read_setting
+from device.mqtt.settings import SESSION_PROBE, read_setting
+from device.mqtt.states import ASKING, IDLE, IN_DOUBT, OTHER, RESUMED, SUBSCRIBING
 from flash_store.errors import MessageTooLarge, StoreFull
 from wire.packet_types import SUBACK
 from wire.reasons import NO_SUBSCRIPTION_EXISTED, UNSPECIFIED_ERROR
 
 MARKS = 4
-FAILURES_MAX = 3  # of a broker that ends the connection over such a subscription; then it is done without
+FAILURES_MAX = 3  # connections that the broker ended over the marks; after that the device does without marks
 
 
-class SessionMark:
+class SessionProbe:
     """Args:
     log: the device's `flash_store.log.Log`.
-    client_id, topic: of the device; the marks are below its topic.
+    client_id: the device's client id.
+    topic: the device's topic; the marks' topics are below it.
     """
 
     def __init__(self, log, client_id: str, topic: str) -> None:
@@ -30,36 +35,36 @@ class SessionMark:
         self._filters = [f"{topic}/session/{number}" for number in range(MARKS)]
         self._asked = 0
         self._failures = 0
-        self._awaits_answer = False
-        self.is_asking = False
-        self.verdict: bool | None = None  # whether the session is the known one, where it was asked for
+        self._state = IDLE
+        self.verdict = IN_DOUBT  # RESUMED or OTHER once the broker has answered, see `device.mqtt.states`
 
     @property
-    def is_of_use(self) -> bool:
-        return self._failures < FAILURES_MAX
+    def can_ask(self) -> bool:
+        """Whether there is no verdict yet and the broker can be asked for one."""
+        return self.verdict == IN_DOUBT and self._failures < FAILURES_MAX and self.is_granted
 
     @property
     def is_granted(self) -> bool:
-        """Whether this session has them, since this boot or an earlier one."""
-        return read_setting(self._log, SESSION_MARK) == self._name
+        """Whether the broker has granted the marks for this session, in this boot or an earlier one."""
+        return read_setting(self._log, SESSION_PROBE) == self._name
 
     def take_filters(self) -> list:
-        """What goes into a SUBSCRIBE for the marks, as (topic filter, options)."""
-        if not self.is_of_use:
+        """Returns the marks as (topic filter, options), to be sent with the next SUBSCRIBE."""
+        if self._failures >= FAILURES_MAX:
             return []
-        self._awaits_answer = True
+        self._state = SUBSCRIBING
         return [(topic_filter, 0) for topic_filter in self._filters]
 
     def ask(self, connection) -> None:
-        """An UNSUBACK answers, maybe one of several."""
+        """Starts to ask for the marks, one UNSUBSCRIBE after the other; `hear` takes the UNSUBACKs."""
         self._asked = 0
-        self.is_asking = self._awaits_answer = True
+        self._state = ASKING
         connection.unsubscribe(self._filters[:1])
 
     def hear(self, answer, connection) -> bool:
-        """A SUBACK, or an UNSUBACK while it is asking; returns whether that has led to a `verdict`."""
-        if not self.is_asking:
-            self._awaits_answer = False
+        """Takes a SUBACK, or an UNSUBACK while it is asking; returns whether `verdict` is now known."""
+        if self._state != ASKING:
+            self._state = IDLE
             self._failures = 0
             if answer.TYPE == SUBACK and len(answer.reason_codes) > MARKS:
                 self._note(max(answer.reason_codes[-MARKS:]) < UNSPECIFIED_ERROR)
@@ -69,23 +74,23 @@ class SessionMark:
         if is_missing and self._asked < MARKS:
             connection.unsubscribe([self._filters[self._asked]])
             return False
-        self.verdict = not is_missing
-        if self.verdict:  # at once: cut after cut, the questions would use the marks up
+        self.verdict = OTHER if is_missing else RESUMED
+        if not is_missing:  # set the mark again at once: repeated power cuts would otherwise use up all marks
             connection.subscribe([(topic_filter, 0) for topic_filter in self._filters])
-        self.is_asking = self._awaits_answer = False
+        self._state = IDLE
         return True
 
     def _note(self, is_granted: bool) -> None:
         try:
             if not is_granted:
-                self._log.settings.remove(SESSION_MARK)
+                self._log.settings.remove(SESSION_PROBE)
             elif not self.is_granted:
-                self._log.settings.set(SESSION_MARK, self._name)
+                self._log.settings.set(SESSION_PROBE, self._name)
         except (StoreFull, MessageTooLarge):
-            pass  # with the next SUBACK, then
+            pass  # the next SUBACK notes it
 
     def detach(self) -> None:
         """The connection is lost."""
-        self._failures += self._awaits_answer
-        self.is_asking = self._awaits_answer = False
-        self.verdict = None
+        self._failures += self._state != IDLE
+        self._state = IDLE
+        self.verdict = IN_DOUBT

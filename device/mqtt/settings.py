@@ -1,17 +1,17 @@
-"""Numbers of messages that outlive a power cut, in a setting of the store."""
+"""The settings in which `device.mqtt` keeps what must survive a power cut, such as lists of message ids."""
 
 import struct
 
 from flash_store.errors import MessageTooLarge, StoreCorrupt, StoreFull
 
-# Keys of settings, see `publisher`, `unreleased`, `session_mark`, `refusals`, `brokers` and `scram`.
-DISOWNED, UNRELEASED, SESSION_MARK = "lost_session", "unreleased", "session_mark"
+# Keys of settings, see `publisher`, `dropped_in_flight`, `session_probe`, `refusals`, `brokers` and `scram`.
+DISOWNED, DROPPED_IN_FLIGHT, SESSION_PROBE = "lost_session", "unreleased", "session_mark"
 PROVEN, SET_ASIDE = "refused", "set_aside"
-BROKER, SCRAM = "broker", "scram"  # the latter with the number of the broker
+BROKER, SCRAM = "broker", "scram"  # the broker's number is appended to SCRAM
 
 
 def read_setting(log, key: str) -> bytes | None:
-    """None also where it cannot be read any more."""
+    """Returns the value of a setting; None if it is not set, or its record is corrupt."""
     try:
         return log.settings.get(key)
     except StoreCorrupt:
@@ -19,7 +19,7 @@ def read_setting(log, key: str) -> bytes | None:
 
 
 def remove_setting(log, key: str) -> None:
-    """Where there is room for it."""
+    """Removes a setting; a store without room for the removal keeps it."""
     if read_setting(log, key) is not None:
         try:
             log.settings.remove(key)
@@ -28,15 +28,16 @@ def remove_setting(log, key: str) -> None:
 
 
 def is_sent(log) -> bool:
-    """Whether nothing waits for the broker any more, nor the broker for a PUBREL."""
-    return not len(log) and read_setting(log, UNRELEASED) is None
+    """Whether no message waits to be sent, and the broker waits for no PUBREL."""
+    return not len(log) and read_setting(log, DROPPED_IN_FLIGHT) is None
 
 
-class Noted:
-    """`ids`, and whether flash has the same ones: `is_durable`.
+class DurableIds:
+    """A list of message ids in a setting: `ids` is the list, `is_durable` tells whether flash has the same list.
 
     Args:
-        otherwise: called for the ids where flash has lost them.
+        key: the setting's key.
+        otherwise: called if the setting's record is corrupt; returns the ids to begin with.
     """
 
     def __init__(self, log, key: str, otherwise=list) -> None:
@@ -50,7 +51,7 @@ class Noted:
             self.ids = otherwise()
 
     def change(self, ids: list) -> None:
-        """Durable on return where there is room for it."""
+        """Replaces the list. It is durable on return, unless the store has no room; see `is_durable`."""
         if ids == self.ids and self.is_durable:
             return
         self.ids = ids

@@ -1,7 +1,7 @@
-"""Whether the device is there: said by itself at the start and the end of each connection, else by its will.
+"""The device's status messages: `online` after connecting, `offline` before disconnecting, `lost` by its will.
 
-Messages of QoS 1 in JSON, as the will is: a route takes them, so that a broker behind it does not keep an old one. Each
-supersedes the one before, so that none is sent again: the next connection says it anew.
+They are JSON at QoS 1, the same as the will. Routes forward QoS 1, so a broker behind a route does not keep an outdated
+status. The device never resends a status message: each replaces the one before, and each connection begins with one.
 """
 
 import json
@@ -15,7 +15,7 @@ ONLINE, OFFLINE, LOST = "online", "offline", "lost"
 class Status:
     """Args:
     config: `device.config.Config`, whose `status` names the topic.
-    facts: what `online` says besides: keys and values that JSON can hold.
+    facts: further keys and values (that JSON can hold) for the `online` message.
     """
 
     def __init__(self, config, facts: dict) -> None:
@@ -36,7 +36,7 @@ class Status:
         try:
             connection.publish(self._topic, payload, qos=min(1, connection.maximum_qos_peer), retain=self._retain)
         except WireError:
-            pass  # a broker that keeps no messages refuses a will that is to be kept, and says so
+            pass  # a broker without retained messages has refused a retained will before, at CONNECT
 
 
 def _encode(status: str, facts: dict) -> bytes:

@@ -1,28 +1,28 @@
-"""Ways to a broker. Every port is used alike and none of them waits, but while a broker's name is looked up.
+"""Ports: byte streams to a broker. All have the same methods, and none blocks, except while it looks up a host name.
 
-    open(now_ms)             begins to connect; raises OSError where that cannot even begin
-    advance(ready, now_ms)   moves bytes, as far as `ready`, what the poll said about the port, allows
+    open(now_ms)             begins to connect; raises OSError if it cannot even begin
+    advance(ready, now_ms)   moves bytes, as far as `ready`, the port's event mask from the poll, allows
     next_event()             Up, then bytes as they arrive, then Down; None until more happens
-    send(data, now_ms)       between Up and Down; what does not go at once goes with `advance`
-    has_room                 whether a message that can wait should be sent now: it would not queue in RAM
+    send(data, now_ms)       sends bytes, between Up and Down; `advance` sends the rest that does not go at once
+    has_room                 whether to send another message now: it would not have to wait in RAM
     next_timer_ms()          when `advance` wants to be called at the latest, or None
     pause(now_ms)            asks for silence on a line that loses bytes while flash is erased: True once that may begin
-    resume(now_ms)           ends it
-    log(text)                a line for people at the far end, where the port has a way for it; it may be lost
-    close()                  after Down, or to give up; `open` may follow
+    resume(now_ms)           ends the silence
+    log(text)                sends a line of text for the peer's log, if the port can do that; it may be lost
+    close()                  closes the port, after Down or to give up; `open` may follow
 
-Where the heap is full as a port moves bytes, a part of the stream is missing: it ends with Down.
+If the heap is full while a port moves bytes, part of the stream is lost: then the stream ends with Down.
 
-A port keeps itself registered with the `select.poll` object it was given. `name` is what people call it.
+A port keeps itself registered with the `select.poll` object that it was given. `name` is the port's name in logs.
 """
 
 
 class Up:
-    """A fresh stream to a broker starts here."""
+    """Event: a new stream to the broker is open."""
 
 
 class Down:
-    """The stream has ended or did not come about; `text` says why."""
+    """Event: the stream has ended, or could not be opened; `text` says why."""
 
     def __init__(self, text: str) -> None:
         self.text = text

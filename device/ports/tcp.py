@@ -8,7 +8,7 @@ from device.boards import board
 from device.ports import Down, Up
 
 CONNECT_TIMEOUT_MS = 10_000
-LOOK_UP_MS = 60_000  # the longest that a look-up of a name may block: several servers, each asked several times
+LOOK_UP_MS = 60_000  # the longest time that a DNS look-up may block: several servers, each asked several times
 RECEIVE_BYTES = 512
 NOT_NOW = (errno.EAGAIN, errno.EINPROGRESS)
 
@@ -17,6 +17,8 @@ class Tcp:
     """A port (see `device.ports`).
 
     Args:
+        host: the broker's name or address.
+        port: its TCP port.
         poller: the `select.poll` object on which the device waits.
         watchdog: see `device.boards`.
     """
@@ -27,7 +29,7 @@ class Tcp:
         self._poller = poller
         self._watchdog = watchdog
         self._socket: socket.socket | None = None
-        self._deadline_ms: int | None = None  # of the connection attempt
+        self._deadline_ms: int | None = None  # of the connection attempt; None: no attempt is under way
         self._unsent = b""
         self._events: list = []
 
@@ -68,7 +70,7 @@ class Tcp:
         waiting = bool(self._unsent)
         try:
             self._unsent += data
-        except MemoryError as error:  # the stream has a hole here
+        except MemoryError as error:  # part of the stream is lost
             self._end(self._why(error))
             return
         if not waiting:

@@ -1,7 +1,7 @@
-"""A TCP connection that is encrypted, to a server that proves who it is.
+"""An encrypted TCP connection to a server whose certificate is checked.
 
-MicroPython shakes hands within reads and writes, so nothing waits for the network. What the handshake computes takes
-the processor at once: some hundred milliseconds to seconds for each signature on a microcontroller.
+MicroPython does the handshake's steps within reads and writes, so the device never waits for the network. But each
+signature of the handshake takes the processor for some hundred milliseconds to seconds on a microcontroller.
 """
 
 import select
@@ -13,19 +13,19 @@ from device.ports.tcp import Tcp
 PIECE_BYTES = 512
 COMPUTE_MS = 30_000  # the longest that a step of the handshake may compute
 FATAL_ALERT = -0x7780  # MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE
-LINE_ENDED = -32, -104  # EPIPE, ECONNRESET: the alert was not read any more
+LINE_ENDED = -32, -104  # EPIPE, ECONNRESET: the line ended before the server's alert was read
 
 
 class Tls(Tcp):
     """A port (see `device.ports`).
 
     Args:
-        poller, watchdog: as of `Tcp`.
-        server_name: what the server's certificate has to say.
-        ca: the file of the certificate, DER or PEM, that has signed the server's.
-        certificate, key: files of what the server may ask us for, or None.
+        poller, watchdog: see `Tcp`.
+        server_name: the name that the server's certificate must have.
+        ca: the file of the authority's certificate, DER or PEM, that has signed the server's certificate.
+        certificate, key: the files of the device's own certificate and its key; None if the server asks for none.
 
-    Raises OSError where a file cannot be read, ValueError where it is no certificate or key.
+    Raises OSError if a file cannot be read, ValueError if it has no certificate or key.
     """
 
     def __init__(self, address: tuple, poller, watchdog, server_name: str, ca: str, certificate=None, key=None) -> None:
@@ -37,8 +37,8 @@ class Tls(Tcp):
         if certificate is not None:
             self._context.load_cert_chain(_read(certificate), _read(key))
         self._secured: tls.SSLSocket | None = None  # the socket, once it is connected
-        self._piece = b""  # what was tried to be sent has to be tried again unchanged
-        self._is_shaken = False  # whether bytes of the application have come
+        self._piece = b""  # bytes of a write that did not end: TLS needs the same bytes again
+        self._is_shaken = False  # whether the handshake is over: bytes of the application have come
 
     def close(self) -> None:
         super().close()

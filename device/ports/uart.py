@@ -14,7 +14,7 @@ WRITE_BYTES = 256  # a line that the poll calls writable takes so many without m
 
 
 class Uart:
-    """A port (see `device.ports`). While nobody answers it goes on asking.
+    """A port (see `device.ports`). Until the peer answers it goes on asking.
 
     Args:
         poller: the `select.poll` object on which the device waits.
@@ -68,7 +68,7 @@ class Uart:
         try:
             self._link.send(data, now_ms)
             self._collect()
-        except MemoryError as error:  # the link may have taken a part of it
+        except MemoryError as error:  # the link may have taken a part of the bytes
             self._ended = Down(str(error))
 
     @property
@@ -79,9 +79,9 @@ class Uart:
         return earliest([self._pause_end_ms, None if self._unsent else self._link.next_timer_ms()])
 
     def pause(self, now_ms: int) -> bool:
-        """Asks the far side to be silent; True once bytes may go unread, as while flash is erased.
+        """Asks the peer to be silent; returns True once the line may go unread, for example while flash is erased.
 
-        Call it again after each `advance` until then, and then `resume`.
+        Until then call it again after each `advance`. Call `resume` afterwards.
         """
         if self._pause_end_ms is None:
             self._pause_end_ms = now_ms + PAUSE_WAIT_MS
@@ -90,13 +90,13 @@ class Uart:
         return now_ms >= self._pause_end_ms or (self._link.quiet and not self._unsent)
 
     def resume(self, now_ms: int) -> None:
-        """Lets the far side send again."""
+        """Lets the peer send again."""
         self._pause_end_ms = None
         self._link.resume(now_ms)
         self._collect()
 
     def log(self, text: str) -> None:
-        """Sends a line for the gateway's log; it may be lost, and the far end need not be up."""
+        """Sends a line of text for the gateway's log; it may be lost. It works before the link is up, too."""
         self._link.send_log(text.encode())
         self._collect()
 
@@ -118,7 +118,10 @@ class Uart:
         self._ended = None
 
     def _collect(self) -> None:
-        """Takes what the link wants to send, but only when all of before has gone: it may know better by then."""
+        """Takes what the link wants to send, but only after all earlier bytes are written.
+
+        By then the link may have something more urgent to send.
+        """
         if self._unsent or not self._lines:
             return
         self._unsent = self._link.data_to_send()

@@ -1,31 +1,35 @@
-"""From the sensors to flash: one message for each moment."""
+"""Samples the sensors and stores the readings of each moment as one message in flash."""
 
-from device.dead_band import DeadBand
-from device.payload import encoder
+import binascii
+import struct
+
+from device.readings.payload import encoder
 from flash_store.errors import DeviceFailed, HeapFull, StoreFull
 
-ANCHOR, ANCHOR_ERROR = "clock", "clock_error"  # the readings of an anchor: who told UTC, and how far off (s) at most
+ANCHOR, ANCHOR_ERROR = "clock", "clock_error"  # readings of an anchor: the source of UTC, its largest error in s
+KEPT = "<dq"  # the value that was sent last, and the uptime (ms) of that
+NOTHING = (0.0, -1)
 
 
 class Sampler:
     """Samples every `interval_ms`, until `readings_limit` readings were made over all boots (0: for ever).
 
-    All sensors begin to measure at once, and are read together when the slowest has finished.
-    Where the store takes no message, sampling pauses until some are acknowledged: those readings are not made.
+    All sensors begin to measure at the same time, and are read together when the slowest has finished. When the store
+    is full, sampling pauses until messages are acknowledged: no readings are made during the pause.
 
     Args:
         config: `device.config.Config`.
         log: the device's `flash_store.log.Log`.
-        journal: see `device.journal`.
+        journal: see `device.readings.journal`.
         clock: `device.clock.Clock`.
         probes: a `device.sensors.probe.Probe` for each sensor.
-        say: called with each line for people.
-        unstored: `device.unstored.Unstored` of a device whose readings go out at QoS 0.
+        say: called with each line of text for the console and the log.
+        qos0_queue: `device.mqtt.qos0_queue.Qos0Queue` of a device whose readings go out at QoS 0.
     """
 
-    def __init__(self, config, log, journal, clock, probes: list, say, unstored=None) -> None:
+    def __init__(self, config, log, journal, clock, probes: list, say, qos0_queue=None) -> None:
         self._config = config
-        self._unstored = unstored
+        self._qos0_queue = qos0_queue
         self.interval_ms = config.interval_ms
         self._log = log
         self._journal = journal
@@ -38,9 +42,9 @@ class Sampler:
             bands.update(sensor.bands)
         self._dead_band = DeadBand(bands, config.interval_ms)
         self._due_ms = 0
-        self._measured_ms: int | None = None  # when the sensors, which are measuring, will have finished
-        self._full_at: int | None = None  # messages in the store when it took no more
-        self._message_bytes = 0  # of the last one
+        self._measured_ms: int | None = None  # when the sensors will have measured; None: they do not measure now
+        self._full_at: int | None = None  # number of messages in the store when it was full; None: it is not full
+        self.message_bytes = 0  # topic and payload of the last message
         self._empty = False
         self._done = False
         self._check_limit()
@@ -52,8 +56,8 @@ class Sampler:
         return self._due_ms if self._measured_ms is None else self._measured_ms
 
     def advance(self, now_ms: int) -> None:
-        """Takes a sample when it is due; moments that have passed meanwhile are left out."""
-        if self._clock.untold and self._has_room():
+        """Takes a sample when it is due; moments that were missed are skipped."""
+        if self._clock.untold and self.has_room:
             self._store_anchor()
         if self._measured_ms is None:
             self._start(now_ms)
@@ -63,17 +67,16 @@ class Sampler:
 
     @property
     def has_sampled(self) -> bool:
-        """Whether the first moment since the start is over."""
+        """Whether the first sample since the start is taken, or was skipped."""
         return self._done or (self._due_ms > 0 and self._measured_ms is None)
 
-    def is_filling(self) -> bool:
-        """Whether the store had better be emptied soon."""
-        from device.duty import is_filling  # only a device that sleeps asks
-
-        return not self._has_room() or is_filling(len(self._log), self._message_bytes, self._config.sector_count)
+    @property
+    def has_room(self) -> bool:
+        """Whether the store may have room for the next message: it never refused one, or has fewer messages now."""
+        return self._full_at is None or len(self._log) < self._full_at
 
     def encode_bands(self) -> bytes:
-        """What the thresholds compare with, for `decode_bands` after a deep sleep."""
+        """Encodes the values that thresholds compare with, for `decode_bands` after a deep sleep."""
         return self._dead_band.encode()
 
     def decode_bands(self, content: bytes) -> None:
@@ -84,7 +87,7 @@ class Sampler:
             return
         interval_ms = self.interval_ms
         self._due_ms += interval_ms * (1 + (now_ms - self._due_ms) // interval_ms)
-        if self._has_room():
+        if self.has_room:
             self._measured_ms = now_ms + max([probe.start() for probe in self._probes] + [0])
 
     def _sample(self, now_ms: int) -> None:
@@ -102,14 +105,14 @@ class Sampler:
             self._store(samples, now_ms)
 
     def change_interval(self, interval_ms: int, now_ms: int) -> None:
-        """From now on; a sample that is due before stays so."""
+        """Changes the interval from now on; a sample that is due earlier stays due."""
         self.interval_ms = self._dead_band.interval_ms = interval_ms
         self._due_ms = min(self._due_ms, now_ms + interval_ms)
 
     def tell(self, samples: list, now_ms: int) -> int | None:
-        """Stores what the device says of itself, whatever the QoS of its readings; returns the message's id.
+        """Stores readings about the device itself, at QoS 1 or 2 even if its other readings have QoS 0.
 
-        None where there is no room.
+        Returns the message's id, None if there is no room.
         """
         try:
             return self._put(samples, now_ms, self._clock.unix_ms(now_ms))
@@ -118,15 +121,15 @@ class Sampler:
 
     def _store(self, samples: list, now_ms: int) -> None:
         unix_ms = self._clock.unix_ms(now_ms)
-        if self._unstored is not None:
-            self._unstored.add(self._config.topic, self._encode(samples, now_ms, unix_ms))
+        if self._qos0_queue is not None:
+            self._qos0_queue.add(self._config.topic, self._encode(samples, now_ms, unix_ms))
         elif self._append(samples, now_ms, unix_ms) is None:
             return
         self._dead_band.note(samples, now_ms)
         self._check_limit()
 
     def _store_anchor(self) -> None:
-        """Gives UTC to what this boot measured before it was known."""
+        """Stores the anchor as a message, which gives UTC to the earlier readings of this boot."""
         anchor_ms, unix_ms, error_ms = self._clock.anchor
         told = [(ANCHOR, None, self._clock.source), (ANCHOR_ERROR, "s", error_ms / 1000)]
         self._clock.untold = self._append(told, anchor_ms, unix_ms) is None
@@ -154,15 +157,74 @@ class Sampler:
         """Returns the message's id. Raises StoreFull, DeviceFailed."""
         pack = self._encode(samples, uptime_ms, unix_ms)
         message_id = self._log.append(self._config.topic, pack, self._config.qos or 1)
-        self._message_bytes = len(self._config.topic) + len(pack)
+        self.message_bytes = len(self._config.topic) + len(pack)
         self._journal.add(self._log.epoch, message_id, len(samples))
         return message_id
-
-    def _has_room(self) -> bool:
-        return self._full_at is None or len(self._log) < self._full_at
 
     def _check_limit(self) -> None:
         limit = self._config.readings_limit
         if limit and self._journal.made >= limit:
             self._done = True
             self._say(f"all {self._journal.made} readings made")
+
+
+class DeadBand:
+    """Selects the values to send: a value that differs enough from the last one sent, or when that is too long ago.
+
+    If a name is absent from one sample, its next value is always sent, so that a returning sensor is seen at once.
+
+    Args:
+        bands: for each name (threshold, heartbeat in ms). Values of other names are always sent. A text is sent when it
+            differs at all.
+        interval_ms: time between two samples.
+    """
+
+    def __init__(self, bands: dict, interval_ms: int) -> None:
+        self._bands = bands
+        self.interval_ms = interval_ms
+        self._sent: dict = {}  # name: (value, or for a text its `_mark`; uptime in ms)
+
+    def choose(self, samples: list, now_ms: int) -> list:
+        """Returns those of one moment's (name, unit, value) that are to be sent."""
+        if not self._bands:
+            return samples
+        present = [name for name, _, _ in samples]
+        for name in list(self._sent):
+            if name not in present:
+                self._sent.pop(name)
+        return [sample for sample in samples if self._is_due(sample, now_ms)]
+
+    def note(self, samples: list, now_ms: int) -> None:
+        """Notes that these values were sent."""
+        for name, _, value in samples:
+            if name in self._bands:
+                self._sent[name] = (self._mark(value), now_ms)
+
+    def encode(self) -> bytes:
+        """Encodes the values that were sent, to be kept through a deep sleep: 16 bytes for each band."""
+        return b"".join([struct.pack(KEPT, *self._sent.get(name, NOTHING)) for name in sorted(self._bands)])
+
+    def decode(self, content: bytes) -> None:
+        """Restores what `encode` returned before the sleep; ignores content for a different number of bands."""
+        names = sorted(self._bands)
+        if len(content) != len(names) * struct.calcsize(KEPT):
+            return
+        for place, name in enumerate(names):
+            sent = struct.unpack_from(KEPT, content, place * struct.calcsize(KEPT))
+            if sent[1] >= 0:
+                self._sent[name] = sent
+
+    def _is_due(self, sample: tuple, now_ms: int) -> bool:
+        name, _, value = sample
+        if name not in self._sent:
+            return True
+        threshold, heartbeat_ms = self._bands[name]
+        sent, sent_ms = self._sent[name]
+        # Send now, because the next sample would be too late for the heartbeat.
+        if now_ms + self.interval_ms - sent_ms > heartbeat_ms:
+            return True
+        return self._mark(value) != sent if isinstance(value, str) else abs(value - sent) >= threshold
+
+    def _mark(self, value):
+        """Returns what is compared and kept: a number, or for a text a hash that a board float holds exactly."""
+        return binascii.crc32(value.encode()) & 0xFF_FFFF if isinstance(value, str) else value

@@ -1,13 +1,13 @@
-"""Readings of the device itself: health.heap_free, health.store_fill …, one message every `health_interval_ms`."""
+"""Readings about the device itself (health.heap_free, health.store_fill …), one message every `health_interval_ms`."""
 
-from device.noted import SET_ASIDE, read_setting
+from device.mqtt.settings import SET_ASIDE, read_setting
 
 
 class Health:
     """Args:
     device: `device.device.Device`.
-    interval_ms: None: only when asked for.
-    reset_cause: of this start, a text.
+    interval_ms: time between two reports; None: a report is made only on command.
+    reset_cause: why the board started, as text.
     """
 
     def __init__(self, device, interval_ms: int | None, reset_cause: str) -> None:
@@ -26,7 +26,7 @@ class Health:
             self.report(now_ms)
 
     def report(self, now_ms: int) -> int | None:
-        """Stores the readings; returns the message's id, None where there is no room: the next report comes in time."""
+        """Stores a report; returns the message's id, None if there is no room (the next report comes in its time)."""
         return self._device.sampler.tell(self._samples(), now_ms)
 
     def _samples(self) -> list:
@@ -46,9 +46,9 @@ class Health:
         if free is not None:
             samples.append(("health.heap_free", "B", free))
         if read_setting(device.log, SET_ASIDE) is not None:
-            from device.refusals import read_set_aside
+            from device.mqtt.refusals import read_set_aside
 
             samples.append(("health.set_aside", "count", read_set_aside(device.log)["count"]))
-        if device.unstored is not None:
-            samples.append(("health.dropped", "count", device.unstored.dropped))
+        if device.qos0_queue is not None:
+            samples.append(("health.dropped", "count", device.qos0_queue.dropped))
         return samples

@@ -1,4 +1,4 @@
-"""How many readings the device has made, kept beside the messages' way: one line a message, for who counts later."""
+"""Counts how many readings the device has made, in a file apart from the messages, so that a check can compare them."""
 
 import os
 
@@ -6,10 +6,10 @@ COPY_BYTES = 512
 
 
 class Journal:
-    """A file of lines `epoch seq readings`, epoch in hexadecimal.
+    """A file with a line `epoch seq readings` for each message, epoch in hexadecimal.
 
-    Opening it makes it where it is missing, counts the readings of all boots in `made` and drops a last line that a
-    power cut tore. Raises OSError, and ValueError naming a line that is not of this form.
+    The constructor makes a missing file, counts the readings of all boots in `made` and removes a last line that a
+    power cut has torn. Raises OSError, and ValueError naming a line that is not of this form.
     """
 
     def __init__(self, path: str) -> None:
@@ -42,7 +42,7 @@ class Journal:
 
 
 class NoJournal:
-    """Nobody counts."""
+    """Keeps no counts."""
 
     made = 0
 
@@ -51,7 +51,7 @@ class NoJournal:
 
 
 def _cut(path: str, length: int) -> None:
-    """Keeps the first `length` bytes, by way of a copy: MicroPython cannot truncate."""
+    """Truncates a file to `length` bytes by means of a copy, because MicroPython cannot truncate."""
     copy = path + ".new"
     with open(path, "rb") as old, open(copy, "wb") as new:
         while length:

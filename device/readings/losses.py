@@ -1,36 +1,36 @@
-"""Messages that are gone without an acknowledgement are told upstream, and only then forgotten here.
+"""Reports messages that were lost without an acknowledgement, and forgets each loss only when its report has arrived.
 
-Each gap of the store becomes a message with the readings `gap.first`, `gap.last` (numbers of messages), `gap.count` and
-`gap.reason`, one of `flash_store.gaps.REASONS`. One that has grown is told again as a whole; after a power cut one may
-be told twice.
+Each gap of the store becomes a message with the readings `gap.first` and `gap.last` (message numbers), `gap.count` and
+`gap.reason`, one of `flash_store.gaps.REASONS`. If a gap grows after its report was made, the whole gap is reported
+again. After a power cut a gap may be reported twice.
 """
 
 
 class Losses:
-    """One gap at a time: a store that overflows must not fill with news of it.
+    """Reports one gap at a time, so that reports do not fill a store that overflows.
 
     Args:
         log: the device's `flash_store.log.Log`.
-        tell: called with samples, stores them and returns the message's id, or None where there is no room.
+        tell: called with samples; stores them and returns the message's id, or None if there is no room.
     """
 
     def __init__(self, log, tell) -> None:
         self._log = log
         self._tell = tell
-        self._told: tuple | None = None  # the gap
-        self._id: int | None = None  # of the message that tells it
+        self._told: tuple | None = None  # the gap that was reported last
+        self._id: int | None = None  # id of the message that reports it
 
     def advance(self) -> bool:
-        """Forgets what has arrived, tells what is next; returns whether it does.
+        """Forgets the gap whose report has arrived, and reports the next one; returns whether it reports one.
 
-        Raises StoreFull where it cannot be forgotten yet.
+        Raises StoreFull if the store has no room to forget the gap yet.
         """
         if self._id is not None:
             if self._log.holds(self._id):
                 return False
             if not any(first <= self._id <= last for first, last, _, _ in self._log.gaps()):
                 self._log.forget_gaps([self._told])
-            self._id = None  # a message that is itself gone told nothing
+            self._id = None  # if the report itself was lost, its gap is reported again
         gaps = self._log.gaps()
         if gaps:
             first, last, count, reason = self._told = min(gaps, key=lambda gap: gap[1])

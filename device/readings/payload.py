@@ -1,27 +1,28 @@
-"""How readings are written: the formats, and what a message says of its own."""
+"""The payload formats of readings, and how to recognize the format of a stored message."""
 
 JSON, CBOR = "json", "cbor"
 FORMATS = (CBOR, JSON)
 SENML_JSON, SENML_CBOR = "application/senml+json", "application/senml+cbor"
 
-ARRAY_LENGTHS = {b"\x98": 1, b"\x99": 2}  # bytes, where the length does not stand in the first
-BASES = (b"\x21", b"\x22")  # base name and base time, as the first key of the first record
+ARRAY_LENGTHS = {b"\x98": 1, b"\x99": 2}  # length bytes after the first byte of a longer CBOR array
+BASES = (b"\x21", b"\x22")  # base name or base time, the first key of the first record
 
 
 def encoder(name: str):
-    """`encode_pack` of that format; only the one in use is loaded."""
+    """Returns the `encode_pack` of this format; only the module in use is loaded."""
     if name == CBOR:
-        from device import senml_cbor
-
-        return senml_cbor.encode_pack
-    from device import senml
-
-    return senml.encode_pack
+        from device.readings.senml_cbor import encode_pack
+    else:
+        from device.readings.senml import encode_pack
+    return encode_pack
 
 
 def content_type(payload: bytes) -> str | None:
-    """Of a message in flash, which may be older than the configuration: by how our packs begin. None for what a program
-    of the user's own has stored, which says nothing of its kind."""
+    """Returns the content type of a message in flash, recognized by its first bytes.
+
+    The configuration does not tell it, because the message may be older. None for a message that a user's own program
+    has stored.
+    """
     if payload[:7] == b'[{"bn":':
         return SENML_JSON
     at = 1 + ARRAY_LENGTHS.get(bytes(payload[:1]), 0)

@@ -1,4 +1,4 @@
-"""Readings of one moment as one SenML pack (RFC 8428, section 5), in JSON."""
+"""Encodes the readings of one moment as one SenML pack in JSON (RFC 8428, section 5)."""
 
 import json
 
@@ -6,12 +6,13 @@ import json
 def encode_pack(client_id: str, samples: list, boot_id: int, uptime_ms: int, unix_ms: int | None) -> bytes:
     """`samples` is a list of (name, unit or None, number or text or truth), at least one.
 
-    The first record also carries what holds for all: the base name `client_id:`, the base time where it is known, and
-    the fields `boot` and `up`, by which a device without a clock tells the moment; others ignore them (section 4.4).
+    The first record also has the fields that hold for all records: the base name `client_id:`, the base time if it is
+    known, and `boot` and `up`, which tell the moment even without a clock. Other receivers ignore those two (section
+    4.4).
     """
     fields: list = ['"bn":' + json.dumps(client_id + ":")]
     if unix_ms is not None:
-        fields.append(f'"bt":{unix_ms // 1000}.{unix_ms % 1000:03d}')  # a board's own floats do not hold it
+        fields.append(f'"bt":{unix_ms // 1000}.{unix_ms % 1000:03d}')  # text, because a board's floats are too inexact
     fields += [f'"boot":{boot_id}', f'"up":{uptime_ms}']
     records = []
     opening = "[{"

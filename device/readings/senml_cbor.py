@@ -1,20 +1,20 @@
-"""Readings of one moment as one SenML pack in CBOR (RFC 8428, section 6)."""
+"""Encodes the readings of one moment as one SenML pack in CBOR (RFC 8428, section 6)."""
 
 import struct
 
-# Labels (table 4); `boot` and `up` have none and stand as texts, as any extension.
+# Labels (table 4). `boot` and `up` are extensions without a label, so their keys are texts.
 BASE_NAME, BASE_TIME = -2, -3
 NAME, UNIT, VALUE, STRING_VALUE, BOOLEAN_VALUE = 0, 1, 2, 3, 4
-# Major types and what else begins an item (RFC 8949, section 3).
+# Major types and other first bytes of an item (RFC 8949, section 3).
 UNSIGNED, NEGATIVE, TEXT, ARRAY, MAP = 0x00, 0x20, 0x60, 0x80, 0xA0
 DECIMAL_FRACTION = b"\xc4\x82"  # tag 4 and an array of exponent and mantissa
 FALSE, TRUE, DOUBLE = 0xF4, 0xF5, 0xFB
-MANTISSA_END = 1 << 32  # beyond, a double is as short
-WHOLE_END = 1 << 24  # up to here every float holds whole numbers exactly
+MANTISSA_END = 1 << 32  # a decimal fraction with a larger mantissa is no shorter than a double
+WHOLE_END = 1 << 24  # a 32-bit float holds whole numbers below this exactly
 
 
 def encode_pack(client_id: str, samples: list, boot_id: int, uptime_ms: int, unix_ms: int | None) -> bytes:
-    """As `device.senml.encode_pack`, in about two thirds of the bytes: most of them are names."""
+    """As `device.readings.senml.encode_pack`, in about two thirds of the bytes (the names take most of them)."""
     out = bytearray()
     _put_head(out, ARRAY, len(samples))
     base_ms = unix_ms
@@ -51,7 +51,7 @@ def _put(out: bytearray, item) -> None:
 
 
 def _put_float(out: bytearray, number: float) -> None:
-    """By its decimal digits, as in JSON: they are short, and the same where floats have only 32 bits."""
+    """Writes a float by its decimal digits, as JSON does: they are short, and do not depend on the size of floats."""
     if -WHOLE_END < number < WHOLE_END and number == int(number):
         _put(out, int(number))
         return
@@ -73,7 +73,7 @@ def _put_decimal(out: bytearray, mantissa: int, exponent: int) -> None:
 
 
 def _put_head(out: bytearray, major: int, argument: int) -> None:
-    """The argument in the fewest bytes (section 4.2.1)."""
+    """Writes a major type and its argument, in the fewest bytes (section 4.2.1)."""
     if argument < 24:
         out.append(major | argument)
     elif argument < 1 << 8:

@@ -1,18 +1,19 @@
-"""A voltage at one of the board's analogue pins."""
+"""Measures the voltage at one of the board's analogue pins."""
 
 from device.sensors.buses import read_pin
 from device.sensors.driver import Driver
 
-CONVERSIONS = 16  # whose mean is the reading, against noise
-FULL_SCALE = 65535  # of `read_u16`
+CONVERSIONS = 16  # the reading is the mean of this many conversions, to reduce noise
+FULL_SCALE = 65535  # the largest value of `read_u16`
 FULL_SCALE_MV_MAX = 1_000_000
 
 
 class Adc(Driver):
-    """Proportional to what the converter gives.
+    """Converts the converter's value to a voltage.
 
     Args:
-        full_scale_mv: the voltage (mV) that it takes for its largest value, before any divider.
+        pin: the pin's number.
+        full_scale_mv: the voltage (mV), before any divider, for which the converter gives its largest value.
     """
 
     METRICS = ("voltage",)
@@ -25,7 +26,7 @@ class Adc(Driver):
         from machine import ADC, Pin
 
         self._adc = ADC(Pin(pin))
-        if hasattr(ADC, "ATTN_11DB"):  # an ESP32, which otherwise measures 1 V at most
+        if hasattr(ADC, "ATTN_11DB"):  # an ESP32: without attenuation it measures 1 V at most
             self._adc.atten(ADC.ATTN_11DB)
         self._full_scale_mv = full_scale_mv
 

@@ -10,13 +10,13 @@ ID, CTRL_HUM, STATUS, CTRL_MEAS = 0xD0, 0xF2, 0xF3, 0xF4
 CALIBRATION_TP, CALIBRATION_H1, CALIBRATION_H = 0x88, 0xA1, 0xE1
 OVERSAMPLE_ONCE_FORCED = 1 << 5 | 1 << 2 | 1
 MEASURING = 8
-MEASURE_MS = 10  # 9.3 at most (section 9.1)
-NOT_MEASURED = 0x80000  # in 20 bits; humidity has the upper 16 of them
-HUMIDITY_MAX = 100 << 22  # 100 % before the last shift
+MEASURE_MS = 10  # a measurement takes 9.3 ms at most (section 9.1)
+NOT_MEASURED = 0x80000  # the value of a skipped measurement, in 20 bits; humidity has the upper 16 of them
+HUMIDITY_MAX = 100 << 22  # 100 %, before the last shift of the calculation
 
 
 class Bme280(Driver):
-    """A chip at that address, 0x76 or 0x77. It sleeps between samples."""
+    """A chip at the I2C address 0x76 or 0x77. It sleeps between samples."""
 
     METRICS = ("temperature", "humidity", "pressure")
 
@@ -36,7 +36,7 @@ class Bme280(Driver):
         self._humidity = unpack_humidity(self._read(CALIBRATION_H1, 1), self._read(CALIBRATION_H, 7))
 
     def start(self) -> int:
-        """CTRL_HUM counts from the next write to CTRL_MEAS on (section 5.4.3)."""
+        """Begins a measurement; CTRL_HUM takes effect with the next write to CTRL_MEAS (section 5.4.3)."""
         self._bus.writeto_mem(self._address, CTRL_HUM, b"\x01")
         self._bus.writeto_mem(self._address, CTRL_MEAS, bytes([OVERSAMPLE_ONCE_FORCED]))
         return MEASURE_MS
@@ -63,16 +63,16 @@ class Bme280(Driver):
 
 
 def unpack_humidity(h1: bytearray, others: bytearray) -> tuple:
-    """H1 to H6; H4 and H5 have 12 bits and share a byte (table 16)."""
+    """Returns the calibration values H1 to H6; H4 and H5 have 12 bits each and share a byte (table 16)."""
     h2, h3, h4_high, nibbles, h5_high, h6 = struct.unpack("<hBbBbb", others)
     return h1[0], h2, h3, h4_high << 4 | nibbles & 0xF, h5_high << 4 | nibbles >> 4, h6
 
 
-# Integer arithmetic of section 4.2.3. Where it relies on 32 or 64 bits, Python's numbers are large enough.
+# The integer formulas of section 4.2.3. They were written for 32 and 64 bits; Python's integers are large enough.
 
 
 def fine_temperature(raw: int, calibration: tuple) -> int:
-    """In units of 1/5120 degree Celsius, as the other two want it."""
+    """Returns the temperature in 1/5120 degree Celsius, the unit that the other two formulas need."""
     t1, t2, t3 = calibration
     rough = ((raw >> 3) - (t1 << 1)) * t2 >> 11
     offset = (raw >> 4) - t1
@@ -80,7 +80,7 @@ def fine_temperature(raw: int, calibration: tuple) -> int:
 
 
 def compensate_pressure(raw: int, fine: int, calibration: tuple) -> int:
-    """In 1/256 Pa."""
+    """Returns the pressure in 1/256 Pa."""
     p1, p2, p3, p4, p5, p6, p7, p8, p9 = calibration
     offset = fine - 128_000
     scale = ((1 << 47) + (offset * offset * p3 >> 8) + (offset * p2 << 12)) * p1 >> 33
@@ -93,7 +93,7 @@ def compensate_pressure(raw: int, fine: int, calibration: tuple) -> int:
 
 
 def compensate_humidity(raw: int, fine: int, calibration: tuple) -> int:
-    """In 1/1024 %RH, 0 to 100 %."""
+    """Returns the relative humidity in 1/1024 %, from 0 to 100 %."""
     h1, h2, h3, h4, h5, h6 = calibration
     offset = fine - 76_800
     slope = (offset * h6 >> 10) * ((offset * h3 >> 11) + 32_768) >> 10

@@ -1,29 +1,29 @@
 """The buses of a board. Sensors on one bus share it."""
 
-PIN_MAX = 48  # of all boards that are supported
-I2C_HZ = 100_000  # which long wires bear
+PIN_MAX = 48  # the highest pin number of all supported boards
+I2C_HZ = 100_000  # slow enough for long wires
 SPI_HZ = 1_000_000
 
-_open: dict = {}  # by wiring; a bus's differs in length from that of the other kind
+_open: dict = {}  # the open buses by their wiring; an I2C wiring has three elements, an SPI wiring four
 
 
 def read_i2c(section) -> tuple:
-    """(bus, scl, sda) of a section of the configuration."""
+    """Reads (bus, scl, sda) from a section of the configuration."""
     return section.integer("bus", 0, 1), read_pin(section, "scl"), read_pin(section, "sda")
 
 
 def read_spi(section) -> tuple:
-    """(bus, sck, mosi, miso) of a section of the configuration."""
+    """Reads (bus, sck, mosi, miso) from a section of the configuration."""
     return section.integer("bus", 0, 2), read_pin(section, "sck"), read_pin(section, "mosi"), read_pin(section, "miso")
 
 
 def read_pin(section, key: str = "pin") -> int:
-    """A pin's number."""
+    """Reads a pin number from a section of the configuration."""
     return section.integer(key, 0, PIN_MAX)
 
 
 def i2c(wiring: tuple):
-    """A `machine.I2C`; `wiring` is what `read_i2c` gave."""
+    """Returns the `machine.I2C` of this wiring (from `read_i2c`); sensors on one bus share it."""
     if wiring not in _open:
         from machine import I2C, Pin
 
@@ -33,7 +33,7 @@ def i2c(wiring: tuple):
 
 
 def spi(wiring: tuple):
-    """A `machine.SPI` in mode 0; `wiring` is what `read_spi` gave."""
+    """Returns the `machine.SPI` of this wiring (from `read_spi`), in mode 0; sensors on one bus share it."""
     if wiring not in _open:
         from machine import SPI, Pin
 

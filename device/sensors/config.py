@@ -1,4 +1,4 @@
-"""The key `sensors` of the configuration."""
+"""Reads the key `sensors` of the configuration."""
 
 KINDS = {
     "adc": "Adc",
@@ -10,24 +10,24 @@ KINDS = {
     "pulse": "Pulse",
     "sht31": "Sht31",
 }
-"""The class in the module of each kind's name."""
+"""For each kind of sensor its driver's class; the module has the name of the kind."""
 
-SENSORS_MAX = 12  # whose readings of one moment stand in one message, and that in one flash sector
+SENSORS_MAX = 12  # the readings of all sensors at one moment are one message, which must fit into a flash sector
 NAME_BYTES_MAX = 24
 HEARTBEAT_MS_MAX = 86_400_000
 THRESHOLD_MAX = 1e9
 
 
 class SensorConfig:
-    """One sensor: what its readings are called, its driver's class and arguments, which readings wait for a change.
+    """One sensor: the names of its readings, its driver's class and arguments, and the thresholds of its readings.
 
-    `bands` has for a full name what `device.dead_band.DeadBand` wants.
+    `bands` maps full names to the bands of `device.readings.DeadBand`.
     """
 
     def __init__(self, section, interval_ms: int, sleeps: bool) -> None:
         kind = section.choice("kind", tuple(sorted(KINDS)))
         self.name = _read_name(section) if section.has("name") else kind
-        # The machine's own readings go without, as there is one of it.
+        # The machine's own readings have no prefix, because there is only one machine.
         self.prefix = "" if self.name == kind == "host" else self.name + "."
         self.error_name = self.name + ".error"
         self.driver = load(kind)
@@ -54,12 +54,12 @@ class SensorConfig:
 
 
 def load(kind: str):
-    """The driver of that kind; only those in use are loaded."""
+    """Returns the driver class of a kind of sensor; only the modules in use are loaded."""
     return getattr(__import__("device.sensors." + kind, None, None, (KINDS[kind],)), KINDS[kind])
 
 
 def read_sensors(section, interval_ms: int, sleeps: bool) -> list:
-    """A `SensorConfig` for each sensor of a device that `sleeps` between samples or not. Raises ConfigError."""
+    """Returns a `SensorConfig` for each sensor; `sleeps`: the device sleeps between samples. Raises ConfigError."""
     sensors: list = []
     names: list = []
     for entry in section.sections("sensors", "kind", SENSORS_MAX):

@@ -1,4 +1,4 @@
-"""DHT22 (AM2302): temperature and humidity, by MicroPython's own driver."""
+"""DHT22 (AM2302): temperature and humidity, with MicroPython's own driver."""
 
 from device.sensors.buses import read_pin
 from device.sensors.driver import Driver

@@ -1,25 +1,26 @@
-"""What all drivers have in common."""
+"""The base class of all drivers, and their error."""
 
 
 class SensorFailed(Exception):
-    """A reading cannot be had; the text is the reason, for people."""
+    """The sensor cannot be read; the text says why."""
 
 
 class Driver:
     """One sensor.
 
-    Its constructor finds the sensor and makes it ready; it and both methods may raise anything where that fails. A
-    driver that has raised is not used again: the next sample makes a new one, which finds the sensor as it is then.
-    Modules that only boards have are imported where they are used, so that a configuration is checked anywhere.
+    The constructor finds the sensor and makes it ready. The constructor and both methods may raise any exception if
+    that fails. A driver that has raised is not used again: the next sample makes a new one, which finds the sensor in
+    its state at that time. Modules that exist only on boards are imported where they are used, so that a configuration
+    can be checked on any machine.
     """
 
     METRICS: tuple = ()  # the names that `sample` uses
-    SHORTEST_INTERVAL_MS = 1  # from one sample to the next
-    NEEDS_POWER = False  # whether it has to go on while the device sleeps
+    SHORTEST_INTERVAL_MS = 1  # shortest time between two samples
+    NEEDS_POWER = False  # whether the sensor must keep working while the device sleeps
 
     @staticmethod
     def read(section) -> tuple:
-        """The constructor's arguments, from the sensor's section of the configuration. Raises ConfigError."""
+        """Returns the constructor's arguments from the sensor's section of the configuration. Raises ConfigError."""
         return ()
 
     def start(self) -> int:
@@ -27,5 +28,5 @@ class Driver:
         return 0
 
     def sample(self) -> list:
-        """[(name, unit, value)] of this moment."""
+        """Returns the present readings as [(name, unit, value)]."""
         raise NotImplementedError

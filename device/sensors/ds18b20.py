@@ -1,12 +1,12 @@
-"""DS18B20 on 1-Wire (Maxim 19-7487), by MicroPython's own driver, which checks the CRC."""
+"""DS18B20 on 1-Wire (Maxim 19-7487), with MicroPython's own driver, which checks the CRC."""
 
 import binascii
 
 from device.sensors.buses import read_pin
 from device.sensors.driver import Driver, SensorFailed
 
-CONVERT_MS = 800  # 750 at 12 bits, and time to tell others on the wire
-POWER_ON = 85  # degrees, of a chip that has not converted since it got power
+CONVERT_MS = 800  # a conversion takes 750 ms at 12 bits; the rest is for starting other chips on the wire
+POWER_ON = 85  # degrees; the value of a chip that has not converted since power-on
 CONFIGURATION = 4  # in the scratchpad: its lowest five bits are always 1
 CONFIGURATION_ONES = 0x1F
 ROM_DIGITS = 16
@@ -14,13 +14,14 @@ IDLE = 0xFF  # read from a wire on which all chips wait for a command
 
 
 class Ds18b20(Driver):
-    """One thermometer of those on a wire.
+    """One of the thermometers on a wire.
 
-    A temperature of exactly 85 degrees is refused: nothing tells it from that of a chip that lost its power between
-    the start of its conversion and the reading.
+    A temperature of exactly 85 degrees is refused: it cannot be distinguished from the value of a chip that lost its
+    power between the start of its conversion and the reading.
 
     Args:
-        rom: its ROM code in hexadecimal; None for the only one on the wire.
+        pin: the number of the wire's pin.
+        rom: the chip's ROM code in hexadecimal; None if it is the only chip on the wire.
     """
 
     METRICS = ("temperature",)
@@ -41,7 +42,7 @@ class Ds18b20(Driver):
         idle = bytearray(1)
         if wire.reset():
             wire.readinto(idle)
-            if idle[0] != IDLE:  # a search on such a wire finds chips without end
+            if idle[0] != IDLE:  # a search on a shorted wire would find chips without end
                 raise SensorFailed("the wire is shorted")
         self._wire = DS18X20(wire)
         found = sorted([binascii.hexlify(code).decode() for code in self._wire.scan()])

@@ -1,17 +1,17 @@
-"""The machine itself: load, memory, disks, network, temperature, from Linux's /proc and /sys."""
+"""Readings about the machine itself, from Linux's /proc and /sys: load, memory, disks, network, temperature."""
 
 import os
 
 from device.sensors.driver import Driver
 
 SECTOR_BYTES = 512  # in /proc/diskstats, whatever the disk's own sectors are
-VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md")  # their bytes go through others, or to no disk
+VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md")  # not counted: their bytes go to a real disk as well, or to none
 DISK_READ, DISK_WRITTEN = 5, 9  # columns
 NETWORK_RECEIVED, NETWORK_SENT = 0, 8
 
 
 class Host(Driver):
-    """Counters count since the machine's boot. A source that is not there or fails is left out.
+    """The machine's readings. Counters count from its boot. A source that is missing or fails is left out.
 
     Args:
         root: the folder that holds `proc` and `sys`.
@@ -31,7 +31,7 @@ class Host(Driver):
         self._root = root
 
     def sample(self) -> list:
-        """[(name, unit, value)] of what this machine has."""
+        """Returns [(name, unit, value)] of the sources that this machine has."""
         samples: list = []
         for source in (self._load, self._memory, self._disk, self._network, self._temperature):
             try:
@@ -85,7 +85,7 @@ class Host(Driver):
             return file.read()
 
     def _open(self, path: str):
-        """To be read line by line: some of these files are larger than a board's heap has room for."""
+        """Opens a file; read large ones line by line, because they may not fit into a small heap."""
         return open(self._root + path)
 
     def _list(self, folder: str) -> list:
@@ -96,7 +96,7 @@ class Host(Driver):
 
 
 def _add_up(rows, columns: tuple) -> list:
-    """A sample for each of the (name, column, bytes in one of its counts); none where there are no rows."""
+    """Adds up columns over all rows; `columns` are (name, column, bytes per count). Without rows there is no sample."""
     sums = [0] * len(columns)
     found = False
     for row in rows:

@@ -14,10 +14,10 @@ ALWAYS_ZERO = 1 << 17 | 1 << 3
 
 
 class Max31855(Driver):
-    """A chip with that chip-select pin. The bus drives the pin `mosi`, which the chip does not use."""
+    """A chip with its own chip-select pin. The bus drives the pin `mosi`, which the chip does not use."""
 
     METRICS = ("temperature", "cold_junction")
-    SHORTEST_INTERVAL_MS = 100  # it converts for so long after each reading
+    SHORTEST_INTERVAL_MS = 100  # the duration of a conversion, which begins after each reading
 
     @staticmethod
     def read(section) -> tuple:
@@ -37,7 +37,7 @@ class Max31855(Driver):
         finally:
             self._select(1)
         word = int.from_bytes(self._buffer, "big")
-        # A line that is stuck reads as zero degrees at both ends, or as ones.
+        # A data line that is stuck low would read as zero degrees at both ends; one that is stuck high, as all ones.
         if word == 0 or word & ALWAYS_ZERO:
             raise SensorFailed("no answer")
         if word & FAULT:

@@ -1,4 +1,4 @@
-"""A configured sensor at work: its readings, or why there are none."""
+"""Runs a configured sensor: returns its readings, or an error record if it fails."""
 
 from device.sensors.driver import Driver, SensorFailed
 
@@ -6,9 +6,9 @@ REASON_LENGTH_MAX = 100
 
 
 class Probe:
-    """A driver that may fail. A reading is then absent, and a record `NAME.error` says why.
+    """Runs a driver that may fail. Then its readings are absent, and a record `NAME.error` says why.
 
-    A driver that fails is made anew at the next sample, so that a sensor that comes back is found.
+    After a failure the next sample makes a new driver, so that a sensor that works again is found.
 
     Args:
         config: the values of a `device.sensors.config.SensorConfig`.
@@ -24,12 +24,15 @@ class Probe:
         return self._attempt(self._start) or 0
 
     def sample(self) -> list:
-        """[(name, unit, value)]; of a failure [(name, None, reason)]."""
+        """Returns [(name, unit, value)]; after a failure [(error name, None, reason)]."""
         samples = None if self._driver is None else self._attempt(self._sample)
         return [(self._config.error_name, None, self._reason)] if samples is None else samples
 
     def _attempt(self, step):
-        """Any failure is the reason of this sensor alone: MicroPython's own drivers raise plain exceptions."""
+        """Calls `step`; any exception counts as a failure of this sensor only.
+
+        MicroPython's own drivers raise exceptions of all kinds.
+        """
         try:
             return step()
         except Exception as error:
@@ -50,7 +53,7 @@ class Probe:
         prefix = self._config.prefix
         samples = []
         for metric, unit, value in self._driver.sample():
-            if value - value != 0:  # infinite or not a number, for which SenML has no form
+            if value - value != 0:  # infinite or NaN, which SenML cannot represent
                 raise SensorFailed(f"{metric} is {value}")
             samples.append((prefix + metric, unit, value))
         return samples

@@ -1,13 +1,13 @@
-"""Pulses at a pin: of a meter, a flow sensor, a rain gauge."""
+"""Counts pulses at a pin, for example of a meter, a flow sensor or a rain gauge."""
 
 from device.sensors.buses import read_pin
 from device.sensors.driver import Driver
 
-COUNT_MASK = 0x3FFF_FFFF  # the largest number that takes no memory on a 32-bit board: an interrupt has none
+COUNT_MASK = 0x3FFF_FFFF  # larger integers need memory on a 32-bit board, and an interrupt cannot allocate any
 
 
 class Pulse(Driver):
-    """Counts edges since the firmware's start. The pin is pulled to the level from which the edge leaves."""
+    """Counts edges since the firmware's start. The pin is pulled to the level before the edge."""
 
     METRICS = ("count",)
     NEEDS_POWER = True
@@ -25,7 +25,7 @@ class Pulse(Driver):
         trigger = Pin.IRQ_FALLING if falling else Pin.IRQ_RISING
         try:
             self._pin.irq(handler=self._tick, trigger=trigger, hard=True)
-        except TypeError:  # a board that has only soft ones
+        except TypeError:  # a board that has only soft interrupts
             self._pin.irq(handler=self._tick, trigger=trigger)
 
     def sample(self) -> list:

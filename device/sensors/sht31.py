@@ -3,12 +3,12 @@
 from device.sensors import buses
 from device.sensors.driver import Driver, SensorFailed
 
-SINGLE_SHOT = b"\x24\x00"  # high repeatability, no clock stretching: a chip that measures holds no bus (table 9)
-MEASURE_MS = 16  # 15.5 at most (table 4)
+SINGLE_SHOT = b"\x24\x00"  # high repeatability, no clock stretching: the bus stays free during a measurement (table 9)
+MEASURE_MS = 16  # a measurement takes 15.5 ms at most (table 4)
 
 
 class Sht31(Driver):
-    """A chip at that address, 0x44 or 0x45."""
+    """A chip at the I2C address 0x44 or 0x45."""
 
     METRICS = ("temperature", "humidity")
 
@@ -27,7 +27,7 @@ class Sht31(Driver):
 
     def sample(self) -> list:
         self._bus.readfrom_into(self._address, self._buffer)
-        # Section 4.13: the ticks of 65535 parts.
+        # Conversion by section 4.13: raw values are in units of 1/65535 of the range.
         temperature = -45 + 175 * self._word(0) / 65535
         humidity = 100 * self._word(3) / 65535
         return [("temperature", "Cel", round(temperature, 2)), ("humidity", "%RH", round(humidity, 2))]
@@ -40,7 +40,7 @@ class Sht31(Driver):
 
 
 def crc8(high: int, low: int) -> int:
-    """Of a word: the polynomial 0x31 from 0xFF; 0xBEEF gives 0x92 (section 4.12)."""
+    """Returns the CRC of a word: polynomial 0x31, initial value 0xFF; 0xBEEF gives 0x92 (section 4.12)."""
     crc = 0xFF
     for byte in (high, low):
         crc ^= byte
