@@ -5,37 +5,32 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import Iterator
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gateway.access import Access
-from gateway.announcer import Announcer
-from gateway.config import GatewayConfig
-from gateway.connection import Connection
-from gateway.devices import Devices
-from gateway.doorkeeper import Doorkeeper
-from gateway.endings import Endings
+from gateway.auth.admission import AccessControl
+from gateway.auth.permissions import Access
+from gateway.config.schema import GatewayConfig
+from gateway.connection.connection import Connection
+from gateway.connection.services import Services
 from gateway.errors import ConfigError, ListenError
 from gateway.holdings import Holdings
 from gateway.limits import Limits
 from gateway.listeners.listeners import Listeners
 from gateway.message import message_from
-from gateway.overview import Overview
+from gateway.observe.overview import Overview
+from gateway.observe.sys_topics import Announcer
 from gateway.pace import Lanes, Paces, Shifts
 from gateway.port import Port
-from gateway.publishing import Publishing
-from gateway.session import Session
-from gateway.sessions import Sessions
-from gateway.store.cursor import Cursor
-from gateway.store.database import Work
-from gateway.store.drops import GATEWAY, REJECTED
-from gateway.store.log import MessageLog
-from gateway.store.wills import StoredWill
-from gateway.subscribers import Subscribers
+from gateway.sessions.devices import Devices
+from gateway.sessions.publishing import Publishing
+from gateway.sessions.registry import Sessions
+from gateway.sessions.subscribers import Subscribers
+from gateway.sessions.wills import Wills
+from gateway.store import Cursor, Endings, MessageLog, StoredWill, Work
 from gateway.timers import Timers
-from gateway.wills import Wills
 from wire import reasons
 
 logger = logging.getLogger(__name__)
@@ -56,26 +51,41 @@ class Broker:
         self.config = config
         self.log = log
         self.counters = log.counters
-        self.limits = Limits(config, log, self._queues, self._queues_for)
+        self.limits = Limits(config, log, self._queues, lambda topic: self.subscribers.cursors_for(topic))
         self._endings = Endings(log)
-        self.holdings = Holdings(config.limits.kept_bytes)
-        self.shifts = Shifts()
-        self.subscribers = Subscribers(log, self._endings, self.shifts)
-        self.publishing = Publishing(self.subscribers, log, self.limits)
-        self.paces = Paces(config.limits.messages_per_s)
-        self.lanes = Lanes()
-        self.timers = Timers()
-        self.wills = Wills(log, self.holdings, self._publish_will)
+        holdings, shifts, self._timers = Holdings(config.limits.kept_bytes), Shifts(), Timers()
+        self._paces = Paces(config.limits.messages_per_s)
+        self.subscribers = Subscribers(log, self._endings, shifts)
+        self.publishing = Publishing(config.name, self.subscribers, log, self.limits, log.counters)
+        self._wills = Wills(log, holdings, self._publish_will)
         self.sessions = Sessions(
-            log, self.subscribers, self.holdings, config.limits, self._session_ended, lambda: self.limits.problem
+            log, self.subscribers, holdings, config.limits, self._wills.execute, lambda: self.limits.problem
         )
-        self.devices = Devices(Path(config.store.path))
-        self.doorkeeper = Doorkeeper(
+        folder = Path(config.store.path)
+        self._devices = Devices(folder)
+        self._access_control = AccessControl(
             Path(config.accounts) if config.accounts else None, Path(config.acl) if config.acl else None, config.name
         )
+        self._services = Services(
+            config=config,
+            counters=log.counters,
+            log=log,
+            limits=self.limits,
+            access_control=self._access_control,
+            sessions=self.sessions,
+            subscribers=self.subscribers,
+            publishing=self.publishing,
+            wills=self._wills,
+            devices=self._devices,
+            holdings=holdings,
+            timers=self._timers,
+            paces=self._paces,
+            lanes=Lanes(),
+            shifts=shifts,
+        )
         self.listeners = Listeners(config, self.connect)
-        self.overview = Overview(self)
-        self._announcer = Announcer(self.publishing, self.counters, self.overview.state)
+        self.overview = Overview(folder, log, self.sessions, self.publishing, self.limits)
+        self._announcer = Announcer(self.publishing, log.counters, self.overview.state)
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._closing = False
 
@@ -88,9 +98,9 @@ class Broker:
         """
         self._endings.open()
         self.sessions.open()
-        await self.devices.open()
+        await self._devices.open()
         await self.limits.open()
-        self.wills.open(lambda client_id: self.sessions.get(client_id) is not None)
+        self._wills.open(lambda client_id: self.sessions.get(client_id) is not None)
         try:
             await self.listeners.open()
             self._announcer.open()
@@ -99,12 +109,13 @@ class Broker:
             raise
 
     async def close(self) -> None:
-        """Takes no more clients, sends away those that are here, and leaves their sessions as they are.
+        """Accepts no more clients and disconnects those that are connected; their sessions stay.
 
-        What has come from them is stored and acknowledged before.
+        What the clients have sent is stored and acknowledged before.
         """
         self._closing = True
-        with contextlib.suppress(sqlite3.Error):  # each client has been told by its own message's failure
+        self._wills.close()
+        with contextlib.suppress(sqlite3.Error):  # each client learns it from the failure of its own message
             await self.log.submit([])
         for connection in list(self._connections):
             connection.disconnect(reasons.SERVER_SHUTTING_DOWN)
@@ -112,20 +123,19 @@ class Broker:
         self._announcer.close()
         if self._connections:
             await asyncio.wait(self._connections.values())
-        self.timers.close()
+        self._timers.close()
         await self.subscribers.close()
-        self.wills.close()
         await self.limits.close()
         await self._endings.close()
         await self.sessions.close()
-        await self.devices.close()
-        await self.doorkeeper.close()
+        await self._devices.close()
+        await self._access_control.close()
 
     def reload(self) -> None:
-        """Reads accounts, access rules and certificates again; whose account is gone or another has to log in again.
+        """Reads accounts, access rules and certificates again, and disconnects the users with a changed account.
 
         Raises:
-            ConfigError: a file cannot be used; what was read from it before stays.
+            ConfigError: a file cannot be used; what was read from it before still holds.
         """
         errors = []
         for reload in (self._reload_accounts, self.listeners.reload):
@@ -137,11 +147,11 @@ class Broker:
             raise ConfigError("; ".join(errors))
 
     def _reload_accounts(self) -> None:
-        access = copy(self.doorkeeper.access)
+        access = copy(self._access_control.access)
         try:
-            changed = self.doorkeeper.reload()
+            changed = self._access_control.reload()
         finally:
-            if self.doorkeeper.access.rules != access.rules:
+            if self._access_control.access.rules != access.rules:
                 self._change_rights(access)
         self.subscribers.reconsider_rights()
         self.limits.count_again(self._queues())
@@ -150,61 +160,38 @@ class Broker:
                 connection.disconnect(reasons.ADMINISTRATIVE_ACTION)
 
     def _change_rights(self, before: Access) -> None:
-        """What waits for sessions was stored by the access rules of before."""
+        """Lets each session receive what waits for it by the access rules under which that was stored."""
         for session in self.sessions.all():
             if session.cursor.unread_from < self.log.head:
                 session.cursor.change_rights(before.permissions(session.user, session.client_id).may_receive)
 
     def connect(self, port: Port) -> None:
-        """A listener's new port: from now on it is served."""
+        """Serves a listener's new port, in a task of its own."""
         if self._closing:
             return port.close()
         self.counters.connections_opened += 1
-        connection = Connection(self, port)
-        self._connections[connection] = asyncio.get_running_loop().create_task(self._serve(connection))
+        connection = Connection(self._services, port)
+        task = self._connections[connection] = asyncio.get_running_loop().create_task(connection.serve())
+        task.add_done_callback(partial(self._served, connection))
         return None
 
-    async def _serve(self, connection: Connection) -> None:
-        try:
-            await connection.serve()
-        except Exception:
-            logger.exception("%s: unexpected failure, others go on", connection.name)
-        finally:
-            del self._connections[connection]
+    def _served(self, connection: Connection, task: asyncio.Task[None]) -> None:
+        del self._connections[connection]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("%s: unexpected failure, other connections go on", connection.name, exc_info=error)
 
     def _queues(self) -> list[Cursor]:
         return [session.cursor for session in self.sessions.all()] + self.subscribers.cursors()
 
-    def _queues_for(self, topic: str) -> Iterator[Cursor]:
-        return self.subscribers.cursors_for(topic)
-
-    def leave(self, session: Session, *, was_accepted: bool, is_new: bool) -> None:
-        """A session's connection has ended. A session that was made by a CONNECT without a CONNACK ends with it."""
-        if was_accepted:
-            self.devices.note_disconnected(session.client_id)
-        if was_accepted or not is_new:
-            self.sessions.rest(session)
-        else:
-            self.sessions.end(session)
-        if not self._closing:
-            self.wills.leave(session.client_id)
-
-    def _session_ended(self, client_id: str) -> None:
-        if not self._closing:
-            self.wills.execute(client_id)
-
-    def _publish_will(self, will: StoredWill, note: Work) -> asyncio.Future[Any] | None:
-        """Publishes a will, if its client's user may still do so, in one transaction with a note."""
-        permissions = self.doorkeeper.access.permissions(will.user, will.session)
+    def _publish_will(self, will: StoredWill, note: Work) -> asyncio.Future[Any] | int:
+        """Publishes a will in one transaction with other work; returns the reason code if it may not be published."""
+        permissions = self._access_control.access.permissions(will.user, will.session)
         now_ms = int(time.time() * 1000)
         message = message_from(will.publish, will.session, self.config.name, now_ms)
         message.owner = will.owner
-        may_bring = permissions.may_bring(message)
-        if not may_bring:
-            message.renew(self.config.name, now_ms)
-        if not permissions.may_send(message) or self.publishing.is_own(message.topic):
-            self.log.drop(REJECTED, GATEWAY, message)
-            return None
-        self.counters.identities_replaced += not may_bring
-        self.paces.note(will.owner, 1)
+        reason_code, _ = self.publishing.check(message, permissions, now_ms)
+        if reason_code != reasons.SUCCESS:
+            self.publishing.refuse(message, permissions)
+            return reason_code
+        self._paces.note(will.owner, 1)
         return self.log.submit([*self.publishing.publish(message), note])

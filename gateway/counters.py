@@ -1,4 +1,4 @@
-"""What the gateway counts: plain numbers, added up where things happen and read when somebody asks."""
+"""The gateway's counters: plain numbers, added up where things happen and read by metrics and ``$SYS`` topics."""
 
 import time
 from bisect import bisect_left
@@ -9,10 +9,10 @@ COMMIT_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,
 
 
 class Histogram:
-    """How often a value lay between which bounds.
+    """Counts values by the range that they are in.
 
     Args:
-        bounds: the upper bound of each range, rising; one more range follows for what is larger.
+        bounds: the upper bound of each range, rising; larger values are counted in one more range.
     """
 
     __slots__ = ("bounds", "counts", "sum")
@@ -29,7 +29,7 @@ class Histogram:
 
 @dataclass(slots=True)
 class Counters:
-    """What has happened since the start; nothing here ever falls.
+    """What has happened since the start; no number here ever falls.
 
     ``messages_*`` are PUBLISHes, by QoS; ``packets_*`` are control packets of all kinds. ``payload_bytes_*`` are those
     of the PUBLISHes, ``bytes_*`` all of MQTT. ``connections_refused`` counts by reason code. ``messages_dropped``
@@ -54,28 +54,28 @@ class Counters:
     commit_s: Histogram = field(default_factory=lambda: Histogram(COMMIT_BOUNDS_S))
 
     def note_received(self, qos: int, payload_size: int, count: int = 1) -> None:
-        """More PUBLISHes have come, with payloads of so many bytes together."""
+        """Counts PUBLISHes that came in, and the bytes of all their payloads."""
         self.messages_received[qos] += count
         self.payload_bytes_received += payload_size
 
     def note_sent(self, qos: int, payload_size: int, count: int = 1) -> None:
-        """More PUBLISHes were sent, with payloads of so many bytes together."""
+        """Counts PUBLISHes that were sent, and the bytes of all their payloads."""
         self.messages_sent[qos] += count
         self.payload_bytes_sent += payload_size
 
     def refused(self, reason_code: int) -> None:
-        """One more connection was refused."""
+        """Counts a connection that was refused with a reason code."""
         self.connections_refused[reason_code] = self.connections_refused.get(reason_code, 0) + 1
 
 
 @dataclass(slots=True)
 class RouteState:
-    """A route now.
+    """How a route is doing.
 
-    ``backlog_messages`` wait for it and are not acknowledged yet, with ``backlog_bytes`` of payload and topic name; the
-    oldest was taken by the first gateway that had it at ``oldest_ms`` (unix time, 0: none waits). ``acknowledged_ms``
-    is when the other broker last took over a message (unix time, 0: never yet). ``reconnects`` are connections after
-    the first one, ``retries`` messages that were sent again.
+    ``backlog_messages`` counts the messages that the other broker has not acknowledged, ``backlog_bytes`` the bytes of
+    their payloads and topic names. ``oldest_ms`` is when the first gateway accepted the oldest of them (unix time, 0:
+    none waits). ``acknowledged_ms`` is when the other broker last acknowledged a message (unix time, 0: not yet).
+    ``reconnects`` counts the connections after the first one, ``retries`` the messages that were sent again.
     """
 
     name: str
@@ -89,13 +89,13 @@ class RouteState:
 
     @property
     def backlog_age_s(self) -> float:
-        """How long the oldest waits, in seconds."""
+        """Seconds since the first gateway accepted the oldest message that waits."""
         return max(0.0, time.time() - self.oldest_ms / 1000) if self.oldest_ms else 0.0
 
 
 @dataclass(slots=True)
 class State:
-    """How things are now. ``subscriptions`` are all, the shared ones among them."""
+    """The gateway's state at one moment. ``subscriptions`` includes the shared ones."""
 
     connections: int = 0
     connections_most: int = 0

@@ -1,4 +1,4 @@
-"""What ends a gateway before or while it starts.
+"""The errors that end a gateway before or while it starts.
 
 ::
 
@@ -15,7 +15,7 @@ ADVICE = "; `holdfast gateway repair` saves what can be read"
 
 
 class GatewayError(Exception):
-    """The gateway cannot run; the text names what and where."""
+    """The gateway cannot run; the text says why, and names the file, listener or folder."""
 
 
 class ConfigError(GatewayError):
@@ -31,22 +31,22 @@ class StoreError(GatewayError):
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether an error of SQLite says that it is the file that is at fault."""
+    """Whether an error of SQLite says that its file is damaged."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def is_lock(error: BaseException) -> bool:
-    """Whether an error of SQLite says that somebody else has the file."""
+    """Whether an error of SQLite says that another process has locked its file."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def is_disk_trouble(error: BaseException | None) -> bool:
-    """Whether an error of SQLite or the system says that the disk is full or fails, which may pass by itself."""
+    """Whether an error of SQLite or of the system says that the disk is full or fails; either may pass by itself."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 
 def advice_on(error: Exception) -> str:
-    """Says what helps against an error of SQLite, where something does."""
+    """Returns the advice that follows the text of an error of SQLite; "" where no command helps."""
     return ADVICE if is_damage(error) or "no such table" in str(error) else ""

@@ -1,29 +1,29 @@
-"""What clients make the gateway keep in memory for as long as they like: one account for each owner.
+"""The memory that clients make the gateway hold for as long as they like, counted by owner.
 
-An owner is a user, with all sessions under that name; clients without one are an owner by their address. So a client
-gains nothing by another client identifier. By owner count as well the rate (``gateway.pace``) and the part of the store
-(``gateway.store.shares``).
+An owner is a user, with all its sessions. Clients without a user share an owner by their address. So a client gains
+nothing by using another client identifier. Rates (``gateway.pace``) and shares of the store
+(``gateway.store.consumers.client_shares``) are counted by owner too.
 """
 
-from gateway.failures import network_of
+from gateway.port import network_of
 
-OWNERS_FULL = 4  # so many owners with as much as they may have are what all may have together
+OWNERS_FULL = 4  # all owners together may hold as much as this many owners at their limit
 
 
 def owner_of(user: str | None, host: str) -> str:
-    """Returns who answers for a client: its user, or where it has none the address that it comes from."""
+    """Returns the owner of a client: its user, or without one the address that it comes from."""
     return f"user {user}" if user is not None else f"address {network_of(host)}"
 
 
 class Holdings:
-    """Counts the bytes of subscriptions, wills, unfinished packets and what is owed of retained messages by owner.
+    """Counts by owner the bytes of subscriptions, wills, unfinished packets and retained messages not sent yet.
 
-    All owners together have a whole. Where it is taken, an owner may still have an equal part of it, so that none is
-    refused for what the others have. The k-th of them to grow last found k owners at least, and so has 1/k of the whole
-    at most: n owners have no more than (1 + 1/2 + ... + 1/n) times the whole.
+    All owners together have a limit, the whole. When it is reached, an owner may still hold an equal part of it, so
+    that no owner is refused because of what the others hold. The k-th owner to grow last found k owners at least, and
+    so holds 1/k of the whole at most: n owners hold no more than (1 + 1/2 + ... + 1/n) times the whole.
 
     Args:
-        most: bytes that one owner may have the gateway keep.
+        most: bytes that one owner may hold.
     """
 
     def __init__(self, most: int) -> None:
@@ -32,13 +32,13 @@ class Holdings:
         self._whole = 0
 
     def fits(self, owner: str, size: int) -> bool:
-        """Whether so many bytes more are within the owner's limit, and within the whole or the owner's part of it."""
+        """Whether ``size`` more bytes are within the owner's limit, and within the whole or the owner's part of it."""
         wanted, whole = self.of(owner) + size, OWNERS_FULL * self._most
         owners = len(self._sizes) + (owner not in self._sizes)
         return wanted <= self._most and (self._whole + size <= whole or wanted <= whole // owners)
 
     def add(self, owner: str, size: int) -> None:
-        """Counts so many bytes more; fewer where ``size`` is negative."""
+        """Counts ``size`` more bytes for an owner; a negative ``size`` counts fewer."""
         self._whole += size
         left = self.of(owner) + size
         if left:
@@ -47,15 +47,15 @@ class Holdings:
             self._sizes.pop(owner, None)
 
     def of(self, owner: str) -> int:
-        """Returns the bytes that are kept for an owner."""
+        """Returns the bytes that an owner holds."""
         return self._sizes.get(owner, 0)
 
 
-class Account:
-    """What one session, or one connection, has the gateway keep: it counts for its ``owner``, until it is closed.
+class Holding:
+    """The bytes that one session or one connection holds. They count for its ``owner`` until it is closed.
 
     Args:
-        holdings: where it counts.
+        holdings: counts them by owner.
     """
 
     def __init__(self, holdings: Holdings) -> None:
@@ -64,23 +64,23 @@ class Account:
         self._size = 0
 
     def fits(self, size: int) -> bool:
-        """Whether the owner may have so many bytes more."""
+        """Whether the owner may hold ``size`` more bytes."""
         return self._holdings is not None and self._holdings.fits(self.owner, size)
 
     def add(self, size: int) -> None:
-        """Counts so many bytes more; fewer where ``size`` is negative."""
+        """Counts ``size`` more bytes; a negative ``size`` counts fewer."""
         if self._holdings is not None:
             self._size += size
             self._holdings.add(self.owner, size)
 
     def give(self, owner: str) -> None:
-        """From now on it counts for this owner."""
+        """Counts its bytes for this owner from now on."""
         if self._holdings is not None and owner != self.owner:
             self._holdings.add(self.owner, -self._size)
             self._holdings.add(owner, self._size)
             self.owner = owner
 
     def close(self) -> None:
-        """The session or the connection ends: nothing is kept for it any more."""
+        """Counts nothing any more: the session or the connection has ended."""
         self.add(-self._size)
         self._holdings = None

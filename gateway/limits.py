@@ -1,8 +1,9 @@
-"""What may wait, in the store, for each session and of each owner, and what becomes of the next message then.
+"""The limits on stored messages: of the store, of each consumer's queue and of each owner's messages.
 
-The store's limits count for everybody, those of queues for the topics that their sessions subscribe to, those of
-owners for what each of them publishes. Who has to wait is asked again now and then: what makes room is an
-acknowledgement, and there is no telling whose.
+When a limit is reached, ``when_full`` in the configuration says what happens to the next message: it is refused, its
+publisher waits, or the oldest messages are dropped. The store's limit holds for all messages, a queue's for the topics
+that its session subscribes to, an owner's for the messages that it publishes. A publisher that waits is asked again at
+intervals, since any consumer's acknowledgement may make room.
 """
 
 import asyncio
@@ -12,28 +13,24 @@ import sys
 from collections.abc import Callable, Iterable
 from enum import Enum
 
-from gateway.config import ClientConfig, GatewayConfig, QueueConfig
+from gateway.config.schema import ClientConfig, GatewayConfig, QueueConfig
 from gateway.message import MESSAGE_OVERHEAD, Message
-from gateway.store.backlog import Backlog
-from gateway.store.cursor import Cursor
-from gateway.store.log import MessageLog
-from gateway.store.shares import Shares
-from gateway.store.survey import count_backlogs
+from gateway.store import Backlog, Cursor, MessageLog, Shares, count_backlogs
 
 RETRY_S = 0.05
-RETAINED_LEAST = 1024  # bytes of a retained message that may always take the place of another one
-NEAR_PART = 0.8  # of the store's limits: from there on what no consumer needs is taken out
-UNSWEPT_PART = 0.125  # of them: by so much it may be larger until that is done
-MEASURE_REST_S = 10.0  # between two readings of what is no message, or so many times as long as one takes
-MEASURE_REST_TIMES = 20
-DROPPING_ENDS_S = 60.0  # after the last message that a full store has dropped
-DISCARD_PAUSE_S = 0.02  # one reading of the file then finds the oldest of a queue for many messages
+RETAINED_LEAST = 1024  # bytes; a retained message of this size may always replace its topic's one
+NEAR_PART = 0.8  # of the store's limits: beyond it the messages that no consumer needs are removed
+UNSWEPT_PART = 0.125  # of the store's limits: it may exceed them by this part until these are removed
+MEASURE_REST_S = 10.0  # between two measurements of the part of the file that is not messages
+MEASURE_REST_TIMES = 20  # at least this many times as long as a measurement takes
+DROPPING_ENDS_S = 60.0  # without a drop, until the store counts as full no more
+DISCARD_PAUSE_S = 0.02  # between two looks, so that one read of the file finds the oldest for many messages
 
 logger = logging.getLogger(__name__)
 
 
 class Verdict(Enum):
-    """What becomes of a message."""
+    """What happens to a message."""
 
     TAKE = "take"
     REFUSE = "refuse"
@@ -41,14 +38,15 @@ class Verdict(Enum):
 
 
 class Limits:
-    """Watches over what waits.
+    """Decides whether the gateway takes a message, and drops the oldest ones where it is configured to.
 
-    ``problem`` says that the file has so much besides messages that new sessions and retained messages are refused; ""
-    where it has not.
+    The log asks it: ``shares`` has how much of the store each owner uses, None where that has no limit, and
+    ``counts_backlogs`` says whether cursors count the messages that wait for them. ``problem`` says why new sessions
+    and retained messages are refused: too much of the file is not messages. It is "" while they are not refused.
 
     Args:
-        config: what the limits are.
-        log: the store.
+        config: the limits.
+        log: the message log.
         cursors: returns the cursors that have limits.
         wanted_by: returns the cursors that take messages of a topic.
     """
@@ -64,19 +62,20 @@ class Limits:
         self._queue = queue = config.queue
         self._client = config.client
         self._retained_most = config.limits.retained_messages
-        self._half = config.store.max_bytes // 2  # stays for messages, whatever else is in the file
+        self._half = config.store.max_bytes // 2  # reserved for messages
         self._retained_bytes = min(config.limits.retained_bytes, self._half)
         self._measuring: asyncio.Task[None] | None = None
         self._measured_until_s = 0.0
         self.problem = ""
-        self._shares = log.shares = Shares(log.head) if config.client.max_messages or config.client.max_bytes else None
+        has_shares = config.client.max_messages or config.client.max_bytes
+        self.shares = Shares(log.head) if has_shares else None
         self._looked_s = 0.0
         self._log = log
         self._cursors = cursors
         self._wanted_by = wanted_by
         self._queue_discards = queue.when_full == "discard_old"
-        # To count what waits takes a look at each message: where the next one is taken anyway, that can be later.
-        log.counts_backlogs = not self._queue_discards
+        # A count looks at each message. Where the oldest messages are dropped, it can be made later.
+        self.counts_backlogs = not self._queue_discards
         self._news: dict[Cursor, None] = {}
         self._waiting: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -85,19 +84,21 @@ class Limits:
         self._dirty = False
         self._uncounted: dict[Cursor, None] = {}
         self._counting: asyncio.Task[None] | None = None
+        self._is_open = False
+        log.limit_by(self)
 
     async def open(self) -> None:
-        """Counts what waits already, and watches from now on."""
+        """Counts the messages that wait already; from now on the limits hold."""
         await self._measure()
         if not self._queue_discards:
             await count_backlogs(self._log, self._cursors())
         if self._queue_discards or self._store.when_full == "discard_old":
-            self._log.committed = self._discard
+            self._is_open = True
             self._discard(self._cursors())
 
     async def close(self) -> None:
-        """Watches no more; who waits goes on waiting."""
-        self._log.committed = None
+        """Stops dropping; publishers that wait are not asked again."""
+        self._is_open = False
         self._waiting.clear()
         for timer in (self._timer, self._dropping):
             if timer is not None:
@@ -110,7 +111,7 @@ class Limits:
             await self._discarding
 
     def count_again(self, cursors: Iterable[Cursor]) -> None:
-        """What these cursors take is not what it was: what waits for them has no limit until it is counted anew."""
+        """Counts the backlogs of cursors anew, as their subscriptions have changed; until then they have no limit."""
         self._begin_to_count(cursor for cursor in cursors if not self._queue_discards or cursor.backlog is not None)
 
     def _begin_to_count(self, cursors: Iterable[Cursor]) -> None:
@@ -130,15 +131,22 @@ class Limits:
             try:
                 await count_backlogs(self._log, [cursor])
             except sqlite3.Error as error:
-                logger.error("what waits for %s has no limit: it cannot be counted: %s", cursor.consumer, error)
-            if cursor in self._uncounted:  # it takes something else now
+                logger.error(
+                    "the messages that wait for %s have no limit: they cannot be counted: %s", cursor.consumer, error
+                )
+            if cursor in self._uncounted:  # its subscriptions have changed again
                 cursor.backlog = None
             elif self._is_open:
                 self._discard([cursor])
 
+    def note_committed(self, cursors: Iterable[Cursor]) -> None:
+        """Messages have become durable that may be for these cursors."""
+        if self._is_open:
+            self._discard(cursors)
+
     def verdict(self, topic: str, owner: str) -> Verdict:
-        """Returns what becomes of a message that one of an owner's clients publishes now."""
-        if self._shares is not None and self._has_its_share(self._shares, owner):
+        """Returns what happens to a message to this topic from one of the owner's clients."""
+        if self.shares is not None and self._has_its_share(self.shares, owner):
             return _VERDICTS[self._client.when_full]
         if self._store.when_full != "discard_old":
             self._make_room()
@@ -151,11 +159,11 @@ class Limits:
         return Verdict.TAKE
 
     def may_keep(self, message: Message) -> bool:
-        """Whether a message may become its topic's retained one."""
+        """Whether a message may become the retained message of its topic."""
         if not message.payload:
             return True
         if not message.qos and self._refuses(message.owner):
-            return False  # at QoS 1 and 2 the message itself was asked for
+            return False  # at QoS 1 and 2 ``verdict`` has decided on the message itself
         log, most, size = self._log, self._retained_bytes, message.size - MESSAGE_OVERHEAD
         if self.problem:
             return size <= (log.retained_size(message.topic) or 0)
@@ -167,12 +175,12 @@ class Limits:
         return size <= max(before, RETAINED_LEAST) or log.retained_bytes - before + size <= most
 
     def _refuses(self, owner: str) -> bool:
-        """Whether the store, or this owner's share of it, is full, and nothing makes room by itself."""
+        """Whether the store, or this owner's share of it, is full and no message is dropped to make room."""
         is_full = self._store.when_full != "discard_old" and self._store_is_full()
-        return is_full or (self._shares is not None and self._has_its_share(self._shares, owner))
+        return is_full or (self.shares is not None and self._has_its_share(self.shares, owner))
 
     def wait(self, retry: Callable[[], None]) -> None:
-        """Calls back when there may be room."""
+        """Calls ``retry`` once, when there may be room."""
         self._waiting.append(retry)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._retry)
@@ -185,7 +193,7 @@ class Limits:
             retry()
 
     def _discard(self, cursors: Iterable[Cursor]) -> None:
-        """More may wait for these: what is too much is dropped, from the oldest on."""
+        """Has the oldest messages dropped where the store, or the queue of one of these cursors, exceeds its limit."""
         self._dirty = True
         if self._queue_discards:
             self._news.update(dict.fromkeys(cursors))
@@ -198,20 +206,20 @@ class Limits:
             try:
                 await self._discard_what_is_over()
             except sqlite3.Error as error:
-                logger.error("what is too much could not be dropped, the next message tries again: %s", error)
+                logger.error("the oldest messages could not be dropped, the next message tries again: %s", error)
             await asyncio.sleep(DISCARD_PAUSE_S)
 
     async def _measure(self) -> None:
-        """Finds out what of the file is no message, where it may be much and that was not looked at lately."""
+        """Measures how much of the file is not messages, where it may be much and the last measurement is old."""
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         if self._log.used_bytes < self._half or started_s < self._measured_until_s:
             return
-        self._measured_until_s = sys.maxsize  # no other reading begins meanwhile
+        self._measured_until_s = sys.maxsize  # no other measurement begins meanwhile
         try:
             await self._log.measure_state()
         except sqlite3.Error as error:
-            logger.error("what the store has besides messages cannot be measured: %s", error)
+            logger.error("the part of the store that is not messages cannot be measured: %s", error)
         took_s = loop.time() - started_s
         self._measured_until_s = loop.time() + max(MEASURE_REST_S, MEASURE_REST_TIMES * took_s)
         before, self.problem = self.problem, ""
@@ -229,7 +237,7 @@ class Limits:
 
     @property
     def _bytes_most(self) -> int:
-        """Bytes at which the store is full: to drop messages frees nothing of what else is in the file."""
+        """Bytes at which the store is full. Dropping messages frees none of the file's other contents."""
         return max(self._store.max_bytes, self._log.bytes_beside + self._half)
 
     async def _discard_what_is_over(self) -> None:
@@ -260,7 +268,7 @@ class Limits:
 
     @property
     def is_dropping(self) -> bool:
-        """Whether the store was full within the last minute, and dropped messages that a consumer had not got."""
+        """Whether within the last minute the store was full and dropped messages that a consumer still needed."""
         return self._dropping is not None
 
     def _note_dropping(self) -> None:
@@ -276,15 +284,11 @@ class Limits:
         self._dropping = None
         logger.warning("message store: full no more, no message was dropped for %d s", DROPPING_ENDS_S)
 
-    @property
-    def _is_open(self) -> bool:
-        return self._log.committed is not None
-
     def _has_its_share(self, shares: Shares, owner: str) -> bool:
         if not _is_full(self._client, shares.of(owner)):
             return False
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._looked_s >= RETRY_S:  # who needs which messages takes long to find out where there are many
+        if now_s - self._looked_s >= RETRY_S:  # finding out which messages are needed takes long in a large store
             self._looked_s = now_s
             shares.forget(self._log.needed_from)
         return _is_full(self._client, shares.of(owner))
@@ -292,7 +296,7 @@ class Limits:
     def _store_is_full(self) -> bool:
         store, log = self._store, self._log
         most = store.max_messages
-        # Who needs which messages is looked at only where there are enough.
+        # `needed_count` takes longer, so it is asked only where enough messages are stored.
         if most is not None and log.stored_count >= most and log.needed_count >= most:
             return True
         if log.used_bytes >= NEAR_PART * store.max_bytes:
@@ -300,7 +304,10 @@ class Limits:
         return log.room_bytes <= 0 or log.used_bytes >= self._bytes_most
 
     def _make_room(self) -> tuple[int, int]:
-        """Has what no consumer needs taken out of a store that is nearly full; returns how much may go by that."""
+        """Has the messages that no consumer needs removed from a store that is nearly full.
+
+        Returns how many messages and bytes that may free.
+        """
         store, log = self._store, self._log
         is_near = (
             log.room_bytes <= 0
@@ -310,9 +317,9 @@ class Limits:
         return log.make_room() if is_near else (0, 0)
 
     def _store_is_over(self, messages: int, size: int) -> tuple[int, int] | None:
-        """How many messages to drop now, and by how many bytes the store is too large; None where it is not.
+        """Returns how many messages to drop and by how many bytes the store exceeds its limit; None if it does not.
 
-        So many messages and bytes may go without that: the store may be larger by them, within bounds.
+        ``messages`` and ``size`` may go without a drop: the store may exceed its limits by them, within UNSWEPT_PART.
         """
         store, log = self._store, self._log
         messages_most, bytes_most = store.max_messages or sys.maxsize, self._bytes_most
@@ -320,12 +327,12 @@ class Limits:
         bytes_most += min(size, int(UNSWEPT_PART * bytes_most))
         count = log.needed_count - messages_most if log.stored_count > messages_most else 0
         size = max(log.used_bytes - bytes_most, -log.room_bytes)
-        if log.is_damaged:  # nothing is deleted: dropping would win no room
+        if log.is_damaged:  # nothing is deleted, so a drop frees nothing
             size = 0
         return (count, size) if count > 0 or size > 0 else None
 
     def _is_over(self, backlog: Backlog) -> bool:
-        return backlog.messages > self._queue.max_messages or backlog.bytes > self._queue.max_bytes
+        return backlog.exceeds(self._queue.max_messages, self._queue.max_bytes)
 
 
 def _is_full(limit: QueueConfig | ClientConfig, backlog: Backlog) -> bool:

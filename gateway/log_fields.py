@@ -1,6 +1,6 @@
-"""The gateway's log: one line an event, ``key=value`` or JSON, and never what is in a message or a secret.
+"""The lines that the gateway logs: one for each event, as ``key=value`` or JSON, without payloads and secrets.
 
-Who writes to it uses the standard library, and says what an event is about beside its words::
+Modules log with the standard library, and pass the fields of an event beside its text::
 
     logger.warning("login refused", extra=about(peer=port.peer, user=user, reason=describe(code)))
 """
@@ -17,8 +17,8 @@ from pathlib import PurePath
 from typing import Any, TextIO
 
 WINDOW_S = 10.0
-LINES_OF_PEER_MAX = 5  # of one event and one peer in a window
-LINES_OF_EVENT_MAX = 50  # of one event in a window, whoever brought it about
+LINES_OF_PEER_MAX = 5  # of one event and one peer in a window; of one client if the event has no peer
+LINES_OF_EVENT_MAX = 50  # of one event in a window, from all peers
 WINDOWS_MAX = 10_000
 VALUE_MAX = 256  # characters; a client chooses its identifier and its topics
 TRACEBACK_MAX = 8192  # characters
@@ -28,12 +28,12 @@ Fields = dict[str, Any]
 
 
 def about(**fields: Any) -> dict[str, Fields]:
-    """What an event is about, for ``extra``; lines are counted by event and ``peer``."""
+    """Returns the fields of an event, for ``extra``; lines are counted by event and ``peer``, else by ``client``."""
     return {"about": fields}
 
 
 def start_logging(*, as_json: bool = False, stream: TextIO = sys.stderr) -> None:
-    """From now on all that this process logs goes to a stream, by the rules of this module."""
+    """Makes this process log to a stream, by the rules of this module."""
     handler = LimitedHandler(stream)
     handler.setFormatter(JsonFormatter() if as_json else KeyValueFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
@@ -41,7 +41,7 @@ def start_logging(*, as_json: bool = False, stream: TextIO = sys.stderr) -> None
 
 
 class KeyValueFormatter(logging.Formatter):
-    """``time=… level=… part=… event=…`` and what the event is about; a value in quotes is JSON's."""
+    """``time=… level=… part=… event=…`` and the fields of the event; a value in quotes is a JSON string."""
 
     def format(self, record: logging.LogRecord) -> str:
         return " ".join(f"{key}={_quote(value)}" for key, value in _fields(record))
@@ -56,7 +56,7 @@ class JsonFormatter(logging.Formatter):
 
 @dataclass(slots=True)
 class _Window:
-    """The lines of one event, and one peer or all, since a time."""
+    """How many lines of one event, of one peer or of all, were written since a time."""
 
     since_s: float
     last: logging.LogRecord
@@ -82,10 +82,9 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
 
     def _is_within_limits(self, record: logging.LogRecord) -> bool:
         event: tuple[str, ...] = (record.name, str(record.msg))
-        peer = getattr(record, "about", {}).get("peer")
         limits = [(event, LINES_OF_EVENT_MAX)]
-        if peer is not None:
-            limits.insert(0, ((*event, _host(str(peer))), LINES_OF_PEER_MAX))
+        if cause := _cause(getattr(record, "about", {})):
+            limits.insert(0, ((*event, *cause), LINES_OF_PEER_MAX))
         for key, most in limits:
             window = self._windows.setdefault(key, _Window(record.created, record))
             if window.lines >= most:
@@ -97,7 +96,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         return True
 
     def _end_windows(self, now_s: float | None) -> None:
-        """Closes the windows whose time is over, or all of them; a clock that was set back closes all as well."""
+        """Closes the windows that are over, or all of them if there is no time or the clock was set back."""
         while self._windows:
             window = next(iter(self._windows.values()))
             is_open = now_s is not None and 0 <= now_s - window.since_s < WINDOW_S
@@ -111,13 +110,18 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
 def _left_out(key: tuple[str, ...], window: _Window) -> logging.LogRecord:
     last = window.last
     record = logging.LogRecord(last.name, last.levelno, last.pathname, last.lineno, LEFT_OUT, None, None)
-    record.about = {"of": key[1], "count": window.left_out} | ({"peer": key[2]} if key[2:] else {})
+    record.about = {"of": key[1], "count": window.left_out} | ({key[2]: key[3]} if key[2:] else {})
     return record
 
 
-def _host(peer: str) -> str:
-    """A peer without its TCP port: who connects again is who he was."""
-    return re.sub(r":\d{1,5}$", "", peer)
+def _cause(fields: Fields) -> tuple[str, ...]:
+    """Returns the field that names what caused an event, and its value: the peer, else the client; () without both.
+
+    A peer counts without its TCP port, so that a client that connects again is the same peer.
+    """
+    if "peer" in fields:
+        return "peer", re.sub(r":\d{1,5}$", "", str(fields["peer"]))
+    return ("client", str(fields["client"])) if "client" in fields else ()
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
@@ -125,7 +129,7 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
     yield "time", time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     yield "level", record.levelname.lower()
     yield "part", record.name
-    # What ends the gateway is its own words, and all of them help.
+    # A critical event ends the gateway: its text is our own, and all of it helps.
     most = TRACEBACK_MAX if record.levelno >= logging.CRITICAL else VALUE_MAX
     yield "event", _shorten(_message(record), most)
     for key, value in getattr(record, "about", {}).items():
@@ -145,7 +149,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 class _Untold:
-    """Stands where something stood that is not for a log, say a payload: its kind and size."""
+    """Stands for a value that is not for the log, such as a payload: its kind and size."""
 
     def __init__(self, value: object) -> None:
         size = f" of {len(value)}" if isinstance(value, bytes | bytearray | memoryview) else ""
@@ -156,7 +160,7 @@ class _Untold:
 
 
 def _tellable(value: Any) -> Any:
-    """Text and numbers are told; of all else, which might hold bytes, only what it is."""
+    """Returns text and numbers as they are, and of any other value, which might hold bytes, only its kind."""
     return value if isinstance(value, str | int | float | BaseException | PurePath | None) else _Untold(value)
 
 

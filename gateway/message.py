@@ -1,4 +1,4 @@
-"""A message as the gateway keeps it, and how it comes from and goes into a PUBLISH."""
+"""A message as the gateway stores it, and how it is made from a PUBLISH and becomes one again."""
 
 import time
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wire import identity, properties
-from wire.packets import MQTT_5, Publish
+from wire.codec.packets import MQTT_5, Publish
 
 TRAVELLING_PROPERTIES = (
     properties.PAYLOAD_FORMAT_INDICATOR,
@@ -26,16 +26,16 @@ PAIR_OVERHEAD = 160  # the same of a user property, which may be five bytes in a
 
 @dataclass(slots=True)
 class Message:
-    """One publish.
+    """One message.
 
-    ``properties`` are those that travel on, without the identity and the provenance, which have fields here.
-    ``origin`` is empty until the message has an identity. ``received_ms`` (unix time) and ``received_by`` tell
-    when and where the first gateway accepted it; ``publisher`` is the client identifier it came from here, ``owner``
-    says for whom it counts (``gateway.holdings``) until it is stored.
-    ``expires_ms`` (unix time, 0: never) is when it is too late to begin to deliver it [MQTT-3.3.2-5]; its Message
-    Expiry Interval stays among ``properties`` as it was published.
-    ``position`` is its place in the log, once it is there. ``halves`` are those of its PUBLISH by ``form``, as far
-    as ``gateway.hot.outflow`` has needed them.
+    ``properties`` are those that subscribers get, without the identity and the provenance, which have fields here.
+    ``origin`` is empty until the message has an identity. ``received_ms`` (unix time) and ``received_by`` say when and
+    where the first gateway accepted it. ``publisher`` is the client identifier that it came from here. ``owner`` is the
+    owner that it counts for (``gateway.holdings``) until it is stored.
+    ``expires_ms`` (unix time, 0: never) is when its delivery may not begin any more [MQTT-3.3.2-5]; its Message Expiry
+    Interval stays among ``properties`` as it was published.
+    ``position`` is its position in the log, once it is stored. ``halves`` are those of its PUBLISH by ``form``, as far
+    as ``gateway.delivery.window`` has needed them.
     """
 
     topic: str
@@ -55,38 +55,38 @@ class Message:
     halves: dict[int, tuple[bytes, bytes]] | None = field(default=None, compare=False, repr=False)
 
     def renew(self, gateway_name: str, unix_ms: int) -> None:
-        """Takes identity and provenance off: it is a new message, which came to this gateway at that moment."""
+        """Removes the identity, and sets the provenance as of a new message that came to this gateway at that time."""
         self.origin, self.epoch, self.seq = "", 0, 0
         self.received_ms, self.received_by = unix_ms, gateway_name
 
     @property
     def count(self) -> int:
-        """One; a run of messages has more."""
+        """1, where a ``PublishBatch`` has more."""
         return 1
 
     def messages(self) -> "list[Message]":
-        """Itself, as of a run that is one message long."""
+        """Itself alone, as of a batch of one message."""
         return [self]
 
     @property
     def topics(self) -> tuple[str]:
-        """Its topic name, as of a run that is one message long."""
+        """Its topic name, as of a batch of one message."""
         return (self.topic,)
 
     @property
     def size(self) -> int:
-        """Bytes it takes up in memory, roughly."""
+        """About how many bytes of memory it takes."""
         names = len(self.topic) + len(self.origin) + len(self.received_by) + len(self.publisher)
         return len(self.payload) + names + self.properties_size + MESSAGE_OVERHEAD
 
     @property
     def properties_size(self) -> int:
-        """The same of its properties."""
+        """About how many bytes of memory its properties take."""
         return sum(map(_size_of, self.properties.values())) if self.properties else 0
 
 
 def form(level: int, qos: int, has_identity: bool) -> int:
-    """Returns a number for what the PUBLISHes of one protocol level and QoS, with identity or without, have in common.
+    """Returns a number for the form of a PUBLISH: its protocol level, its QoS, and whether it has an identity.
 
     Over MQTT 3.1.1 there is no identity.
     """
@@ -94,9 +94,9 @@ def form(level: int, qos: int, has_identity: bool) -> int:
 
 
 def message_from(packet: Publish, publisher: str, gateway_name: str, unix_ms: int) -> Message:
-    """Returns the message of a PUBLISH, with the identity it brings and the provenance beside that, or with ours.
+    """Returns the message of a PUBLISH, with the identity and provenance that it brings, or with our provenance.
 
-    A user property of ours that cannot be read travels on untouched, under its name + ``-rejected``.
+    A user property of ours that cannot be read is passed on unaltered, under its name + ``-rejected``.
     """
     message = Message(
         packet.topic,
@@ -122,7 +122,7 @@ def message_from(packet: Publish, publisher: str, gateway_name: str, unix_ms: in
 
 
 def identity_properties(message: Message, identifiers: Sequence[int] = ()) -> dict[int, Any]:
-    """Returns the same as ``plain_properties`` with identity and provenance, which come last."""
+    """Returns ``plain_properties`` with the identity and the provenance, which come last."""
     user_properties = [*message.properties.get(properties.USER_PROPERTY, ())]
     if message.origin:
         text = identity.encode_identity(message.origin, message.epoch, message.seq)
@@ -133,7 +133,7 @@ def identity_properties(message: Message, identifiers: Sequence[int] = ()) -> di
 
 
 def plain_properties(message: Message, identifiers: Sequence[int] = ()) -> dict[int, Any]:
-    """Returns the properties of the PUBLISH that takes a message on, as they were published.
+    """Returns the properties of the PUBLISH that sends a message on, as they were published.
 
     ``identifiers`` are those of the subscriptions that it matches [MQTT-3.3.4-3].
     """
@@ -149,14 +149,14 @@ def plain_properties(message: Message, identifiers: Sequence[int] = ()) -> dict[
 
 
 def _size_of(value: Any) -> int:
-    """Bytes that a property's value takes up in memory, roughly."""
+    """About how many bytes of memory a property's value takes."""
     if isinstance(value, list):
         return sum(len(name) + len(text) + PAIR_OVERHEAD for name, text in value)
     return len(value) if isinstance(value, str | bytes) else 0
 
 
 def _take(message: Message, name: str, value: str) -> bool:
-    """Takes a user property of ours into the message's own fields, if it can be read and is the first."""
+    """Sets the message's fields by a user property of ours, if it can be read and is the first of its name."""
     try:
         if name == identity.IDENTITY_PROPERTY and not message.origin:
             message.origin, message.epoch, message.seq = identity.decode_identity(value)

@@ -1,4 +1,4 @@
-"""How fast an owner's clients may send, and how long it may keep the event loop at a time."""
+"""How fast an owner's clients may send, and how long their work may keep the event loop at a time."""
 
 import asyncio
 import contextlib
@@ -9,13 +9,13 @@ from weakref import WeakValueDictionary
 
 from gateway.signals import Signal
 
-BURST_S = 1.0  # so much of its rate an owner may send at once
-OWNERS_MOST = 10_000  # whose rate is kept
+BURST_S = 1.0  # an owner may send the messages of this time at once
+OWNERS_MOST = 10_000  # the rates of this many owners are remembered
 SLICE_S = 0.005  # longest work for one client between two turns of the event loop
 
 
 class Lane:
-    """The connections of one owner whose input is being handled now: ``busy`` of them share one slice."""
+    """Counts an owner's connections with input that is being handled: ``busy`` of them share one slice."""
 
     __slots__ = ("busy",)
 
@@ -24,14 +24,14 @@ class Lane:
 
 
 class Lanes:
-    """The lanes by owner, as long as they are busy. So a client gains no turns by more connections."""
+    """The lanes by owner, while they are busy. So an owner gains no time by opening more connections."""
 
     def __init__(self) -> None:
         self._lanes: dict[str, Lane] = {}
 
     @contextlib.contextmanager
     def enter(self, owner: str) -> Iterator[Lane]:
-        """A connection's input is handled within this."""
+        """Counts a connection as busy while its input is handled in the ``with`` block."""
         lane = self._lanes.get(owner) or self._lanes.setdefault(owner, Lane())
         lane.busy += 1
         try:
@@ -43,12 +43,12 @@ class Lanes:
 
 
 class Slice:
-    """What one loop over a client's input may take of the event loop's time before others have their turns.
+    """The time that one loop over a client's input may take before other tasks run.
 
-    The time is measured, so that all work counts as what it costs: packets, visits to a tree, copies of a message.
+    The time is measured, so that all work counts by its cost: packets, visits to a tree, copies of a message.
 
     Args:
-        lane: with whom it is shared, if with anybody.
+        lane: the connections that share it, if any.
     """
 
     __slots__ = ("_ends_s", "_lane")
@@ -59,11 +59,11 @@ class Slice:
 
     @property
     def is_over(self) -> bool:
-        """Whether others come first now."""
+        """Whether other tasks come first now."""
         return time.perf_counter() >= self._ends_s
 
     async def give_way(self) -> None:
-        """Lets everything else that is ready run; then the next slice begins."""
+        """Lets all other tasks run that are ready, then begins the next slice."""
         await asyncio.sleep(0)
         self._begin()
 
@@ -73,10 +73,10 @@ class Slice:
 
 
 class Shift:
-    """What is sent for one owner by any number of tasks: together they take one slice of each turn of the event loop.
+    """Shares one slice of each turn of the event loop among all tasks that send one owner's messages.
 
-    The slice begins with the first work of a turn. What finds it over waits, and goes on in the order in which it came:
-    in the next turn as many as had their work in this one.
+    The slice begins with the first work of a turn. A task that finds it over waits. The next turn wakes as many tasks
+    as worked in this one, in the order in which they began to wait.
     """
 
     __slots__ = ("__weakref__", "_admitted", "_is_scheduled", "_slice", "_waiting")
@@ -89,7 +89,7 @@ class Shift:
 
     @property
     def is_over(self) -> bool:
-        """Whether others come first now; where it is not, the caller does its work at once."""
+        """Whether other tasks come first now; if it is False the caller does its work at once."""
         if self._slice is None:
             self._slice = Slice()
             self._schedule()
@@ -99,7 +99,7 @@ class Shift:
         return False
 
     async def wait(self) -> None:
-        """Waits until the caller may do its work, which it does at once then."""
+        """Waits until the caller may work; it does its work at once then."""
         is_new = True
         while (is_new and self._waiting) or self.is_over:
             is_new = False
@@ -114,7 +114,7 @@ class Shift:
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        """The next turn begins."""
+        """Begins the next turn."""
         self._slice, self._is_scheduled = None, False
         for _ in range(min(max(1, self._admitted), len(self._waiting))):
             waiting = self._waiting.popleft()
@@ -126,7 +126,7 @@ class Shift:
 
 
 class Shifts:
-    """The shifts by owner, as long as they are in use."""
+    """The shifts by owner, while they are in use."""
 
     def __init__(self) -> None:
         self._shifts: WeakValueDictionary[str, Shift] = WeakValueDictionary()
@@ -137,10 +137,10 @@ class Shifts:
 
 
 class Paces:
-    """The rate of each owner, over all its connections: one that was faster and connects again goes on where it was.
+    """The rate of each owner over all its connections. A client that connects again keeps the rate it had.
 
     Args:
-        messages_per_s: the rate, of packets but for acknowledgements; None is no limit.
+        messages_per_s: the rate, of packets other than acknowledgements; None: no limit.
     """
 
     def __init__(self, messages_per_s: int | None) -> None:
@@ -148,7 +148,7 @@ class Paces:
         self._paid_until_s: OrderedDict[str, float] = OrderedDict()  # by owner, those that sent last at the end
 
     def note(self, owner: str, packets: int) -> None:
-        """So many packets have come that are no acknowledgements."""
+        """Counts packets other than acknowledgements."""
         if self._rate is None:
             return
         paid_until_s = max(self._paid_until_s.get(owner, 0.0), asyncio.get_running_loop().time())
@@ -158,13 +158,13 @@ class Paces:
             self._paid_until_s.popitem(last=False)
 
     def wait_s(self, owner: str) -> float:
-        """Returns how long nothing is to be read from an owner's connections, in seconds; 0 or less is not at all."""
+        """Returns for how many seconds the gateway must not read from an owner's connections; 0 or less: it may."""
         paid_until_s = self._paid_until_s.get(owner)
         return 0.0 if paid_until_s is None else paid_until_s - BURST_S - asyncio.get_running_loop().time()
 
 
 class Pace:
-    """Holds one connection back whose owner is faster than the rate: nothing is read from it meanwhile.
+    """Stops reading from one connection while its owner sends faster than the rate.
 
     Args:
         paces: the rates.
@@ -179,11 +179,11 @@ class Pace:
         self._stopped = Signal()
 
     def note(self, packets: int) -> None:
-        """So many packets have come that are no acknowledgements."""
+        """Counts packets other than acknowledgements."""
         self._paces.note(self._owner, packets)
 
     async def wait(self) -> None:
-        """Waits while too many have come."""
+        """Waits while the owner has sent too many packets."""
         wait_s = self._paces.wait_s(self._owner)
         if wait_s > 0:
             with contextlib.suppress(TimeoutError):
@@ -191,5 +191,5 @@ class Pace:
                     await self._stopped.wait()
 
     def stop(self) -> None:
-        """The client is gone, and waits no more."""
+        """Ends ``wait``: the connection has ended."""
         self._stopped.set()

@@ -1,5 +1,6 @@
-"""What a listener hands to the broker for each client: a way to and from it, whatever line that is."""
+"""The byte stream between a client and the broker, whatever listener the client came through."""
 
+import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,9 +10,9 @@ from typing import Protocol
 class Visitor:
     """What a listener knows of a client.
 
-    ``host`` is where it comes from: an IP address without port, or a line's name. ``certificate_user`` is the name in
-    the certificate it has shown. ``may_be_anonymous`` says that its listener takes clients without an account.
-    ``tls`` is the version of TLS and the cipher that it is encrypted with.
+    ``host`` is its address: an IP address without a port, or the name of a serial line. ``certificate_user`` is the
+    user that its certificate names. ``may_be_anonymous`` says that its listener accepts clients without an account.
+    ``tls`` is the version of TLS and the cipher of its connection.
     """
 
     host: str
@@ -21,35 +22,48 @@ class Visitor:
 
 
 class Port(Protocol):
-    """One client's line, as a stream of bytes both ways."""
+    """One client's line: a stream of bytes in each direction."""
 
     peer: str
-    """Who is at the other end, for the log."""
+    """The client's address and TCP port, or the serial line, for the log."""
 
     visitor: Visitor
-    """What is known of who is at the other end."""
+    """What the listener knows of the client."""
 
     async def receive(self) -> bytes:
-        """Waits for bytes of the line; empty once it has ended, from either side. Raises OSError."""
+        """Waits for bytes and returns them; b"" once either side has ended the line. Raises OSError."""
 
     def unpack(self, data: bytes) -> Iterable[bytes]:
-        """Yields MQTT's bytes in what ``receive`` brought, a limited work at a time; some pieces may be empty.
+        """Yields the bytes of MQTT in what ``receive`` returned, piece by piece; a piece may be empty.
 
-        A line that has bytes of its own around them reads these here, so that they cost the client's own time.
+        A line with frames around these bytes reads the frames here, so that their cost counts for the client's slice.
         """
 
     def send(self, data: bytes) -> None:
-        """Takes bytes for the line; never waits, and after its end takes them for nothing."""
+        """Queues bytes for the line and never waits; after the end of the line it discards them."""
 
     @property
     def backlog(self) -> int:
-        """Bytes taken by ``send`` that are not on the line yet."""
+        """Bytes that ``send`` has queued and the line has not taken."""
 
     async def drain(self) -> None:
         """Waits until the backlog is small. Raises OSError once the line has ended."""
 
     def note_admitted(self) -> None:
-        """The broker has let the client in: the limits for those who have not been are not for it any more."""
+        """The client has logged in: the limits for unauthenticated connections end for it."""
 
     def close(self) -> None:
-        """Ends the line; what was taken by ``send`` before is still sent if the other end takes it soon."""
+        """Ends the line; what ``send`` has queued is still sent if the client takes it soon."""
+
+
+def network_of(host: str) -> str:
+    """Returns the addresses that one customer has: an IPv4 address or an IPv6 /64; any other host stays as it is."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((address, 64), strict=False))

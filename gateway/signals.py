@@ -1,4 +1,4 @@
-"""An event that costs a connection nothing while nobody waits for it: asyncio's own takes 760 bytes each."""
+"""An event that takes little memory while no task waits for it: each of asyncio's own takes 760 bytes."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ class Signal:
         self._waiting: list[asyncio.Future[None]] | None = None
 
     def set(self) -> None:
-        """Wakes everybody who waits, in the order in which they came."""
+        """Wakes all tasks that wait, in the order in which they began to wait."""
         self._is_set = True
         waiting, self._waiting = self._waiting, None
         for one in waiting or ():
@@ -21,11 +21,11 @@ class Signal:
                 one.set_result(None)
 
     def clear(self) -> None:
-        """From now on whoever comes has to wait."""
+        """Makes ``wait`` wait again."""
         self._is_set = False
 
     async def wait(self) -> None:
-        """Waits unless it is set."""
+        """Waits until it is set; returns at once if it is."""
         if self._is_set:
             return
         one = asyncio.get_running_loop().create_future()

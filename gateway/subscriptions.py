@@ -1,4 +1,4 @@
-"""Who wants which topics: one subscription, and the tree that finds the subscribers of a topic."""
+"""A subscription, what a session's subscriptions cost, and the tree that finds the subscribers of a topic."""
 
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -6,15 +6,20 @@ from typing import Any, Generic, TypeVar
 from wire.topics import parse_shared
 
 Subscriber = TypeVar("Subscriber")
+LEVELS_OF_ONE, CHARACTERS_OF_ONE = 10, 500
+SIZE_OF_ONE, SIZE_OF_LEVEL, SIZE_OF_SHARED = 700, 350, 6_000
+SHARED_COUNTS = 10  # a shared subscription counts as this many: it is a consumer of its own
+PATTERNS_MAX = 100  # of one session: no more than this, and one more, of its subscriptions match one topic name
+_NOTHING: dict[Any, Any] = {}  # shared by all nodes: most have either subscribers or children, not both
 
 
 @dataclass(slots=True, frozen=True)
 class Subscription:
     """One topic filter of one consumer.
 
-    ``qos`` is the highest QoS it takes; ``since`` is the log's position when it was made: what is stored up to
-    there is not for it; ``not_from`` is the client whose own messages it does not want (No Local).
-    ``retain_as_published`` leaves a message its RETAIN flag; ``identifier`` is the subscription's, 0 for none.
+    ``qos`` is its maximum QoS. ``since`` is the log's position when it was made: it takes messages behind that alone.
+    ``not_from`` is the client identifier whose messages it does not take (No Local). ``retain_as_published`` keeps a
+    message's RETAIN flag. ``identifier`` is its Subscription Identifier, 0 for none.
     """
 
     topic_filter: str
@@ -25,20 +30,14 @@ class Subscription:
     identifier: int = 0
 
 
-LEVELS_OF_ONE, CHARACTERS_OF_ONE = 10, 500
-SIZE_OF_ONE, SIZE_OF_LEVEL, SIZE_OF_SHARED = 700, 350, 6_000
-SHARED_COUNTS = 10  # as how many subscriptions a shared one does: it is a consumer by itself
-PATTERNS_MAX = 100  # of one session: so many of its subscriptions, and one more, can match one topic name
-
-
 class Demand:
-    """What one session's subscriptions cost, by their topic filters; a shared one's begins with its share name.
+    """What one session's subscriptions cost, by their topic filters; a shared one begins with its share name.
 
-    ``weight`` is as how many they count: each once, a shared one ten times, and each once more for every ten slashes
-    and 500 characters, since the tree has a branch for each level and keeps each character.
+    ``weight`` is their sum: one for each, ten for a shared one, and one more for every ten slashes and for every 500
+    characters, since the tree has a node for each level and holds each character.
 
-    Filters with wildcards in the same places are of one pattern. Two of a pattern never match the same topic name, so a
-    name matches as many of a session's subscriptions as there are patterns, and one without wildcards.
+    Filters with wildcards at the same levels have the same pattern. Two filters of a pattern never match the same topic
+    name, so a name matches at most one subscription for each pattern, and one without wildcards.
     """
 
     __slots__ = ("_patterns", "weight")
@@ -48,7 +47,7 @@ class Demand:
         self._patterns: dict[str, int] = {}
 
     def fits(self, topic_filter: str, most: int) -> bool:
-        """Whether a subscription more stays within a weight, and within PATTERNS_MAX."""
+        """Whether one more subscription stays within the weight ``most`` and within PATTERNS_MAX."""
         if self.weight + _weight(topic_filter) > most:
             return False
         pattern = _pattern(topic_filter)
@@ -61,7 +60,7 @@ class Demand:
             self._patterns[pattern] = self._patterns.get(pattern, 0) + 1
 
     def remove(self, topic_filter: str) -> None:
-        """The opposite of ``add``."""
+        """Counts a subscription no more."""
         self.weight -= _weight(topic_filter)
         if pattern := _pattern(topic_filter):
             self._patterns[pattern] -= 1
@@ -70,7 +69,7 @@ class Demand:
 
 
 def size_of(topic_filter: str) -> int:
-    """Returns the bytes of memory that a subscription takes, roughly and rather too many."""
+    """Returns about how many bytes of memory a subscription takes, rather too many than too few."""
     shared = SIZE_OF_SHARED if topic_filter.startswith("$share/") else 0
     return SIZE_OF_ONE + SIZE_OF_LEVEL * (1 + topic_filter.count("/")) + 2 * len(topic_filter) + shared
 
@@ -81,16 +80,15 @@ def _weight(topic_filter: str) -> int:
 
 
 def _pattern(topic_filter: str) -> str:
-    """Its wildcards, and for each other level nothing; "" where there are none. Share names differ in what they get, so
-    each of them makes patterns of its own."""
+    """A filter's wildcards with an empty level for each other one; "" if it has none.
+
+    Each share name has patterns of its own, since two shares of a filter get different messages.
+    """
     share_name, bare_filter = parse_shared(topic_filter)
     if "+" not in bare_filter and "#" not in bare_filter:
         return "" if share_name is None else f"$share/{share_name}"
     pattern = "/".join(level if level in ("+", "#") else "" for level in bare_filter.split("/"))
     return pattern if share_name is None else f"$share/{share_name}/{pattern}"
-
-
-_NOTHING: dict[Any, Any] = {}  # of all nodes that have none: most have either subscribers or children
 
 
 @dataclass(slots=True)
@@ -117,7 +115,7 @@ class SubscriptionTree(Generic[Subscriber]):
         node.subscribers[subscriber] = None
 
     def discard(self, topic_filter: str, subscriber: Subscriber) -> None:
-        """Takes a subscriber out again, and with it the branches that then lead nowhere."""
+        """Removes a subscriber, and the nodes that are empty then."""
         levels = topic_filter.split("/")
         path = [self._root]
         for level in levels:
@@ -133,7 +131,7 @@ class SubscriptionTree(Generic[Subscriber]):
         """Returns the subscribers of a topic name, each once, however many of its filters match."""
         found: set[Subscriber] = set()
         nodes = [self._root]
-        wildcards = not topic.startswith("$")  # none at the first level match such names [MQTT-4.7.2-1]
+        wildcards = not topic.startswith("$")  # no wildcard at the first level matches such a name [MQTT-4.7.2-1]
         for level in topic.split("/"):
             following = []
             for node in nodes:
@@ -147,6 +145,6 @@ class SubscriptionTree(Generic[Subscriber]):
             nodes, wildcards = following, True
         for node in nodes:
             found.update(node.subscribers)
-            if "#" in node.children:  # the parent level is taken as well
+            if "#" in node.children:  # "a/#" matches "a" too
                 found.update(node.children["#"].subscribers)
         return found

@@ -1,4 +1,4 @@
-"""What is known by topic name, in a memory that has an end whatever names clients make up."""
+"""Answers remembered by topic name, in bounded memory whatever names the clients use."""
 
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ Answer = TypeVar("Answer")
 
 
 def remember(known: dict[Name, Answer], name: Name, answer: Answer, most: int) -> None:
-    """Keeps an answer, unless the name is long; where there are as many as that, all others are forgotten first."""
+    """Remembers the answer for a name, unless the name is long; forgets all others when ``most`` are known."""
     if len(name) <= NAME_SIZE_MAX:
         if len(known) >= most:
             known.clear()

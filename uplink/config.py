@@ -1,14 +1,13 @@
 """The ``[[route]]`` tables of the gateway's configuration file."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.config import NAME_BYTES_MAX, Count, NonEmpty
-from gateway.config_errors import ConfigSource
-from gateway.config_file import Table, beside
+from gateway.routes import NAME_BYTES_MAX, Checked, ConfigSource, Count, NonEmpty, Table, beside
 from wire.errors import WireError
 from wire.topics import check_topic_filter
 
@@ -18,57 +17,58 @@ INFLIGHT_WINDOW_MAX = 65535
 """Packet identifiers of one connection [MQTT-2.2.1]."""
 
 
-class RouteTlsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What a route to `mqtts://` trusts and shows. The files are read again for each connection."""
+class RouteTlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
+    """The certificates that a route to `mqtts://` trusts and shows. The files are read again for each connection."""
 
     ca: NonEmpty | None = None
-    """Certificates of the authorities that may vouch for the broker: a PEM file. Without it they are the system's. The
-    broker's certificate has to be for the name or address in `broker`."""
+    """A PEM file with the certificates of the authorities that may sign the broker's certificate. Without it the
+    system's authorities are trusted. The broker's certificate must be for the name or address in `broker`."""
 
     certificate: NonEmpty | None = None
-    """The certificate that the route shows, with those between it and the root: a PEM file."""
+    """A PEM file with the certificate that the route shows, and the certificates between it and the root."""
 
     key: NonEmpty | None = None
     """The certificate's private key, not encrypted: a PEM file."""
 
-    def __post_init__(self) -> None:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("key: certificate and key go together")
+    @classmethod
+    def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        if {"certificate", "key"} <= values.keys() and (values["certificate"] is None) != (values["key"] is None):
+            yield "key", "certificate and key go together"
 
 
-class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A way to another broker: which messages go there."""
+class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
+    """A route to another broker: the messages that it sends there, and how it connects."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
-    """The route's name in the log, of 127 bytes at most, and the name of its place in the store: renaming a route
-    starts it anew. Its client identifier is the gateway's name, `-` and this one."""
+    """The route's name in the log, of at most 127 bytes, and the name of its cursor in the store: if you rename a
+    route, it begins anew. Its client identifier is the gateway's name, `-` and this name."""
 
     broker: str
-    """Where its messages go: `mqtt://host` or `mqtt://host:port`; over TLS `mqtts://host` or `mqtts://host:port`.
-    Another Holdfast gateway takes them where a [rule](../how-to/accounts.md#say-who-brings-others-messages) says
-    `identify` for this route's `user`."""
+    """The broker to which the messages go: `mqtt://host` or `mqtt://host:port`; with TLS `mqtts://host` or
+    `mqtts://host:port`. Another Holdfast gateway accepts them if a
+    [rule](../how-to/accounts.md#let-a-client-forward-others-messages) allows `identify` for this route's `user`."""
 
     user: NonEmpty | None = None
-    """The user name that the route logs in with."""
+    """The user name with which the route logs in."""
 
     password_file: NonEmpty | None = None
-    """A file with nothing but that user's password, on one line. It is read again for each connection."""
+    """A file that contains only this user's password, on one line. It is read again for each connection."""
 
     tls: RouteTlsConfig | None = None
-    """What `mqtts://` needs besides the system's authorities."""
+    """Certificates for `mqtts://`, besides the system's authorities."""
 
     filters: tuple[str, ...] = ("#",)
-    """The topic filters of the messages that it takes. They go on at their QoS, or the highest that the broker takes;
-    those of QoS 2 are handed over exactly once as long as the broker keeps the route's session. A message of QoS 0 is
-    not stored, so no route takes it."""
+    """The topic filters of the messages that the route sends. It sends each at its QoS, or at the highest QoS that the
+    broker supports. Messages of QoS 2 arrive exactly once as long as the broker keeps the route's session. The gateway
+    does not store messages of QoS 0, so no route sends them."""
 
     inflight_window: Annotated[int, msgspec.Meta(ge=1, le=INFLIGHT_WINDOW_MAX)] = 1000
-    """How many messages may be on the way at once, sent and not yet acknowledged."""
+    """The most messages in flight: sent and not yet acknowledged."""
 
     max_messages: Count | None = None
-    """The most messages that may wait for the route; beyond it the oldest are dropped, which leaves a [range in the
-    store](store.md#what-was-dropped). That is looked at every ten seconds, or less often where many wait. Without it
-    the limit is that of `[store]`."""
+    """The most messages that may wait for the route. Beyond it the oldest are dropped, which leaves a [range in the
+    store](store.md#what-was-dropped). The gateway checks this every ten seconds, or less often if many wait. Without it
+    only the limit of `[store]` applies."""
 
     max_bytes: Count | None = None
     """The most bytes of these, counted as for `[queue]`."""
@@ -82,21 +82,32 @@ class RouteConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     backoff_longest_ms: Annotated[int, msgspec.Meta(ge=1)] = 30_000
     """The longest wait before a new connection attempt, in milliseconds."""
 
-    def __post_init__(self) -> None:
-        if (size := len(self.name.encode())) >= NAME_BYTES_MAX:
-            raise ValueError(f"name: {size} bytes, expected {NAME_BYTES_MAX - 1} at most")
-        _, _, is_encrypted = parse_broker(self.broker)
-        if self.tls is not None and not is_encrypted:
-            raise ValueError(f"broker: {self.broker!r}, expected mqtts:// as there is a table tls")
-        if self.password_file is not None and self.user is None:
-            raise ValueError("password_file: there is no user")
-        for topic_filter in self.filters:
+    @classmethod
+    def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        if (size := len(values.get("name", "").encode())) >= NAME_BYTES_MAX:
+            yield "name", f"{size} bytes, expected {NAME_BYTES_MAX - 1} at most"
+        if "broker" in values:
+            yield from _errors_in_broker(values["broker"], has_tls=values.get("tls") is not None)
+        if values.get("password_file") is not None and values.get("user", "") is None:
+            yield "password_file", "there is no user"
+        for topic_filter in values.get("filters", ()):
             try:
                 check_topic_filter(topic_filter)
             except WireError as error:
-                raise ValueError(f"filters: {error}") from None
-        if self.backoff_longest_ms < self.backoff_shortest_ms:
-            raise ValueError("backoff_longest_ms: it is below backoff_shortest_ms")
+                yield "filters", str(error)
+        shortest_ms, longest_ms = values.get("backoff_shortest_ms"), values.get("backoff_longest_ms")
+        if shortest_ms is not None and longest_ms is not None and longest_ms < shortest_ms:
+            yield "backoff_longest_ms", "it is below backoff_shortest_ms"
+
+
+def _errors_in_broker(url: str, *, has_tls: bool) -> Iterator[tuple[str, str]]:
+    try:
+        _, _, is_encrypted = parse_broker(url)
+    except ValueError as error:
+        yield "broker", str(error)
+    else:
+        if has_tls and not is_encrypted:
+            yield "broker", f"{url!r}, expected mqtts:// as there is a table tls"
 
 
 def parse_broker(url: str) -> tuple[str, int, bool]:
@@ -112,9 +123,9 @@ def parse_broker(url: str) -> tuple[str, int, bool]:
         port = 0
     usual = PORTS.get(parts.scheme)
     if "@" in parts.netloc:
-        raise ValueError("broker: expected no user and no password in it: they are `user` and `password_file`")
+        raise ValueError("expected no user and no password in it: they are `user` and `password_file`")
     if usual is None or not parts.hostname or port == 0 or parts.path or parts.query or parts.fragment:
-        raise ValueError(f"broker: {url!r}, expected mqtt://host or mqtt://host:port, or the same with mqtts")
+        raise ValueError(f"{url!r}, expected mqtt://host or mqtt://host:port, or the same with mqtts")
     return parts.hostname, port or usual, parts.scheme == "mqtts"
 
 

@@ -1,4 +1,4 @@
-"""What a route shows the next broker, and by what it knows that broker."""
+"""A route's login and TLS: what it shows the next broker, and how it checks that broker."""
 
 import ssl
 from collections.abc import Mapping
@@ -6,32 +6,29 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.config_errors import ConfigSource
-from gateway.config_file import check_readable, read_file
-from gateway.errors import ConfigError
-from gateway.pem import load_authorities, load_own
+from gateway.routes import ConfigError, ConfigSource, check_readable, load_authorities, load_own, read_file
 from uplink.config import TLS_FILES, RouteConfig, RouteTlsConfig, parse_broker
 
 PASSWORD_BYTES_MAX = 65_535  # [section 3.1.3.6]
 
 
 class Credentials:
-    """Those of one route. What is read is read anew each time, so that it can be renewed while the gateway runs."""
+    """One route's password and certificates. Each connection reads the files again, so that they can be renewed."""
 
     def __init__(self, config: RouteConfig) -> None:
         self._config = config
 
     def read(self) -> tuple[bytes | None, ssl.SSLContext | None]:
-        """Returns the password, and what TLS needs; None where there is none. Raises ConfigError."""
+        """Returns the password and the TLS context, None for each that the route has not. Raises ConfigError."""
         return self.password(), self.context()
 
     def password(self) -> bytes | None:
-        """Raises ConfigError."""
+        """Returns the password, None without a password file. Raises ConfigError."""
         file = self._config.password_file
         return None if file is None else _read_password(Path(file))
 
     def context(self) -> ssl.SSLContext | None:
-        """Raises ConfigError."""
+        """Returns the TLS context, None for a broker without TLS. Raises ConfigError."""
         _, _, is_encrypted = parse_broker(self._config.broker)
         return _make_context(self._config.tls or RouteTlsConfig()) if is_encrypted else None
 
@@ -65,7 +62,7 @@ def _read_password(path: Path) -> bytes:
 
 
 def _make_context(config: RouteTlsConfig) -> ssl.SSLContext:
-    """The other broker has to show a certificate for the name that the route calls it by."""
+    """Returns a context for which the broker's certificate has to be for the host name in the configuration."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if config.ca is None:

@@ -1,6 +1,6 @@
-"""How much waits for a route, looked at now and then: nothing is counted while messages come and go.
+"""A route's backlog: it is counted every few seconds, so that messages that come and go cost nothing.
 
-What is too much is dropped, from the oldest on.
+Messages beyond the route's limits are dropped, the oldest first.
 """
 
 import asyncio
@@ -8,26 +8,22 @@ import logging
 import sqlite3
 import time
 
-from gateway.numbers import RouteState
-from gateway.store.backlog import Backlog
-from gateway.store.cursor import Cursor
-from gateway.store.log import MessageLog
-from gateway.store.survey import count_backlogs, settle
+from gateway.routes import Backlog, Cursor, MessageLog, RouteState, count_backlogs, skip_ahead
 from uplink.config import RouteConfig
 
-INTERVAL_S = 10.0  # between two looks, as long as they take little
-SHARE = 0.02  # of the time, at most, goes into looking: a backlog of millions is looked at less often
+INTERVAL_S = 10.0  # between two counts, as long as counting takes little time
+SHARE = 0.02  # of the time, at most, goes into counting: a backlog of millions is counted less often
 
 logger = logging.getLogger(__name__)
 
 
-class Watch:
-    """Looks at a route's backlog.
+class BacklogWatch:
+    """Counts one route's backlog.
 
     Args:
-        state: where it is noted.
+        state: the route's state, which says the count.
         log: the gateway's store.
-        cursor: the route's place in it.
+        cursor: the route's cursor.
         config: the route, with its limits.
     """
 
@@ -38,20 +34,20 @@ class Watch:
         self._config = config
 
     async def run(self) -> None:
-        """Looks for ever."""
+        """Counts for ever."""
         while True:
             started_s = time.monotonic()
             try:
-                await self.look()
-            except sqlite3.Error as error:  # whoever reads the messages says so as well
+                await self.count()
+            except sqlite3.Error as error:  # the sender, which reads the messages, says so
                 logger.debug("route %s: its backlog cannot be read: %s", self._state.name, error)
             took_s = time.monotonic() - started_s
             await asyncio.sleep(max(INTERVAL_S, took_s / SHARE))
 
-    async def look(self) -> None:
-        """Counts what waits, and drops what is too much. Raises sqlite3.Error."""
+    async def count(self) -> None:
+        """Counts the messages that wait, and drops those beyond the limits. Raises sqlite3.Error."""
         cursor, state = self._cursor, self._state
-        await settle(self._log, [cursor])  # past messages for others, up to the oldest that waits
+        await skip_ahead(self._log, [cursor])  # past messages for other consumers
         await count_backlogs(self._log, [cursor])
         if cursor.backlog is not None and not self._is_within_limits(cursor.backlog):
             await cursor.discard_oldest(self._is_within_limits)
@@ -63,5 +59,4 @@ class Watch:
         state.oldest_ms = oldest[0][1].received_ms if oldest else 0
 
     def _is_within_limits(self, backlog: Backlog) -> bool:
-        messages, size = self._config.max_messages, self._config.max_bytes
-        return (messages is None or backlog.messages <= messages) and (size is None or backlog.bytes <= size)
+        return not backlog.exceeds(self._config.max_messages, self._config.max_bytes)

@@ -1,9 +1,15 @@
-"""Who may log in: the accounts file, one account a line, ``name:password hash`` or ``name:password hash:SCRAM keys``.
+"""The accounts file: one account for each line, ``name:password hash`` or ``name:password hash:SCRAM keys``.
 
-There is no account unless somebody has made it, and no file names a password.
+The gateway comes without accounts, and no file has a password.
+
+Passwords are hashed with Argon2id [RFC 9106]: at the same resistance it takes a tenth of scrypt's time, and its memory
+and its time can be chosen separately. 12 MiB and three passes make guesses expensive, and still let a small board check
+the logins of all devices at once after a power cut.
 """
 
+import base64
 import contextlib
+import ctypes
 import fcntl
 import os
 import stat
@@ -12,19 +18,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway.config_file import open_file
+from argon2.exceptions import InvalidHashError, VerificationError
+from argon2.low_level import Type, hash_secret, verify_secret
+
+from gateway.auth.scram import ITERATIONS, ScramKeys, decode_keys, make_keys
+from gateway.config.load import open_file
 from gateway.errors import ConfigError
-from gateway.password import PASSWORD_SIZE_MAX, PREFIX, hash_password
-from gateway.scram import ITERATIONS, ScramKeys, decode_keys, make_keys
 
 NAME_SIZE_MAX = 256  # characters
-RESERVED_NAMES = ("*", "-")  # what the access rules call everybody and nobody
+RESERVED_NAMES = ("*", "-")  # the access rules use them for all clients and for clients without a user
 TOO_OPEN = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+MEMORY_KIB = 12 * 1024
+PASSES = 3
+SALT_SIZE, HASH_SIZE = 16, 32  # bytes
+PASSWORD_SIZE_MAX = 1024  # bytes; a client cannot make the gateway keep or hash more
+PREFIX = "$argon2id$"
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
 @dataclass(slots=True, frozen=True)
 class Account:
-    """One user: ``password_hash`` is Argon2id's, ``scram`` the keys of SCRAM where it may use that."""
+    """One account: ``password_hash`` is of Argon2id, ``scram`` has the SCRAM keys of a user with SCRAM."""
 
     name: str
     password_hash: str = field(repr=False)
@@ -38,7 +52,7 @@ class Accounts:
     """The accounts of one file.
 
     Raises:
-        ConfigError: the file cannot be read, a line is no account, or others may read or change the file.
+        ConfigError: the file cannot be read, a line is not an account, or other users may read or change the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,13 +63,13 @@ class Accounts:
         return self._accounts.get(name)
 
     def reload(self) -> set[str]:
-        """Reads the file again; returns the names whose account is gone or another. On ConfigError all stays."""
+        """Reads the file again; returns the names of removed and changed accounts. On ConfigError nothing changes."""
         before, self._accounts = self._accounts, load_accounts(self._path)
         return {name for name, account in before.items() if self._accounts.get(name) != account}
 
 
 def load_accounts(path: Path) -> dict[str, Account]:
-    """Reads an accounts file. Raises ConfigError, which names each line that is wrong, on one of its own."""
+    """Reads an accounts file. Raises ConfigError with a line of text for each line that is wrong."""
     try:
         with open_file(path) as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -93,9 +107,9 @@ def check_name(name: str) -> None:
 
 
 def make_account(name: str, secret: bytes, *, with_scram: bool, iterations: int = ITERATIONS) -> Account:
-    """Makes an account of a new password; ``iterations`` are those of its keys for SCRAM.
+    """Makes an account with a new password; ``iterations`` are those of its SCRAM keys.
 
-    Raises ValueError when name or password cannot be used.
+    Raises ValueError if the name or the password cannot be used.
     """
     check_name(name)
     if not 0 < len(secret) <= PASSWORD_SIZE_MAX:
@@ -105,10 +119,10 @@ def make_account(name: str, secret: bytes, *, with_scram: bool, iterations: int 
 
 
 def save_account(path: Path, account: Account) -> None:
-    """Puts an account into the file, in the place of the one of this name; makes the file where there is none.
+    """Writes an account to the file, in place of the one with this name; makes the file if it is missing.
 
     Raises:
-        ConfigError: the file cannot be read or written, or is no accounts file.
+        ConfigError: the file cannot be read or written, or is not an accounts file.
     """
 
     def change(lines: list[str]) -> list[str]:
@@ -119,14 +133,14 @@ def save_account(path: Path, account: Account) -> None:
 
 
 def delete_account(path: Path, name: str) -> bool:
-    """Takes an account out of the file; returns whether there was one. Raises ConfigError."""
+    """Removes an account from the file; returns whether there was one. Raises ConfigError."""
     found = name in load_accounts(path)
     _edit(path, lambda lines: [line for line in lines if _name(line) != name])
     return found
 
 
 def _edit(path: Path, change: Callable[[list[str]], list[str]]) -> None:
-    """Replaces the file by its changed self at once: whoever reads it sees the old or the new one, whole."""
+    """Replaces the file by a changed one atomically: a reader sees the old or the new one, whole."""
     path = path.resolve()
     try:
         with _locked(path.parent) as folder:
@@ -189,3 +203,33 @@ def _decode(line: str) -> Account:
     except ValueError:
         raise ValueError(f"the SCRAM keys of {name!r} cannot be read") from None
     return Account(name, secrets[0], keys)
+
+
+def hash_password(password: bytes) -> str:
+    """Returns a new hash, with its parameters and its own salt; blocks for some ten milliseconds."""
+    salt = os.urandom(SALT_SIZE)
+    return hash_secret(password, salt, PASSES, MEMORY_KIB, 1, HASH_SIZE, Type.ID).decode()
+
+
+def unmatchable_hash() -> str:
+    """Returns a hash that no password has; a comparison with it takes as long as with any other."""
+    salt, digest = (base64.b64encode(os.urandom(size)).decode().rstrip("=") for size in (SALT_SIZE, HASH_SIZE))
+    return f"{PREFIX}v=19$m={MEMORY_KIB},t={PASSES},p=1${salt}${digest}"
+
+
+def is_password(password: bytes, password_hash: str) -> bool:
+    """Whether a password has this hash; blocks for some ten milliseconds, whatever the answer."""
+    try:
+        return verify_secret(password_hash.encode(), password, Type.ID)
+    except (VerificationError, InvalidHashError):
+        return False
+
+
+def keep_memory_apart() -> None:
+    """Makes glibc return the memory of hashes to the system; by default it would keep as much for each thread.
+
+    Its thresholds grow with the sizes that a process frees. Here they are fixed at half of a hash's memory.
+    """
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        mallopt(M_MMAP_THRESHOLD, MEMORY_KIB * 1024 // 2)
+        mallopt(M_TRIM_THRESHOLD, MEMORY_KIB * 1024)

@@ -1,32 +1,36 @@
-"""Who comes in: from a CONNECT, and what the listener knows of its sender, to what that client may do."""
+"""Logging in: from a CONNECT, and what the listener knows of its sender, to what that client may do."""
 
+import secrets
 from pathlib import Path
+from typing import NamedTuple
 
-from gateway.access import Access, Permissions
-from gateway.accounts import Accounts
-from gateway.logins import Logins, ScramLogin
+from gateway.auth.accounts import Accounts
+from gateway.auth.logins import Logins, ScramLogin
+from gateway.auth.permissions import Access, Permissions
+from gateway.auth.scram import METHOD, ScramError
 from gateway.message import message_from
-from gateway.port import Visitor
-from gateway.scram import METHOD, ScramError
-from wire.packets import Auth, Connect, Publish
-from wire.properties import AUTHENTICATION_DATA
-from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, NOT_AUTHORIZED, SUCCESS, describe
+from gateway.port import Port, Visitor
+from wire.codec.packets import Auth, Connect, Publish
+from wire.connection.server import ServerConnection
+from wire.identity import check_name
+from wire.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
+from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, NOT_AUTHORIZED, PROTOCOL_ERROR, SUCCESS, describe
 
 
 class Refused(Exception):
-    """A client does not come in; it is told the reason code, the text is for the log."""
+    """A client may not log in. It gets the reason code; the text is for the log."""
 
     def __init__(self, reason_code: int, text: str) -> None:
         super().__init__(text)
         self.reason_code = reason_code
 
 
-class Doorkeeper:
-    """Lets clients in, by the accounts and the access rules.
+class AccessControl:
+    """Decides which clients may log in, by the accounts and the access rules.
 
     Args:
-        accounts: the accounts' file; None: nobody has an account.
-        access: the access rules' file; None: who is in may do everything in its own name.
+        accounts: the accounts file; None: there are no accounts.
+        access: the file of access rules; None: each client may do everything with its own identity.
         gateway: the gateway's name.
 
     Raises:
@@ -40,20 +44,20 @@ class Doorkeeper:
 
     @property
     def authentication_methods(self) -> tuple[str, ...]:
-        """The methods of enhanced authentication that a CONNECT may name."""
+        """The authentication methods that a CONNECT may name."""
         return (METHOD,) if self._logins else ()
 
     async def admit(self, packet: Connect, visitor: Visitor, client_id: str) -> Permissions:
         """Returns what the sender of a CONNECT without an authentication method may do. Raises Refused.
 
-        ``client_id`` is the packet's, or the one that is assigned where it has none.
+        ``client_id`` is that of the packet, or the assigned one if the packet has none.
         """
         return self._admit_user(packet, await self._identify(packet, visitor), client_id)
 
     def begin_scram(self, packet: Connect | Auth, visitor: Visitor) -> tuple[ScramLogin, bytes]:
-        """Begins the login of a CONNECT with SCRAM, or of an AUTH by which a client proves again who it is.
+        """Begins the login of a CONNECT with SCRAM, or of an AUTH for a reauthentication.
 
-        Returns it and the data of our AUTH. Raises Refused.
+        Returns the login and the authentication data of our AUTH. Raises Refused.
         """
         assert self._logins is not None
         login = self._logins.scram(visitor.host)
@@ -65,7 +69,7 @@ class Doorkeeper:
     def finish_scram(
         self, packet: Connect, visitor: Visitor, client_id: str, login: ScramLogin, data: bytes
     ) -> tuple[Permissions, bytes]:
-        """Takes the data of the client's AUTH; returns what it may do and the data of our CONNACK. Raises Refused."""
+        """Takes the data of the client's AUTH; returns what it may do, and the data of our CONNACK. Raises Refused."""
         try:
             proof = login.finish(data)
         except ScramError as error:
@@ -76,28 +80,28 @@ class Doorkeeper:
         return self._admit_user(packet, login.user, client_id), proof
 
     def reload(self) -> set[str]:
-        """Reads both files again; returns the users whose account is gone or another, whose connections have to end.
+        """Reads both files again; returns the users with a removed or changed account, to be disconnected.
 
         Raises:
-            ConfigError: a file cannot be used; what was read from it before stays.
+            ConfigError: a file cannot be used; what was read from it before still holds.
         """
         self.access.reload()
         return self._accounts.reload() if self._accounts else set()
 
     async def close(self) -> None:
-        """Nobody comes in any more."""
+        """Ends the threads that check passwords; no client can log in any more."""
         if self._logins is not None:
             await self._logins.close()
 
     async def _identify(self, packet: Connect, visitor: Visitor) -> str | None:
-        """Returns the user that a client has proved to be, None for one that needs no proof. Raises Refused."""
+        """Returns the user that a client has logged in as, None for a client that needs no account. Raises Refused."""
         if visitor.certificate_user is not None:
             if packet.username not in (None, visitor.certificate_user):
                 raise Refused(NOT_AUTHORIZED, "its user name is not that of its certificate")
             return visitor.certificate_user
         if self._logins is None or (packet.username is None and packet.password is None):
             if visitor.may_be_anonymous:
-                return None  # a name that nobody has checked is no name
+                return None  # a user name without a check does not count
             raise Refused(NOT_AUTHORIZED, "it has to log in")
         code = await self._logins.check_password(visitor.host, packet.username, packet.password)
         if code != SUCCESS:
@@ -114,3 +118,70 @@ class Doorkeeper:
             if not permissions.may_send(message_from(publish, client_id, "", 0)):
                 raise Refused(NOT_AUTHORIZED, "it may not publish its will")
         return permissions
+
+
+class Admitted(NamedTuple):
+    """A client that may log in; ``proof`` is the authentication data of its CONNACK, if any."""
+
+    packet: Connect
+    client_id: str
+    permissions: Permissions
+    proof: bytes | None = None
+
+
+class Admission:
+    """The login of one client. Each method raises Refused if the client may not log in.
+
+    Args:
+        access_control: decides.
+        protocol: the connection.
+        port: its line.
+    """
+
+    def __init__(self, access_control: "AccessControl", protocol: ServerConnection, port: Port) -> None:
+        self._access_control = access_control
+        self._protocol = protocol
+        self._port = port
+        self._packet = Connect("")
+        self._client_id = ""
+        self._login: ScramLogin | None = None
+
+    async def handle_connect(self, packet: Connect) -> Admitted | None:
+        """Returns the client if it may log in; None while enhanced authentication goes on."""
+        try:
+            check_name("the client identifier", packet.client_id)
+        except ValueError as error:
+            raise Refused(CLIENT_IDENTIFIER_NOT_VALID, str(error)) from error
+        self._packet = packet
+        self._client_id = packet.client_id or f"hf-{secrets.token_hex(8)}"
+        if AUTHENTICATION_METHOD in packet.properties:
+            self._begin(packet)
+            return None
+        permissions = await self._access_control.admit(packet, self._port.visitor, self._client_id)
+        return Admitted(packet, self._client_id, permissions)
+
+    def handle_auth(self, packet: Auth) -> Admitted:
+        """Takes the client's proof; returns the client."""
+        permissions, proof = self._finish(packet)
+        return Admitted(self._packet, self._client_id, permissions, proof)
+
+    def handle_auth_again(self, packet: Auth, user: str | None) -> None:
+        """Takes an AUTH of a connected client that reauthenticates [MQTT-4.12.1-1]."""
+        if self._login is None:
+            self._begin(packet)
+            return
+        permissions, proof = self._finish(packet)
+        if permissions.user != user:
+            raise Refused(NOT_AUTHORIZED, "it reauthenticates as another user")
+        self._protocol.authenticate(proof, SUCCESS)
+
+    def _begin(self, packet: Connect | Auth) -> None:
+        self._login, answer = self._access_control.begin_scram(packet, self._port.visitor)
+        self._protocol.authenticate(answer)
+
+    def _finish(self, packet: Auth) -> tuple[Permissions, bytes]:
+        login, self._login = self._login, None
+        if login is None:
+            raise Refused(PROTOCOL_ERROR, "an AUTH without a login that is in progress")
+        data = packet.properties.get(AUTHENTICATION_DATA, b"")
+        return self._access_control.finish_scram(self._packet, self._port.visitor, self._client_id, login, data)

@@ -1,9 +1,9 @@
-"""Who may do what: connect by which client identifier, publish and subscribe to which topics, in whose name."""
+"""What each client may do: client identifiers, topics to publish and subscribe to, origins of its identities."""
 
 from pathlib import Path
 
-from gateway.access_rules import CONNECT, IDENTIFY, PUBLISH, SUBSCRIBE, Rule, fill, fits_name, load_rules
-from gateway.filters import Levels, common, holds, split, takes
+from gateway.auth.filters import Levels, common, holds, split, takes
+from gateway.auth.rules import CONNECT, IDENTIFY, PUBLISH, SUBSCRIBE, Rule, fill, fits_name, load_rules
 from gateway.message import Message
 from gateway.topic_memory import remember
 from wire.properties import RESPONSE_TOPIC
@@ -18,11 +18,11 @@ class Access:
     """The access rules of a gateway.
 
     Args:
-        path: their file; without one everybody may do everything but publish below ``$SYS`` and in others' names.
-        gateway: the gateway's name, which only rules let anybody use as an origin.
+        path: their file. Without one a client may do everything but publish below ``$SYS`` and with others' identities.
+        gateway: the gateway's name; a client may use it as an origin only if a rule allows it.
 
     Raises:
-        ConfigError: the file cannot be read, or a line is no rule.
+        ConfigError: the file cannot be read, or a line is not a rule.
     """
 
     def __init__(self, path: Path | None = None, gateway: str = "") -> None:
@@ -31,12 +31,12 @@ class Access:
         self.rules = load_rules(path) if path else None
 
     def reload(self) -> None:
-        """Reads the file again; all permissions follow at once. On ConfigError the rules stay as they are."""
+        """Reads the file again; it changes all permissions at once. On ConfigError the rules stay as they are."""
         if self._path:
             self.rules = load_rules(self._path)
 
     def permissions(self, user: str | None, client_id: str) -> "Permissions":
-        """Returns what a client may do; ``user`` is who it has proved to be, None without a proof."""
+        """Returns what a client may do; ``user`` is the user it has logged in as, None without a login."""
         return Permissions(self, user, client_id)
 
 
@@ -64,9 +64,9 @@ class Permissions:
         self._read_rules()
 
     def may_connect(self, client_id: str) -> bool:
-        """Whether it may use a client identifier, as the CONNECT has it.
+        """Whether it may use the client identifier of its CONNECT: any, if no rule has the action ``connect``.
 
-        Any, where no rule says ``connect``. That a session belongs to the user who made it is not a matter of rules.
+        That a session belongs to the user that made it is checked elsewhere (``Sessions.take_up``).
         """
         rules = [rule for rule in self._access.rules or () if CONNECT in rule.actions]
         for rule in rules:
@@ -75,9 +75,9 @@ class Permissions:
         return not rules
 
     def may_publish(self, topic: str) -> bool:
-        """Whether it may publish to a topic name: with a PUBLISH, retained or not, or a will.
+        """Whether it may publish to a topic name, with a PUBLISH or a will.
 
-        Below ``$SYS`` to nothing but the name where a bridge of mosquitto says whether it is connected.
+        Below ``$SYS`` that is only the topic where a bridge of mosquitto publishes whether it is connected.
         """
         if self._rules is not self._access.rules:
             self._read_rules()
@@ -85,7 +85,7 @@ class Permissions:
         return self._learn(self._may_publish, self._publish, topic) if known is None else known
 
     def may_receive(self, topic: str) -> bool:
-        """Whether it may have a message of a topic name, whatever subscription that matches."""
+        """Whether it may receive a message with this topic name, whatever subscription matches."""
         if self._rules is not self._access.rules:
             self._read_rules()
         known = self._may_receive.get(topic)
@@ -94,8 +94,8 @@ class Permissions:
     def may_subscribe(self, topic_filter: str) -> bool:
         """Whether it may subscribe to a valid topic filter.
 
-        A filter that takes more than the rules allow is granted for what they do allow: ``may_receive`` decides
-        message by message. A shared one has to be allowed as a whole, as its messages are for one member alone.
+        A filter that matches more than the rules allow is granted: ``may_receive`` decides for each message. A shared
+        subscription must be allowed as a whole, since each of its messages goes to one member alone.
         """
         if self._rules is not self._access.rules:
             self._read_rules()
@@ -106,17 +106,17 @@ class Permissions:
         return allows(self._subscribe, split(bare_filter))
 
     def may_ask_for_answers(self, response_topic: str) -> bool:
-        """Whether a PUBLISH of its may name a response topic: one that it may itself publish to or receive.
+        """Whether its PUBLISH may name a response topic: one that it may publish to or receive itself.
 
-        Else it could have somebody with more rights publish where it may not.
+        Otherwise it could make a client with more rights publish where it may not.
         """
         return self.may_receive(response_topic) or self.may_publish(response_topic)
 
     def may_identify(self, origin: str) -> bool:
         """Whether its messages may bring identities of an origin.
 
-        Its client identifier or its user's name, where no rule says ``identify`` for that: whoever brings another's
-        identities makes that one's own messages duplicates.
+        Without a rule for the origin these are its client identifier and its user's name. A client that used another
+        client's identities would make that client's own messages count as duplicates.
         """
         if self._rules is not self._access.rules:
             self._read_rules()
@@ -126,12 +126,12 @@ class Permissions:
         return origin in (self._client_id, self.user) and origin != self._access.gateway
 
     def may_send(self, message: Message) -> bool:
-        """Whether it may publish a message: to its topic name, and with the response topic that it has, if any."""
+        """Whether it may publish a message, by its topic name and its response topic, if any."""
         response_topic = message.properties.get(RESPONSE_TOPIC)
         return self.may_publish(message.topic) and (response_topic is None or self.may_ask_for_answers(response_topic))
 
     def may_bring(self, message: Message) -> bool:
-        """Whether a message may have the identity that it has, if any."""
+        """Whether it may bring a message with this identity, or without one."""
         return not message.origin or self.may_identify(message.origin)
 
     def _read_rules(self) -> None:
@@ -145,7 +145,7 @@ class Permissions:
     def _learn(self, known: dict[str, bool], decisions: Decisions, topic: str) -> bool:
         levels = split(topic)
         if known is self._may_publish and levels[0] == "$SYS" and topic != self._bridge_state:
-            answer = False  # the gateway's own
+            answer = False  # the gateway's own topics
         elif self._rules is None:
             answer = True
         else:
@@ -155,10 +155,10 @@ class Permissions:
 
 
 def _decisions(rules: tuple[Rule, ...], action: str, user: str | None, client_id: str) -> Decisions:
-    """The rules for one client and action, filled in.
+    """The rules for one client and action, with its names filled in.
 
-    Where a name cannot be filled in, a rule that allows is left out, and one that denies denies everything from
-    there on: by the choice of its name a client never gets more.
+    If a name cannot be filled in, a rule that allows is left out, and a rule that denies denies everything after it: a
+    client cannot gain rights by the choice of its names.
     """
     decisions: Decisions = []
     for rule in rules:
@@ -173,7 +173,7 @@ def _decisions(rules: tuple[Rule, ...], action: str, user: str | None, client_id
 
 
 def _allows_some(decisions: Decisions, wanted: Levels) -> bool:
-    """Whether there may be a topic name that a filter takes and the rules allow."""
+    """Whether there may be a topic name that the filter matches and the rules allow."""
     denied: list[Levels] = []
     for allows, levels in decisions:
         both = common(levels, wanted)
@@ -187,7 +187,7 @@ def _allows_some(decisions: Decisions, wanted: Levels) -> bool:
 
 
 def _allows_all(decisions: Decisions, wanted: Levels) -> bool:
-    """Whether the rules allow every topic name that a filter takes."""
+    """Whether the rules allow every topic name that the filter matches."""
     for allows, levels in decisions:
         both = common(levels, wanted)
         if both == wanted:

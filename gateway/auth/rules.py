@@ -1,8 +1,8 @@
-"""The access rules as their file has them, one a line: ``allow|deny WHO ACTIONS WHAT``.
+"""The file of access rules, with one rule on each line: ``allow|deny WHO ACTIONS WHAT``.
 
 ::
 
-    # The first rule that fits decides; what none fits is denied.
+    # The first rule that matches decides; without one the action is denied.
     allow  *        connect            %u-*
     deny   *        publish,subscribe  site/locks/#
     allow  alice    publish,subscribe  site/#
@@ -10,9 +10,9 @@
     allow  site-2   identify           *
     allow  -        subscribe          "public/opening hours"
 
-WHO is a user's name, ``*`` for everybody, ``-`` for clients without a user. WHAT is a topic filter, with ``connect`` a
-client identifier and with ``identify`` an origin, which may end in ``*``. ``%u`` is the user's name, ``%c`` the client
-identifier.
+WHO is a user's name, ``*`` for all clients, ``-`` for clients without a user. WHAT is a topic filter, for ``connect`` a
+client identifier and for ``identify`` an origin, which may end in ``*``. ``%u`` stands for the user's name, ``%c`` for
+the client identifier.
 """
 
 import re
@@ -21,34 +21,34 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from gateway.config_file import read_file
+from gateway.auth.filters import Levels, split
+from gateway.config.load import read_file
 from gateway.errors import ConfigError
-from gateway.filters import Levels, split
 from wire.errors import WireError
 from wire.topics import check_topic_filter
 
 CONNECT, IDENTIFY, PUBLISH, SUBSCRIBE = ACTIONS = ("connect", "identify", "publish", "subscribe")
 ACTIONS_ON_NAMES = (CONNECT, IDENTIFY)
-EVERYBODY, NOBODY = "*", "-"
+ALL_CLIENTS, WITHOUT_USER = "*", "-"
 
-_split = lru_cache(maxsize=1024)(split)  # a rule without names is one tuple for all clients
+_split = lru_cache(maxsize=1024)(split)  # all clients share the levels of a rule without names
 
 
 @dataclass(slots=True, frozen=True)
 class Rule:
-    """One line: ``what`` is a topic filter or a name that is not filled in yet."""
+    """One rule; ``what`` is a topic filter or a name, with its placeholders."""
 
     allows: bool
-    who: str
+    subject: str
     actions: tuple[str, ...]
     what: str
 
     def is_for(self, user: str | None) -> bool:
-        return self.who == EVERYBODY or (user is None if self.who == NOBODY else self.who == user)
+        return self.subject == ALL_CLIENTS or (user is None if self.subject == WITHOUT_USER else self.subject == user)
 
 
 def load_rules(path: Path) -> tuple[Rule, ...]:
-    """Reads a file of access rules. Raises ConfigError, which names each line that is wrong, on one of its own."""
+    """Reads a file of access rules. Raises ConfigError with a line of text for each line that is wrong."""
     try:
         lines = read_file(path).decode().replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
@@ -68,9 +68,9 @@ def load_rules(path: Path) -> tuple[Rule, ...]:
 
 
 def fill(what: str, user: str | None, client_id: str) -> Levels | None:
-    """Returns a rule's topic filter for one client; None where a name cannot stand in a topic filter.
+    """Returns a rule's topic filter for one client; None if a name cannot be part of a topic filter.
 
-    A name that holds ``+``, ``#`` or ``/``, begins with ``$`` or is empty would make the rule another one.
+    A name that has ``+``, ``#`` or ``/``, begins with ``$`` or is empty would change the meaning of the rule.
     """
     names = {"%u": user or "", "%c": client_id}
     if any(sign in what and not _can_stand_in_a_filter(name) for sign, name in names.items()):
@@ -79,7 +79,7 @@ def fill(what: str, user: str | None, client_id: str) -> Levels | None:
 
 
 def fits_name(what: str, user: str | None, name: str) -> bool:
-    """Whether a rule's client identifier is that of a client, or its origin that of a message."""
+    """Whether a rule's client identifier or origin matches a name."""
     if "%u" in what and not user:
         return False
     start, rest = what.removesuffix("*"), what.endswith("*")
@@ -99,7 +99,7 @@ def _decode(line: str) -> Rule:
             "expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'"
             + (": docs/how-to/mosquitto.md has what a line of mosquitto's is here" if of_mosquitto else "")
         )
-    verb, who, listed, what = words
+    verb, subject, listed, what = words
     actions = tuple(listed.split(","))
     if unknown := [action for action in actions if action not in ACTIONS]:
         raise ValueError(f"unknown action {unknown[0]!r}, expected some of {', '.join(ACTIONS)} with commas between")
@@ -110,7 +110,7 @@ def _decode(line: str) -> Rule:
         raise ValueError(f"{on_names[0]} has a name where others have a topic filter: expected a line each")
     elif "*" in what[:-1] or "%c" in what:
         raise ValueError(f"{what!r}: a client identifier or origin may have %u in it and * at its end, and no %c")
-    return Rule(verb == "allow", who, actions, what)
+    return Rule(verb == "allow", subject, actions, what)
 
 
 def _check_filter(what: str) -> None:

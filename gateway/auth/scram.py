@@ -1,7 +1,7 @@
-"""SCRAM-SHA-256 [RFC 5802, RFC 7677], the server's part: a client proves that it knows a password without sending it.
+"""The server of SCRAM-SHA-256 [RFC 5802, RFC 7677]: a client proves that it knows a password without sending it.
 
-It neither reads nor writes: ``ScramExchange`` takes the client's two messages and returns what to answer. A network
-connection's channel is not bound into it; TLS is what keeps others out of the channel.
+``ScramExchange`` does no I/O: it takes the client's two messages and returns the answers. There is no channel binding;
+TLS protects the channel.
 """
 
 import base64
@@ -16,23 +16,23 @@ from dataclasses import dataclass
 
 METHOD = "SCRAM-SHA-256"
 PREFIX = "$scram-sha-256$"
-ITERATIONS = 600_000  # each client pays it once; the accounts file's thief for every guess
+ITERATIONS = 600_000  # a client computes them once, an attacker with the accounts file for every guess
 ITERATIONS_MIN = 4096  # [RFC 7677 section 4]
 SALT_SIZE, KEY_SIZE = 16, 32  # bytes
 NONCE_SIZE = 18  # bytes
-MESSAGE_SIZE_MAX = 4096  # bytes; no honest message comes near it
+MESSAGE_SIZE_MAX = 4096  # bytes, far more than a client needs
 
 _CLIENT_FIRST = re.compile(r"([^,]*),(?:a=([^,]*))?,(n=([^,]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,[A-Za-ln-z]=[^,]*)*)")
 _CLIENT_FINAL = re.compile(r"(c=([^,]*),r=([\x21-\x2b\x2d-\x7e]+)(?:,[A-Za-ln-z]=[^,]*)*),p=([^,]+)")
 
 
 class ScramError(Exception):
-    """The exchange failed; the text says why, for the log alone."""
+    """The exchange failed; the text says why. It is for the log alone."""
 
 
 @dataclass(slots=True, frozen=True, repr=False)
 class ScramKeys:
-    """What the server keeps of a password: enough to check a proof, not enough to make one."""
+    """The server's keys of a password: they check a proof and cannot make one."""
 
     iterations: int
     salt: bytes
@@ -47,7 +47,7 @@ class ScramKeys:
 def make_keys(password: bytes, iterations: int = ITERATIONS) -> ScramKeys:
     """Returns the keys of a password; blocks for some hundred milliseconds.
 
-    Raises ValueError unless it is printable ASCII: of anything else clients make different bytes [RFC 4013].
+    Raises ValueError unless it is printable ASCII: clients encode other characters differently [RFC 4013].
     """
     if not password or any(not 0x20 <= byte <= 0x7E for byte in password):
         raise ValueError("a password for SCRAM must be printable ASCII")
@@ -58,7 +58,7 @@ def make_keys(password: bytes, iterations: int = ITERATIONS) -> ScramKeys:
 
 
 def decode_keys(text: str) -> ScramKeys:
-    """The inverse of ``str(keys)``. Raises ValueError."""
+    """Decodes ``str(keys)``. Raises ValueError."""
     iterations, salt, stored_key, server_key = text.removeprefix(PREFIX).split("$")
     parts = [base64.b64decode(part, validate=True) for part in (salt, stored_key, server_key)]
     if not text.startswith(PREFIX) or int(iterations) < ITERATIONS_MIN or [len(part) for part in parts[1:]] != [32, 32]:
@@ -67,12 +67,12 @@ def decode_keys(text: str) -> ScramKeys:
 
 
 class ScramExchange:
-    """One authentication of one client. Whatever it raises, the client is told the same.
+    """One authentication of one client. The client gets the same answer whatever this raises.
 
     Args:
-        keys_of: returns the keys of a user, None for one that has none. Who asks cannot tell: the exchange goes on
-            with keys that fit no password.
-        secret: from which the salts of users without keys are made; stable, so that asking twice tells nothing.
+        keys_of: returns the keys of a user, None without keys. Then the exchange goes on with keys that match no
+            password, so that the client cannot tell the difference.
+        secret: the salts of users without keys are derived from it, so that they are the same at each attempt.
     """
 
     def __init__(self, keys_of: Callable[[str], ScramKeys | None], secret: bytes) -> None:
@@ -96,7 +96,7 @@ class ScramExchange:
             raise ScramError("it wants to act as another user")
         found = self._keys_of(self.user)
         self._known = found is not None
-        self._keys = found or self._keys_of_nobody()
+        self._keys = found or self._invented_keys()
         self._nonce = client_nonce + secrets.token_urlsafe(NONCE_SIZE)
         self._channel = message.string[: message.start(3)].encode()
         salt = base64.b64encode(self._keys.salt).decode()
@@ -119,7 +119,7 @@ class ScramExchange:
             raise ScramError("its proof is wrong")
         return b"v=" + base64.b64encode(_hmac(keys.server_key, said))
 
-    def _keys_of_nobody(self) -> ScramKeys:
+    def _invented_keys(self) -> ScramKeys:
         salt = _hmac(self._secret, self.user.encode())[:SALT_SIZE]
         return ScramKeys(ITERATIONS, salt, os.urandom(KEY_SIZE), os.urandom(KEY_SIZE))
 

@@ -1,15 +1,16 @@
-"""What is wrong in a configuration file: all of it, each with its line, its key and what was expected there."""
+"""The errors of a configuration file: all of them, each with its line, its key and what was expected."""
 
 import re
 import tomllib
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect
 
-from gateway import toml_lines
+from gateway.config import toml_lines
 from gateway.errors import ConfigError
 
 TYPES = {
@@ -24,7 +25,7 @@ TYPES = {
     "str": "text",
     "time": "a time",
 }
-"""The names that a user of TOML knows, by msgspec's."""
+"""TOML's names of types, by those of msgspec."""
 
 OF_MOSQUITTO = re.compile(
     r"^\s*(acl_file|address|allow_anonymous|autosave_interval|bind_address|cafile|certfile|cleansession|connection"
@@ -35,18 +36,33 @@ OF_MOSQUITTO = re.compile(
 )
 OF_TOML = re.compile(r"^\s*(\[|[\w.\"'-]+\s*=)", re.MULTILINE)
 
+
+class Checked(msgspec.Struct, frozen=True):
+    """A table of the configuration whose values must also fit together."""
+
+    @classmethod
+    def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yields the key and the text of each error.
+
+        Args:
+            values: the values of the table by key, with the defaults of the keys that it does not have. A value with
+                an error of its own is not in it.
+        """
+        raise NotImplementedError
+
+
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 class ConfigSource:
-    """A configuration file: its table, and the errors that are found in it.
+    """A configuration file: its table, and the errors found in it.
 
     Args:
         path: the file.
-        text: what is in it, where it has been read.
+        text: its contents, if they have been read.
 
     Raises:
-        ConfigError: the file cannot be read, or is no TOML.
+        ConfigError: the file cannot be read, or is not TOML.
     """
 
     def __init__(self, path: Path, text: str | None = None) -> None:
@@ -60,21 +76,21 @@ class ConfigSource:
         self._lines = toml_lines.find_lines(text)
 
     def add(self, key: str, what: str) -> None:
-        """Notes what is wrong at a key, written as ``listener[0].tls.key``."""
+        """Adds an error at a key, which is written as ``listener[0].tls.key``."""
         line = toml_lines.line_of(self._lines, _split(key))
         self._errors.append((line, f"{self.path}:{line}: {key}: {what}" if key else f"{self.path}: {what}"))
 
     def include(self, key: str, error: ConfigError) -> None:
-        """Notes what is wrong in a file that a key names; the error names that file itself."""
+        """Adds an error of a file that a key names; its text has the name of that file."""
         self._errors.append((toml_lines.line_of(self._lines, _split(key)), str(error)))
 
     def raise_errors(self) -> None:
-        """Raises ConfigError with all that was found, a line each in the file's order; nothing where all is right."""
+        """Raises ConfigError if there are errors, with a line for each, in the order of the file."""
         if self._errors:
             raise ConfigError("\n".join(text for _, text in sorted(self._errors, key=lambda error: error[0])))
 
     def struct(self, table: Any, expected: type[Struct], key: str) -> Struct | None:
-        """Returns the struct of a table that stands at a key, or notes all that is wrong in it and returns None."""
+        """Returns the struct of the table at a key; adds all errors of the table and returns None if there are any."""
         if not isinstance(table, dict):
             found: Struct | None = self._convert(table, expected, key)
             return found
@@ -83,9 +99,9 @@ class ConfigSource:
         return self._convert(table, expected, key) if len(self._errors) == before else None
 
     def fields(self, table: dict[str, Any], expected: type[msgspec.Struct], key: str = "") -> dict[str, Any]:
-        """Returns the values of a table's keys that are right, and notes what is wrong with the others.
+        """Returns the valid values of a table by key, and adds an error for each other one.
 
-        In a list of tables None stands for each that is wrong.
+        In a list of tables None stands for each table with an error.
         """
         types = typing.get_type_hints(expected, include_extras=True)
         known = {field.encode_name: field for field in msgspec.structs.fields(expected)}
@@ -102,6 +118,10 @@ class ConfigSource:
         for name, field in known.items():
             if field.required and name not in table:
                 self.add(start + name, "missing")
+        if issubclass(expected, Checked):
+            absent = {name: field.default for name, field in known.items() if name not in table and not field.required}
+            for name, what in expected.errors_in(absent | values):
+                self.add(start + name, what)
         return values
 
     def _value(self, value: Any, expected: Any, key: str) -> Any:
@@ -125,7 +145,7 @@ class ConfigSource:
 
 
 def read_text(path: Path) -> str:
-    """Returns a configuration file's text; the file may be a pipe. Raises ConfigError."""
+    """Returns the text of a configuration file, which may be a pipe. Raises ConfigError."""
     try:
         return path.read_text("utf-8")
     except OSError as error:
@@ -135,7 +155,7 @@ def read_text(path: Path) -> str:
 
 
 def _structs_of(expected: Any) -> list[type[msgspec.Struct]]:
-    """The structs that a type is, holds or chooses from."""
+    """Returns the structs in a type: itself, its items or the members of its union."""
     if isinstance(expected, type) and issubclass(expected, msgspec.Struct):
         return [expected]
     return [struct for one in typing.get_args(expected) for struct in _structs_of(one)]
@@ -147,17 +167,15 @@ def _has_tag_of(value: Any, struct: type[msgspec.Struct]) -> bool:
 
 
 def _in_the_files_words(error: msgspec.ValidationError, expected: Any, key: str) -> tuple[str, str]:
-    """Returns the key that an error of msgspec is about, and what is wrong there."""
+    """Returns the key of an error of msgspec, and what is wrong there."""
     what, _, below = str(error).partition(" - at `$")
     key += below.rstrip("`")
-    if missing := re.fullmatch(r"Object missing required field `(.*)`", what):  # the tag that says which table it is
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", what):  # the tag names the kind of table
         key, what = f"{key}.{missing[1]}", "missing"
     elif what.startswith("Invalid enum value"):
         found = inspect.type_info(expected)
         assert isinstance(found, inspect.LiteralType)
         what = f"{what.removeprefix('Invalid enum value ')}, expected one of {', '.join(map(repr, found.values))}"
-    elif named := re.match(r"(\w+): ", what):  # a check of our own, which names the key in its table
-        key, what = f"{key}.{named[1]}", what[named.end() :]
     else:
         what = _in_words(what, key)
     if key.endswith(".kind"):
@@ -166,7 +184,7 @@ def _in_the_files_words(error: msgspec.ValidationError, expected: Any, key: str)
 
 
 def _in_words(what: str, key: str) -> str:
-    """What msgspec says of a value, without the names that types have in programs."""
+    """Returns the text of a msgspec error with TOML's names of types."""
     if what == "Expected `str` of length >= 1":
         return "expected text that is not empty"
     if what == "Expected `array`, got `object`":
@@ -176,7 +194,7 @@ def _in_words(what: str, key: str) -> str:
 
 
 def _from_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> ConfigError:
-    """The error of a text that is no TOML."""
+    """Returns the error for a text that is not TOML."""
     if OF_MOSQUITTO.search(text) and not OF_TOML.search(text):
         return ConfigError(f"{path}: a mosquitto.conf: docs/how-to/mosquitto.md has what each of its keys is here")
     what = str(error)
@@ -186,6 +204,6 @@ def _from_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Confi
 
 
 def _split(key: str) -> toml_lines.Path:
-    """``listener[0].tls.key`` in its parts."""
+    """Splits a key such as ``listener[0].tls.key`` into its parts."""
     parts = re.findall(r"\[(\d+)\]|([^.\[\]]+)", key)
     return tuple(int(number) if number else name for number, name in parts)

@@ -1,4 +1,4 @@
-"""The gateway's configuration file: read, and held against what is on this machine."""
+"""Loads the gateway's configuration file and checks it against the machine."""
 
 import ipaddress
 import os
@@ -10,16 +10,17 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from gateway.config import (
+from gateway.config.errors import ConfigSource
+from gateway.config.schema import (
     NAME_BYTES_MAX,
     GatewayConfig,
     ListenerConfig,
+    SerialConfig,
     StoreConfig,
     TcpConfig,
     UnixConfig,
     WebSocketConfig,
 )
-from gateway.config_errors import ConfigSource
 from gateway.errors import ConfigError
 
 DEFAULT_PATH = Path("/etc/holdfast/gateway.toml")
@@ -30,17 +31,17 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 class _WithRoutes(GatewayConfig, frozen=True):
-    """All that may stand in the file."""
+    """All tables and keys of the file."""
 
     route: list[Table] = msgspec.field(default_factory=list)
 
 
 @dataclass
 class Draft:
-    """What is right in a configuration file, so that this can be held against the machine whatever else is wrong.
+    """The valid part of a configuration file, so that it can be checked against the machine whatever else is wrong.
 
-    ``config`` has an empty name or store where there is none that is right. ``listeners`` and ``routes`` have the
-    tables that are right by their numbers; routes are not looked into. Relative paths start at the file's folder.
+    ``config`` has an empty name or store path if the file has no valid one. ``listeners`` has the valid tables by their
+    index, ``routes`` all tables without a check. Relative paths begin at the file's folder.
     """
 
     config: GatewayConfig
@@ -49,11 +50,11 @@ class Draft:
 
 
 def load(path: Path) -> tuple[GatewayConfig, list[Table]]:
-    """Reads a configuration file; returns it, its relative paths made to start at the file's folder, and its
-    ``[[route]]`` tables as they stand there.
+    """Reads a configuration file; returns it, with relative paths made to begin at its folder, and its ``[[route]]``
+    tables as they are.
 
     Raises:
-        ConfigError: the file cannot be read, or keys are unknown, missing or not as expected: a line for each.
+        ConfigError: the file cannot be read, or keys are unknown, missing or not as expected: one line for each.
     """
     source = ConfigSource(path)
     draft = draft_of(source)
@@ -62,7 +63,7 @@ def load(path: Path) -> tuple[GatewayConfig, list[Table]]:
 
 
 def draft_of(source: ConfigSource) -> Draft:
-    """Reads what is right in a configuration file, and notes in it what is wrong."""
+    """Reads the valid part of a configuration file, and adds its errors to ``source``."""
     values = source.fields(source.table, _WithRoutes)
     routes = values.pop("route", [])
     folder = source.path.parent
@@ -76,13 +77,13 @@ def draft_of(source: ConfigSource) -> Draft:
         config = msgspec.structs.replace(config, store=beside(folder, config.store, "path"))
     config = beside(folder, config, "accounts", "acl")
     draft = Draft(config, listeners, routes)
-    for key, what in _strangers_welcome(draft, "accounts" in source.table):
+    for key, what in _unintended_listeners(draft, "accounts" in source.table):
         source.add(key, what)
     return draft
 
 
 def named_files(draft: Draft) -> Iterator[tuple[str, str]]:
-    """Yields the files that a configuration names, by their keys."""
+    """Yields the keys with file names in a configuration, and these files."""
     named = [("accounts", draft.config.accounts), ("acl", draft.config.acl)]
     for number, listener in draft.listeners.items():
         if isinstance(listener, TcpConfig | WebSocketConfig) and listener.tls:
@@ -92,7 +93,7 @@ def named_files(draft: Draft) -> Iterator[tuple[str, str]]:
 
 
 def check_readable(source: ConfigSource, named: Iterable[tuple[str, str]]) -> set[str]:
-    """Notes the files that cannot be read, by their keys; returns these keys."""
+    """Adds an error for each file that cannot be read; returns their keys."""
     unreadable = set()
     for key, file in named:
         try:
@@ -104,10 +105,10 @@ def check_readable(source: ConfigSource, named: Iterable[tuple[str, str]]) -> se
 
 
 def open_file(path: str | Path) -> BinaryIO:
-    """Opens a file that a configuration names. It never waits, as to open a FIFO would.
+    """Opens a file that a configuration names. It never blocks, as opening a FIFO would.
 
     Raises:
-        ConfigError: it cannot be read, or is no regular file.
+        ConfigError: it cannot be read, or is not a regular file.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -120,7 +121,7 @@ def open_file(path: str | Path) -> BinaryIO:
 
 
 def read_file(path: str | Path) -> bytes:
-    """Returns what is in a file that a configuration names. Raises ConfigError."""
+    """Returns the contents of a file that a configuration names. Raises ConfigError."""
     with open_file(path) as file:
         try:
             return file.read()
@@ -129,13 +130,13 @@ def read_file(path: str | Path) -> bytes:
 
 
 def beside(folder: Path, struct: Struct, *keys: str) -> Struct:
-    """The same with the paths of these keys, where they are relative, beginning at a folder."""
+    """Returns the struct with the relative paths of these keys made to begin at a folder."""
     paths = {key: str(folder / path) for key in keys if (path := getattr(struct, key)) is not None}
     return msgspec.structs.replace(struct, **paths)
 
 
-def _strangers_welcome(draft: Draft, has_accounts: bool) -> Iterator[tuple[str, str]]:
-    """The listeners that strangers reach though nothing says so."""
+def _unintended_listeners(draft: Draft, has_accounts: bool) -> Iterator[tuple[str, str]]:
+    """Yields the listeners that other machines reach without accounts, and without a word that this is meant."""
     for number, listener in draft.listeners.items():
         if isinstance(listener, TcpConfig | WebSocketConfig) and not _is_loopback(listener.host):
             knows_its_clients = has_accounts or (listener.tls and listener.tls.client_ca)
@@ -143,7 +144,7 @@ def _strangers_welcome(draft: Draft, has_accounts: bool) -> Iterator[tuple[str, 
                 yield (
                     f"listener[{number}].host",
                     f"{listener.host!r} is not loopback: expected accounts, tls.client_ca, or "
-                    "allow_anonymous = true if everybody who can reach it may connect",
+                    "allow_anonymous = true if every client that can reach it may connect",
                 )
 
 
@@ -160,3 +161,30 @@ def _listener_beside(folder: Path, listener: ListenerConfig) -> ListenerConfig:
     if isinstance(listener, TcpConfig | WebSocketConfig) and listener.tls:
         return msgspec.structs.replace(listener, tls=beside(folder, listener.tls, *TLS_FILES))
     return listener
+
+
+Place = tuple[str, int | str]
+
+
+def check_places(source: ConfigSource, draft: Draft) -> None:
+    """Adds an error for each listener with the same address, path or device as an earlier one."""
+    taken: dict[Place, str] = {}
+    if draft.config.metrics is not None:
+        taken["127.0.0.1", draft.config.metrics.port] = "[metrics]"
+    for number, listener in draft.listeners.items():
+        key, place = _place_of(listener)
+        if place in taken:
+            source.add(f"listener[{number}].{key}", f"{place[1]!r}: {taken[place]} listens there already")
+        if place[1] != 0:  # the system chooses a free port
+            taken[place] = f"listener[{number}]"
+
+
+def _place_of(listener: ListenerConfig) -> tuple[str, Place]:
+    """Returns the key of a listener's place, and the place."""
+    match listener:
+        case UnixConfig():
+            return "path", ("unix", listener.path)
+        case SerialConfig():
+            return "device", ("serial", listener.device)
+        case _:
+            return "port", (listener.host, listener.port)

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from gateway.config_file import read_file
+from gateway.config.load import read_file
 from gateway.errors import ConfigError
 
 PEM_BLOCK = re.compile(rb"-----BEGIN (CERTIFICATE|X509 CRL)-----\s(.*?)-----END", re.DOTALL)
@@ -14,7 +14,7 @@ DER_INTEGER, DER_SEQUENCE, DER_UTC_TIME, DER_TIME, DER_VERSION = 0x02, 0x30, 0x1
 
 
 def load_own(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Reads the certificate to show, with those between it and the root, and its key. Raises ConfigError."""
+    """Loads the gateway's certificate with the intermediate ones, and its key. Raises ConfigError."""
     for path in (certificate, key):
         read_file(path)
     try:
@@ -28,15 +28,15 @@ def load_own(context: ssl.SSLContext, certificate: str, key: str) -> None:
 
 
 def load_authorities(context: ssl.SSLContext, path: str) -> None:
-    """Reads the certificates of authorities that are trusted. Raises ConfigError."""
+    """Loads the certificates of the authorities that are trusted. Raises ConfigError."""
     _load(context, path, "x509_ca", "certificates of authorities in PEM")
 
 
 def load_revoked(context: ssl.SSLContext, path: str, authorities: str) -> None:
-    """Reads what these have revoked; a certificate on it is refused. Raises ConfigError.
+    """Loads revocation lists; certificates on them are refused. Raises ConfigError.
 
-    Where each of the authorities in a file, and who signed it, has a list, all of a chain is held against the lists.
-    Otherwise only the client's own certificate is: OpenSSL would miss a list, and let nobody in.
+    If each authority in ``authorities``, and each that signed one of them, has a list, whole chains are checked
+    against the lists. Otherwise only the client's own certificate is: OpenSSL refuses a chain with a missing list.
     """
     _load(context, path, "crl", "revocation lists in PEM")
     listed = {name for kind, der in _blocks(path) if kind == b"X509 CRL" for name in _names(der)}
@@ -45,12 +45,12 @@ def load_revoked(context: ssl.SSLContext, path: str, authorities: str) -> None:
 
 
 def reason_of(error: ssl.SSLError) -> str:
-    """What is wrong, in OpenSSL's words where it has any."""
+    """Returns what is wrong, in OpenSSL's words if there are any."""
     return (error.reason or "it is not there, or cannot be read").replace("_", " ").lower()
 
 
 def out_of_date(path: str, now: datetime) -> str:
-    """Says that the first certificate of a PEM file, or a revocation list in it, is out of date; "" where none is.
+    """Returns that the first certificate or a revocation list of a PEM file is out of date; "" if none is.
 
     Args:
         path: the file, which OpenSSL has read without an error.
@@ -100,7 +100,7 @@ def _elements(der: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]
     while begin < end:
         tag, length = der[begin], der[begin + 1]
         begin += 2
-        if length & 0x80:  # so many bytes have the length
+        if length & 0x80:  # the length has this many bytes
             size = length & 0x7F
             length = int.from_bytes(der[begin : begin + size], "big")
             begin += size
@@ -127,4 +127,4 @@ def _load(context: ssl.SSLContext, path: str, kind: str, expected: str) -> None:
 
 
 def _refuse_encrypted() -> str:
-    raise ValueError("the key is encrypted; nobody is there to ask for its password when a gateway starts")
+    raise ValueError("the key is encrypted; a gateway cannot ask for its password when it starts")

@@ -1,4 +1,4 @@
-"""On which lines of a TOML file its keys stand; the standard library's parser does not say."""
+"""Finds the line of each key in a TOML file, which the standard library's parser does not tell."""
 
 import re
 
@@ -16,20 +16,20 @@ def find_lines(text: str) -> dict[Path, int]:
 
 
 def line_of(lines: dict[Path, int], path: Path) -> int:
-    """The line of a path, or of the nearest that it lies in, where it is not there itself."""
+    """Returns the line of a path, or of the nearest table around it if the path is missing."""
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 1)
 
 
 class _Scanner:
-    """Reads a text that is known to be TOML: what may not be there is not looked for."""
+    """Reads a text that is valid TOML, without checks."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
         self._lines: dict[Path, int] = {}
-        self._tables: dict[Path, int] = {}  # how many an array of tables has so far
+        self._tables: dict[Path, int] = {}  # the number of tables in each array of tables so far
 
     def scan(self) -> dict[Path, int]:
         table: Path = ()
@@ -51,7 +51,7 @@ class _Scanner:
         return self._lines
 
     def _resolve(self, keys: tuple[str, ...]) -> Path:
-        """The path that a table's header means: an array of tables stands for its last one."""
+        """Returns the path of a table's header, in which an array of tables stands for its last table."""
         path: Path = ()
         for key in keys:
             path = (*path, key)

@@ -1,87 +1,101 @@
-"""One client's connection: bytes from the port → events → the room that handles them, and answers back."""
+"""One client's connection: bytes from the port → packets → ``Client``, and the answers back."""
 
 import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from gateway.arrival import Admitted, Arrival
-from gateway.client import Client
-from gateway.doorkeeper import Refused
-from gateway.holdings import Account, owner_of
-from gateway.hot.inflow import Inflow
-from gateway.hot.topics import Topics
-from gateway.logs import about
+from gateway.auth.admission import Admission, Admitted, Refused
+from gateway.auth.permissions import Permissions
+from gateway.connection.publish_in import Intake, Topics
+from gateway.connection.services import Services
+from gateway.connection.subscribe import Subscribing
+from gateway.delivery import Peer, RetainedCursor, Sender, Window
+from gateway.holdings import Holding, owner_of
+from gateway.log_fields import about
 from gateway.pace import Slice
 from gateway.port import Port
+from gateway.sessions.session import Session
+from gateway.store import AckBatch
 from wire import properties, reasons
-from wire.bulk import BulkServerConnection
+from wire.bulk.connection import Acknowledgements, BulkServerConnection
+from wire.bulk.reader import BulkReader, Publishes
+from wire.codec.packets import (
+    Auth,
+    Connect,
+    Disconnect,
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+    Unsubscribe,
+)
 from wire.codec.requests import BRIDGE
+from wire.connection.states import AWAIT_CONNACK
 from wire.errors import Closed
-from wire.packets import Auth, Connect, Disconnect, Packet
-from wire.states import AWAIT_CONNACK
+from wire.identity import RECEIVE, find_wishes
+from wire.packet_types import PUBCOMP, PUBREC, PUBREL
 from wire.time_offer import TIME_PROPERTY, encode_time
 
-if TYPE_CHECKING:
-    from gateway.broker import Broker
-    from gateway.session import Session
-
 RECEIVE_MAXIMUM = 2000  # QoS 1 and 2 messages of one client that may wait for their sync
-TOPIC_ALIAS_MAXIMUM = 32  # topics; what a client may have us keep in memory for it
-OFFER_FROM = 256  # bytes; a client that takes smaller packets only is offered no time [MQTT-3.2.2-19]
-LATE_MS = 1000  # a timer as late as that says that we stood still, and what a client has sent meanwhile lies unread
-BACKLOG_MAX = 1024 * 1024  # bytes a client has not taken; beyond it nothing is read from it either
+TOPIC_ALIAS_MAXIMUM = 32  # topics that the gateway keeps in memory for one client
+OFFER_FROM = 256  # bytes; a client with a smaller Maximum Packet Size is offered no time [MQTT-3.2.2-19]
+LATE_MS = 1000  # a timer this late says that the process stood still: what the client has sent is not read yet
+BACKLOG_MAX = 1024 * 1024  # bytes that the client has not read; beyond it the gateway reads nothing from it
 
 logger = logging.getLogger(__name__)
 
 
 class Connection:
-    """Serves one client from its first byte to its last. ``owner`` answers for what that costs.
+    """Serves one client from its first byte to its last. What it costs counts for ``owner``.
 
     Args:
-        broker: where its messages and subscriptions go.
+        services: the parts of the gateway that it uses.
         port: its line.
     """
 
-    def __init__(self, broker: "Broker", port: Port) -> None:
-        self._broker = broker
+    def __init__(self, services: Services, port: Port) -> None:
+        self._services = services
         self._port = port
         self._protocol = BulkServerConnection(
             receive_maximum=RECEIVE_MAXIMUM,
-            maximum_packet_size=broker.config.limits.maximum_packet_size,
+            maximum_packet_size=services.config.limits.maximum_packet_size,
             topic_alias_maximum=TOPIC_ALIAS_MAXIMUM,
-            connect_timeout_ms=1000 * broker.config.limits.connect_timeout_s,
-            inflight_maximum=broker.config.limits.inflight,
-            authentication_methods=broker.doorkeeper.authentication_methods,
+            connect_timeout_ms=1000 * services.config.limits.connect_timeout_s,
+            inflight_maximum=services.config.limits.inflight,
+            authentication_methods=services.access_control.authentication_methods,
         )
         self._topics = Topics()
-        self._inflow = Inflow(self._protocol, self._topics)
-        self._arrival = Arrival(broker.doorkeeper, self._protocol, port)
+        self._inflow = BulkReader(self._protocol, self._topics, self._topics.origins)
+        self._admission = Admission(services.access_control, self._protocol, port)
         self._session: Session | None = None
         self._is_session_new = False
         self._client: Client | None = None
-        self._awaits_client = True  # else it is we who keep it waiting
+        self._awaits_client = True  # False: the client waits for us
         self._ended = False
         self.owner = owner_of(None, port.visitor.host)
         self._unfinished = 0
-        self._account = Account(broker.holdings)
-        self._account.give(self.owner)
+        self._holding = Holding(services.holdings)
+        self._holding.give(self.owner)
         self.tick = 0
 
     @property
     def name(self) -> str:
-        """Who it is, for the log."""
+        """The client identifier and the address, for the log."""
         return f"{self._session.client_id!r} at {self._port.peer}" if self._session else self._port.peer
 
     @property
     def user(self) -> str | None:
-        """Who has logged in; None for nobody."""
+        """The user that has logged in; None without one."""
         return self._session.user if self._session else None
 
     async def serve(self) -> None:
-        """Serves until the connection ends; a client's faults end its connection and nothing else."""
+        """Serves until the connection ends. A fault of the client ends its connection and nothing else."""
         try:
             self._set_timer(self.handle_timer(_now_ms()))
             while not self._ended:
@@ -95,7 +109,7 @@ class Connection:
                     self._count_unfinished()
                 else:
                     self._end("the line ended")
-                self._end_turn()
+                self._end_batch()
                 await self._wait_for_room()
         except OSError as error:
             self._end(f"the line failed: {error}")
@@ -106,17 +120,17 @@ class Connection:
 
     async def _wait_for_room(self) -> None:
         if self._client is not None and not self._ended:
-            await self._broker.log.wait_for_room()
+            await self._services.log.wait_for_room()
             await self._client.wait_for_room()
 
     def disconnect(self, reason_code: int) -> None:
-        """Ends the connection from our side, telling the client why."""
+        """Sends a DISCONNECT with a reason code and ends the connection."""
         if self._protocol.connected:
             self._protocol.disconnect(reason_code)
         self._end(reasons.describe(reason_code))
 
     def handle_timer(self, now_ms: int) -> int | None:
-        """Ends the connection of a client that has been silent for too long; see ``Timed``."""
+        """Ends the connection if the client has been silent for too long; see ``Timed``."""
         if not self._awaits_client:
             return now_ms
         due_ms = self._protocol.next_timer_ms()
@@ -129,29 +143,29 @@ class Connection:
         return self._protocol.next_timer_ms()
 
     def _set_timer(self, due_ms: int | None) -> None:
-        self._broker.timers.set(self, due_ms)
+        self._services.timers.set(self, due_ms)
 
     def _count_unfinished(self) -> None:
-        """Counts for the owner what has come of a packet whose end has not; what does not fit ends the connection."""
+        """Counts the bytes of an incomplete packet for the owner; ends the connection if they do not fit."""
         more = self._inflow.kept - self._unfinished
         if not more or self._ended:
             return
-        if more > 0 and not self._account.fits(more):
+        if more > 0 and not self._holding.fits(more):
             self.disconnect(reasons.QUOTA_EXCEEDED)
             return
         self._unfinished += more
-        self._account.add(more)
+        self._holding.add(more)
 
     def _may_take(self, topics: Iterable[str]) -> bool:
         return self._client is not None and self._client.may_take(topics)
 
     async def _take(self, data: bytes) -> None:
-        """Handles what has come, slice by slice."""
-        with self._broker.lanes.enter(self.owner) as lane:
+        """Handles the bytes that have come, slice by slice."""
+        with self._services.lanes.enter(self.owner) as lane:
             slice_ = Slice(lane)
             for piece in self._port.unpack(data):
                 if piece:
-                    self._broker.counters.bytes_received += len(piece)
+                    self._services.counters.bytes_received += len(piece)
                     await self._take_piece(piece, slice_)
                 if slice_.is_over:
                     await self._give_way(slice_)
@@ -159,14 +173,14 @@ class Connection:
                     return
 
     async def _take_piece(self, piece: bytes, slice_: Slice) -> None:
-        self._topics.keep_to(self._broker.doorkeeper.access.rules)
+        self._topics.keep_to(self._services.access_control.access.rules)
         for step in self._inflow.feed(piece, _now_ms(), self._may_take):
             if self._unfinished:
-                self._count_unfinished()  # what is whole now counts no more when it is handled
+                self._count_unfinished()  # a packet that is complete now counts no more
             if step is None:
                 await self._handle_events()
             elif self._client is not None:
-                self._broker.counters.packets_received += len(step.identifiers)
+                self._services.counters.packets_received += len(step.identifiers)
                 self._client.take(step)
             if slice_.is_over:
                 await self._give_way(slice_)
@@ -174,16 +188,16 @@ class Connection:
                 return
 
     async def _give_way(self, slice_: Slice) -> None:
-        """Lets others have their turns, unless the connection has ended."""
+        """Lets other tasks run, unless the connection has ended."""
         if not self._ended:
-            self._end_turn()
+            self._end_batch()
             await slice_.give_way()
             if self._client is not None:
                 await self._client.wait_for_subscribers()
-            self._topics.keep_to(self._broker.doorkeeper.access.rules)
+            self._topics.keep_to(self._services.access_control.access.rules)
 
     async def _handle_events(self) -> None:
-        is_answered = True  # by the protocol core alone, as a PINGREQ is
+        is_answered = True  # by the protocol core alone, as a PINGREQ
         while not self._ended and (event := self._protocol.next_event()) is not None:
             is_answered = False
             try:
@@ -193,20 +207,20 @@ class Connection:
         if is_answered and self._client is not None and not self._inflow.is_within_packet:
             self._client.note_packet()
 
-    def _end_turn(self) -> None:
+    def _end_batch(self) -> None:
         if self._client is not None:
-            self._client.end_turn()
+            self._client.end_batch()
         self._flush_unless_ended()
 
     async def _handle(self, event: Packet | Closed) -> None:
-        self._broker.counters.packets_received += 1
+        self._services.counters.packets_received += 1
         match event:
             case Connect():
-                await self._open(await self._arrival.handle_connect(event))
+                await self._open(await self._admission.handle_connect(event))
             case Auth() if self._client is None:
-                await self._open(self._arrival.handle_auth(event))
+                await self._open(self._admission.handle_auth(event))
             case Auth():
-                self._arrival.handle_auth_again(event, self.user)
+                self._admission.handle_auth_again(event, self.user)
             case Disconnect():
                 self._handle_disconnect(event)
             case Closed():
@@ -216,37 +230,37 @@ class Connection:
                 await self._client.handle(event)
 
     async def _open(self, admitted: Admitted | None) -> None:
-        """Opens the session of somebody who may come in, and answers once that is durable."""
+        """Opens the session of a client that may log in, and sends CONNACK once that is durable."""
         if admitted is None or self._is_over():
             return
         if not self._protocol.may_accept(self._announced(admitted)):
             return
-        broker, client_id = self._broker, admitted.client_id
+        services, client_id = self._services, admitted.client_id
         self.owner = owner_of(admitted.permissions.user, self._port.visitor.host)
-        self._account.give(self.owner)
-        broker.wills.check(client_id, self.owner, admitted.packet.will)
-        session, present = broker.sessions.take_up(self, admitted)
+        self._holding.give(self.owner)
+        services.wills.check(client_id, self.owner, admitted.packet.will)
+        session, present = services.sessions.take_up(self, admitted)
         self._session, self._is_session_new = session, not present
-        will, note = broker.wills.arrive(client_id, session.user, admitted.packet.will, self.owner)
-        await broker.sessions.save(client_id)
-        await broker.log.submit(note)  # with it, what an earlier connection brought is durable, or is not
-        broker.wills.stay(client_id, will)
+        will, note = services.wills.arrive(client_id, session.user, admitted.packet.will, self.owner)
+        await services.sessions.save(client_id)
+        await services.log.submit(note)  # after it, all that an earlier connection brought is durable or has failed
+        services.wills.stay(client_id, will)
         if self._is_over():
             return
         self._protocol.accept(present, self._announced(admitted))
-        broker.sessions.note_back(session)
+        services.sessions.note_back(session)
         self._protocol.resume(list(session.incoming))
         self._set_timer(self._protocol.next_timer_ms())
         self._port.note_admitted()
-        broker.counters.connections_accepted += 1
+        services.counters.connections_accepted += 1
         self._flush()
         if admitted.packet.client_id:
             visitor = self._port.visitor
             level = admitted.packet.level_byte & ~BRIDGE or self._protocol.protocol_level
-            broker.devices.note_connected(client_id, session.user, visitor.host, level)
-        logger.info("connected", extra=about(**self._who(), tls=self._port.visitor.tls or "none"))
+            services.devices.note_connected(client_id, session.user, visitor.host, level)
+        logger.info("connected", extra=about(**self._log_fields(), tls=self._port.visitor.tls or "none"))
         self._client = Client(
-            broker,
+            services,
             self._protocol,
             self._port,
             session,
@@ -257,21 +271,21 @@ class Connection:
             failed=self._fail,
             disconnect=self.disconnect,
         )
-        admitted.packet.will = None  # else the protocol core keeps what is large of the CONNECT
+        admitted.packet.will = None  # they may be large, and the protocol core keeps the CONNECT
         admitted.packet.properties.pop(properties.USER_PROPERTY, None)
 
     def _is_over(self) -> bool:
-        """Whether the connection has ended while we waited."""
+        """Whether the connection has ended, as it may while a method waits."""
         return self._ended
 
     def _announced(self, admitted: Admitted) -> dict[int, Any]:
-        """What the CONNACK says besides what the protocol core does."""
+        """Returns the properties of the CONNACK that the protocol core does not set."""
         packet, announced = admitted.packet, dict[int, Any]()
         if not packet.client_id:
             announced[properties.ASSIGNED_CLIENT_IDENTIFIER] = admitted.client_id
         if admitted.proof is not None:
             announced[properties.AUTHENTICATION_DATA] = admitted.proof
-        limits = self._broker.config.limits
+        limits = self._services.config.limits
         if packet.session_expiry_s > limits.session_expiry_max_s:
             announced[properties.SESSION_EXPIRY_INTERVAL] = limits.session_expiry_max_s
         longest_s = limits.keep_alive_s
@@ -283,7 +297,7 @@ class Connection:
 
     def _turn_away(self, refused: Refused, event: Packet | Closed) -> None:
         if self._protocol.state == AWAIT_CONNACK:
-            self._broker.counters.refused(refused.reason_code)
+            self._services.counters.refused(refused.reason_code)
             self._protocol.refuse(refused.reason_code)
         elif self._protocol.connected:
             self._protocol.disconnect(refused.reason_code)
@@ -293,11 +307,11 @@ class Connection:
 
     def _handle_disconnect(self, packet: Disconnect) -> None:
         if self._session is None:
-            return  # it gives up its login
+            return  # the client gives up its login
         if properties.SESSION_EXPIRY_INTERVAL in packet.properties:
             self._session.expiry_s = packet.properties[properties.SESSION_EXPIRY_INTERVAL]
         if packet.reason_code == reasons.SUCCESS:
-            self._broker.wills.discard(self._session.client_id)
+            self._services.wills.discard(self._session.client_id)
 
     def _handle_closed(self, event: Closed) -> None:
         if event.reason_code < reasons.UNSPECIFIED_ERROR:
@@ -306,7 +320,7 @@ class Connection:
             self._end(f"{reasons.describe(event.reason_code)}: {event.text}", logging.WARNING)
 
     def _fail(self, text: str) -> None:
-        """Something of ours does not work: this client is sent away unanswered and may try again."""
+        """Ends the connection because of a fault of ours; the client gets no acknowledgement and may send again."""
         if self._protocol.state == AWAIT_CONNACK:
             self._protocol.refuse(reasons.IMPLEMENTATION_SPECIFIC_ERROR, text)
         elif self._protocol.connected:
@@ -317,22 +331,33 @@ class Connection:
         if self._ended:
             return
         self._ended = True
-        logger.log(level, event, extra=about(**self._who(), **claimed, reason=reason))
-        self._account.close()
-        client, self._client = self._client, None  # each knows the other: apart they are freed at once
+        logger.log(level, event, extra=about(**self._log_fields(), **claimed, reason=reason))
+        self._holding.close()
+        client, self._client = self._client, None  # without the reference to each other both are freed at once
         if client is not None:
             client.stop()
         if self._session is not None and self._session.connection is self:
-            self._broker.leave(self._session, was_accepted=client is not None, is_new=self._is_session_new)
+            self._leave(self._session, was_accepted=client is not None)
         self._flush()
         self._port.close()
         self._set_timer(None)
 
-    def _who(self) -> dict[str, str]:
-        """Whom a line of the log is about."""
+    def _leave(self, session: Session, *, was_accepted: bool) -> None:
+        """The session has no connection any more. One that a CONNECT made and no CONNACK followed ends with it."""
+        services = self._services
+        if was_accepted:
+            services.devices.note_disconnected(session.client_id)
+        if was_accepted or not self._is_session_new:
+            services.sessions.rest(session)
+        else:
+            services.sessions.end(session)
+        services.wills.leave(session.client_id)
+
+    def _log_fields(self) -> dict[str, str]:
+        """The fields of a log line that name the client."""
         session = self._session
-        who = {"client": session.client_id, "user": session.user or ""} if session else {}
-        return {**who, "peer": self._port.peer}
+        client = {"client": session.client_id, "user": session.user or ""} if session else {}
+        return {**client, "peer": self._port.peer}
 
     def _flush_unless_ended(self) -> None:
         if not self._ended:
@@ -340,11 +365,163 @@ class Connection:
 
     def _flush(self) -> None:
         if data := self._protocol.data_to_send():
-            counters = self._broker.counters
+            counters = self._services.counters
             counters.bytes_sent += len(data)
             counters.packets_sent += self._protocol.packets_sent
             self._protocol.packets_sent = 0
             self._port.send(data)
+
+
+class Client:
+    """Serves a client from its CONNACK on, until its connection ends.
+
+    Args:
+        services: the parts of the gateway that it uses.
+        protocol: the connection, already accepted.
+        port: the line under the connection.
+        session: its session.
+        permissions: what the client may do.
+        topics: the topic names that may take the fast path.
+        name: its name in the log.
+        answered: called when answers wait to be sent.
+        failed: ends the connection because of a fault of ours; called with a text.
+        disconnect: ends the connection with a reason code.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        protocol: BulkServerConnection,
+        port: Port,
+        session: Session,
+        permissions: Permissions,
+        topics: Topics,
+        name: str,
+        *,
+        answered: Callable[[], None],
+        failed: Callable[[str], None],
+        disconnect: Callable[[int], None],
+    ) -> None:
+        self._protocol = protocol
+        self._session = session
+        self._name = name
+        self._peer = port.peer
+        self._acks = AckBatch(services.log.submit, answered, failed)
+        self._intake = Intake(services, protocol, session, permissions, self._acks, topics, disconnect)
+        self._subscribing = Subscribing(services, session, permissions)
+        connect = protocol.connect_packet
+        has_identity = connect is not None and RECEIVE in find_wishes(connect.properties)
+        peer = Peer(name, protocol, port, answered, permissions.may_receive, has_identity)
+        shift = services.shifts.of(session.holding.owner)
+        self._window = Window(peer, services.log, session.cursor.consumer, session.outgoing, shift, services.counters)
+        self._retained = RetainedCursor(services.log, session.owed, session.holding, durable=session.durable)
+        self._sender = Sender(self._window, services.log, session.cursor, failed, self._retained)
+        services.subscribers.feed(session, self._sender)
+
+    async def handle(self, packet: Packet) -> None:
+        """Acts on a packet. Raises sqlite3.Error when what it asks for could not be saved."""
+        match packet:
+            case Publish():
+                self._intake.handle_publish(packet)
+            case Pubrel():
+                self._intake.take_pubrels([packet.packet_identifier])
+            case Puback():
+                self._note_refusal(packet)
+                self._window.handle_pubacks([packet.packet_identifier])
+            case Pubrec():
+                self._handle_pubrec(packet)
+            case Pubcomp():
+                self._window.handle_pubcomps([packet.packet_identifier])
+            case Subscribe():
+                self.note_packet()
+                await self._handle_subscribe(packet)
+            case Unsubscribe():
+                self.note_packet()
+                codes = await self._subscribing.unsubscribe(packet)
+                if self._protocol.connected:
+                    self._protocol.unsuback(packet.packet_identifier, codes)
+
+    def note_packet(self) -> None:
+        """Counts a packet other than a PUBLISH or an acknowledgement for the client's rate."""
+        self._intake.note_packet()
+
+    def may_take(self, topics: Iterable[str]) -> bool:
+        """Whether messages of these topics may take the fast path now."""
+        return self._intake.may_take(topics)
+
+    def take(self, step: Publishes | Acknowledgements) -> None:
+        """Acts on many packets of one kind, on the fast path."""
+        if isinstance(step, Publishes):
+            self._intake.take_publishes(step)
+        elif step.packet_type == PUBREL:
+            self._intake.take_pubrels(step.identifiers)
+        elif step.packet_type == PUBREC:
+            self._window.handle_pubrecs(step.identifiers, self._acks.add)
+        elif step.packet_type == PUBCOMP:
+            self._window.handle_pubcomps(step.identifiers)
+        else:
+            self._window.handle_pubacks(step.identifiers)
+
+    def end_batch(self) -> None:
+        """Submits the work of the packets that came together."""
+        self._acks.end()
+
+    async def wait_for_subscribers(self) -> None:
+        """Waits while many of the owner's QoS 0 messages have not been handed to their subscribers."""
+        await self._intake.wait_for_subscribers()
+
+    async def wait_for_room(self) -> None:
+        """Waits while the gateway should not read more from this client."""
+        await self._intake.wait_for_room()
+
+    def stop(self) -> None:
+        """Ends with its connection. What came over it is written before anything that comes over the next one."""
+        self._acks.end()
+        self._intake.stop()
+        self._sender.stop()
+
+    async def _handle_subscribe(self, packet: Subscribe) -> None:
+        await self._acks.settle()  # what the client has published before is older than its subscription
+        if self._has_ended():
+            return  # its session may have ended too
+        self._retained.expect()
+        codes, owed = await self._subscribing.subscribe(packet)
+        self._note_refused_filters(packet, codes)
+        if not self._has_ended():
+            self._protocol.suback(packet.packet_identifier, codes)
+            self._retained.add(owed)
+            self._sender.send_retained()
+            async for message, grant in self._subscribing.announced(packet, codes):
+                if self._has_ended():
+                    break
+                self._sender.send_now(message, grant)
+        else:
+            self._session.owed.update(dict.fromkeys(owed))
+
+    def _note_refused_filters(self, packet: Subscribe, codes: list[int]) -> None:
+        """Logs one line for a SUBSCRIBE, however many of its filters were refused."""
+        refused = [place for place, code in enumerate(codes) if code >= reasons.UNSPECIFIED_ERROR]
+        if refused:
+            first, code = packet.filters[refused[0]][0], codes[refused[0]]
+            client = {"client": self._session.client_id, "user": self._session.user or "", "peer": self._peer}
+            what = {"filter": first, "refused": len(refused), "reason": reasons.describe(code)}
+            logger.warning("subscription refused", extra=about(**client, **what))
+
+    def _has_ended(self) -> bool:
+        """Whether the connection has ended, as it may while a method waits."""
+        return not self._protocol.connected
+
+    def _handle_pubrec(self, packet: Pubrec) -> None:
+        if self._note_refusal(packet):
+            self._window.handle_pubcomps([packet.packet_identifier])
+        else:
+            self._window.handle_pubrecs([packet.packet_identifier], self._acks.add)
+
+    def _note_refusal(self, packet: Puback | Pubrec) -> bool:
+        refused = packet.reason_code >= reasons.UNSPECIFIED_ERROR
+        if refused:
+            logger.warning("%s refused a message: %s", self._name, reasons.describe(packet.reason_code))
+        return refused
 
 
 def _now_ms() -> int:

@@ -1,38 +1,34 @@
-"""The delivery engine: cursor → window → PUBLISH → acknowledgement → cursor. The gateway as the sender of messages.
+"""The delivery engine: cursor → window → PUBLISH → acknowledgement → cursor, to clients and over routes.
 
 ::
 
     session's cursor ──┐
-    share group's ─────┼─ fetch ─► QoS 2: noted ─► room in the window and on the line? ─► PUBLISH ─► client
-    …                  │                                                                                │
+    share group's ─────┤
+    retained messages ─┼─ fetch ─► QoS 2: noted ─► room in the window and on the line? ─► PUBLISH ─► client
+                       │                                                                                │
     cursor.acknowledge ◄─ QoS 1 ◄────────────────────────────────────── PUBACK, PUBREC → PUBREL, PUBCOMP ┘
 
-The sender pulls: it fetches only what the client has room for, so a slow client holds back nobody but itself, and
-what it has not fetched stays on disk.
+The sender pulls: it fetches only as much as the client has room for. So a slow client holds back no other client, and
+messages that are not fetched stay on disk.
 """
 
 import asyncio
 import logging
 import sqlite3
+import sys
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import takewhile
+from itertools import filterfalse, takewhile
 
-from gateway.holdings import Account
-from gateway.hot.outflow import is_plain
+from gateway.delivery.retained_cursor import RetainedCursor
+from gateway.delivery.window import Window, is_plain
 from gateway.message import Message
 from gateway.pace import Slice
-from gateway.retained import RetainedFeed
 from gateway.signals import Signal
-from gateway.store.cursor import Cursor
-from gateway.store.delivery import Delivery, Grant, grant_by
-from gateway.store.drops import EVICTED, FILTERED
-from gateway.store.flows import RELEASED, Flow
-from gateway.store.log import MessageLog
-from gateway.store.retained import Owed
+from gateway.store import EVICTED, FILTERED, RELEASED, Cursor, Delivery, Flow, Grant, MessageLog, grant_by
 from gateway.subscriptions import Subscription
-from gateway.window import Window
 from wire.errors import WireError
 
 FETCH_MOST = 250  # deliveries between two looks at the window and the line
@@ -44,33 +40,35 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False, slots=True)
 class _Source:
-    """A cursor that this client is fed from: its session's, or a group's by the subscription it has ``shared``.
+    """A cursor whose messages this client gets: its session's, that of the retained messages, or a group's.
 
-    ``held`` are its deliveries that are not acknowledged, of which ``sent`` are on their way. ``is_sending`` while what
-    was fetched together is being sent; ``is_closed`` says that nothing more is to be fetched. ``task`` fetches:
-    from a group's cursor all the time, from the session's while there is something.
+    ``shared`` is the subscription to the group. ``held`` are the deliveries that are not acknowledged, and ``sent``
+    those of them that are in flight. ``is_sending`` is True while one batch is being sent; once ``is_closed`` nothing
+    more is fetched. ``task`` fetches: from a group's cursor all the time, from the others while messages wait.
+    ``again`` are the flows of earlier connections to send again, each before the deliveries behind its position.
     """
 
-    cursor: Cursor
+    cursor: Cursor | RetainedCursor
     shared: Subscription | None = None
     held: set[int] = field(default_factory=set)
     sent: set[int] = field(default_factory=set)
     is_sending: bool = False
     is_closed: bool = False
     task: asyncio.Task[None] | None = None
+    again: deque[Flow] = field(default_factory=deque)
 
 
 class Sender:
     """Sends one client what its cursors hold, for the time of one connection.
 
+    A client is the session of a subscriber, or the next broker of a route.
+
     Args:
         window: the way to the client.
         log: where messages are read again that go on over this connection.
         cursor: the session's.
-        owed: the retained messages that the session's subscriptions match and that it does not have yet.
-        account: the session's, on which these are.
-        client: who it is, for the log.
-        failed: called with a text when messages cannot be read any more; ends the connection.
+        failed: called with a text when messages cannot be sent any more; ends the connection.
+        retained: the cursor of the retained messages that the session's subscriptions match, if it may have any.
     """
 
     def __init__(
@@ -78,15 +76,12 @@ class Sender:
         window: Window,
         log: MessageLog,
         cursor: Cursor,
-        owed: dict[Owed, None],
-        account: Account,
-        client: str,
         failed: Callable[[str], None],
+        retained: RetainedCursor | None = None,
     ) -> None:
         self._window = window
         self._log = log
         self._cursor = cursor
-        self._client = client
         self._failed = failed
         self._sources: dict[str, _Source] = {}
         self._closed: list[_Source] = []  # with something on its way yet, perhaps
@@ -98,21 +93,19 @@ class Sender:
             self._resuming = asyncio.get_running_loop().create_task(self._watch(self._resume))
         else:
             self._resumed.set()
-        self._retained = RetainedFeed(window, log, owed, account)
-        self._sending_retained: asyncio.Task[None] | None = None
-        if owed:
-            self._send_retained()
-        cursor.wake_with(self._wake)
+        self.retained = retained
+        self.send_retained()
+        cursor.wake_with(partial(self._feed_from, cursor))
 
     def open_source(self, cursor: Cursor, shared: Subscription) -> None:
-        """Begins to feed the client from a group's cursor, or from now on by another subscription."""
+        """Begins to send from a group's cursor, or goes on with another subscription."""
         if source := self._sources.get(cursor.consumer):
             source.shared = shared
         else:
             self._start(_Source(cursor, shared))
 
     def open_all(self, sources: Iterator[tuple[Cursor, Subscription]]) -> None:
-        """The same for many, slice by slice."""
+        """Opens many sources, slice by slice."""
         self._opening = asyncio.get_running_loop().create_task(self._open_all(sources))
 
     async def _open_all(self, sources: Iterator[tuple[Cursor, Subscription]]) -> None:
@@ -122,9 +115,9 @@ class Sender:
             if slice_.is_over:
                 await slice_.give_way()
 
-    def _wake(self) -> None:
-        """The session's cursor has something."""
-        source = self._sources.get(self._cursor.consumer) or _Source(self._cursor)
+    def _feed_from(self, cursor: Cursor | RetainedCursor) -> None:
+        """Messages wait in a cursor."""
+        source = self._sources.get(cursor.consumer) or _Source(cursor)
         if source.task is None:
             self._start(source)
 
@@ -133,9 +126,9 @@ class Sender:
         source.task = asyncio.get_running_loop().create_task(self._watch(partial(self._feed, source)))
 
     def close_source(self, cursor: Cursor) -> None:
-        """Stops feeding from a group's cursor; what is on its way to the client stays there to be acknowledged.
+        """Stops fetching from a group's cursor; messages in flight stay in flight until they are acknowledged.
 
-        What was fetched and waits for room is still sent: the flows of it have begun.
+        A batch that was fetched and waits for room is still sent: its flows have begun.
         """
         if source := self._sources.pop(cursor.consumer, None):
             source.is_closed = True
@@ -144,8 +137,8 @@ class Sender:
             self._closed = [source, *(one for one in self._closed if one.held or one.is_sending)]
 
     def stop(self) -> None:
-        """Stops feeding: each cursor has again what the client did not acknowledge."""
-        for task in (self._opening, self._resuming, self._sending_retained):
+        """Stops sending: each cursor gets back the messages that the client did not acknowledge."""
+        for task in (self._opening, self._resuming):
             if task is not None:
                 task.cancel()
         self._cursor.wake_with(None)
@@ -153,20 +146,12 @@ class Sender:
             self._stop(source, keep=set())
         self._sources.clear()
         if self._dropped:
-            logger.warning("%s was slow: %d QoS 0 messages to it were dropped", self._client, self._dropped)
+            logger.warning("%s was slow: %d QoS 0 messages to it were dropped", self._window.name, self._dropped)
 
-    def expect_retained(self) -> None:
-        """What a SUBSCRIBE matches is being looked for, for ``send_retained``."""
-        self._retained.expect()
-
-    def send_retained(self, owed: list[Owed]) -> None:
-        """Sends what new subscriptions match."""
-        self._retained.add(owed)
-        if owed and (self._sending_retained is None or self._sending_retained.done()):
-            self._send_retained()
-
-    def _send_retained(self) -> None:
-        self._sending_retained = asyncio.get_running_loop().create_task(self._watch(self._feed_retained))
+    def send_retained(self) -> None:
+        """Sends the retained messages that wait."""
+        if self.retained is not None and self.retained.has_waiting:
+            self._feed_from(self.retained)
 
     def may_send(self, topic: str) -> bool:
         """Whether the client is there and may have messages of a topic now."""
@@ -177,10 +162,10 @@ class Sender:
         window = self._window
         if not self.may_send(message.topic):
             return
-        self._retained.supersede(message)
+        self._supersede_retained(message)
         if window.port.backlog > QOS_0_BACKLOG_MAX:
             if not self._dropped:
-                logger.warning("%s is slow: QoS 0 messages to it are dropped", self._client)
+                logger.warning("%s is slow: QoS 0 messages to it are dropped", self._window.name)
             self._dropped += 1
             window.drop(EVICTED, message)
             return
@@ -192,92 +177,123 @@ class Sender:
             await work()
         except OSError:
             pass  # the line has ended; the connection learns it from its own reading
-        except (sqlite3.Error, WireError) as error:
+        except Exception as error:
+            if not isinstance(error, sqlite3.Error | WireError):
+                logger.exception("%s: unexpected failure", self._window.name)
             self._failed(f"stored messages cannot be sent: {error}")
 
     async def _resume(self) -> None:
-        """Goes on with the flows of earlier connections: PUBRELs first, then PUBLISHes again [MQTT-4.4.0-1]."""
-        flows = list(self._window.outgoing.flows.values())
-        for flow in flows:
-            if flow.state == RELEASED:
-                self._window.protocol.pubrel(flow.packet_identifier)
-        for flow in flows:
-            if flow.state != RELEASED:
-                await self._send_again(flow)
+        """Goes on with the flows of earlier connections: PUBRELs first, then PUBLISHes again [MQTT-4.4.0-1].
+
+        Messages of the session's cursor go again in their order among its QoS 1 messages [MQTT-4.6.0-1].
+        """
+        released, begun = await self._window.outgoing.resume()
+        for flow in released:
+            self._release_again(flow)
+        is_own = partial(_comes_from, self._cursor)
+        for flow in filterfalse(is_own, begun):
+            await self._send_again(flow)
+        if any(map(is_own, begun)):
+            source = self._sources.setdefault(self._cursor.consumer, _Source(self._cursor))
+            source.again.extend(sorted(filter(is_own, begun), key=lambda flow: flow.position))
+            self._feed_from(self._cursor)
         self._window.flush()
         self._resumed.set()
 
+    def _release_again(self, flow: Flow) -> None:
+        """Sends a PUBREL; another end that has forgotten the session has the message, and needs none."""
+        if self._window.session_present:
+            self._window.protocol.pubrel(flow.packet_identifier)
+        else:
+            self._window.outgoing.complete([flow.packet_identifier])
+
+    async def _send_again_up_to(self, source: _Source, position: int) -> None:
+        while source.again and source.again[0].position <= position:
+            await self._send_again(source.again.popleft())
+
     async def _send_again(self, flow: Flow) -> None:
+        if flow.state == RELEASED:
+            return
         window = self._window
         await window.wait_for_room()
-        message = await self._message_of(flow)
-        if message is None or not window.may_receive(message.topic):
-            # A client that has received it may have it; for another one, this identifier stands for nothing.
-            window.protocol.pubrel(flow.packet_identifier)
-            if message is not None:
-                window.drop(FILTERED, message)
-                for note in window.outgoing.note_received([flow.packet_identifier]):
-                    self._log.later(note)  # with the range, so that this is told once
-                window.outgoing.release([flow.packet_identifier])
-            else:
-                window.outgoing.miss(flow)
-        else:
+        message = await window.outgoing.message_of(flow)
+        if message is not None and window.may_receive(message.topic):
             grant = Grant(2, flow.retain, flow.identifiers)
             window.publish_once(message, grant, flow.packet_identifier, dup=True)
+            return
+        # A client that has received the message may have it; otherwise the identifier has no meaning for it.
+        self._release_again(flow)
+        if message is not None:
+            window.drop(FILTERED, message)
+            window.outgoing.pass_over(flow)  # noted with the range, so that this is told once
 
-    async def _message_of(self, flow: Flow) -> Message | None:
-        if not flow.topic:
-            return await self._log.read_one(flow.position)
-        position, message = (await self._log.read_retained([flow.topic]))[flow.topic] or (0, None)
-        return message if position == flow.position else None
+    def _supersede_retained(self, message: Message) -> None:
+        if self.retained is not None:
+            self.retained.supersede(message)
 
-    async def _feed_retained(self) -> None:
-        await self._resumed.wait()
-        await self._retained.run()
+    def _is_superseded(self, source: _Source, message: Message) -> bool:
+        """Whether the client has had a newer message in the place of a retained one."""
+        return isinstance(source.cursor, RetainedCursor) and message.topic in source.cursor.superseded
 
     async def _feed(self, source: _Source) -> None:
         window = self._window
         await self._resumed.wait()
         while not source.is_closed:
-            await window.wait_for_room()
             deliveries = await self._fetch(source)
             if not deliveries:
-                break
+                if not source.again:
+                    break
+                await self._send_again_up_to(source, sys.maxsize)
+                window.flush()
+                continue
             source.is_sending = True
             source.held.update(delivery.packet_identifier for delivery in deliveries)
             if shared := source.shared:
                 deliveries = [_by(shared, delivery) for delivery in deliveries]
+            if (most := max(1, window.protocol.maximum_qos_peer)) < 2:
+                deliveries = [delivery._replace(qos=min(delivery.qos, most)) for delivery in deliveries]
             flows = await self._begin_flows(source, deliveries)
-            if flows:  # many have waited for one commit
+            if flows:  # many senders have waited for one commit
                 await window.wait_for_line()
-            sent = 0 if source.shared else self._send_together(source, deliveries, flows)
+            sent = 0 if source.shared or source.again else self._send_together(source, deliveries, flows)
             for delivery in deliveries[sent:]:
-                self._retained.supersede(delivery.message)
-                if flow := flows.get(delivery.position):
+                if source.again:
+                    is_taken = delivery.packet_identifier in window.outgoing.flows  # by one of them, perhaps
+                    await self._send_again_up_to(source, sys.maxsize if is_taken else delivery.position)
+                if isinstance(source.cursor, Cursor):
+                    self._supersede_retained(delivery.message)
+                if flow := flows.get(delivery.packet_identifier):
                     await window.wait_for_room()
-                    grant = Grant(2, flow.retain, flow.identifiers)
-                    window.publish_once(delivery.message, grant, flow.packet_identifier)
+                    if self._is_superseded(source, delivery.message):
+                        window.outgoing.complete([flow.packet_identifier])
+                    else:
+                        grant = Grant(2, flow.retain, flow.identifiers)
+                        window.publish_once(delivery.message, grant, flow.packet_identifier)
                 elif delivery.qos < 2:
                     await self._send(source, delivery)
             window.flush()
             source.is_sending = False
             if source.shared:
-                await asyncio.sleep(0)  # whoever waited meanwhile gets the next ones
+                await asyncio.sleep(0)  # a member that waited meanwhile gets the next ones
         source.task = None
 
     async def _fetch(self, source: _Source) -> list[Delivery]:
+        cursor = source.cursor
+        if isinstance(cursor, RetainedCursor):
+            return await cursor.fetch()
+        await self._window.wait_for_room()
         room = self._window.protocol.send_quota or 1
         if source.shared:
-            return await source.cursor.fetch(min(SHARED_FETCH_MOST, room), self._window.may_receive)
-        return await source.cursor.fetch_now(min(FETCH_MOST, room))
+            return await cursor.fetch(min(SHARED_FETCH_MOST, room), self._window.may_receive)
+        return await cursor.fetch_now(min(FETCH_MOST, room))
 
     def _send_together(self, source: _Source, deliveries: list[Delivery], flows: dict[int, Flow]) -> int:
-        """Sends the plain ones of one QoS at the beginning by the hot path; returns how many these are."""
+        """Sends the plain deliveries of one QoS at the beginning in one piece; returns how many these are."""
         qos = deliveries[0].qos
         plain = list(takewhile(partial(is_plain, qos), deliveries))
         if qos == 2:
-            plain = list(takewhile(lambda delivery: delivery.position in flows, plain))
-            identifiers = [flows[delivery.position].packet_identifier for delivery in plain]
+            plain = list(takewhile(lambda delivery: delivery.packet_identifier in flows, plain))
+            identifiers = [flows[delivery.packet_identifier].packet_identifier for delivery in plain]
         else:
             identifiers = [delivery.packet_identifier for delivery in plain]
         if not plain or not self._window.publish_together([one.message for one in plain], identifiers, qos):
@@ -292,26 +308,16 @@ class Sender:
         chosen = [one for one in deliveries if one.qos == 2 and self._is_wanted(source, one)]
         if not chosen:
             return {}
-        outgoing = self._window.outgoing
-        identifiers = (self._window.next_identifier() for _ in chosen)
-        flows = [outgoing.flow(next(identifiers), source.cursor, delivery) for delivery in chosen]
-        handed_over = [delivery.packet_identifier for delivery in chosen]
-        source.held.difference_update(handed_over)
-
-        def begun(failed: bool) -> None:
-            if failed:
-                source.cursor.release(handed_over)
-            else:
-                source.cursor.acknowledge_all(handed_over)
-
-        await asyncio.shield(outgoing.begin(flows, begun, durable=source.cursor.durable))
-        return {flow.position: flow for flow in flows}
+        numbers = [delivery.packet_identifier for delivery in chosen]
+        source.held.difference_update(numbers)
+        work = [source.cursor.hand_over(numbers)] if isinstance(source.cursor, RetainedCursor) else []
+        return await self._window.outgoing.begin(source.cursor, chosen, self._window.inflight, *work)
 
     async def _send(self, source: _Source, delivery: Delivery) -> None:
         packet_identifier = None
         if not delivery.qos:
             await self._window.wait_for_line()
-        elif source.shared:
+        elif source.shared or isinstance(source.cursor, RetainedCursor):
             await self._window.wait_for_room()
             packet_identifier = self._window.next_identifier()
         else:
@@ -334,12 +340,16 @@ class Sender:
 
         What a member of a group may not have goes to another one.
         """
-        if not self._window.may_receive(delivery.message.topic):
-            if source.shared:
-                source.held.discard(delivery.packet_identifier)
-                source.cursor.refuse(delivery)
-                return False
-            self._window.drop(FILTERED, delivery.message)
+        cursor = source.cursor
+        if self._is_superseded(source, delivery.message):
+            pass
+        elif not self._window.may_receive(delivery.message.topic):
+            if isinstance(cursor, Cursor):
+                if source.shared:
+                    source.held.discard(delivery.packet_identifier)
+                    cursor.refuse(delivery)
+                    return False
+                self._window.drop(FILTERED, delivery.message)
         elif (delivery.dup and not source.shared) or self._window.is_wanted(delivery.message):
             return True
         self._finish(source, [delivery.packet_identifier])
@@ -356,8 +366,12 @@ class Sender:
             source.task.cancel()
             source.task = None  # each knows the other: apart they are freed at once
         if source.held - keep:
-            source.cursor.release(source.held - keep)
+            source.cursor.redeliver(source.held - keep)
             source.held &= keep
+
+
+def _comes_from(cursor: Cursor, flow: Flow) -> bool:
+    return flow.source == cursor.consumer and not flow.topic
 
 
 def _by(shared: Subscription, delivery: Delivery) -> Delivery:

@@ -1,83 +1,106 @@
-"""What is on its way to one client: room in the window and on the line, and what an acknowledgement stands for."""
+"""What is on its way to one other end: room in the window and on the line, and what an acknowledgement means."""
 
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
-from itertools import groupby
-from typing import Any
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from itertools import groupby, repeat
+from typing import Any, Protocol
 
-from gateway.hot.answers import encode_answers
-from gateway.hot.outflow import encode_publishes
-from gateway.message import Message, identity_properties, plain_properties
-from gateway.numbers import Counters
-from gateway.outgoing import Outgoing
+from gateway.counters import Counters
+from gateway.message import Message, form, identity_properties, plain_properties
 from gateway.pace import Shift
-from gateway.port import Port
 from gateway.signals import Signal
-from gateway.store.delivery import Grant
-from gateway.store.drops import EXPIRED, OVERSIZE
-from gateway.store.log import MessageLog
-from wire.bulk import BulkServerConnection
+from gateway.store import EXPIRED, OVERSIZE, Delivery, Grant, MessageLog, Outgoing
+from wire.bulk.connection import BulkConnection
+from wire.bulk.property_block import encode_block, encode_identified_block
+from wire.bulk.publishes import join_publishes, split_publish
+from wire.codec.packets import MQTT_5
 from wire.errors import PacketTooLargeError
-from wire.identity import RECEIVE, find_wishes
-from wire.packet_types import PUBREL
 
 Finish = Callable[[list[int]], None]
 
 logger = logging.getLogger(__name__)
 
 
+class Line(Protocol):
+    """What the window asks of the line to the other end; a listener's `Port` is one."""
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that are not on the line yet."""
+
+    async def drain(self) -> None:
+        """Waits until the backlog is small. Raises OSError once the line has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of a connection: a client, or the next broker of a route.
+
+    ``protocol`` is the connection, already accepted, and ``port`` the line under it. ``flush`` puts on the line what
+    the protocol core has to say. ``may_receive`` says whether this end may have messages of a topic now,
+    ``has_identity`` whether identity and provenance come with each message, and ``session_present`` whether this end
+    still has its part of the session. ``name`` is its name in the log.
+    """
+
+    name: str
+    protocol: BulkConnection
+    port: Line
+    flush: Callable[[], None]
+    may_receive: Callable[[str], bool]
+    has_identity: bool
+    session_present: bool = True
+
+
 class Window:
-    """Sends one client its messages, for the time of one connection.
+    """Sends one end its messages, for the time of one connection.
 
     Args:
-        protocol: the connection, already accepted.
-        port: the line under it.
-        log: where it is noted what the client does not get.
-        outgoing: the session's QoS 2 flows.
+        peer: that end.
+        log: where it is noted what the other end does not get.
         consumer: the session's name there.
-        client: who it is, for the log.
-        may_receive: whether the client may have messages of a topic now.
-        counters: where it is counted.
-        shift: with which senders it shares a slice.
-        flush: puts on the line what the protocol core has to say.
+        outgoing: the session's QoS 2 flows.
+        shift: the senders that share a slice with this one.
+        counters: count what is sent to a client; None for a route.
     """
 
     def __init__(
         self,
-        protocol: BulkServerConnection,
-        port: Port,
+        peer: Peer,
         log: MessageLog,
-        outgoing: Outgoing,
         consumer: str,
-        client: str,
-        may_receive: Callable[[str], bool],
-        counters: Counters,
+        outgoing: Outgoing,
         shift: Shift,
-        flush: Callable[[], None],
+        counters: Counters | None = None,
     ) -> None:
-        self.protocol = protocol
-        self.port = port
-        self.flush = flush
+        self.name = peer.name
+        self.protocol = peer.protocol
+        self.port = peer.port
+        self.flush = peer.flush
         self.outgoing = outgoing
-        self.may_receive = may_receive
+        self.may_receive = peer.may_receive
+        self.session_present = peer.session_present
         self._log = log
         self._consumer = consumer
-        self._client = client
         self._counters = counters
         self._shift = shift
-        connect = protocol.connect_packet
-        self._has_identity = connect is not None and RECEIVE in find_wishes(connect.properties)
+        self._has_identity = peer.has_identity
         self._inflight: dict[int, Finish] = {}
         self._acknowledged = Signal()
 
+    @property
+    def inflight(self) -> Container[int]:
+        """The packet identifiers of QoS 1 messages that are not acknowledged."""
+        return self._inflight
+
     def next_identifier(self) -> int:
-        """Returns a packet identifier that stands for nothing."""
+        """Returns a packet identifier that is not in use."""
         return self.outgoing.next_identifier(self._inflight)
 
     async def wait_for_line(self) -> None:
-        """Waits until the line takes a message, and it is this client's turn among those of its owner."""
+        """Waits until the line takes a message, and the shift has time for this sender."""
         await self.port.drain()
         await self._shift.wait()
 
@@ -96,31 +119,36 @@ class Window:
         """Returns whether the message is on its way; one that is too large for this client is passed over."""
         if self._has_identity:
             with contextlib.suppress(PacketTooLargeError):  # it may fit without
-                self._publish(message, grant, packet_identifier, dup, identity_properties)
+                self.send(message, grant, packet_identifier, dup, identity_properties)
                 return True
         try:
-            self._publish(message, grant, packet_identifier, dup, plain_properties)
+            self.send(message, grant, packet_identifier, dup, plain_properties)
         except PacketTooLargeError as error:
-            logger.warning("%s: message on %r passed over: %s", self._client, message.topic, error)
+            logger.warning("%s: message on %r passed over: %s", self.name, message.topic, error)
             self.drop(OVERSIZE, message)
             return False
         return True
 
     def publish_together(self, messages: Sequence[Message], identifiers: list[int], qos: int) -> bool:
-        """Sends plain messages of one QoS in one piece; False, and none is sent, where each has to be looked at.
+        """Sends plain messages of one QoS in one piece; False, and none is sent, where each goes by itself.
 
         At QoS 2 their flows have begun.
         """
+        protocol = self.protocol
         if qos == 1 and not self.outgoing.flows.keys().isdisjoint(identifiers):
             return False
-        level = self.protocol.protocol_level
-        encoded, longest = encode_publishes(messages, identifiers, level, qos, self._has_identity)
-        if not self.protocol.publish_all(identifiers, encoded, longest, qos):
+        aliases = protocol.aliases_of([message.topic for message in messages]) if protocol.gives_aliases else []
+        if None in aliases:
             return False
-        self._counters.note_sent(qos, sum(len(message.payload) for message in messages), len(messages))
+        level = protocol.protocol_level
+        encoded, longest = encode_publishes(messages, identifiers, level, qos, self._has_identity, aliases)
+        if not protocol.publish_all(identifiers, encoded, longest, qos):
+            return False
+        if self._counters is not None:
+            self._counters.note_sent(qos, sum(len(message.payload) for message in messages), len(messages))
         return True
 
-    def _publish(
+    def send(
         self,
         message: Message,
         grant: Grant,
@@ -128,6 +156,7 @@ class Window:
         dup: bool,
         properties_of: Callable[[Message, Sequence[int]], dict[int, Any]],
     ) -> None:
+        """Sends a message. Raises PacketTooLargeError, WireError."""
         self.protocol.publish(
             message.topic,
             message.payload,
@@ -137,19 +166,20 @@ class Window:
             properties=properties_of(message, grant.identifiers),
             packet_identifier=packet_identifier,
         )
-        self._counters.note_sent(grant.qos, len(message.payload))
+        if self._counters is not None:
+            self._counters.note_sent(grant.qos, len(message.payload))
 
     def drop(self, reason: str, message: Message) -> None:
         """Notes that the client does not get a message."""
         self._log.drop(reason, self._consumer, message)
 
     def publish_once(self, message: Message, grant: Grant, packet_identifier: int, *, dup: bool = False) -> None:
-        """The same for one whose flow has begun."""
+        """Sends a message whose flow has begun; the flow ends if the message is passed over."""
         if not self.publish(message, grant, packet_identifier, dup=dup):
             self.outgoing.complete([packet_identifier])
 
     def is_wanted(self, message: Message) -> bool:
-        """Whether a message is not too late; one that is, is noted."""
+        """Whether a message has not expired; one that has is noted."""
         if message.expires_ms and message.expires_ms <= time.time() * 1000:
             self.drop(EXPIRED, message)
             return False
@@ -160,21 +190,90 @@ class Window:
         self._inflight.update(dict.fromkeys(packet_identifiers, finish))
 
     def handle_pubacks(self, packet_identifiers: list[int]) -> None:
-        """The client has messages, or has refused them for good; either way it does not get them again."""
+        """The other end has QoS 1 messages, or has refused them for good; either way it does not get them again."""
         for finish, acknowledged in groupby(packet_identifiers, self._inflight.pop):
             finish(list(acknowledged))
         self._acknowledged.set()
 
+    def handle_pubrecs(self, packet_identifiers: list[int], add: Callable[..., None]) -> None:
+        """The other end has QoS 2 messages: once that is durable their PUBRELs go out.
+
+        Args:
+            packet_identifiers: those of the PUBRECs.
+            add: takes what comes then, and the work that has to be durable before; an ``AckBatch.add``.
+        """
+        add(lambda: self.release(packet_identifiers), *self.outgoing.note_received(packet_identifiers))
+
     def handle_pubcomps(self, packet_identifiers: list[int]) -> None:
-        """QoS 2 messages are at their end: completed, or refused by their PUBRECs."""
+        """QoS 2 flows end: completed, or refused by their PUBRECs."""
         self.outgoing.complete(packet_identifiers)
         self._acknowledged.set()
 
     def release(self, packet_identifiers: list[int]) -> None:
-        """PUBRECs are noted durably: their PUBRELs go out, now or when the client is back."""
+        """PUBRECs are noted durably: their PUBRELs go out, now or over the next connection."""
         self.outgoing.release(packet_identifiers)
         if self.protocol.connected:
-            self.protocol.pubrel_all(packet_identifiers, encode_answers(PUBREL, packet_identifiers))
+            self.protocol.pubrel_all(packet_identifiers)
 
     def _is_taken(self, packet_identifier: int | None) -> bool:
         return packet_identifier in self._inflight or packet_identifier in self.outgoing.flows
+
+
+def is_plain(wanted_qos: int, delivery: Delivery) -> bool:
+    """Whether a delivery at this QoS, 1 or 2, looks the same to all that get it: neither DUP, RETAIN nor expiry."""
+    _, _, message, dup, qos, retain, identifiers = delivery
+    return qos == wanted_qos > 0 and not (dup or retain or identifiers or message.retain or message.expires_ms)
+
+
+def encode_publishes(
+    messages: Sequence[Message],
+    identifiers: Sequence[int],
+    level: int,
+    qos: int,
+    has_identity: bool,
+    aliases: Sequence[int] = (),
+) -> tuple[bytes, int]:
+    """Returns the PUBLISHes of plain messages at QoS 1 or 2, and a length that none of them exceeds.
+
+    Args:
+        messages: the messages.
+        identifiers: their packet identifiers.
+        level: the protocol level.
+        qos: 1 or 2.
+        has_identity: whether identity and provenance come with them.
+        aliases: the topic alias of each, 0 for none; empty where the connection gives no aliases.
+    """
+    form_here = form(level, qos, has_identity)
+    halves = [
+        _split(message, level, qos, has_identity, alias)
+        if alias
+        else (message.halves or {}).get(form_here) or _split_once(message, level, qos, has_identity)
+        for message, alias in zip(messages, aliases or repeat(0), strict=False)
+    ]
+    return join_publishes(halves, identifiers)
+
+
+def _split_once(message: Message, level: int, qos: int, has_identity: bool) -> tuple[bytes, bytes]:
+    """The message remembers its halves, for all that get it in this form."""
+    halves = _split(message, level, qos, has_identity)
+    message.halves = {**(message.halves or {}), form(level, qos, has_identity): halves}
+    return halves
+
+
+def _split(message: Message, level: int, qos: int, has_identity: bool, alias: int = 0) -> tuple[bytes, bytes]:
+    """Returns what comes before and behind the packet identifier in a message's PUBLISH."""
+    if level != MQTT_5:
+        block = b""
+    elif has_identity:
+        block = encode_identified_block(
+            message.properties,
+            message.origin,
+            message.epoch,
+            message.seq,
+            message.received_ms,
+            message.received_by,
+            alias,
+        )
+    else:
+        block = encode_block(message.properties, alias)
+    return split_publish("" if alias else message.topic, block, message.payload, qos)

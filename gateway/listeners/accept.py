@@ -1,20 +1,144 @@
-"""Listening sockets: TCP addresses and Unix sockets' paths."""
+"""Listening sockets: each accepted connection is counted, goes through TLS, and gets a protocol."""
 
+import asyncio
 import contextlib
 import errno
 import ipaddress
+import logging
 import os
 import socket
 import stat
+import struct
+from collections.abc import Callable
 
 from gateway.errors import ListenError
+from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
+from gateway.listeners.stream import CLOSE_GRACE_S
+from gateway.listeners.tls import Tls
+from gateway.log_fields import about
+from gateway.port import network_of
 
+ACCEPT_MOST = 64  # connections accepted before the event loop handles others
+ACCEPT_PAUSE_S = 0.2  # after the system had no descriptor or memory for a connection
+HANDSHAKE_S = 60.0  # limits.connect_timeout_s ends a handshake earlier
 UNIX_PATH_BYTES_MAX = 107  # unix(7), less the NUL at its end
-WAITING_MAX = 1024  # connections that the kernel keeps for us
+WAITING_MAX = 1024  # connections that the kernel queues until they are accepted
+
+logger = logging.getLogger(__name__)
+
+
+class Acceptor:
+    """Accepts connections and gives each a protocol of its own.
+
+    Args:
+        limits: decides whether there is room for a connection.
+        tls: the TLS of the listener, if any.
+        receive: makes the protocol of an accepted connection.
+    """
+
+    def __init__(
+        self, limits: ConnectionLimits, tls: Tls | None, receive: Callable[[AcceptedConnection], asyncio.BaseProtocol]
+    ) -> None:
+        self._limits = limits
+        self._tls = tls
+        self._receive = receive
+        self._sockets: list[socket.socket] = []
+        self._coming: set[asyncio.Task[None]] = set()
+        self._pauses: set[asyncio.TimerHandle] = set()
+
+    def open(self, sockets: list[socket.socket]) -> None:
+        """Accepts the connections of these listening sockets, which it closes in the end."""
+        self._sockets = sockets
+        for listening in sockets:
+            listening.setblocking(False)
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    async def close(self) -> None:
+        """Stops accepting and ends the TLS handshakes in progress; other connections stay."""
+        for pause in self._pauses:
+            pause.cancel()
+        for listening in self._sockets:
+            asyncio.get_running_loop().remove_reader(listening)
+            listening.close()
+        self._sockets = []
+        for task in self._coming:
+            task.cancel()
+        if self._coming:
+            await asyncio.wait(self._coming)
+
+    def reload(self) -> None:
+        """Reads the certificates again, for later connections. Raises ConfigError."""
+        if self._tls is not None:
+            self._tls.reload()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPT_MOST):
+            try:
+                connection, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                logger.error("no connection can be accepted", extra=about(reason=error.strerror))
+                self._pause(listening)
+                return
+            self._take(connection, address)
+
+    def _take(self, connection: socket.socket, address: object) -> None:
+        connection.setblocking(False)
+        counted_for, peer = describe(connection, address)
+        accepted = self._limits.admit(connection, counted_for, peer)
+        if accepted is None:
+            connection.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._hand_over(connection, accepted))
+        self._coming.add(task)
+        # Also where the task is cancelled before it has begun.
+        task.add_done_callback(lambda task: self._note_handed_over(task, connection, accepted))
+
+    async def _hand_over(self, connection: socket.socket, accepted: AcceptedConnection) -> None:
+        secured = {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": CLOSE_GRACE_S} if self._tls else {}
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: self._receive(accepted), connection, ssl=self._tls.context if self._tls else None, **secured
+        )
+
+    def _note_handed_over(
+        self, task: asyncio.Task[None], connection: socket.socket, accepted: AcceptedConnection
+    ) -> None:
+        self._coming.discard(task)
+        if not task.cancelled():
+            error = task.exception()
+            if error is None:
+                return
+            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+            logger.warning("connection failed", extra=about(peer=accepted.peer, reason=str(reason)))
+        accepted.leave()
+        connection.close()
+
+    def _pause(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listening)
+
+        def go_on() -> None:
+            self._pauses.discard(pause)
+            loop.add_reader(listening, self._accept, listening)
+
+        pause = loop.call_later(ACCEPT_PAUSE_S, go_on)
+        self._pauses.add(pause)
+
+
+def describe(connection: socket.socket, address: object) -> tuple[str, str]:
+    """Returns the address of a connection as the limits count it, and as the log names it."""
+    if connection.family == socket.AF_UNIX:
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        user = f"unix user {struct.unpack('3i', credentials)[1]}"
+        return user, user
+    assert isinstance(address, tuple)
+    host, port = address[0].removeprefix("::ffff:"), address[1]
+    return network_of(host), f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def listen_tcp(kind: str, host: str, port: int) -> list[socket.socket]:
-    """Listens on all addresses of a host, each with the same port; 0 takes one that is free.
+    """Listens on all addresses of a host with the same port; 0 takes a free one.
 
     Raises:
         ListenError: the text names kind, host and port.
@@ -39,9 +163,9 @@ def listen_tcp(kind: str, host: str, port: int) -> list[socket.socket]:
 
 
 def why_no_address(host: str) -> str:
-    """Says why this machine cannot listen on an IP address, "" where it can; a name is not looked up.
+    """Returns why this machine cannot listen on an IP address, "" if it can; a host name is not resolved.
 
-    It listens there for a moment, on a port that is free.
+    It listens there for a moment, on a free port.
     """
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST)
@@ -56,7 +180,7 @@ def why_no_address(host: str) -> str:
 
 
 def why_no_socket(path: str) -> str:
-    """Says why no Unix socket can be made at a path, "" where one can; makes nothing."""
+    """Returns why no Unix socket can be made at a path, "" if one can; makes nothing."""
     if len(os.fsencode(path)) > UNIX_PATH_BYTES_MAX:
         return f"{path}: {len(os.fsencode(path))} bytes long, expected at most {UNIX_PATH_BYTES_MAX}"
     folder = os.path.dirname(path) or "."
@@ -85,7 +209,7 @@ def _listen(family: int, address: tuple[object, ...], *, dual: bool = False) -> 
 
 
 def listen_unix(path: str, mode: int) -> socket.socket:
-    """Listens on a Unix socket; one that a process has left behind is replaced.
+    """Listens on a Unix socket; replaces one that a process has left behind.
 
     Raises:
         ListenError: the text names the path.
@@ -94,7 +218,7 @@ def listen_unix(path: str, mode: int) -> socket.socket:
     try:
         if os.path.lexists(path) and _is_left_behind(path):
             os.unlink(path)
-        before = os.umask(0o777)  # nobody may connect before it has its permissions
+        before = os.umask(0o777)  # no process may connect before it has its permissions
         try:
             listening.bind(path)
         finally:
@@ -108,9 +232,9 @@ def listen_unix(path: str, mode: int) -> socket.socket:
 
 
 def is_own_name(host: str) -> bool:
-    """Whether a host's name is one that leads to this machine alone: an address, ``localhost`` or its own name.
+    """Whether a host is an address, ``localhost`` or this machine's own name.
 
-    Any other name's owner can have it lead here, and so have a browser's page speak with this machine.
+    The owner of any other name can make it resolve to this machine, so that a web page of that name may reach it.
     """
     own = socket.gethostname().lower()
     try:
@@ -120,7 +244,7 @@ def is_own_name(host: str) -> bool:
 
 
 def _is_left_behind(path: str) -> bool:
-    """Whether a path is a socket that nobody listens on."""
+    """Whether a path is a socket on which no process listens."""
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
         return False
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:

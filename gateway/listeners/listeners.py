@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gateway.config import GatewayConfig, ListenerConfig, SerialConfig, TcpConfig, UnixConfig, allows_anonymous
+from gateway.config.schema import GatewayConfig, ListenerConfig, SerialConfig, TcpConfig, UnixConfig, allows_anonymous
 from gateway.errors import ConfigError, ListenError
-from gateway.listeners.entrance import FILES_LEAST, Entrance, files_allowed
+from gateway.listeners.connection_limits import FILES_LEAST, ConnectionLimits, files_allowed
 from gateway.listeners.serial import SerialListener
-from gateway.listeners.stream_port import CLOSE_GRACE_S
-from gateway.listeners.tcp import TcpListener
-from gateway.listeners.unix import UnixListener
+from gateway.listeners.sockets import TcpListener, UnixListener
+from gateway.listeners.stream import CLOSE_GRACE_S
 from gateway.port import Port
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Listeners:
-    """Opens, reloads and closes them together.
+    """Opens, reloads and closes all listeners together.
 
     Args:
         config: the gateway's configuration.
@@ -31,12 +30,12 @@ class Listeners:
 
     def __init__(self, config: GatewayConfig, connect: Callable[[Port], None]) -> None:
         self._connect = connect
-        self._entrance = Entrance(config.limits)
+        self._limits = ConnectionLimits(config.limits)
         self._configs = config.listener
         self.all: list[Listener] = [self._make(one, allows_anonymous(config, one)) for one in config.listener]
 
     async def open(self) -> None:
-        """Listens from now on. Raises ListenError, after which none is open."""
+        """Opens all listeners. Raises ListenError; then none is open."""
         if (files := files_allowed()) < FILES_LEAST:
             raise ListenError(
                 f"only {files} files may be open at once, and each connection is one: expected at least {FILES_LEAST} "
@@ -50,20 +49,20 @@ class Listeners:
             raise
 
     def places(self) -> list[str]:
-        """Returns where each of them listens, for the log: its kind and its address, path or device."""
+        """Returns for the log where each listener listens: its kind and its address, path or device."""
         return [_place_of(config, listener) for config, listener in zip(self._configs, self.all, strict=True)]
 
     async def close(self) -> None:
-        """Accepts nobody any more, and waits for those whose ports are closed to take our last words."""
+        """Closes all listeners, and waits until the clients have read what was sent last."""
         for listener in self.all:
             await listener.close()
-        await self._entrance.wait_until_empty(2 * CLOSE_GRACE_S)
+        await self._limits.wait_until_empty(2 * CLOSE_GRACE_S)
 
     def reload(self) -> None:
-        """Reads the certificates again, for those who connect from now on.
+        """Reads the certificates again, for later connections.
 
         Raises:
-            ConfigError: a listener's files cannot be used; it goes on with what it had.
+            ConfigError: a listener's files cannot be used; it goes on with those it has.
         """
         errors = []
         for listener in self.all:
@@ -78,15 +77,15 @@ class Listeners:
         if isinstance(config, SerialConfig):
             return SerialListener(config, anonymous=anonymous, connect=self._connect)
         if isinstance(config, TcpConfig):
-            return TcpListener(config, anonymous=anonymous, entrance=self._entrance, connect=self._connect)
+            return TcpListener(config, anonymous=anonymous, limits=self._limits, connect=self._connect)
         if isinstance(config, UnixConfig):
-            return UnixListener(config, anonymous=anonymous, entrance=self._entrance, connect=self._connect)
+            return UnixListener(config, anonymous=anonymous, limits=self._limits, connect=self._connect)
         from gateway.listeners.websocket import WebSocketListener  # its libraries take 15 MB of memory
 
         return WebSocketListener(
             config,
             anonymous=anonymous,
-            entrance=self._entrance,
+            limits=self._limits,
             connect=self._connect,
         )
 
@@ -98,5 +97,5 @@ def _place_of(config: ListenerConfig, listener: "Listener") -> str:
         return f"unix {config.path}"
     kind = "tcp" if isinstance(config, TcpConfig) else "websocket"
     host = f"[{config.host}]" if ":" in config.host else config.host
-    port = getattr(listener, "port", config.port)  # where it was 0 the system has chosen one
+    port = getattr(listener, "port", config.port)  # the system has chosen it if it was 0
     return f"{kind}{' with TLS' if config.tls else ''} {host}:{port}"

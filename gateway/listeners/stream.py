@@ -4,38 +4,41 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from gateway.listeners.entrance import Guest
+from gateway.listeners.connection_limits import AcceptedConnection
 from gateway.port import Port, Visitor
 
-RECEIVED_MAX = 64 * 1024  # bytes the broker has not taken; beyond it the socket is not read, and TCP holds the client
-CLOSE_GRACE_S = 2.0  # for a client to take our last words
+RECEIVED_MAX = (
+    64 * 1024
+)  # bytes that the broker has not read; beyond it the socket is not read, and TCP stops the client
+CLOSE_GRACE_S = 2.0  # for a client to read what was sent last
 
 
 class StreamPort(asyncio.Protocol):
     """One accepted connection.
 
     Args:
-        guest: the connection, for the limits.
-        identify: says who it is, or None if it has to go; called once TLS is up.
+        accepted: the connection, for the limits.
+        identify: returns what is known of the client, or None to end the connection; called after the TLS handshake.
         connect: called with the port when it can be used.
     """
 
     def __init__(
         self,
-        guest: Guest,
-        identify: Callable[[Guest, asyncio.BaseTransport], Visitor | None],
+        accepted: AcceptedConnection,
+        identify: Callable[[AcceptedConnection, asyncio.BaseTransport], Visitor | None],
         connect: Callable[[Port], None],
     ) -> None:
-        self.peer = guest.peer
+        self.peer = accepted.peer
         self.visitor: Visitor
-        self._guest = guest
+        self._accepted = accepted
         self._identify = identify
         self._connect = connect
         self._transport: asyncio.Transport
         self._received: list[bytes] = []
         self._received_size = 0
+        self._counts_received = True  # until the client has logged in
         self._paused = False
-        self._ended = False  # for whoever uses the port
+        self._ended = False  # as the user of the port sees it
         self._closing = False
         self._error: OSError | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -77,7 +80,8 @@ class StreamPort(asyncio.Protocol):
             raise ConnectionResetError("the line has ended")
 
     def note_admitted(self) -> None:
-        self._guest.note_admitted()
+        self._counts_received = False
+        self._accepted.note_admitted()
 
     def close(self) -> None:
         if self._closing:
@@ -85,8 +89,8 @@ class StreamPort(asyncio.Protocol):
         self._closing = True
         self._last_moment = asyncio.get_running_loop().call_later(CLOSE_GRACE_S, self._transport.abort)
         if self._transport.can_write_eof() and not self._ended:
-            # What the client still sends is read and thrown away: unread, it would have the system reset the
-            # connection, and the client lose our last words.
+            # What the client still sends is read and discarded: unread bytes would make the system reset the
+            # connection, and the client would lose what was sent last.
             self._transport.write_eof()
             self._resume_reading()
         else:
@@ -95,7 +99,7 @@ class StreamPort(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are of no class of asyncio
-        visitor = self._identify(self._guest, transport)
+        visitor = self._identify(self._accepted, transport)
         if visitor is None:
             self._end()
             self._transport.abort()
@@ -106,7 +110,8 @@ class StreamPort(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._ended:
             return
-        self._guest.note_received(len(data))
+        if self._counts_received:
+            self._accepted.note_received(len(data))
         self._received.append(data)
         self._received_size += len(data)
         if self._received_size >= RECEIVED_MAX and not self._paused:
@@ -120,7 +125,7 @@ class StreamPort(asyncio.Protocol):
     def connection_lost(self, exception: Exception | None) -> None:
         if isinstance(exception, OSError) and not self._ended:
             self._error = exception
-        self._guest.leave()
+        self._accepted.leave()
         self._closing = True
         if self._last_moment is not None:
             self._last_moment.cancel()

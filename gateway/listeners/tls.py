@@ -1,13 +1,20 @@
-"""TLS on a listener: its certificate, whose clients' certificates it takes, and which user such a certificate names."""
+"""TLS on a listener: its certificate, the authorities of client certificates, and the user that such one names."""
 
+import asyncio
+import logging
 import ssl
 from typing import Any
 
-from gateway.accounts import NAME_SIZE_MAX, RESERVED_NAMES
-from gateway.config import TlsConfig
-from gateway.pem import load_authorities, load_own, load_revoked
+from gateway.auth.accounts import NAME_SIZE_MAX, RESERVED_NAMES
+from gateway.config.pem import load_authorities, load_own, load_revoked
+from gateway.config.schema import TlsConfig
+from gateway.listeners.connection_limits import AcceptedConnection
+from gateway.log_fields import about
+from gateway.port import Visitor
 
 SUBJECT_ALTERNATIVE = {"dns": "DNS", "uri": "URI", "email": "email"}
+
+logger = logging.getLogger(__name__)
 
 
 class CertificateRefusedError(Exception):
@@ -15,15 +22,15 @@ class CertificateRefusedError(Exception):
 
 
 class _Handshake(ssl.SSLObject):
-    """A connection's TLS. A certificate that Python cannot read fails as one that OpenSSL refuses does.
+    """A connection's TLS. A certificate that Python cannot read fails like one that OpenSSL refuses.
 
-    Else asyncio, which asks for the certificate at the end of the handshake, logs a traceback.
+    Otherwise asyncio, which asks for the certificate at the end of the handshake, would log a traceback.
     """
 
     def getpeercert(self, binary_form: bool = False) -> Any:
         try:
             return super().getpeercert(binary_form)
-        except ValueError as error:  # a name in it is no UTF-8
+        except ValueError as error:  # a name in it is not UTF-8
             raise ssl.SSLError(ssl.SSL_ERROR_SSL, "its certificate cannot be read") from error
 
 
@@ -42,14 +49,14 @@ class Tls:
         self.context = make_context(config)
 
     def reload(self) -> None:
-        """Reads the files again, for those who connect from now on. On ConfigError all stays as it is."""
+        """Reads the files again, for later connections. On ConfigError it goes on with those it has."""
         self.context = make_context(self._config)
 
     def user_of(self, certificate: dict[str, Any] | None) -> str | None:
         """Returns the user that a client's certificate names, None without one.
 
         Args:
-            certificate: what ``ssl`` says of it, once it has checked it.
+            certificate: the checked certificate, as ``ssl`` returns it.
 
         Raises:
             CertificateRefusedError: it names none, or several.
@@ -72,7 +79,7 @@ class Tls:
 
 
 def make_context(config: TlsConfig) -> ssl.SSLContext:
-    """Makes what a TLS server needs. Raises ConfigError."""
+    """Makes the context of a TLS server. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.sslobject_class = _Handshake
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -85,9 +92,36 @@ def make_context(config: TlsConfig) -> ssl.SSLContext:
 
 def _trust(context: ssl.SSLContext, authorities: str, revoked: str | None) -> None:
     context.verify_mode = ssl.CERT_REQUIRED
-    # A session that is resumed would bring in a certificate that nobody looks at again.
+    # A resumed session would bring a certificate that is not checked again.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     load_authorities(context, authorities)
     if revoked is not None:
         load_revoked(context, revoked, authorities)
+
+
+class Visitors:
+    """Identifies the clients of one listener.
+
+    Args:
+        tls: its TLS, if any.
+        anonymous: whether clients without an account may log in here.
+    """
+
+    def __init__(self, tls: Tls | None, anonymous: bool) -> None:
+        self._tls = tls
+        self._anonymous = anonymous
+
+    def identify(self, accepted: AcceptedConnection, transport: asyncio.BaseTransport) -> Visitor | None:
+        """Returns what is known of a client after the TLS handshake; None if its connection has to end."""
+        host = accepted.peer.rpartition(":")[0].strip("[]") or accepted.peer
+        connection: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        if self._tls is None or connection is None:
+            return Visitor(host, may_be_anonymous=self._anonymous)
+        try:
+            user = self._tls.user_of(connection.getpeercert())
+        except CertificateRefusedError as error:
+            logger.warning("connection refused", extra=about(peer=accepted.peer, reason=str(error)))
+            return None
+        cipher = (connection.cipher() or ("",))[0]
+        return Visitor(host, user, self._anonymous, f"{connection.version()} {cipher}")

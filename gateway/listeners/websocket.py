@@ -1,28 +1,31 @@
-"""Clients over WebSocket, with TLS or without."""
+"""A listener for WebSocket, with TLS or without."""
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import cast
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 from urllib.parse import urlsplit
 
-from aiohttp import web
+from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp.http_exceptions import HttpProcessingError
 
-from gateway.config import WebSocketConfig
-from gateway.listeners.addresses import is_own_name, listen_tcp
-from gateway.listeners.door import Door
-from gateway.listeners.entrance import Entrance, Guest
-from gateway.listeners.http_connection import HttpConnection
-from gateway.listeners.stream_port import CLOSE_GRACE_S
-from gateway.listeners.tls import Tls
-from gateway.listeners.visitors import Visitors
-from gateway.listeners.websocket_port import WebSocketPort
-from gateway.logs import about
-from gateway.port import Port
+from gateway.config.schema import WebSocketConfig
+from gateway.listeners.accept import Acceptor, is_own_name, listen_tcp
+from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
+from gateway.listeners.stream import CLOSE_GRACE_S, RECEIVED_MAX
+from gateway.listeners.tls import Tls, Visitors
+from gateway.listeners.websocket_frames import FrameError, Frames
+from gateway.log_fields import about
+from gateway.port import Port, Visitor
 
 PATH = "/mqtt"
 SUBPROTOCOL = "mqtt"  # [MQTT-6.0.0-4]
 UPGRADE_REQUIRED = 426
+FRAME_MAX = 64 * 1024  # bytes of a frame that we send
+BACKLOG_DRAINED = 64 * 1024  # bytes
+FRAMES_JOINED = 64  # frames read at a time, whose bytes are handled as one piece
+IDLE_FRAMES_MAX = 100  # pings, pongs and empty frames in a row in one piece of data from the socket
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +35,8 @@ class WebSocketListener:
 
     Args:
         config: the address.
-        anonymous: whether clients without an account may come in here.
-        entrance: the limits.
+        anonymous: whether clients without an account may log in here.
+        limits: counts the connections of all listeners.
         connect: called with each client's port.
 
     Raises:
@@ -45,7 +48,7 @@ class WebSocketListener:
         config: WebSocketConfig,
         *,
         anonymous: bool,
-        entrance: Entrance,
+        limits: ConnectionLimits,
         connect: Callable[[Port], None],
     ) -> None:
         self.port = config.port
@@ -54,58 +57,60 @@ class WebSocketListener:
         self._server: web.Server | None = None
         tls = Tls(config.tls) if config.tls else None
         self._visitors = Visitors(tls, anonymous)
-        self._door = Door(entrance, tls, self._receive)
+        self._acceptor = Acceptor(limits, tls, self._receive)
 
     async def open(self) -> None:
-        """Listens from now on; ``port`` is then the port's number. Raises ListenError."""
+        """Begins to listen; ``port`` is the port's number then. Raises ListenError."""
         sockets = listen_tcp("websocket", self._config.host, self.port)
         self.port = sockets[0].getsockname()[1]
         self._server = web.Server(self._answer)
-        self._door.open(sockets)
+        self._acceptor.open(sockets)
 
     async def close(self) -> None:
-        """Accepts nobody any more; whose port is closed already takes our last words first."""
-        await self._door.close()
+        """Stops accepting, and lets the clients of closed ports read what was sent last."""
+        await self._acceptor.close()
         if self._server is not None:
             await self._server.shutdown(CLOSE_GRACE_S)
             self._server = None
 
     def reload(self) -> None:
         """Reads the certificates again. Raises ConfigError."""
-        self._door.reload()
+        self._acceptor.reload()
 
-    def _receive(self, guest: Guest) -> asyncio.BaseProtocol:
+    def _receive(self, accepted: AcceptedConnection) -> asyncio.BaseProtocol:
         assert self._server is not None
-        return HttpConnection(self._server, guest)
+        return HttpConnection(self._server, accepted)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast(HttpConnection, request.protocol)
-        guest, transport = connection.guest, connection.transport
+        accepted, transport = connection.accepted, connection.transport
         refusal = _refusal(request, self._config.origins)
         if refusal is not None:
             status, text = refusal
             origin = {"origin": request.headers["Origin"]} if "Origin" in request.headers else {}
-            logger.warning("connection refused", extra=about(peer=guest.peer, path=request.path, **origin, reason=text))
+            logger.warning(
+                "connection refused", extra=about(peer=accepted.peer, path=request.path, **origin, reason=text)
+            )
             upgrade = {"Upgrade": "websocket"} if status == UPGRADE_REQUIRED else None
             return _close_after(web.Response(status=status, text=f"{text}\n", headers=upgrade))
         if transport is None:
             return _close_after(web.Response(status=400))
-        visitor = self._visitors.identify(guest, transport)
+        visitor = self._visitors.identify(accepted, transport)
         if visitor is None:
             return _close_after(web.Response(status=403, text="the certificate names no user\n"))
         websocket = web.WebSocketResponse(protocols=(SUBPROTOCOL,), compress=False)
-        port = connection.port = WebSocketPort(guest, visitor, websocket, connection, transport)
+        port = connection.port = WebSocketPort(accepted, visitor, websocket, connection, transport)
         await websocket.prepare(request)
         try:
             self._connect(port)
             await port.carry()
         finally:
-            connection.port = None  # each knows the other: apart they are freed at once
+            connection.port = None  # without the reference to each other both are freed at once
         return websocket
 
 
 def _refusal(request: web.BaseRequest, origins: list[str]) -> tuple[int, str] | None:
-    """Status and text of the answer to what is no WebSocket of ours; None if it is one."""
+    """Returns status and text of the answer to a request that is refused; None if it may become a WebSocket."""
     if request.path != PATH:
         return 404, f"MQTT is at {PATH}"
     if not web.WebSocketResponse(protocols=(SUBPROTOCOL,)).can_prepare(request).ok:
@@ -120,16 +125,231 @@ def _refusal(request: web.BaseRequest, origins: list[str]) -> tuple[int, str] | 
 
 
 def _is_ours(origin: str, request: web.BaseRequest, origins: list[str]) -> bool:
-    """Whether a browser's page may connect: one from the same host, whatever its port, or one of the list."""
+    """Whether a web page may connect: one from the same host, with any port, or one of the list."""
     try:
         host = urlsplit(f"//{request.host}").hostname
         same = urlsplit(origin).hostname == host
     except ValueError:
         return False
-    # Over TLS the name needs no question: the certificate would not be that of another owner's name.
+    # Over TLS any name will do: another owner's name would not match the certificate.
     return (same and (request.secure or is_own_name(host or ""))) or origin in origins or "*" in origins
 
 
 def _close_after(response: web.Response) -> web.Response:
     response.force_close()
     return response
+
+
+class WebSocketPort:
+    """One WebSocket, from its handshake on.
+
+    A frame may hold several packets or a part of one [MQTT-6.0.0-3]: the broker sees a stream of bytes. aiohttp makes
+    the handshake and writes our frames. It passes the bytes that come to ``feed_data`` and ``feed_eof``.
+
+    Args:
+        accepted: the connection, for the limits.
+        visitor: what is known of the client.
+        websocket: the WebSocket, not prepared yet.
+        connection: aiohttp's protocol, which stops and resumes reading.
+        transport: its transport.
+    """
+
+    def __init__(
+        self,
+        accepted: AcceptedConnection,
+        visitor: Visitor,
+        websocket: web.WebSocketResponse,
+        connection: web.RequestHandler,
+        transport: asyncio.Transport,
+    ) -> None:
+        self.peer = accepted.peer
+        self.visitor = visitor
+        self._accepted = accepted
+        self._websocket = websocket
+        self._connection = connection
+        self._transport = transport
+        self._frames = Frames()
+        self._received: list[bytes] = []  # raw bytes of the socket
+        self._received_size = 0
+        self._paused = False
+        self._outgoing = bytearray()
+        self._pong: bytes | None = None  # the payload of the last ping
+        self._changed = asyncio.Event()
+        self._closing = False
+        self._over = False  # no more frames are read
+        self._ended = False
+        self._code = WSCloseCode.OK
+
+    async def receive(self) -> bytes:
+        while not self._received and not self._closing and not self._over:
+            await self._change()
+        return b"" if self._closing else self._take_received()
+
+    def unpack(self, data: bytes) -> Iterator[bytes]:
+        joined: list[bytes] = []
+        frames = idle = 0
+        error: FrameError | None = None
+        try:
+            for kind, payload in self._frames.read(data):
+                frames += 1
+                if payload and kind is WSMsgType.BINARY:
+                    joined.append(payload)
+                    idle = 0
+                else:
+                    idle += 1
+                    self._note_idle(kind, payload, idle)
+                if self._over:
+                    break
+                if frames % FRAMES_JOINED == 0:
+                    yield b"".join(joined)
+                    joined.clear()
+        except FrameError as broken:
+            error = broken
+        if joined:
+            yield b"".join(joined)
+        if error is not None:
+            self._fail(error)
+
+    def send(self, data: bytes) -> None:
+        if not self._closing:
+            self._outgoing += data
+            self._changed.set()
+
+    @property
+    def backlog(self) -> int:
+        return len(self._outgoing) + self._transport.get_write_buffer_size()
+
+    async def drain(self) -> None:
+        while len(self._outgoing) > BACKLOG_DRAINED and not self._ended:
+            await self._change()
+        if self._closing:
+            raise ConnectionResetError("the line has ended")
+
+    def note_admitted(self) -> None:
+        self._accepted.note_admitted()
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._changed.set()
+            asyncio.get_running_loop().call_later(CLOSE_GRACE_S, self._transport.abort)
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Takes bytes of the socket. Returns as aiohttp's own reader: it takes more, and no bytes are left."""
+        if not self._over:
+            self._received.append(data)
+            self._received_size += len(data)
+            if self._received_size >= RECEIVED_MAX and not self._paused:
+                self._paused = True
+                self._connection.pause_reading()
+            self._changed.set()
+        return False, b""
+
+    def feed_eof(self) -> None:
+        """The line has ended."""
+        self._over = True
+        self._changed.set()
+
+    async def carry(self) -> None:
+        """Sends what ``send`` takes, until the line has ended."""
+        try:
+            while self._outgoing or not self._closing:
+                if self._pong is not None:
+                    pong, self._pong = self._pong, None
+                    await self._websocket.pong(pong)
+                elif self._outgoing:
+                    frame = bytes(self._outgoing[:FRAME_MAX])
+                    del self._outgoing[:FRAME_MAX]
+                    await self._websocket.send_bytes(frame)  # waits while the client reads nothing
+                    self._changed.set()
+                else:
+                    await self._change()
+            await self._websocket.send_frame(struct.pack(">H", self._code), WSMsgType.CLOSE)
+            await self._read_to_the_end()
+        except ConnectionError:
+            pass  # ``receive`` tells the broker
+        finally:
+            self._closing = self._ended = True
+            self._changed.set()
+            self._transport.close()
+
+    async def _read_to_the_end(self) -> None:
+        """Reads until the client has answered our Close; unread bytes would make the system reset the connection."""
+        while not self._over:
+            for _ in self.unpack(self._take_received()):
+                await asyncio.sleep(0)
+            if not self._received and not self._over:
+                await self._change()
+
+    def _take_received(self) -> bytes:
+        data = b"".join(self._received)
+        self._received.clear()
+        self._received_size = 0
+        if self._paused:
+            self._paused = False
+            self._connection.resume_reading()
+        return data
+
+    def _note_idle(self, kind: WSMsgType, payload: bytes, idle: int) -> None:
+        """Handles a frame without bytes of MQTT."""
+        if idle > IDLE_FRAMES_MAX:
+            raise FrameError(WSCloseCode.POLICY_VIOLATION, "a flood of frames without data")
+        if kind is WSMsgType.CLOSE:
+            self._end_reading()
+        elif kind is WSMsgType.PING:  # only the last ping has to be answered [RFC 6455 section 5.5.3]
+            self._pong = payload
+            self._changed.set()
+
+    def _fail(self, error: FrameError) -> None:
+        logger.warning("connection dropped", extra=about(peer=self.peer, reason=str(error)))
+        self._code = error.code
+        self._end_reading()
+        self.close()
+
+    def _end_reading(self) -> None:
+        self._over = True
+        self._received.clear()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+
+class HttpConnection(web.RequestHandler):
+    """An HTTP connection with its bytes counted for the limits. When it becomes a WebSocket ``port`` gets them.
+
+    Args:
+        server: answers its requests.
+        accepted: the connection.
+    """
+
+    __slots__ = ("accepted", "port")
+
+    def __init__(self, server: web.Server, accepted: AcceptedConnection) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), access_log=None)  # type: ignore[arg-type]
+        self.accepted = accepted
+        self.port: WebSocketPort | None = None
+
+    def data_received(self, data: bytes) -> None:
+        self.accepted.note_received(len(data))
+        super().data_received(data)
+
+    def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
+        """Makes the connection a WebSocket: its bytes go to ``port`` and not to aiohttp's reader.
+
+        That reader handles all bytes that came at once, and holds a message until it is complete.
+        """
+        assert self.port is not None
+        super().set_parser(self.port, data_received_cb)  # type: ignore[arg-type]
+
+    def connection_lost(self, exception: BaseException | None) -> None:
+        self.accepted.leave()
+        super().connection_lost(exception)
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """Logs a malformed request in one line, without its text, as aiohttp would: it may have a password."""
+        error = kw.get("exc_info")
+        if isinstance(error, HttpProcessingError):
+            logger.warning("malformed request", extra=about(peer=self.accepted.peer, reason=type(error).__name__))
+        else:
+            super().log_exception(*args, **kw)

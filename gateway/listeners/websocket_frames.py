@@ -1,4 +1,4 @@
-"""A client's WebSocket frames, read as a stream: what has come of a frame is handed on before the rest [RFC 6455]."""
+"""A parser of a client's WebSocket frames that passes on each part of a frame when it comes [RFC 6455]."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ class FrameError(Exception):
     """The client breaks the protocol; the text is for the log.
 
     Args:
-        code: for our Close frame.
+        code: of our Close frame.
         text: what is wrong.
     """
 
@@ -27,19 +27,19 @@ class FrameError(Exception):
 
 
 class Frames:
-    """The frames of one client. Beyond what was read and not asked for yet, it keeps less than a control frame."""
+    """The frames of one client. Besides data that was not asked for yet it holds less than one control frame."""
 
     def __init__(self) -> None:
         self._data = b""
-        self._at = 0  # in it: before this all was handed on
-        self._mask = b""  # of the data frame whose payload comes, turned to its next byte
-        self._rest = 0  # bytes of that payload that were not handed on
-        self._is_within_message = False  # a fragment came that is not the last
+        self._at = 0  # in it: all before was passed on
+        self._mask = b""  # of the current data frame, rotated to its next byte
+        self._rest = 0  # bytes of its payload that were not passed on
+        self._is_within_message = False  # a fragment came that was not the last one
 
     def read(self, data: bytes) -> Iterator[tuple[WSMsgType, bytes]]:
-        """Yields what has come: the payload of a control frame, or of a binary frame as much as is there.
+        """Yields the payload of each control frame, and the parts of binary frames that have come.
 
-        A frame is read when it is asked for; what is not asked for stays for the next time. Raises FrameError.
+        A frame is parsed when it is asked for; the rest stays for the next call. Raises FrameError.
         """
         data = self._data[self._at :] + data
         self._data, self._at = data, 0
@@ -73,7 +73,7 @@ class Frames:
         return _unmasked(payload, mask)
 
     def _header_size(self, data: bytes, at: int) -> int:
-        """Returns the size of a frame's header, or the least that it has. Raises FrameError."""
+        """Returns the size of a frame's header, or its minimum while that is not known. Raises FrameError."""
         opcode, is_final = data[at] & OPCODE, data[at] & FINAL
         if data[at] & RESERVED_BITS:
             raise FrameError(WSCloseCode.PROTOCOL_ERROR, "a frame with a reserved bit")

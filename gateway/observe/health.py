@@ -1,4 +1,4 @@
-"""``/metrics`` and ``/healthz`` over HTTP, for whoever watches the gateway from the same machine."""
+"""``/metrics`` and ``/healthz`` over HTTP, for monitoring from the same machine."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,26 +7,25 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from gateway.config import LimitsConfig
-from gateway.listeners.addresses import is_own_name, listen_tcp
-from gateway.listeners.door import Door
-from gateway.listeners.entrance import Entrance, Guest
-from gateway.listeners.http_connection import HttpConnection
-from gateway.metrics import Metrics
+from gateway.config.schema import LimitsConfig
+from gateway.listeners.accept import Acceptor, is_own_name, listen_tcp
+from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
+from gateway.listeners.websocket import HttpConnection
+from gateway.observe.metrics import Metrics
 
-HOST = "127.0.0.1"  # nobody logs in here, so nobody from outside may come
-LIMITS = LimitsConfig(connections=32, connect_timeout_s=10)  # who is let in nowhere stays no longer than that
+HOST = "127.0.0.1"  # requests need no login, so only this machine may send them
+LIMITS = LimitsConfig(connections=32, connect_timeout_s=10)  # no connection logs in, so each ends after this time
 CLOSE_GRACE_S = 1.0
 
 
 class HealthServer:
-    """Answers on a loopback port, a request a connection.
+    """Answers on a loopback port, one request for each connection.
 
     Args:
         port: the TCP port, 0 for one that is free.
         metrics: what ``/metrics`` shows.
-        problems: returns what is wrong now, a line each; none: ``/healthz`` answers 200, else 503 with the lines.
-        notes: returns what is to be known besides, a line each, whatever the status is.
+        problems: returns what is wrong now, a line each. Without any ``/healthz`` answers 200, else 503 with the lines.
+        notes: returns more lines that ``/healthz`` shows with either status.
     """
 
     def __init__(
@@ -37,25 +36,25 @@ class HealthServer:
         self._problems = problems
         self._notes = notes
         self._server: web.Server | None = None
-        self._door = Door(Entrance(LIMITS), None, self._receive)
+        self._acceptor = Acceptor(ConnectionLimits(LIMITS), None, self._receive)
 
     async def open(self) -> None:
-        """Answers from now on; ``port`` is then the port's number. Raises ListenError."""
+        """Begins to answer; ``port`` is the port's number then. Raises ListenError."""
         sockets = listen_tcp("metrics", HOST, self.port)
         self.port = sockets[0].getsockname()[1]
         self._server = web.Server(self._answer)
-        self._door.open(sockets)
+        self._acceptor.open(sockets)
 
     async def close(self) -> None:
-        """Answers nobody any more."""
-        await self._door.close()
+        """Stops answering."""
+        await self._acceptor.close()
         if self._server is not None:
             await self._server.shutdown(CLOSE_GRACE_S)
             self._server = None
 
-    def _receive(self, guest: Guest) -> asyncio.BaseProtocol:
+    def _receive(self, accepted: AcceptedConnection) -> asyncio.BaseProtocol:
         assert self._server is not None
-        return HttpConnection(self._server, guest)
+        return HttpConnection(self._server, accepted)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         response = self._response(request)
@@ -79,9 +78,9 @@ class HealthServer:
 
 
 def _is_for_this_machine(request: web.BaseRequest) -> bool:
-    """Whether a request names this machine: a page whose own name was made to lead here does not (DNS rebinding).
+    """Whether the Host of a request names this machine. A page of a name that resolves to it does not (DNS rebinding).
 
-    HTTP/1.0 has no Host, and no browser speaks it.
+    A request of HTTP/1.0 has no Host; no browser sends one.
     """
     host = request.headers.get("Host")
     try:

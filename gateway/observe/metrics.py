@@ -1,4 +1,4 @@
-"""The gateway's numbers for Prometheus."""
+"""The gateway's metrics for Prometheus."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.numbers import Counters, Histogram, RouteState, State
+from gateway.counters import Counters, Histogram, RouteState, State
 from wire.reasons import describe
 
 COUNTERS = {
@@ -46,11 +46,11 @@ ROUTE_COUNTERS = {
 
 
 class Metrics(Collector):
-    """Reads the numbers when it is asked for them, and never in between.
+    """Reads the numbers when a scrape asks for them, and never in between.
 
     Args:
         counters: what the gateway counts.
-        state: returns how things are now.
+        state: returns the gateway's state.
     """
 
     def __init__(self, counters: Counters, state: Callable[[], State]) -> None:

@@ -1,33 +1,43 @@
-"""How a gateway is doing: its state in numbers, and what is wrong."""
+"""The gateway's state: numbers, notes and problems."""
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from gateway.numbers import RouteState, State
-
-if TYPE_CHECKING:
-    from gateway.broker import Broker
+from gateway.counters import RouteState, State
+from gateway.limits import Limits
+from gateway.sessions.publishing import Publishing
+from gateway.sessions.registry import Sessions
+from gateway.store import MessageLog
 
 
 class Overview:
-    """Looks at a broker when somebody asks.
+    """Counts and checks when it is asked, and never in between.
 
     Args:
-        broker: the broker.
+        folder: the store's folder.
+        log: the message log in it.
+        sessions: all sessions.
+        publishing: has the gateway's own retained messages.
+        limits: says whether the store drops or refuses.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(
+        self, folder: Path, log: MessageLog, sessions: Sessions, publishing: Publishing, limits: Limits
+    ) -> None:
+        self._folder = folder
+        self._log = log
+        self._sessions = sessions
+        self._publishing = publishing
+        self._limits = limits
         self._connections_most = 0
         self.routes: list[RouteState] = []
-        """The routes of the gateway, whose states are kept by themselves."""
+        """The states of the gateway's routes, which the routes keep up to date."""
         self.not_reloaded = ""
-        """What could not be read again when somebody wanted it to be."""
+        """Why the last reload of the configuration failed; "" if it did not."""
 
     def state(self) -> State:
-        """Counts how things are now."""
-        sessions, log = self._broker.sessions.all(), self._broker.log
+        """Returns the gateway's state now."""
+        sessions, log = self._sessions.all(), self._log
         shared = sum(len(session.shared) for session in sessions)
         connections = sum(session.connection is not None for session in sessions)
         self._connections_most = max(self._connections_most, connections)
@@ -37,29 +47,27 @@ class Overview:
             sessions=len(sessions),
             subscriptions=sum(len(session.cursor.filters) for session in sessions) + shared,
             shared_subscriptions=shared,
-            retained_messages=log.retained_count + len(self._broker.publishing.announced),
+            retained_messages=log.retained_count + len(self._publishing.announced),
             stored_messages=log.stored_count,
-            stored_bytes=sum(map(_size_of, Path(self._broker.config.store.path).glob("*"))),
+            stored_bytes=sum(map(_size_of, self._folder.glob("*"))),
             routes=self.routes,
         )
 
     def notes(self) -> list[str]:
-        """Says what an operator should know though it is as configured, a line each."""
-        is_dropping = self._broker.limits.is_dropping
-        return ["message store: full, the oldest messages are dropped"] if is_dropping else []
+        """Returns what an operator should know although it is as configured, a line each."""
+        return ["message store: full, the oldest messages are dropped"] if self._limits.is_dropping else []
 
     def problems(self) -> list[str]:
-        """Says what is wrong now, a line each."""
-        log = self._broker.log
+        """Returns what is wrong now, a line each."""
+        log, limits = self._log, self._limits.problem
         store = f"message store: {log.problem}" if log.problem else ""
-        limits = self._broker.limits.problem
         full = f"message store: {limits}" if limits else ""
         damage = "message store: damaged, nothing is deleted until `holdfast gateway repair` was run"
         return [problem for problem in (store, full, damage if log.is_damaged else "", self.not_reloaded) if problem]
 
 
 def _size_of(file: Path) -> int:
-    """Bytes of a file; SQLite has some that come and go."""
+    """Bytes of a file, 0 if it is gone: SQLite removes some of its files."""
     with contextlib.suppress(FileNotFoundError):
         return file.stat().st_size
     return 0

@@ -1,12 +1,20 @@
-"""What the gateway says of itself below ``$SYS``, by mosquitto's names where mosquitto has one."""
+"""The gateway's own topics below ``$SYS``, with mosquitto's names where mosquitto has one."""
 
+import asyncio
+import logging
 from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
 from math import exp
 
-from gateway.numbers import Counters, State
+from gateway.counters import Counters, State
+from gateway.log_fields import about
+from gateway.message import Message
+from gateway.sessions.publishing import Publishing
 
 LOAD_MINUTES = (1, 5, 15)
-INTERVAL_S = 10.0  # between two rounds, as with mosquitto
+INTERVAL_S = 10.0  # between two updates, as with mosquitto
+
+logger = logging.getLogger(__name__)
 
 
 class SysTopics:
@@ -15,8 +23,8 @@ class SysTopics:
     Args:
         version: of the gateway, as in "1.2.3".
         counters: what the gateway counts.
-        state: returns how things are now.
-        now_s: the time of the start, of a clock that never goes back, in seconds.
+        state: returns the gateway's state.
+        now_s: the time of the start, in seconds of a monotonic clock.
     """
 
     def __init__(self, version: str, counters: Counters, state: Callable[[], State], now_s: float) -> None:
@@ -29,7 +37,7 @@ class SysTopics:
         self._said: dict[str, bytes] = {}
 
     def messages(self, now_s: float) -> Iterator[tuple[str, bytes]]:
-        """Yields topic name and payload of what has changed since the last time; at first of everything."""
+        """Yields the topic names and payloads that have changed since the last call; all of them at the first."""
         self._average(now_s)
         for name, value in self._values(now_s):
             topic, payload = f"$SYS/broker/{name}", str(value).encode()
@@ -68,7 +76,7 @@ class SysTopics:
             yield f"connection/{route.name}/state", int(route.connected)
 
     def _count(self) -> dict[str, int]:
-        """What has a load: how often it happened so far."""
+        """Returns the counters of which a load is published."""
         counters = self._counters
         return {
             "messages/received": counters.packets_received,
@@ -83,7 +91,7 @@ class SysTopics:
         }
 
     def _average(self, now_s: float) -> None:
-        """The loads: moving averages of how often something happens in a minute, as Unix averages its load."""
+        """Updates the loads: moving averages of events per minute, as Unix averages its load."""
         passed_minutes = (now_s - self._last_s) / 60
         if passed_minutes <= 0:
             return
@@ -92,3 +100,47 @@ class SysTopics:
             rate = (counted[name] - self._counted[name]) / passed_minutes
             self._loads[name, minutes] = rate + exp(-passed_minutes / minutes) * (load - rate)
         self._last_s, self._counted = now_s, counted
+
+
+class Announcer:
+    """Publishes the topics that have changed, every INTERVAL_S.
+
+    Args:
+        publishing: takes the messages.
+        counters: what the gateway counts.
+        state: returns the gateway's state.
+    """
+
+    def __init__(self, publishing: Publishing, counters: Counters, state: Callable[[], State]) -> None:
+        self._publishing = publishing
+        self._counters = counters
+        self._state = state
+        self._task: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        """Begins to publish."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def close(self) -> None:
+        """Stops publishing."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        topics = SysTopics(gateway_version(), self._counters, self._state, loop.time())
+        while True:
+            try:
+                for topic, payload in topics.messages(loop.time()):
+                    self._publishing.announce(Message(topic, payload, 0, retain=True))
+            except OSError as error:  # the next update may work
+                logger.error("the topics below $SYS could not be updated", extra=about(reason=str(error)))
+            await asyncio.sleep(INTERVAL_S)
+
+
+def gateway_version() -> str:
+    """Returns the version of Holdfast that runs, as it is installed."""
+    try:
+        return version("holdfast")
+    except PackageNotFoundError:  # from a checkout that is not installed
+        return "unknown"

@@ -1,6 +1,6 @@
-"""The device registry: every client that was ever let in under a name of its own, for whoever runs the gateway.
+"""The device registry: every client that has logged in with a client identifier of its own, for the operator.
 
-Nothing depends on it: it is written seldom, and without a sync, so that it costs a memory card next to nothing.
+Nothing depends on it. It is written seldom and without a sync, so that it hardly wears an SD card.
 """
 
 import asyncio
@@ -14,13 +14,11 @@ from typing import TypeVar
 import msgspec
 
 from gateway.errors import StoreError
-from gateway.store import shelf
-from gateway.store.quarantine import Note, begin_anew_if_damaged, set_aside
-from gateway.store.shelf import Shelf
+from gateway.store import quarantine, shelf
 
 FILE, TABLE = "devices.sqlite", "device"
-DEVICES_MAX = 10_000  # those that were not seen for the longest time are forgotten first
-WRITE_DELAY_S = 30.0  # what changes meanwhile is written together
+DEVICES_MAX = 10_000  # those that were away for longest are forgotten first
+WRITE_DELAY_S = 30.0  # the changes of this time are written together
 
 Answer = TypeVar("Answer")
 
@@ -30,10 +28,10 @@ logger = logging.getLogger(__name__)
 class Device(msgspec.Struct):
     """One client.
 
-    ``user`` is its account, None without one; ``address`` where it came from, an IP address or a line's name;
-    ``level`` its protocol level. ``first_seen_ms`` and ``last_seen_ms`` are unix times: of its first connection, and of
-    the moment at which its last one began or, unless it is ``connected``, ended. ``origin`` and ``epoch`` are those of
-    a message with an identity that it has published lately.
+    ``user`` is its user, None without an account. ``address`` is its IP address, or the name of a serial line.
+    ``level`` is its protocol level. ``first_seen_ms`` and ``last_seen_ms`` (unix times) say when its first connection
+    began, and when its last one began or, unless it is ``connected``, ended. ``origin`` and ``epoch`` are those of a
+    message that it has published lately.
     """
 
     user: str | None
@@ -47,42 +45,42 @@ class Device(msgspec.Struct):
 
 
 class Devices:
-    """The devices by client identifier, those seen last at the end.
+    """The devices by client identifier, in the order in which they were last seen.
 
     Args:
-        folder: where the file is.
+        folder: the folder of the file.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._devices: dict[str, Device] = {}
         self._changed: set[str] = set()
-        self._shelf: Shelf
+        self._shelf: shelf.Shelf
         self._next: asyncio.TimerHandle | None = None
         self._writing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._said = ""
 
     async def open(self) -> None:
-        """Loads those of before, none of whom is connected; a file that is damaged is put aside. Raises StoreError."""
+        """Loads the stored devices, of which none is connected; a damaged file is put aside. Raises StoreError."""
         try:
             self._devices = await _in_thread(self._load)
         except sqlite3.Error as error:
             raise StoreError(f"device registry {self._folder / FILE}: {error}") from error
         for client_id, device in self._devices.items():
-            if device.connected:  # the process ended without a word
+            if device.connected:  # the process was killed
                 device.connected = False
                 self._change(client_id)
 
     async def close(self) -> None:
-        """Writes what is not written yet."""
+        """Writes the changes that are not written yet."""
         await self._write()
         if self._next is not None:
             self._next.cancel()
         await _in_thread(self._shelf.close)
 
     def note_connected(self, client_id: str, user: str | None, address: str, level: int) -> None:
-        """A client was let in."""
+        """Notes that a client has logged in."""
         now_ms = int(time.time() * 1000)
         device = self._devices.pop(client_id, None)
         if device is None:
@@ -95,14 +93,14 @@ class Devices:
         self._change(client_id)
 
     def note_identity(self, client_id: str, origin: str, epoch: int) -> None:
-        """A client has sent a message with an identity."""
+        """Notes the identity of a message that a client has sent."""
         device = self._devices.get(client_id)
         if device is not None and (device.origin, device.epoch) != (origin, epoch):
             device.origin, device.epoch = origin, epoch
             self._change(client_id)
 
     def note_disconnected(self, client_id: str) -> None:
-        """A client's connection has ended."""
+        """Notes that a client's connection has ended."""
         device = self._devices.pop(client_id, None)
         if device is not None:
             self._devices[client_id] = device
@@ -142,11 +140,11 @@ class Devices:
 
     def _load(self) -> dict[str, Device]:
         path = self._folder / FILE
-        if away := begin_anew_if_damaged(path, TABLE):
-            set_aside(self._folder, [Note(FILE, "the whole file", "it cannot be read", away)])
+        if away := quarantine.begin_anew_if_damaged(path, TABLE):
+            quarantine.set_aside(self._folder, [quarantine.Note(FILE, "the whole file", "it cannot be read", away)])
             logger.error("device registry: it cannot be read and begins anew; what was there is in %s", away)
         devices = devices_in(self._folder)
-        self._shelf = Shelf(path, TABLE, is_synced=False)
+        self._shelf = shelf.Shelf(path, TABLE, is_synced=False)
         return dict(sorted(devices.items(), key=lambda item: item[1].last_seen_ms))
 
     def _save(self, bodies: dict[str, bytes], forgotten: list[str]) -> None:
@@ -155,7 +153,7 @@ class Devices:
 
 
 def devices_in(folder: Path) -> dict[str, Device]:
-    """Returns what the file says, but for what the medium has spoilt of it; writes nothing. Raises sqlite3.Error."""
+    """Returns the devices in the file without its corrupt rows; writes nothing. Raises sqlite3.Error."""
     entries = shelf.read(folder / FILE, TABLE)
     return {entry.key: msgspec.msgpack.decode(entry.body, type=Device) for entry in entries if entry.body is not None}
 

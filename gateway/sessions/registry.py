@@ -1,41 +1,43 @@
-"""All sessions: made, resumed, left to rest, ended; durable ones across restarts."""
+"""All sessions: they are made, resumed, left without a connection, and ended; durable ones outlive restarts."""
 
 import asyncio
 import logging
 import sqlite3
 import time
 from collections.abc import Callable, Container, Coroutine, Iterable
-from typing import TYPE_CHECKING
 
-from gateway.arrival import Admitted
-from gateway.config import LimitsConfig
-from gateway.doorkeeper import Refused
-from gateway.holdings import Account, Holdings
-from gateway.outgoing import Outgoing
-from gateway.session import Session
-from gateway.store.consumers import LOST
-from gateway.store.cursor import Cursor
-from gateway.store.flows import DONE, ROUTE_END, Flow
-from gateway.store.incoming import remove_all
-from gateway.store.log import MessageLog
-from gateway.store.retained import settle_all
-from gateway.store.sessions import Save, SessionDescription, StoredSession
-from gateway.store.sessions import remove as remove_session
-from gateway.store.survey import settle
-from gateway.subscribers import GROUP_PREFIX, Subscribers
+from gateway.auth.admission import Admitted, Refused
+from gateway.config.schema import LimitsConfig
+from gateway.holdings import Holding, Holdings
+from gateway.sessions.session import LiveConnection, Session
+from gateway.sessions.subscribers import Subscribers
+from gateway.store import (
+    DONE,
+    GROUP_PREFIX,
+    LOST,
+    ROUTE_END,
+    SESSION_PREFIX,
+    Cursor,
+    Flow,
+    MessageLog,
+    Outgoing,
+    SaveSession,
+    SessionDescription,
+    StoredSession,
+    qos2,
+    remove_session,
+    retained,
+    skip_ahead,
+)
 from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, QUOTA_EXCEEDED, SESSION_TAKEN_OVER
-
-if TYPE_CHECKING:
-    from gateway.connection import Connection
 
 NEVER_EXPIRES_S = 0xFFFF_FFFF  # [section 3.1.2.11.2]
 INFLIGHT_WINDOW_MAX = 1000  # unacknowledged deliveries to one client, even if its Receive Maximum is larger
-SESSION_PREFIX = "session/"
-SPOILT = SessionDescription(NEVER_EXPIRES_S, None)
-"""What a session is whose own row is spoilt, until it has ended."""
+CORRUPT = SessionDescription(NEVER_EXPIRES_S, None)
+"""Stands for a session with a corrupt row, until it has ended."""
 
-RETURN_S = 3600.0  # behind a start, for clients of a gateway that was off for long
-EARLIEST_UNIX_MS = 1_767_225_600_000  # 2026: a clock that told less was not set, and tells nobody's age
+RETURN_S = 3600.0  # after a start, for clients to come back to a gateway that was off for long
+EARLIEST_UNIX_MS = 1_767_225_600_000  # 2026: an earlier time is that of a clock that was not set
 
 logger = logging.getLogger(__name__)
 
@@ -45,11 +47,11 @@ class Sessions:
 
     Args:
         log: the message log, in which each session has its cursor.
-        subscribers: where sessions enter and leave their subscriptions.
-        holdings: where the memory of all that is kept for them is counted.
-        limits: how many durable sessions there may be, and how long one stays whose client is away.
+        subscribers: has the subscriptions of all sessions.
+        holdings: counts the memory that is held for them.
+        limits: how many durable sessions there may be, and how long one stays while its client is away.
         ended: called with the client identifier of a session that has ended.
-        problem: says why no more durable sessions are made, "" where they are.
+        problem: says why no more durable sessions are made; "" while they are made.
     """
 
     def __init__(
@@ -70,16 +72,16 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._durable = 0  # of these
         self._tasks: set[asyncio.Task[None]] = set()
-        self._settling: set[asyncio.Task[None]] = set()  # of these those that may be given up
+        self._settling: set[asyncio.Task[None]] = set()  # those of them that the next start would do again
 
     def open(self) -> None:
-        """Takes up the durable sessions. One that the medium has spoilt ends: what waited for it leaves ranges."""
+        """Loads the durable sessions. One with a corrupt row ends, and the messages that waited for it leave ranges."""
         sessions = self._log.sessions
         flows = self._flows_of(sessions)
         for client_id, stored in sessions.items():
             session = self._restore(client_id, stored, flows.get(client_id, ()))
             if stored.description is None:
-                logger.error("session store: the session of client %r is spoilt and ends", client_id)
+                logger.error("session store: the session of client %r is corrupt and ends", client_id)
                 self.end(session)
             else:
                 self._keep_or_end(session, at_least_s=RETURN_S)
@@ -89,17 +91,17 @@ class Sessions:
             if consumer == LOST:
                 self._log.forget(consumer)
             elif consumer.startswith((SESSION_PREFIX, GROUP_PREFIX)) and consumer not in here:
-                logger.error("session store: nothing is known of consumer %r but its place; it ends", consumer)
+                logger.error("session store: consumer %r has a cursor and no subscriptions; it ends", consumer)
                 self._subscribers.end_lost(consumer)
         self._settle(cursors)
 
     def _restore(self, client_id: str, stored: StoredSession, flows: Iterable[Flow]) -> Session:
-        description = stored.description or SPOILT
+        description = stored.description or CORRUPT
         session = self.create(client_id, description.user, description.expiry_s, flows, durable=True)
         session.incoming = self._log.incoming.pop(client_id, set())
         owed = self._log.owed.pop(client_id, [])
         session.owed.update(dict.fromkeys(owed))
-        session.account.add(sum(one.size for one in owed))
+        session.holding.add(sum(one.size for one in owed))
         session.disconnected_ms = description.disconnected_ms
         session.note_description()
         session.note_saved(dict(session.unsaved))
@@ -107,7 +109,7 @@ class Sessions:
         return session
 
     def _flows_of(self, sessions: Container[str]) -> dict[str, list[Flow]]:
-        """The QoS 2 messages of before by session; those of sessions that are no more end."""
+        """Returns the stored QoS 2 flows by session; those of sessions that have ended are removed."""
         flows: dict[str, list[Flow]] = {}
         for flow in self._log.flows:
             if flow.state != DONE:
@@ -115,15 +117,15 @@ class Sessions:
         for client_id in flows.keys() | self._log.incoming.keys() | self._log.owed.keys():
             if client_id in sessions or client_id.endswith(ROUTE_END):
                 continue
-            for remove in (remove_all, settle_all):
-                self._log.later(remove(client_id))
+            for remove in (qos2.forget_incoming, retained.forget_all_owed):
+                self._log.defer(remove(client_id))
             Outgoing(self._log, client_id, flows.pop(client_id, ())).end()
         return flows
 
     async def close(self) -> None:
-        """Leaves everything as the next start expects it."""
+        """Waits for what has to be saved, and closes all cursors."""
         for settling in self._settling:
-            settling.cancel()  # the next start goes on with it
+            settling.cancel()  # the next start does it again
         while self._tasks:
             await asyncio.wait(self._tasks)
         for session in self._sessions.values():
@@ -134,20 +136,20 @@ class Sessions:
             cursor.close()
 
     def all(self) -> list[Session]:
-        """Every session, its client connected or not."""
+        """Returns every session, with its client connected or not."""
         return list(self._sessions.values())
 
     def get(self, client_id: str) -> Session | None:
         return self._sessions.get(client_id)
 
-    def take_up(self, connection: "Connection", admitted: Admitted) -> tuple[Session, bool]:
-        """Makes or resumes the session of a client that may come in; a connection that had it ends [MQTT-3.1.4-3].
+    def take_up(self, connection: LiveConnection, admitted: Admitted) -> tuple[Session, bool]:
+        """Makes or resumes the session of a client that logs in; a connection that has it ends [MQTT-3.1.4-3].
 
         Returns:
             The session, and whether it was present.
 
         Raises:
-            Refused: the session belongs to another user, or would be one too many. Then nothing has changed.
+            Refused: the session belongs to another user, or there are too many sessions. Then nothing has changed.
         """
         client_id, packet, user = admitted.client_id, admitted.packet, admitted.permissions.user
         session = self.get(client_id)
@@ -168,7 +170,7 @@ class Sessions:
         if session is None:
             session = self.create(client_id, user, packet.session_expiry_s, durable=packet.session_expiry_s > 0)
         session.user = user
-        session.account.give(connection.owner)
+        session.holding.give(connection.owner)
         session.cursor.rights.may_receive = admitted.permissions.may_receive
         self.resume(session, connection, packet.session_expiry_s)
         return session, present
@@ -180,13 +182,13 @@ class Sessions:
         cursor = Cursor(self._log, SESSION_PREFIX + client_id, durable=durable, window=INFLIGHT_WINDOW_MAX)
         outgoing = Outgoing(self._log, client_id, flows)
         session = self._sessions[client_id] = Session(
-            client_id, user, expiry_s, cursor, outgoing, Account(self._holdings)
+            client_id, user, expiry_s, cursor, outgoing, Holding(self._holdings)
         )
         self._durable += session.durable
         return session
 
-    def resume(self, session: Session, connection: "Connection", expiry_s: int) -> None:
-        """A connection takes a session up; from now on the connection's expiry counts."""
+    def resume(self, session: Session, connection: LiveConnection, expiry_s: int) -> None:
+        """Gives a session to a connection; the expiry of its CONNECT holds from now on."""
         if session.expiry is not None:
             session.expiry.cancel()
             session.expiry = None
@@ -195,15 +197,15 @@ class Sessions:
         session.expiry_s = expiry_s
 
     def rest(self, session: Session) -> None:
-        """There is no connection any more: the session ends as well, or waits for its expiry."""
+        """Takes its connection from a session, which ends as well or waits for its expiry."""
         session.connection = session.sender = None
         if self._keep_or_end(session):
             self._settle(self._subscribers.unfed_cursors(session))
 
     def _keep_or_end(self, session: Session, at_least_s: float = 0.0) -> bool:
-        """A session without a connection waits for its expiry, unless that is now; returns whether it does.
+        """Lets a session without a connection expire, or ends it at once; returns whether it is still there.
 
-        One that ends sooner than its client asked for waits so long at least.
+        A session that ends sooner than its client asked for stays for ``at_least_s``.
         """
         if session.expiry_s == 0:
             self.end(session)
@@ -217,35 +219,35 @@ class Sessions:
         return True
 
     def _settle(self, cursors: list[Cursor]) -> None:
-        settling = self._in_background(settle(self._log, cursors))
+        settling = self._in_background(skip_ahead(self._log, cursors))
         self._settling.add(settling)
         settling.add_done_callback(self._settling.discard)
 
     def end(self, session: Session) -> None:
-        """Ends a session: its subscriptions and what waits for it are gone."""
+        """Ends a session, with its subscriptions and the messages that wait for it."""
         if session.expiry is not None:
             session.expiry.cancel()
         self._subscribers.end(session)
         session.outgoing.end()
         if session.durable:
-            self._log.later(remove_session(session.client_id))
-            self._log.later(remove_all(session.client_id))
+            self._log.defer(remove_session(session.client_id))
+            self._log.defer(qos2.forget_incoming(session.client_id))
         if session.owed:
-            self._log.later(settle_all(session.client_id))
+            self._log.defer(retained.forget_all_owed(session.client_id))
         del self._sessions[session.client_id]
         self._durable -= session.durable
         self._ended(session.client_id)
 
     async def save(self, client_id: str, without: Container[str] = ()) -> None:
-        """Makes it durable that a client's session is as it is now. Raises sqlite3.Error.
+        """Stores a client's session as it is now. Raises sqlite3.Error.
 
         Args:
             client_id: the client.
             without: topic filters that it unsubscribes when this is durable; until then they count as not saved.
 
-        That one of before has ended is durable with the next commit. That a client is back is left to ``note_back``
-        where its session has no end but that of ``limits.session_expiry_max_s``: it comes in without a sync, and also
-        when the disk is full.
+        The end of an earlier session of the client is durable with the next commit. That a client is back is left to
+        ``note_back`` if only ``limits.session_expiry_max_s`` ends its session: then the client logs in without a sync,
+        also when the disk is full.
         """
         session = self.get(client_id)
         if session is None or not session.durable:
@@ -256,19 +258,19 @@ class Sessions:
             return
         if changes := session.unsaved.copy():
             entries = {name: None if name in without else session.entry(name) for name in changes}
-            await self._log.submit([Save(client_id, entries)])
+            await self._log.submit([SaveSession(client_id, entries)])
             session.note_saved({name: change for name, change in changes.items() if name not in without})
 
     def note_back(self, session: Session) -> None:
-        """A client is let in: what ``save`` has left out is written with a later commit, for which it does not wait."""
+        """Defers what ``save`` has left out to a later commit, for which the client does not wait."""
         if "" in session.unsaved:
-            self._log.later(Save(session.client_id, {"": session.entry("")}))
+            self._log.defer(SaveSession(session.client_id, {"": session.entry("")}))
 
     def _let_expire(self, session: Session, expiry_s: int, at_least_s: float = 0.0) -> None:
         now_ms = int(time.time() * 1000)
         if session.disconnected_ms is None or session.disconnected_ms < EARLIEST_UNIX_MS:
             session.disconnected_ms = now_ms
-        # A clock that was set back, or is not set yet, makes no session older.
+        # A clock that was set back, or is not set yet, must not make a session older.
         passed_s = max(0, now_ms - session.disconnected_ms) / 1000
         loop = asyncio.get_running_loop()
         wait_s = max(expiry_s - passed_s, min(expiry_s, at_least_s))

@@ -1,35 +1,40 @@
-"""What the gateway knows of one client between its connections."""
+"""A session: what the gateway keeps of one client between its connections."""
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from gateway.holdings import Account
+from gateway.delivery import Sender
+from gateway.holdings import Holding
 from gateway.message import Message
-from gateway.outgoing import Outgoing
-from gateway.sender import Sender
-from gateway.store.cursor import Cursor
-from gateway.store.retained import Owed
-from gateway.store.sessions import Entry, SessionDescription
+from gateway.store import Cursor, Outgoing, Owed, SessionDescription, SessionEntry
 from gateway.subscriptions import Demand, Subscription
 
-if TYPE_CHECKING:
-    from gateway.connection import Connection
+
+class LiveConnection(Protocol):
+    """What a session needs of the connection over which its client is here."""
+
+    @property
+    def owner(self) -> str:
+        """The owner that the client counts for (``gateway.holdings``)."""
+
+    def disconnect(self, reason_code: int) -> None:
+        """Ends the connection with a reason code."""
 
 
 class Session:
-    """One client's session [section 4.1], durable if it was made with an expiry above zero.
+    """One client's session [section 4.1]; it is durable if its expiry is above zero when it is made.
 
-    ``cursor`` holds the subscriptions of its own and what waits for them, ``shared`` those that it shares, by
-    their whole topic filter; ``demand`` is what both cost, ``account`` the memory of all that is kept for it.
-    ``incoming`` are the packet identifiers of the QoS 2 messages that came in and are not released, ``outgoing`` those
-    on their way out, ``owed`` the retained messages that its subscriptions matched. ``user`` made it; None is a client
-    without an account. ``connection`` and ``sender`` are there while the client is. ``unsaved`` are the rows of the
-    store that have changed, by topic filter, "" for the session itself, each with the number of its last change.
+    ``cursor`` has its own subscriptions and the messages that wait for them, ``shared`` its shared subscriptions by
+    their whole topic filter. ``demand`` is what both cost, ``holding`` the memory that is held for it. ``incoming`` has
+    the packet identifiers of incoming QoS 2 messages that are not released, ``outgoing`` the QoS 2 messages in flight
+    to the client, ``owed`` the retained messages to be sent. ``user`` is the user that made it, None without an
+    account. ``connection`` and ``sender`` are set while the client is connected. ``unsaved`` has the rows that the
+    store does not have yet, by topic filter, "" for the session itself, each with the number of its last change.
     """
 
     def __init__(
-        self, client_id: str, user: str | None, expiry_s: int, cursor: Cursor, outgoing: Outgoing, account: Account
+        self, client_id: str, user: str | None, expiry_s: int, cursor: Cursor, outgoing: Outgoing, holding: Holding
     ) -> None:
         self.client_id = client_id
         self.user = user
@@ -40,8 +45,8 @@ class Session:
         self.owed: dict[Owed, None] = {}
         self.shared: dict[str, Subscription] = {}
         self.demand = Demand()
-        self.account = account
-        self.connection: Connection | None = None
+        self.holding = holding
+        self.connection: LiveConnection | None = None
         self.sender: Sender | None = None
         self.disconnected_ms: int | None = None
         self.expiry: asyncio.TimerHandle | None = None
@@ -52,16 +57,16 @@ class Session:
 
     @property
     def durable(self) -> bool:
-        """Whether it outlives this process."""
+        """Whether it is stored, and so outlives this process."""
         return self.cursor.durable
 
     def offer(self, message: Message) -> None:
-        """Sends a QoS 0 message, if the client is there and wants it."""
+        """Sends a QoS 0 message if the client is connected and a subscription matches."""
         if self.sender is not None and (grant := self.cursor.grant(sys.maxsize, message)):
             self.sender.send_now(message, grant)
 
     def note_change(self, name: str) -> int:
-        """A subscription, or with the name "" the session itself, is not as the store says.
+        """Notes that a subscription, or with the name "" the session itself, differs from its row in the store.
 
         Returns the number of this change, for ``note_saved``.
         """
@@ -71,7 +76,7 @@ class Session:
         return self._changes
 
     def note_saved(self, changes: dict[str, int]) -> None:
-        """The store says now what it was with these changes."""
+        """Notes that the store has these changes now."""
         for name, change in changes.items():
             if self.unsaved.get(name) == change:
                 del self.unsaved[name]
@@ -80,7 +85,7 @@ class Session:
 
     @property
     def has_only_come_or_gone(self) -> bool:
-        """Whether nothing is unsaved but when its client went, or that it is here."""
+        """Whether nothing is unsaved but the time at which its client left, or that it is back."""
         saved, noted = self._saved, self._noted
         return (
             self.unsaved.keys() == {""}
@@ -90,18 +95,18 @@ class Session:
         )
 
     def note_description(self) -> None:
-        """Its description counts as changed where it is not what it was the last time."""
+        """Notes a change of the session itself, if its description is not what it was at the last call."""
         description = self._describe()
         if description != self._noted:
             self._noted = description
             self.note_change("")
 
-    def entry(self, name: str) -> Entry | None:
-        """Returns what its row should say, None for a subscription that is there no more."""
+    def entry(self, name: str) -> SessionEntry | None:
+        """Returns the contents of its row ``name``, None for a subscription that has ended."""
         return self.subscription(name) if name else self._describe()
 
     def subscription(self, topic_filter: str) -> Subscription | None:
-        """Returns its subscription of a topic filter, its own or a shared one, None where there is none."""
+        """Returns its subscription of a topic filter, its own or a shared one; None without one."""
         return self.shared.get(topic_filter) or self.cursor.filters.get(topic_filter)
 
     def _describe(self) -> SessionDescription:

@@ -1,4 +1,4 @@
-"""Who is subscribed to what: sessions by themselves and in groups that share a subscription."""
+"""The subscriptions of all sessions, their own and shared ones, and the subscribers of each message."""
 
 import asyncio
 import dataclasses
@@ -7,37 +7,39 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from gateway.endings import Endings
+from gateway.delivery import Sender
 from gateway.message import Message
 from gateway.pace import Shift, Shifts
-from gateway.sender import Sender
-from gateway.session import Session
-from gateway.store.cursor import Cursor
-from gateway.store.delivery import grant_by
-from gateway.store.drops import FILTERED
-from gateway.store.log import MessageLog
+from gateway.sessions.session import Session
+from gateway.store import (
+    FILTERED,
+    GROUP_PREFIX,
+    Cursor,
+    Endings,
+    MessageLog,
+    grant_by,
+)
 from gateway.subscriptions import Subscription, size_of
-from wire.packets import NO_LOCAL, RETAIN_AS_PUBLISHED
+from wire.codec.packets import NO_LOCAL, RETAIN_AS_PUBLISHED
 from wire.topics import parse_shared
 
-GROUP_PREFIX = "share/"
-HANDOUT_MOST = 10_000  # messages of QoS 0 that wait to be given out, for each subscriber one
+HANDOUT_MOST = 10_000  # QoS 0 messages that wait to be handed out, each counted once for each subscriber
 
 
 class ShareGroup:
     """The sessions that subscribe to one topic filter under one share name [section 4.8.2].
 
-    One durable cursor feeds whoever of them has room. It keeps messages as long as the group has members,
-    connected or not; what a member did not acknowledge before its connection ended goes to another one, and so does
-    what the access rules deny to a member. Where they deny it to all of them, it leaves a range.
+    One durable cursor feeds the members that have room. It keeps messages as long as the group has members, connected
+    or not. A message that a member has not acknowledged when its connection ends goes to another member, and so does
+    a message that the access rules deny to a member. A message that they deny to all members leaves a range.
     """
 
     def __init__(self, log: MessageLog, share_name: str, topic_filter: str) -> None:
         self.topic_filter = topic_filter
         self.name = f"$share/{share_name}/{topic_filter}"
         self.members: OrderedDict[Session, None] = OrderedDict()
-        # A share name holds no slash, so the name tells groups apart [MQTT-4.8.2-1].
-        # Its deliveries get packet identifiers at each member: a member that acknowledges nothing stops no other.
+        # A share name has no slash, so the name is unique [MQTT-4.8.2-1].
+        # Packet identifiers belong to each member: a member that acknowledges nothing stops no other one.
         self.cursor = Cursor(log, f"{GROUP_PREFIX}{share_name}/{topic_filter}", [topic_filter], window=sys.maxsize)
         self.cursor.may_be_taken = self._may_any_receive
         self._log = log
@@ -46,44 +48,44 @@ class ShareGroup:
         return any(session.cursor.rights.may_receive(topic) for session in self.members)
 
     def offer(self, message: Message) -> None:
-        """Sends a QoS 0 message to the next member that is there and may have it, each in its turn."""
-        is_somebody_here = False
+        """Sends a QoS 0 message to the next connected member that may receive it; members take turns."""
+        is_any_here = False
         for session in self.members:
             if session.sender is not None:
-                is_somebody_here = True
+                is_any_here = True
                 if session.sender.may_send(message.topic):
                     self.members.move_to_end(session)
                     session.sender.send_now(message, grant_by([session.shared[self.name]], message))
                     return
-        if is_somebody_here:
+        if is_any_here:
             self._log.drop(FILTERED, self.cursor.consumer, message)
 
 
 class _Handout:
-    """QoS 0 messages of one owner on their way to their subscribers, in order, until there are none.
+    """Hands the QoS 0 messages of one owner to their subscribers, in order, until none is left.
 
     Args:
         shift: the owner's.
         offer: gives a message to the subscriber with a cursor.
-        ended: called when all are given out.
+        ended: called when all are handed out.
     """
 
     def __init__(self, shift: Shift, offer: Callable[[Cursor, Message], None], ended: Callable[[], object]) -> None:
         self._shift = shift
         self._offer = offer
         self._ended = ended
-        self.size = 0  # messages, for each subscriber one
+        self.size = 0  # messages, each counted once for each subscriber
         self._waiting: deque[tuple[Message, tuple[Cursor, ...]]] = deque()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def add(self, message: Message, takers: Iterator[Cursor]) -> None:
-        """One more message, behind the others, for those that took it when it was published."""
-        cursors = tuple(takers)  # without the subscriptions by which they take it
+        """Adds a message behind the others, for the cursors that took it when it was published."""
+        cursors = tuple(takers)  # without their subscriptions
         self._waiting.append((message, cursors))
         self.size += len(cursors)
 
     async def wait(self) -> None:
-        """Waits until all are given out."""
+        """Waits until all are handed out."""
         await asyncio.wait([self._task])
 
     async def _run(self) -> None:
@@ -104,8 +106,8 @@ class Subscribers:
 
     Args:
         log: the message log in which the groups have their cursors.
-        endings: told of what goes with those that end.
-        shifts: how long an owner's QoS 0 messages are given out at a time.
+        endings: told of each consumer that ends.
+        shifts: how long an owner's QoS 0 messages are handed out at a time.
     """
 
     def __init__(self, log: MessageLog, endings: Endings, shifts: Shifts) -> None:
@@ -117,16 +119,16 @@ class Subscribers:
         self._handouts: dict[str, _Handout] = {}  # by owner
 
     async def close(self) -> None:
-        """Gives out what waits for that; the clients have gone."""
+        """Hands out what is left; the clients have gone."""
         for handout in list(self._handouts.values()):
             await handout.wait()
 
     def fits(self, session: Session, topic_filter: str, most: int) -> bool:
-        """Whether a session may have a subscription more; ``most`` is the weight of all its subscriptions."""
-        return session.demand.fits(topic_filter, most) and session.account.fits(size_of(topic_filter))
+        """Whether a session may have one more subscription; ``most`` is the maximum weight of all of them."""
+        return session.demand.fits(topic_filter, most) and session.holding.fits(size_of(topic_filter))
 
     def subscribe(self, session: Session, topic_filter: str, options: int, identifier: int = 0) -> bool:
-        """Adds or replaces a subscription by its options byte; returns whether it is a new one."""
+        """Adds or replaces a subscription, by its options byte; returns whether it is new."""
         qos = options & 3
         as_published = bool(options & RETAIN_AS_PUBLISHED)
         share_name, bare_filter = parse_shared(topic_filter)
@@ -147,7 +149,7 @@ class Subscribers:
         return before is None
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
-        """Removes a subscription; returns whether there was one. That it is saved is the caller's matter."""
+        """Removes a subscription; returns whether there was one. The caller saves the session."""
         if session.shared.pop(topic_filter, None) is not None:
             self._uncount(session, topic_filter)
             self._leave(session, topic_filter)
@@ -159,49 +161,49 @@ class Subscribers:
         return False
 
     def end(self, session: Session) -> None:
-        """A session ends, with its subscriptions and what waits for it."""
+        """Ends a session's subscriptions, and its cursor with the messages that wait."""
         self._endings.note(session.cursor, session.outgoing.unreceived)
         for topic_filter in session.shared:
             self._leave(session, topic_filter)
         session.shared.clear()
         self._by_cursor.pop(session.cursor, None)
         session.cursor.drop()
-        session.account.close()
+        session.holding.close()
 
     def end_lost(self, consumer: str) -> None:
-        """A consumer of which only its place is left ends; of a session's subscriptions nothing is known."""
+        """Ends a consumer that has a stored cursor and nothing else; a session's subscriptions are unknown then."""
         share = consumer.removeprefix(GROUP_PREFIX)
         cursor = Cursor(self._log, consumer, ["#" if share == consumer else share.partition("/")[2]])
         self._endings.note(cursor)
         cursor.drop()
 
     def restore(self, session: Session, subscriptions: dict[str, Subscription]) -> None:
-        """Adds the subscriptions of a session of before, by topic filter, that of a shared one with its share name."""
+        """Adds a stored session's subscriptions, by topic filter; that of a shared one has its share name."""
         for topic_filter, subscription in subscriptions.items():
             if parse_shared(topic_filter)[0] is not None:
                 self._join(session, topic_filter, subscription)
                 continue
-            if subscription.since > self._log.head:  # in a log that was made anew positions begin anew
+            if subscription.since > self._log.head:  # a new log begins its positions anew
                 subscription = dataclasses.replace(subscription, since=self._log.head)
                 session.note_change(topic_filter)
             self._add(session, subscription)
 
     def feed(self, session: Session, sender: Sender) -> None:
-        """Opens what feeds a session besides its own cursor on its connection's sender."""
+        """Feeds a session's sender from the cursors of its share groups too."""
         session.sender = sender
         if session.shared:
             sender.open_all(self._sources_of(session, sender))
 
     def _sources_of(self, session: Session, sender: Sender) -> Iterator[tuple[Cursor, Subscription]]:
-        """Yields the groups' cursors that feed a session, as they are when each one's turn comes."""
+        """Yields the cursors of a session's groups, each as its group is when it is asked for."""
         for topic_filter in list(session.shared):
             if session.sender is sender and (subscription := session.shared.get(topic_filter)):
                 yield self._groups[topic_filter].cursor, subscription
 
     def offer(self, message: Message) -> None:
-        """Gives a QoS 0 message to those of its subscribers that are there; it is never stored.
+        """Sends a QoS 0 message to its connected subscribers; it is never stored.
 
-        Where that takes more than a slice, the others get it later: before what the same owner publishes meanwhile.
+        If that takes more than a slice, the rest is sent later, before the messages that its owner publishes meanwhile.
         """
         takers = iter(self._log.audience.takers(message.topic))
         if handout := self._handouts.get(message.owner):
@@ -220,12 +222,12 @@ class Subscribers:
         self._handouts[owner].add(message, takers)
 
     async def wait_for(self, owner: str) -> None:
-        """Waits until what an owner has published at QoS 0 is given out."""
+        """Waits until an owner's QoS 0 messages are handed out."""
         if handout := self._handouts.get(owner):
             await handout.wait()
 
     async def wait_for_many(self, owner: str) -> None:
-        """The same, where so much waits that no more should come before it."""
+        """Waits likewise, but only if more than HANDOUT_MOST of them wait."""
         if (handout := self._handouts.get(owner)) and handout.size > HANDOUT_MOST:
             await handout.wait()
 
@@ -240,13 +242,13 @@ class Subscribers:
                 yield cursor
 
     def unfed_cursors(self, session: Session) -> list[Cursor]:
-        """Returns those cursors of a session that feed nobody now."""
+        """Returns the cursors of a session that feed no sender now."""
         groups = [self._groups[topic_filter] for topic_filter in session.shared]
         unfed = [group.cursor for group in groups if not any(member.sender for member in group.members)]
         return unfed if session.sender else [session.cursor, *unfed]
 
     def reconsider_rights(self) -> None:
-        """The access rules are others: what a group's members may not have goes to those that may have it now."""
+        """Offers the messages of share groups anew after the access rules have changed."""
         for group in self._groups.values():
             group.cursor.reconsider()
 
@@ -256,11 +258,11 @@ class Subscribers:
 
     def _count(self, session: Session, topic_filter: str) -> None:
         session.demand.add(topic_filter)
-        session.account.add(size_of(topic_filter))
+        session.holding.add(size_of(topic_filter))
 
     def _uncount(self, session: Session, topic_filter: str) -> None:
         session.demand.remove(topic_filter)
-        session.account.add(-size_of(topic_filter))
+        session.holding.add(-size_of(topic_filter))
 
     def _add(self, session: Session, subscription: Subscription) -> None:
         if subscription.topic_filter not in session.cursor.filters:

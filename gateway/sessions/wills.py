@@ -1,9 +1,9 @@
 """Wills: kept while their clients are connected, published when they are gone [section 3.1.2.5].
 
-A will is stored before CONNACK, and taken out of the store in the transaction in which it is published: once, over any
-crash. Once it is stored its client counts as back, with this will alone, whatever becomes of the CONNACK. Where the
-transaction that publishes it fails, that is tried again, unless the client is back by then. At a start those are left
-whose clients were connected; their delays begin then.
+A will is stored before CONNACK, and removed in the transaction that publishes it, so that it is published once whatever
+crashes. When it is stored its client counts as back, with this will alone, even if the CONNACK is lost. If the
+transaction that publishes it fails, it is tried again unless the client is back by then. After a crash the wills of
+clients that were connected are left in the store; their delays begin at the start.
 """
 
 import asyncio
@@ -12,18 +12,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gateway.doorkeeper import Refused
+from gateway.auth.admission import Refused
 from gateway.holdings import Holdings
-from gateway.logs import about
+from gateway.log_fields import about
+from gateway.store import MessageLog, StoredWill, Work
 from gateway.store import wills as stored
-from gateway.store.database import Work
-from gateway.store.log import MessageLog
-from gateway.store.wills import StoredWill, size_of
-from wire.packets import Publish, Will
+from wire.codec.packets import Publish, Will
 from wire.properties import WILL_DELAY_INTERVAL
-from wire.reasons import QUOTA_EXCEEDED
+from wire.reasons import NOT_AUTHORIZED, QUOTA_EXCEEDED, describe
 
-RETRY_S = 5.0  # until a will is published again whose commit has failed
+RETRY_S = 5.0  # after a failed commit, until its will is published again
 
 logger = logging.getLogger(__name__)
 
@@ -32,27 +30,28 @@ class Wills:
     """The wills by client identifier.
 
     Args:
-        log: where they are kept.
-        holdings: where their memory is counted.
-        publish: publishes one and writes other work with it; returns None if the client may not any more.
+        log: stores them.
+        holdings: counts their memory.
+        publish: publishes a will and writes other work with it; returns the reason code if it may not be published.
     """
 
     def __init__(
         self,
         log: MessageLog,
         holdings: Holdings,
-        publish: Callable[[StoredWill, Work], asyncio.Future[Any] | None],
+        publish: Callable[[StoredWill, Work], asyncio.Future[Any] | int],
     ) -> None:
         self._log = log
         self._holdings = holdings
         self._publish = publish
         self._wills: dict[str, StoredWill] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._publishing: set[StoredWill] = set()  # until it is known whether that is durable
+        self._publishing: set[StoredWill] = set()  # until their commits have ended
         self._arrived: set[str] = set()  # clients that are connecting or connected
+        self._closed = False
 
     def open(self, has_session: Callable[[str], bool]) -> None:
-        """Goes on with the wills of before; a client without a session can not come back to it."""
+        """Loads the stored wills. That of a client without a session is published at once."""
         for will in self._log.wills:
             self._keep(will)
             if has_session(will.session):
@@ -61,27 +60,29 @@ class Wills:
                 self._execute(will)
 
     def close(self) -> None:
-        """What waits goes on waiting at the next start."""
+        """Publishes no more wills: those of clients that are connected or away are left to the next start."""
+        self._closed = True
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def check(self, session: str, owner: str, will: Will | None) -> None:
-        """Raises Refused where a client that connects brings a will, and its owner has too much kept already."""
+        """Raises Refused if a CONNECT brings a will and its owner holds too much already."""
         if will is None:
             return
         before = self._wills.get(session)
         freed = before.size if before is not None and before.owner == owner else 0
-        if not self._holdings.fits(owner, size_of(will.topic, will.payload, will.properties) - freed):
+        if not self._holdings.fits(owner, stored.size_of(will.topic, will.payload, will.properties) - freed):
             raise Refused(QUOTA_EXCEEDED, f"{self._holdings.of(owner)} bytes are kept for {owner} (limits.kept_bytes)")
 
     def arrive(
         self, session: str, user: str | None, will: Will | None, owner: str
     ) -> tuple[StoredWill | None, list[Work]]:
-        """A client connects, with a will or without; returns that, and what has to be durable before CONNACK.
+        """Begins a client's connection, with a will or without.
 
-        A will that waits for the client's return waits on until then: ``stay`` comes next, or where that cannot be
-        written, ``leave``.
+        Returns the will, and the work that has to be durable before CONNACK. A will of an earlier connection that waits
+        for the client's return goes on waiting. The caller calls ``stay`` when the work is durable, or ``leave`` if it
+        fails.
         """
         self._arrived.add(session)
         self._stop_timer(session)
@@ -94,9 +95,9 @@ class Wills:
         return new, [stored.save(new)]
 
     def stay(self, session: str, will: StoredWill | None) -> None:
-        """What ``arrive`` returned is durable: a will that waited for the client is not published [MQTT-3.1.3-9].
+        """Takes the will of ``arrive``, which is durable now; the one before is not published [MQTT-3.1.3-9].
 
-        Where the client's connection has ended meanwhile, it is gone already.
+        The client's connection may have ended meanwhile; then the delay of the new will begins.
         """
         self._forget(session)
         if will is not None:
@@ -105,20 +106,22 @@ class Wills:
                 self._wait(will)
 
     def discard(self, session: str) -> None:
-        """A client says good-bye: its will is not published [MQTT-3.1.2-10]."""
+        """Removes the will of a client that sends DISCONNECT: it is not published [MQTT-3.1.2-10]."""
         if self._forget(session) is not None:
             self._write(stored.remove(session))
 
     def leave(self, session: str) -> None:
-        """A client is gone: its will, unless it has said good-bye, is published once its delay has passed."""
+        """Ends a client's connection: the will that it has left is published when its delay has passed."""
+        if self._closed:
+            return
         self._arrived.discard(session)
         will = self._wills.get(session)
-        if will is not None and will not in self._publishing:  # the end of its session has ended its delay
+        if will is not None and will not in self._publishing:  # not yet published by ``execute``
             self._wait(will)
 
     def execute(self, session: str) -> None:
-        """A session ends: whatever the delay, a will that waits is published now [MQTT-3.1.2-8]."""
-        if will := self._wills.get(session):
+        """Publishes the will of a session that ends now, whatever its delay [MQTT-3.1.2-8]."""
+        if not self._closed and (will := self._wills.get(session)):
             self._execute(will)
 
     def _wait(self, will: StoredWill) -> None:
@@ -126,8 +129,8 @@ class Wills:
         if not will.due_ms:
             will.due_ms = now_ms + 1000 * will.delay_s
             if will.delay_s:
-                self._log.later(stored.set_due(will.session, will.due_ms))
-        # A clock that was set back makes no delay longer than it is.
+                self._log.defer(stored.set_due(will.session, will.due_ms))
+        # A clock that was set back must not make a delay longer.
         wait_s = min(max(0, will.due_ms - now_ms) / 1000, will.delay_s)
         if wait_s:
             self._execute_in(will, wait_s)
@@ -135,16 +138,17 @@ class Wills:
             self._execute(will)
 
     def _execute(self, will: StoredWill) -> None:
-        """Publishes a will, which stays here until that is durable. Another one of its session is left alone."""
+        """Publishes a will, which stays here until that is durable, unless its session has another will by now."""
         session = will.session
         if self._wills.get(session) is not will or will in self._publishing:
             return
         self._stop_timer(session)
         remove = stored.remove(session)
         published = self._publish(will, remove)
-        if published is None:
-            logger.warning("will not published", extra=about(client=session, reason="its user may not publish it"))
-        if published is None or not will.publish.qos:  # a message of QoS 0 is on its way already
+        if isinstance(published, int):
+            reason = "its user may not publish it" if published == NOT_AUTHORIZED else describe(published)
+            logger.warning("will not published", extra=about(client=session, reason=reason))
+        if isinstance(published, int) or not will.publish.qos:  # a message of QoS 0 has been sent already
             self._forget(session)
             self._write(remove)
         else:
@@ -154,7 +158,7 @@ class Wills:
     def _published(self, will: StoredWill, done: asyncio.Future[Any]) -> None:
         session = will.session
         self._publishing.discard(will)
-        if self._wills.get(session) is not will:  # its client is back
+        if self._wills.get(session) is not will:  # its client is back, with another will or none
             return
         if done.cancelled() or (error := done.exception()) is None:
             self._forget(session)
@@ -164,9 +168,10 @@ class Wills:
             self._execute_in(will, RETRY_S)
 
     def _execute_in(self, will: StoredWill, wait_s: float) -> None:
-        """Publishes a will later; its session has one timer at most."""
+        """Publishes a will later; a session has one timer at most."""
         self._stop_timer(will.session)
-        self._timers[will.session] = asyncio.get_running_loop().call_later(wait_s, self._execute, will)
+        if not self._closed:
+            self._timers[will.session] = asyncio.get_running_loop().call_later(wait_s, self._execute, will)
 
     def _stop_timer(self, session: str) -> None:
         if timer := self._timers.pop(session, None):
@@ -177,17 +182,17 @@ class Wills:
 
     def _written(self, work: Work, done: asyncio.Future[Any]) -> None:
         if done.exception():
-            self._log.later(work)
+            self._log.defer(work)
 
     def _forget(self, session: str) -> StoredWill | None:
         self._stop_timer(session)
-        return self._let_go(session)
+        return self._remove(session)
 
     def _keep(self, will: StoredWill) -> None:
         self._wills[will.session] = will
         self._holdings.add(will.owner, will.size)
 
-    def _let_go(self, session: str) -> StoredWill | None:
+    def _remove(self, session: str) -> StoredWill | None:
         will = self._wills.pop(session, None)
         if will is not None:
             self._holdings.add(will.owner, -will.size)

@@ -1,1 +1,94 @@
-"""The durable message store: every message once, consumers as positions."""
+"""The gateway's durable message store: what other folders may use of it.
+
+`MessageLog` is the log: it stores messages, and hands them out to consumers. A consumer reads with a `Cursor`, which
+saves how far it has got. QoS 2 messages that a session or a route sends are in `Outgoing`. A message that a consumer
+does not get leaves a range of identities, with a reason such as `EVICTED`. `Endings` scans the log for consumers that
+have ended.
+
+The modules `qos2`, `retained` and `wills` hold the rows of one table each, and return what the log writes in
+a transaction (`Work`). `quarantine` lists what was set aside because the medium has changed it, and `shelf` is a
+dictionary on disk. Work on a store that no gateway has open is in `gateway.store.repair`, which has a face of its own.
+
+docs/explanation/gateway-store.md draws the design: rows, cursors, group commit, the WAL, and each power cut.
+"""
+
+from gateway.store.consumers.backlog_count import count_backlogs, skip_ahead
+from gateway.store.consumers.client_shares import Shares
+from gateway.store.consumers.cursor import Cursor
+from gateway.store.consumers.delivery import Backlog, Delivery, Grant, grant_by
+from gateway.store.database import check_store
+from gateway.store.endings import Endings
+from gateway.store.group_commit import AckBatch
+from gateway.store.log import MessageLog
+from gateway.store.qos2_out import Outgoing
+from gateway.store.sqlite import shelf
+from gateway.store.sqlite.folder import MESSAGES, is_in_memory, is_taken, why_unusable
+from gateway.store.sqlite.wal import FRAME_HEADER_SIZE, PAGE_SIZE
+from gateway.store.tables import qos2, quarantine, retained, wills
+from gateway.store.tables.cursors import GROUP_PREFIX, LOST, SESSION_PREFIX
+from gateway.store.tables.drops import (
+    EVICTED,
+    EXPIRED,
+    FILTERED,
+    GATEWAY,
+    OVERSIZE,
+    REJECTED,
+    RETAINED,
+    Drop,
+)
+from gateway.store.tables.log_rows import PublishBatch, Work
+from gateway.store.tables.qos2 import DONE, RELEASED, ROUTE_END, Flow
+from gateway.store.tables.retained import Owed
+from gateway.store.tables.sessions import SaveSession, SessionDescription, SessionEntry, StoredSession, remove_session
+from gateway.store.tables.wills import StoredWill
+
+__all__ = [
+    "DONE",
+    "EVICTED",
+    "EXPIRED",
+    "FILTERED",
+    "FRAME_HEADER_SIZE",
+    "GATEWAY",
+    "GROUP_PREFIX",
+    "LOST",
+    "MESSAGES",
+    "OVERSIZE",
+    "PAGE_SIZE",
+    "REJECTED",
+    "RELEASED",
+    "RETAINED",
+    "ROUTE_END",
+    "SESSION_PREFIX",
+    "AckBatch",
+    "Backlog",
+    "Cursor",
+    "Delivery",
+    "Drop",
+    "Endings",
+    "Flow",
+    "Grant",
+    "MessageLog",
+    "Outgoing",
+    "Owed",
+    "PublishBatch",
+    "SaveSession",
+    "SessionDescription",
+    "SessionEntry",
+    "Shares",
+    "StoredSession",
+    "StoredWill",
+    "Work",
+    "check_store",
+    "count_backlogs",
+    "grant_by",
+    "is_in_memory",
+    "is_taken",
+    "qos2",
+    "quarantine",
+    "remove_session",
+    "retained",
+    "shelf",
+    "skip_ahead",
+    "why_unusable",
+    "wills",
+]

@@ -1,14 +1,14 @@
-"""Takes messages out of the middle of the log that no consumer needs, where one consumer is far behind the others.
+"""Takes messages that no consumer needs out of the middle of the log, when one consumer is far behind the others.
 
-The log is trimmed from its beginning, up to the first message that some consumer needs. What comes behind it is
-compacted: rows of which little is needed are rewritten as one row that holds this alone. Positions stay as they are; a
-gap stands for those whose messages are gone.
+The log is trimmed from its beginning, up to the first message that a consumer needs. Behind that it is compacted: rows
+of which little is needed are rewritten as one row that holds only the needed messages. Positions stay as they are; a
+gap stands for the messages that were taken out.
 
-A sweep goes through all that lies between the slowest consumer and the newest messages, which most consumers still
-take. The next one begins when as much was stored as the last one has left: that bounds the log to about twice what is
-needed, and the reading and writing of all sweeps to about twice what is stored (as garbage collectors do it which run
-when the heap has doubled). Where the store is nearly full they begin sooner, and look only at what came behind the
-last one.
+A sweep goes through everything between the slowest consumer and the newest messages, which most consumers still take.
+The next sweep begins when as many bytes were stored as the last one has left. That bounds the log to about twice what
+is needed, and the bytes read and written by all sweeps to about twice what is stored, as in garbage collectors that run
+when the heap has doubled. In a store that is nearly full, sweeps begin sooner and look only at messages that no sweep
+has looked at.
 """
 
 import asyncio
@@ -21,30 +21,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.message import Message
-from gateway.store import gaps, groups
-from gateway.store.audience import Audience
-from gateway.store.consumers import Consumers
-from gateway.store.cursor import Cursor
-from gateway.store.database import Deletion, Work
-from gateway.store.gaps import Gaps
-from gateway.store.groups import Gap, Group, Hole, Part, stored_size
-from gateway.store.housekeeper import Housekeeper
+from gateway.store.consumers.audience import Audience
+from gateway.store.consumers.client_shares import share_size
+from gateway.store.consumers.cursor import Cursor
+from gateway.store.consumers.registry import Consumers
+from gateway.store.database import Deletion
+from gateway.store.maintenance import Maintenance
 from gateway.store.reader import Reader
-from gateway.store.shares import share_size
+from gateway.store.tables import log_rows
+from gateway.store.tables.log_rows import Gap, Gaps, Hole, LogRow, Part, Work, stored_size
 
 SWEEP_FROM_BYTES = 8 * 1024 * 1024  # stored since the last sweep; the newest quarter of it is left alone
 ROW_BYTES = 64 * 1024  # of a row that a sweep writes, roughly; it is read as a whole
 ROW_OVERHEAD = 40  # bytes of a row besides its parts, roughly
 PIECE_ROWS = 500  # rewritten in one transaction, so that no publisher waits long behind it
-LOOKED_AT = 1000  # messages, behind which the event loop has its turn
-REST_S, REST_TIMES = 10.0, 20  # between sweeps of all of a full store: so long, or so many times what the last took
-READINGS_TOGETHER = 8  # of the file, whose rows are rewritten together where there is an interval between commits
-PAUSE_S = 0.005  # between two readings of the file, for others who read it
+LOOKED_AT = 1000  # messages, after which the event loop runs
+REST_S, REST_TIMES = 10.0, 20  # between two whole sweeps of a full store: seconds, or times the last one's duration
+READS_TOGETHER = 8  # with an interval between commits, rows of so many reads are rewritten together
+PAUSE_S = 0.005  # between two reads of the file, for the consumers' reads
 
 logger = logging.getLogger(__name__)
 
 Removed = list[tuple[int, str, int, int]]
-"""What was taken out: position of the first, publisher, messages, and their bytes as ``Shares`` counts them."""
+"""Messages taken out: position of the first, publisher, number of messages, bytes as ``Shares`` counts them."""
 
 
 class Compaction:
@@ -52,22 +51,22 @@ class Compaction:
 
     Args:
         consumers: the log's consumers.
-        audience: the subscriptions of those that are here.
+        audience: the subscriptions of the open cursors.
         reader: reads the file.
-        housekeeper: saves the consumers' places, which no message may be missing behind.
-        gaps: told how many messages are gone.
+        maintenance: saves the consumers' places, behind which no message may be missing.
+        gaps: told how many messages were taken out.
         submit: writes in a transaction.
-        removed: told what was taken out.
+        removed: told which messages were taken out.
         head: returns the newest position.
-        interval_s: shortest time between two commits, in seconds; where there is one, rows are deflated.
+        interval_s: shortest time between two commits, in seconds; if it is not 0, rows are deflated.
     """
 
     def __init__(
         self,
         consumers: Consumers,
-        audience: Audience,
+        audience: Audience[Cursor],
         reader: Reader,
-        housekeeper: Housekeeper,
+        maintenance: Maintenance,
         gaps: Gaps,
         submit: Callable[[Sequence[Work]], Awaitable[list[Any]]],
         removed: Callable[[Removed], None],
@@ -77,18 +76,18 @@ class Compaction:
         self._consumers = consumers
         self._audience = audience
         self._reader = reader
-        self._housekeeper = housekeeper
+        self._maintenance = maintenance
         self._gaps = gaps
         self._submit = submit
         self._removed = removed
         self._head = head
         self._deflate = interval_s > 0
-        self._readings = READINGS_TOGETHER if interval_s else 1
+        self._reads = READS_TOGETHER if interval_s else 1
         self._stored_bytes = 0  # since the last sweep from the beginning began
         self._left_bytes = 0  # by it, and those behind it
-        self._older = self._newer = head()  # behind the older one a quarter of that has come at least
-        self._older_bytes = self._newer_bytes = 0  # between the two, and since the newer one
-        self._swept = 0  # up to here a sweep has looked
+        self._older = self._newer = head()  # behind the older position at least 2 MiB are stored
+        self._older_bytes = self._newer_bytes = 0  # stored between the two positions, and behind the newer one
+        self._swept = 0  # the last position that a sweep has looked at
         self._unswept_bytes = 0  # stored behind that, roughly
         self._is_whole = False  # whether a sweep looks at all of the log
         self._rests_until_s = 0.0
@@ -108,12 +107,12 @@ class Compaction:
             self._begin(0, self._older, self._older_bytes + self._newer_bytes)
 
     def make_room(self) -> tuple[int, int]:
-        """The store is nearly full: a sweep up to the newest message begins if one is due.
+        """Begins a sweep up to the newest message if one is due, as the store is nearly full.
 
-        It looks at what none has looked at yet, and at all of the log where that was long ago: consumers need less
-        then, also where nothing more is stored. Returns how many messages and bytes may go by it.
+        The sweep looks at messages that none has looked at yet; or at the whole log if the last whole sweep was long
+        ago, as consumers need less by then. Returns how many messages and bytes the sweep may take out.
         """
-        if not self._housekeeper.may_trim:
+        if not self._maintenance.may_trim:
             return 0, 0
         if asyncio.get_running_loop().time() >= self._rests_until_s:
             self._begin(0, self._head(), 0)
@@ -131,7 +130,7 @@ class Compaction:
             self._task.add_done_callback(lambda _: self.note_stored(0))  # the next one may be due by now
 
     async def close(self) -> None:
-        """Ends a sweep with the piece at which it is."""
+        """Ends a sweep behind its current piece."""
         self._closing = True
         if self._task is not None:
             await self._task
@@ -154,23 +153,23 @@ class Compaction:
             self._rests_until_s = loop.time() + max(REST_S, REST_TIMES * (loop.time() - begun_s))
 
     async def _sweep(self, after: int, end: int) -> int:
-        """Returns how many bytes are left of what was looked at between two positions."""
-        after = max(after, self._consumers.needed_from(self._head()), self._housekeeper.trimmed)
+        """Returns how many bytes are left of the messages between two positions."""
+        after = max(after, self._consumers.needed_from(self._head()), self._maintenance.trimmed)
         needs = _Needs(self._consumers, self._audience, end)
         left = 0
-        carried: Group | None = None
-        while after < end and self._housekeeper.may_trim and not self._closing:
+        carried: LogRow | None = None
+        while after < end and self._maintenance.may_trim and not self._closing:
             found = await self._read(after, end)
             if not found:
                 break
-            if any(isinstance(group, Hole) for group in found):
-                self._housekeeper.stop_deleting()
+            if any(isinstance(row, Hole) for row in found):
+                self._maintenance.stop_deleting()
                 break
             for begin in range(0, len(found), PIECE_ROWS):
                 piece = found[begin : begin + PIECE_ROWS]
                 needs.pin(piece[0].first, piece[-1].last)
                 segments = await self._segments(piece, needs, carried)
-                is_over = self._closing or not self._housekeeper.may_trim
+                is_over = self._closing or not self._maintenance.may_trim
                 if is_over or not needs.are_known(piece[0].first, piece[-1].last):
                     return left
                 carried = await self._rewrite(segments)
@@ -180,46 +179,46 @@ class Compaction:
             await asyncio.sleep(PAUSE_S)
         return left
 
-    async def _read(self, after: int, end: int) -> list[Group]:
-        """Returns rows behind a position, none of them behind another one; as many as are rewritten together."""
-        found: list[Group] = []
-        for _ in range(self._readings):
+    async def _read(self, after: int, end: int) -> list[LogRow]:
+        """Returns rows behind a position up to another one, as many as are rewritten together."""
+        found: list[LogRow] = []
+        for _ in range(self._reads):
             read = await self._reader.read(found[-1].last if found else after, self._head())
-            found += [group for group in read if group.last <= end]
+            found += [row for row in read if row.last <= end]
             if read[-1].last >= end:
                 break
         return found
 
-    async def _segments(self, piece: list[Group], needs: "_Needs", carried: Group | None) -> "list[_Segment]":
-        """Returns a piece in rows as they may be written, the first of them behind a row that was written before."""
-        segments = [_Segment(carried or Group(piece[0].first, [], piece[0].first - 1))]
-        for group in piece:
+    async def _segments(self, piece: list[LogRow], needs: "_Needs", carried: LogRow | None) -> "list[_Segment]":
+        """Divides rows into segments that may each become one row; the first continues the row written last."""
+        segments = [_Segment(carried or LogRow(piece[0].first, [], piece[0].first - 1))]
+        for row in piece:
             if segments[-1].needed_bytes >= ROW_BYTES:
-                segments.append(_Segment(Group(group.first, [], group.first - 1)))
-            position = group.first
-            for part in group.parts:
+                segments.append(_Segment(LogRow(row.first, [], row.first - 1)))
+            position = row.first
+            for part in row.parts:
                 segments[-1].add(position, part, needs.of(position, part))
                 position += part.count
                 self._looked_at += part.count if not isinstance(part, Gap) else 1
                 if self._looked_at >= LOOKED_AT:
                     self._looked_at = 0
                     await asyncio.sleep(0)
-            segments[-1].end_row(group.last)
+            segments[-1].end_row(row.last)
         return segments
 
-    async def _rewrite(self, segments: "list[_Segment]") -> Group | None:
-        """Writes those that are worth it; returns the last row where others may be joined to it."""
+    async def _rewrite(self, segments: "list[_Segment]") -> LogRow | None:
+        """Writes the segments that are worth it; returns the last row if more messages may be joined to it."""
         worth = [segment for segment in segments if segment.is_worth_it]
         if not worth:
             return None
-        # In one transaction with the places: behind a place that is saved, all that was for its consumer is there.
-        self._housekeeper.keep_house()
+        # In one transaction with the places: every message that a consumer needs behind its saved place is in the file.
+        self._maintenance.run()
         works = [
             _Rewriting(segment.first, segment.last, segment.parts, segment.gone, self._deflate) for segment in worth
         ]
         done = await self._submit(works)
         if any(work.is_given_up for work in works):
-            self._housekeeper.stop_deleting()
+            self._maintenance.stop_deleting()
         for segment, is_written in zip(worth, done, strict=True):
             segment.is_written = is_written
             if is_written:
@@ -227,16 +226,16 @@ class Compaction:
                 self._removed(segment.removed)
         last = segments[-1]
         is_small = last.is_written and last.needed_bytes < ROW_BYTES
-        return Group(last.first, last.parts, last.last) if is_small else None
+        return LogRow(last.first, last.parts, last.last) if is_small else None
 
 
 class _Segment:
-    """Rows that may become one: what is needed of them as ``parts``.
+    """Rows that may become one row; ``parts`` are what is needed of them.
 
-    ``removed`` is what is not needed, ``gone`` how many messages are missing at its positions then.
+    ``removed`` lists the messages that are not needed, ``gone`` is how many messages are then missing at its positions.
     """
 
-    def __init__(self, before: Group) -> None:
+    def __init__(self, before: LogRow) -> None:
         self.first = before.first
         self.last = before.last
         self.parts: list[Part | Gap] = list(before.parts)
@@ -247,7 +246,7 @@ class _Segment:
         self._rows = 1 if before.last >= before.first else 0
 
     def add(self, position: int, part: Part | Gap, needed: "list[tuple[int, Message]] | None") -> None:
-        """One more part from a position on, and what is needed of it; None for all."""
+        """Adds a part at a position with the messages that are needed of it; None: all of them."""
         self._size += stored_size(part)
         if needed is None:
             self.needed_bytes += stored_size(part)
@@ -265,7 +264,7 @@ class _Segment:
         self._skip(end - position)
 
     def end_row(self, last: int) -> None:
-        """The row is at its end; positions behind its parts are those of messages that were damaged."""
+        """Ends a row; positions behind its parts are those of damaged messages."""
         self._rows += 1
         self._skip(last - self.first + 1 - sum(part.count for part in self.parts))
         self.last = last
@@ -283,7 +282,7 @@ class _Segment:
 
     @property
     def is_worth_it(self) -> bool:
-        """Whether half of the bytes at least become free; rows that shrink less would be written too often."""
+        """Whether at least half of the bytes become free; rows that shrink less would be rewritten too often."""
         return 2 * (self.needed_bytes + ROW_OVERHEAD) <= self._size + self._rows * ROW_OVERHEAD
 
     @property
@@ -293,7 +292,7 @@ class _Segment:
 
 @dataclass
 class _Rewriting(Deletion):
-    """Writes a segment in the place of its rows; returns whether these were still there."""
+    """Replaces a segment's rows by one row; returns whether these rows were still there."""
 
     first: int
     last: int
@@ -302,44 +301,46 @@ class _Rewriting(Deletion):
     deflate: bool
 
     def __call__(self, connection: sqlite3.Connection) -> bool:
-        if self.is_given_up or not groups.replace(connection, self.first, self.last, self.parts, deflate=self.deflate):
+        if self.is_given_up or not log_rows.replace(
+            connection, self.first, self.last, self.parts, deflate=self.deflate
+        ):
             return False
-        gaps.note(connection, self.first, self.last, self.gone)
+        log_rows.note_gap(connection, self.first, self.last, self.gone)
         return True
 
 
 class _Needs:
-    """What the consumers that are behind a position need of what is before it, as of now: later on they need less."""
+    """Says which messages up to a position some consumer needs now; later the consumers need less."""
 
-    def __init__(self, consumers: Consumers, audience: Audience, end: int) -> None:
-        places = ((cursor, cursor.position) for cursor in consumers.cursors)
-        self._behind = {cursor: position for cursor, position in places if position < end}
+    def __init__(self, consumers: Consumers, audience: Audience[Cursor], end: int) -> None:
+        positions = ((cursor, cursor.position) for cursor in consumers.cursors)
+        self._behind = {cursor: position for cursor, position in positions if position < end}
         self._consumers = consumers
         self._audience = audience
         self._returned = consumers.returned
         self._pinned: list[int] = []
 
     def are_known(self, first: int, last: int) -> bool:
-        """Whether what was said of the messages between two positions is still so.
+        """Whether the answers for the messages between two positions still hold.
 
-        A consumer that has left, or left and returned, is none of those that were asked.
+        A consumer that went away, or came back, was not asked.
         """
         is_away = self._consumers.kept_from(last) < last
         return not is_away and self._consumers.returned == self._returned and not self.pin(first, last)
 
     def pin(self, first: int, last: int) -> bool:
-        """Finds out which positions are needed whatever is subscribed to; returns whether they are others than before.
+        """Finds the positions that are needed whatever is subscribed to; returns whether they have changed.
 
-        They are those of QoS 2 messages on their way, and of what waits for its PUBACK after an UNSUBSCRIBE.
+        These are QoS 2 messages on their way, and deliveries of an ended subscription that wait for their PUBACK.
         """
-        pinned = self._consumers.held_between(first, last)
+        pinned = self._consumers.pinned_between(first, last)
         for cursor in self._behind:
             pinned.update(position for position in cursor.unsubscribed if first <= position <= last)
         before, self._pinned = self._pinned, sorted(pinned)
         return self._pinned != before
 
     def of(self, first: int, part: Part | Gap) -> list[tuple[int, Message]] | None:
-        """Returns what is needed of a part at a position with the positions; None where all of it is."""
+        """Returns the needed messages of a part at a position, with their positions; None if all are needed."""
         if isinstance(part, Gap):
             return []
         last = first + part.count - 1
@@ -356,7 +357,7 @@ class _Needs:
         ]
 
     def _wants(self, topic: str, first: int, last: int, publisher: str) -> bool | None:
-        """Whether a consumer needs all messages of a topic name between two positions; None where it may be some."""
+        """Whether a consumer needs all messages of a topic name between two positions; None if it may need some."""
         found: bool | None = False
         message = Message(topic, b"", publisher=publisher)
         for cursor, position in self._takers(topic):
@@ -368,7 +369,7 @@ class _Needs:
 
     def _is_needed(self, position: int, message: Message) -> bool:
         return any(
-            place < position and cursor.takes(position, message) for cursor, place in self._takers(message.topic)
+            behind < position and cursor.takes(position, message) for cursor, behind in self._takers(message.topic)
         )
 
     def _takers(self, topic: str) -> list[tuple[Cursor, int]]:

@@ -1,7 +1,7 @@
-"""The store's file: messages, cursors and the gateway's own identity counter in one SQLite database.
+"""The store's file: messages, places and all other tables in one SQLite database.
 
-WAL with ``synchronous=FULL``: a transaction is on the medium when its commit returns. Everything here blocks;
-which thread may wait is the log's matter. Writing and reading each have a connection of their own.
+With WAL and ``synchronous=FULL`` a transaction is on the medium when its commit returns. Everything here blocks; the
+log chooses the thread. Writing and reading have a connection each.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,48 +20,42 @@ import msgspec
 
 from gateway.errors import ADVICE, StoreError, advice_on, is_damage
 from gateway.message import Message
-from gateway.store import (
-    consumers,
+from gateway.store.sqlite import marks
+from gateway.store.sqlite.checkpoint import Checkpoints
+from gateway.store.sqlite.folder import LOCK, MESSAGES, TakenFolder, note_of
+from gateway.store.sqlite.marks import LockNote
+from gateway.store.sqlite.rows import first_row, open_at_rest, sealed
+from gateway.store.sqlite.wal import hides_transactions
+from gateway.store.tables import (
+    cursors,
     damage,
     drops,
     endings,
-    flows,
-    gaps,
-    groups,
-    identity,
-    incoming,
+    log_rows,
+    qos2,
     retained,
     schema,
     sessions,
     wills,
 )
-from gateway.store.checkpoints import Checkpoints
-from gateway.store.checksum import sealed
-from gateway.store.folder import LOCK, MESSAGES, TakenFolder, note_of
-from gateway.store.groups import CorruptGroup, Group, Part
-from gateway.store.identity import Note
-from gateway.store.reading import first_row, open_at_rest
-from gateway.store.run import Run
-from gateway.store.spoilt import set_spoilt_rows_aside
-from gateway.store.wal import hides_transactions
+from gateway.store.tables.damage import set_corrupt_rows_aside
+from gateway.store.tables.log_rows import CorruptRow, LogRow, Part, PublishBatch, Work
 from wire.identity import SEQ_MAX
 
-BUSY_TIMEOUT_S = 10.0  # for somebody else's sqlite3 shell; a second gateway is kept out by the folder's lock
+BUSY_TIMEOUT_S = 10.0  # for a user's sqlite3 shell; the folder's lock keeps a second gateway out
 NOTE_EVERY = 16  # messages: each note makes a page of the kernel dirty
 COMMIT_PAGES = 1  # of a commit besides its messages, roughly
-GROWTH_PAGES = 2  # where it makes the file's pages more or less: the first page, and a page with their numbers
+GROWTH_PAGES = 2  # if a commit changes the number of pages: the first page, and one with page numbers
 READ_BYTES_MAX = 1024 * 1024  # of payload in one read, so that a backlog of large messages stays on disk
 
 logger = logging.getLogger(__name__)
 
-Work = Part | Callable[[sqlite3.Connection], Any]
-"""What a transaction is made of: messages to store, or something else to write with them."""
-
 
 class Deletion(ABC):
-    """A work that deletes messages which no consumer needs.
+    """A work that deletes messages that no consumer needs.
 
-    ``is_given_up`` where a damaged page was in its way: nothing is deleted, and the rest of its commit is written.
+    If a damaged page is in its way, ``is_given_up`` becomes True: it deletes nothing, and the rest of its commit is
+    written.
     """
 
     is_given_up = False
@@ -71,36 +65,38 @@ class Deletion(ABC):
 
 
 @dataclass
-class Housekeeping(Deletion):
-    """What is written now and then: (consumer, position, count), what to trim."""
+class MaintenanceWrite(Deletion):
+    """What the maintenance writes: places as (consumer, position, count), and the position up to which to trim."""
 
     saved: list[tuple[str, int, int]]
     trim_to: int
 
     def __call__(self, connection: sqlite3.Connection) -> retained.Extent:
-        connection.executemany(consumers.SAVE, map(sealed, self.saved))
+        connection.executemany(cursors.SAVE, map(sealed, self.saved))
         if not self.is_given_up:
-            connection.execute(groups.TRIM, (self.trim_to,))
-            connection.execute(gaps.TRIM, (self.trim_to,))
-        connection.execute(flows.FORGET_DONE)
+            connection.execute(log_rows.TRIM, (self.trim_to,))
+            connection.execute(log_rows.TRIM_GAPS, (self.trim_to,))
+        connection.execute(qos2.FORGET_DONE)
         return retained.expire(connection, int(time.time() * 1000))
 
 
-def check_files(path: Path, note: Note | None) -> None:
-    """Raises StoreError where a file of a store is missing, is not its own, or hides messages; writes nothing."""
+def check_files(path: Path, note: LockNote | None) -> None:
+    """Raises StoreError if a file of a store is missing, belongs to another store, or hides messages. Writes
+    nothing.
+    """
     for file in (path, path.with_name(f"{path.name}-wal")):
         if file.is_dir():
             raise StoreError(f"message store {file}: {os.strerror(errno.EISDIR)}")
-    if hides_transactions(path):  # SQLite does not say so: it goes on from what is before
+    if hides_transactions(path):  # SQLite reports nothing: it goes on from the transactions before
         raise StoreError(f"message store {path}: its WAL is damaged, and messages are behind that{ADVICE}")
-    if problem := identity.problem_of(path, note):
-        raise StoreError(f"message store {path}: {problem}{identity.ADVICE}")
+    if problem := marks.problem_of(path, note):
+        raise StoreError(f"message store {path}: {problem}{marks.ADVICE}")
 
 
 def check_store(folder: Path) -> None:
-    """Raises StoreError where a start would not take the files of a store; writes nothing.
+    """Raises StoreError if a start would refuse the store's files. Writes nothing.
 
-    No process may use the store meanwhile. What only reading all of it finds is not looked for.
+    No process may use the store meanwhile. It does not read all rows, so damage inside the file is not found.
     """
     path = folder / MESSAGES
     check_files(path, note_of(folder))
@@ -114,43 +110,44 @@ def check_store(folder: Path) -> None:
 
 
 class Database:
-    """One open store file. ``cursors`` and ``oldest`` say what was in it when it was opened, ``used_bytes`` how much
-    is in it after the last commit, ``free_bytes`` how much of it is free.
+    """One open store file. ``cursors`` and ``oldest`` are as they were when it was opened; ``used_bytes`` and
+    ``free_bytes`` are the bytes in use and free in the file as of the last commit.
 
     Args:
-        path: the file; made where there is none.
-        origin: the origin of the identities that this store gives out.
+        path: the file, which is made if it does not exist.
+        origin: the origin of the identities that this store gives.
         taken: the folder of the file.
-        deflate: whether what is stored is made smaller where it can be, which costs time and spares the medium.
+        deflate: whether rows are deflated, which costs time and spares the medium.
 
     Raises:
-        StoreError: it is not a store of ours, a file of it is missing or not its own, or SQLite cannot open it.
+        StoreError: it is not a message store, one of its files is missing or belongs to another store, or SQLite cannot
+            open it.
     """
 
     def __init__(self, path: Path, origin: str, taken: TakenFolder, deflate: bool = False) -> None:
         self.origin = origin
         self._taken = taken
-        self._noted = 0  # the position that the lock file has
+        self._noted = 0  # the position in the lock file
         self._begins_round = False
         self._deflate = deflate
-        self._is_log_foul = False
-        self._log_pages = 0  # written since the log was looked at, roughly
+        self._is_wal_foul = False
+        self._wal_pages = 0  # written since the log was looked at, roughly
         note = taken.note()
         check_files(path, note)
         if note is None and path.exists():
             logger.warning("message store: %s says nothing of it: an older copy would not be known", path.parent / LOCK)
         with contextlib.ExitStack() as opened:
             try:
-                self._writing = sqlite3.connect(
+                self._writer = sqlite3.connect(
                     path, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S
                 )
-                opened.callback(self._writing.close)
+                opened.callback(self._writer.close)
                 self._prepare()
-                set_spoilt_rows_aside(self._writing, path)
-                self._reading = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-                opened.callback(self._reading.close)
+                set_corrupt_rows_aside(self._writer, path)
+                self._reader = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+                opened.callback(self._reader.close)
                 self._load()
-                self._checkpoints = Checkpoints(path, self._writing, self._page_size)
+                self._checkpoints = Checkpoints(path, self._writer, self._page_size)
                 opened.callback(self._checkpoints.close)
                 self._begin_run(path)
             except (OSError, sqlite3.Error, msgspec.MsgspecError, TypeError) as error:
@@ -158,171 +155,187 @@ class Database:
             opened.pop_all()
 
     def _load(self) -> None:
-        self._identity = identity.load(self._writing)
-        self.epoch = self._identity.epoch
-        newest: tuple[int, int] = self._writing.execute(groups.NEWEST).fetchone() or (0, 0)
+        self._marks = marks.load(self._writer)
+        self.epoch = self._marks.epoch
+        newest: tuple[int, int] = self._writer.execute(log_rows.NEWEST).fetchone() or (0, 0)
         self.position, self._seq = newest
-        self.oldest: int = (first_row(self._reading, groups.OLDEST) or (0,))[0]
-        rows = self._reading.execute("SELECT consumer, position, count FROM cursor")
-        self.cursors: dict[str, tuple[int, int]] = {consumer: (position, count) for consumer, position, count in rows}
-        self.gaps = gaps.load(self._reading)
-        self.flows = flows.load(self._reading)
-        self.incoming = incoming.load(self._reading)
-        (self._page_size,) = self._writing.execute("PRAGMA page_size").fetchone()
+        self.oldest: int = (first_row(self._reader, log_rows.OLDEST) or (0,))[0]
+        self.cursors = cursors.load(self._reader)
+        self.gaps = log_rows.load_gaps(self._reader)
+        self.flows = qos2.load_flows(self._reader)
+        self.incoming = qos2.load_incoming(self._reader)
+        (self._page_size,) = self._writer.execute("PRAGMA page_size").fetchone()
         self.used_bytes, self.free_bytes = self._measure()
-        self.owed = retained.load_owed(self._reading)
-        self.wills = wills.load(self._reading)
-        self.sessions = sessions.load(self._reading)
-        self.endings = endings.load(self._reading)
-        self.retained = retained.measure(self._reading)
+        self.owed = retained.load_owed(self._reader)
+        self.wills = wills.load(self._reader)
+        self.sessions = sessions.load(self._reader)
+        self.endings = endings.load(self._reader)
+        self.retained = retained.measure(self._reader)
 
     def _prepare(self) -> None:
-        # The version is read before anything is written, so that a foreign database keeps what is in it.
-        if not schema.version_of(self._writing):
-            schema.make(self._writing)  # before there is a WAL, with which the size of pages is settled
-        self._writing.execute("PRAGMA journal_mode = WAL")
-        self._writing.execute("PRAGMA synchronous = FULL")
-        self._empty_log()
-        self._writing.execute("PRAGMA secure_delete = OFF")  # with it, as Debian has it, trimming writes all once more
-        self._writing.execute("PRAGMA wal_autocheckpoint = 0")  # that is the checkpoints' work
+        # The version is read before anything is written, so that a foreign database is not changed.
+        if not schema.version_of(self._writer):
+            schema.make(self._writer)  # before there is a WAL, as the page size cannot be changed afterwards
+        self._writer.execute("PRAGMA journal_mode = WAL")
+        self._writer.execute("PRAGMA synchronous = FULL")
+        self._empty_wal()
+        self._writer.execute("PRAGMA secure_delete = OFF")  # Debian's default makes trimming write everything again
+        self._writer.execute("PRAGMA wal_autocheckpoint = 0")  # Checkpoints does that
 
-    def _empty_log(self) -> None:
-        """What a crash left behind the last transaction is not to be taken for another one.
+    def _empty_wal(self) -> None:
+        """Copies the WAL into the database and empties it.
 
-        The file says that it needs no WAL before that is emptied, by a commit that begins the WAL anew: in front of
-        what a crash left it would look like a transaction in front of others.
+        A crash may have left frames behind the last transaction that a later start would take for a transaction. The
+        database says that it needs no WAL before the WAL is emptied, so that a start after a power cut between the two
+        knows it. That commit writes at the beginning of the WAL, over what the crash left.
         """
-        (is_busy, *_) = self._writing.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        (is_busy, *_) = self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
         if not is_busy:
-            identity.note_closed(self._writing)
-            self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            marks.note_closed(self._writer)
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _begin_run(self, path: Path) -> None:
-        """From now on the WAL is needed: the database's own file says so before anything is in it."""
-        before, run = self._identity.run, identity.draw()
-        self._taken.write_note(Note(self.epoch, [before, run], self.position), is_synced=True)
+        """Writes this start's marks into the database's own file, before a commit writes to the WAL.
+
+        From then on a start refuses the database without its WAL.
+        """
+        before, run = self._marks.run, marks.draw()
+        self._taken.write_note(LockNote(self.epoch, [before, run], self.position), is_synced=True)
         self._taken.lock_messages()
-        places = self._taken.places()
-        self._writing.execute("BEGIN IMMEDIATE")
-        if self._identity.place not in (0, *places):
+        file_id = self._taken.file_id()
+        self._writer.execute("BEGIN IMMEDIATE")
+        if self._marks.file_id not in (0, file_id):
             self._begin_epoch(path)
-        self._begin_round(run=run, wal_bytes=max(1, self._checkpoints.log_bytes), place=places[0], epoch=self.epoch)
-        self._writing.execute("COMMIT")
+        self._begin_round(run=run, wal_bytes=max(1, self._checkpoints.wal_bytes), file_id=file_id, epoch=self.epoch)
+        self._writer.execute("COMMIT")
         self._checkpoints.copy_all()
-        self._taken.write_note(Note(self.epoch, [run], self.position), is_synced=True)
+        self._taken.write_note(LockNote(self.epoch, [run], self.position), is_synced=True)
 
     def _begin_epoch(self, path: Path) -> None:
-        """The store is a copy: what the original has given since then is not given again, nor held for a repetition."""
+        """Begins a new epoch, as the store is a copy: the original may have given more identities of the former epoch.
+
+        The packet identifiers of incoming QoS 2 messages are forgotten.
+        """
         now_ms = int(time.time() * 1000)
         own = (self.origin, self.epoch, self._seq + 1, SEQ_MAX)
-        self._writing.execute(drops.INSERT, (damage.DAMAGED, drops.GATEWAY, "", *own, 0, now_ms, now_ms))
-        self._writing.execute("DELETE FROM incoming")
+        self._writer.execute(drops.INSERT, (drops.DAMAGED, drops.GATEWAY, "", *own, 0, now_ms, now_ms))
+        self._writer.execute("DELETE FROM incoming")
         self.incoming = {}
-        self.epoch = identity.draw_epoch()
+        self.epoch = marks.draw_epoch()
         logger.warning("message store: %s is a copy: new messages have identities of a new epoch", path)
 
     def _begin_round(self, **changes: int) -> None:
-        """The next commit begins the WAL anew: what it writes with that says so."""
-        one = self._identity
-        self._identity = replace(one, round=identity.draw(), before=one.round, **changes)
-        identity.save(self._writing, self._identity)
+        """Writes a new round with the commit that begins the WAL anew."""
+        one = self._marks
+        self._marks = replace(one, round=marks.draw(), before=one.round, **changes)
+        marks.save(self._writer, self._marks)
 
     def _mark_round(self) -> None:
-        """Part of a commit that may begin the WAL anew: that of the round, or the word that the file has the round."""
-        one = self._identity
+        """Writes to the row of marks in a commit that may begin the WAL anew.
+
+        It writes a new round, or notes that the database's own file has the present one.
+        """
+        one = self._marks
         self._begins_round = self._checkpoints.all_copied and one.round == one.before
         if self._begins_round:
             self._begin_round()
         elif self._checkpoints.all_copied:
-            self._identity = replace(one, before=one.round)
-            identity.save(self._writing, self._identity)
+            self._marks = replace(one, before=one.round)
+            marks.save(self._writer, self._marks)
 
-    def commit(self, work: Sequence[Sequence[Work]]) -> list[list[Any]]:
-        """Makes groups durable in one transaction, one sync; gives messages without identity theirs.
+    def commit(self, batch: Sequence[Sequence[Work]]) -> list[list[Any]]:
+        """Makes the works durable in one transaction with one sync; messages without an identity get one.
 
         Returns:
-            For each group the position of each message, of a run that of its first one, and what other work returns.
+            For each sequence of works the position of each message, of a batch that of its first message, and the
+            results of the other works.
 
         Raises:
-            sqlite3.Error: nothing of any group was stored.
+            sqlite3.Error: nothing was stored.
         """
-        before, said = (self.position, self._seq), self._identity
+        before, said = (self.position, self._seq), self._marks
         first = self.position + 1
         parts: list[Part] = []
-        positions = [self._number(one, parts) for group in work for one in group if isinstance(one, Part)]
-        if self._is_log_foul:
-            self._begin_log_anew()
+        positions = [self._number(one, parts) for works in batch for one in works if isinstance(one, Part)]
+        if self._is_wal_foul:
+            self._restart_wal()
         try:
             try:
-                done, size, measured = self._write(work, first, parts)
+                done, size, measured = self._write(batch, first, parts)
             except sqlite3.Error as error:
-                if not is_damage(error) or not _give_up_deletions(work):
+                if not is_damage(error) or not _give_up_deletions(batch):
                     raise
-                done, size, measured = self._write(work, first, parts)
+                done, size, measured = self._write(batch, first, parts)
         except Exception:
-            self.position, self._seq = before  # it has used up neither positions nor numbers
+            self.position, self._seq = before  # positions and sequence numbers are free again
             raise
-        if self._identity != said:
+        if self._marks != said:
             self._checkpoints.all_copied = False
         grown = (measured[0] - self.used_bytes) // self._page_size
         self.used_bytes, self.free_bytes = measured
-        self._log_pages += COMMIT_PAGES + max(grown, size // self._page_size) + (GROWTH_PAGES if grown else 0)
+        self._wal_pages += COMMIT_PAGES + max(grown, size // self._page_size) + (GROWTH_PAGES if grown else 0)
         numbers = iter(positions)
         return [
-            [next(numbers) if isinstance(one, Part) else result for one, result in zip(group, results, strict=True)]
-            for group, results in zip(work, done, strict=True)
+            [next(numbers) if isinstance(one, Part) else result for one, result in zip(works, results, strict=True)]
+            for works, results in zip(batch, done, strict=True)
         ]
 
-    def shorten_log(self) -> None:
-        """Copies what commits have written into the database, where that is much; it belongs behind each of them."""
-        pages, self._log_pages = self._log_pages, 0
+    def checkpoint(self) -> None:
+        """Copies committed pages from the WAL into the database if they are many; runs behind each commit."""
+        pages, self._wal_pages = self._wal_pages, 0
         if self._begins_round:
             self._begins_round = False
             self._checkpoints.copy_all()
         self._checkpoints.note_written(pages)
         if self.position - self._noted >= NOTE_EVERY:
-            self._taken.write_note(Note(self.epoch, [self._identity.run], self.position), is_synced=False)
+            self._taken.write_note(LockNote(self.epoch, [self._marks.run], self.position), is_synced=False)
             self._noted = self.position
 
-    def _begin_log_anew(self) -> None:
-        """What a failed sync has left in the log is whole, and after a kill it would look like one that was lost."""
-        with contextlib.suppress(sqlite3.Error):  # the disk may not take it yet: the next commit tries again
-            (is_busy, *_) = self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            self._is_log_foul = bool(is_busy)
+    def _restart_wal(self) -> None:
+        """Empties the WAL after a failed sync.
+
+        The frames of the commit that failed may be whole in the WAL. A start after a kill would take them for a
+        transaction, though its client was not answered.
+        """
+        with contextlib.suppress(sqlite3.Error):  # the disk may still refuse: the next commit tries again
+            (is_busy, *_) = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._is_wal_foul = bool(is_busy)
             if not is_busy:
                 self._checkpoints.all_copied = True
                 self._checkpoints.make_room()
 
     def _measure(self) -> tuple[int, int]:
-        (pages,) = self._writing.execute("PRAGMA page_count").fetchone()
-        (free,) = self._writing.execute("PRAGMA freelist_count").fetchone()
+        (pages,) = self._writer.execute("PRAGMA page_count").fetchone()
+        (free,) = self._writer.execute("PRAGMA freelist_count").fetchone()
         return (pages - free) * self._page_size, free * self._page_size
 
     def _write(
-        self, work: Sequence[Sequence[Work]], first: int, parts: list[Part]
+        self, batch: Sequence[Sequence[Work]], first: int, parts: list[Part]
     ) -> tuple[list[list[Any]], int, tuple[int, int]]:
-        """One transaction: returns results, how many bytes of messages were written, and how much is in use then."""
-        said = self._identity
+        """Runs one transaction: returns results, bytes of messages written, and the bytes in use and free
+        afterwards.
+        """
+        said = self._marks
         try:
-            self._writing.execute("BEGIN IMMEDIATE")
+            self._writer.execute("BEGIN IMMEDIATE")
             self._mark_round()
-            results = [[None if isinstance(one, Part) else one(self._writing) for one in group] for group in work]
-            size = groups.write(self._writing, first, parts, self._seq, self._deflate)
-            measured = self._measure()  # here, where it has the locks already
-            self._writing.execute("COMMIT")
+            results = [[None if isinstance(one, Part) else one(self._writer) for one in works] for works in batch]
+            size = log_rows.write(self._writer, first, parts, self._seq, self._deflate)
+            measured = self._measure()  # here, as the locks are held already
+            self._writer.execute("COMMIT")
         except Exception as error:
-            self._writing.rollback()
-            self._is_log_foul |= getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_FSYNC
-            self._identity, self._begins_round = said, False
+            self._writer.rollback()
+            self._is_wal_foul |= getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_FSYNC
+            self._marks, self._begins_round = said, False
             raise
-        size += sum(one.message.size for group in work for one in group if isinstance(one, retained.Keep))
+        size += sum(one.message.size for works in batch for one in works if isinstance(one, retained.Keep))
         return results, size, measured
 
     def _number(self, part: Part, parts: list[Part]) -> int:
-        """Gives messages their position, and those that have no identity theirs."""
+        """Gives messages their position, and those without an identity one."""
         position = self.position + 1
         self.position += part.count
-        if isinstance(part, Run):
+        if isinstance(part, PublishBatch):
             if not part.bring_identities:
                 part.epoch, part.first_seq = self.epoch, self._seq + 1
                 self._seq += part.count
@@ -333,18 +346,18 @@ class Database:
         parts.append(part)
         return position
 
-    def read(self, after: int, up_to: int) -> list[Group]:
-        """Returns groups in order that hold the messages behind a position, as many as fit READ_BYTES_MAX.
+    def read(self, after: int, up_to: int) -> list[LogRow]:
+        """Returns consecutive rows with the messages behind a position, as many as fit READ_BYTES_MAX.
 
-        Raises CorruptGroup where the first of them cannot be read.
+        Raises CorruptRow if the first of them cannot be read.
         """
-        found: list[Group] = []
+        found: list[LogRow] = []
         size = 0
-        with contextlib.closing(groups.read(self._reading, after, up_to)) as reading:
+        with contextlib.closing(log_rows.read(self._reader, after, up_to)) as rows:
             try:
-                for group in reading:
-                    found.append(group)
-                    size += group.size
+                for row in rows:
+                    found.append(row)
+                    size += row.size
                     if size > READ_BYTES_MAX:
                         break
             except sqlite3.DatabaseError as error:
@@ -352,57 +365,59 @@ class Database:
                     found.append(self._read_one(after, up_to, error))
         return found
 
-    def _read_one(self, after: int, up_to: int, error: sqlite3.DatabaseError) -> Group:
-        """The group behind a position, where one of the next cannot be read; a hole that is set aside has no messages.
+    def _read_one(self, after: int, up_to: int, error: sqlite3.DatabaseError) -> LogRow:
+        """Reads the row behind a position alone, when a read of several has failed; a known hole has no messages.
 
-        Python reads on before it hands out a row: it may be the one behind it that cannot be read.
+        Python reads one row ahead of the row that it returns, so the failure may be in the next row.
         """
         if not is_damage(error):
             raise error
-        if hole := damage.known_hole(self._reading, after + 1):
+        if hole := damage.known_hole(self._reader, after + 1):
             return hole
         try:
-            row = first_row(self._reading, damage.ROW_FROM, (after + 1, up_to))
+            row = first_row(self._reader, damage.ROW_FROM, (after + 1, up_to))
         except sqlite3.DatabaseError as its_own:
             if not is_damage(its_own):
                 raise
-            raise damage.find_hole(self._reading, after + 1, up_to) from its_own
-        return groups.decode(row)
+            raise damage.find_hole(self._reader, after + 1, up_to) from its_own
+        return log_rows.decode(row)
 
-    def set_aside(self, corrupt: CorruptGroup, count: int) -> Work:
-        """Returns what takes so many messages out of the log that cannot be read."""
-        return damage.set_aside(self._reading, corrupt, count, self.origin, self.epoch)
+    def set_aside(self, corrupt: CorruptRow, count: int) -> Work:
+        """Returns the work that takes unreadable messages out of the log."""
+        return damage.set_aside(self._reader, corrupt, count, self.origin, self.epoch)
 
     def retained_size(self, topic: str) -> int | None:
-        """Returns the bytes of a topic's retained message, None where it has none; its row alone is looked for."""
-        return retained.size_of(self._reading, topic)
+        """Returns the bytes of a topic's retained message, None if it has none; only its row is read."""
+        return retained.size_of(self._reader, topic)
 
     def size_of_state(self) -> int:
-        """Returns the bytes of what is neither a message nor a retained one (``schema.size_of_state``)."""
-        return schema.size_of_state(self._reading)
+        """Returns the bytes of all tables but messages and retained messages (``schema.size_of_state``)."""
+        return schema.size_of_state(self._reader)
 
     def find_retained(
         self, topic_filter: str, after: str, since: int, now_ms: int
     ) -> tuple[list[tuple[str, int]], str | None]:
-        """Returns a piece of the retained messages of a filter, and where it ends (``retained.find``)."""
-        return retained.find(self._reading, topic_filter, after, since=since, now_ms=now_ms)
+        """Returns a piece of the retained messages that a filter matches, and where the piece ends
+        (``retained.find``).
+        """
+        return retained.find(self._reader, topic_filter, after, since=since, now_ms=now_ms)
 
     def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
-        """Returns position and message by topic, None where it has no retained one: as many as fit READ_BYTES_MAX."""
-        return retained.read(self._reading, topics, READ_BYTES_MAX)
+        """Returns position and message by topic, None for a topic without one: as many as fit READ_BYTES_MAX."""
+        return retained.read(self._reader, topics, READ_BYTES_MAX)
 
     def close(self) -> None:
-        """What the last commits wrote is copied, and the WAL is there no more, unless another process reads."""
+        """Copies the last commits into the database and removes the WAL, unless another process reads it."""
         self._checkpoints.close()
-        with contextlib.suppress(sqlite3.Error):  # then the WAL stays, and the next start goes on with it
+        with contextlib.suppress(sqlite3.Error):  # otherwise the WAL stays, and the next start reads it
             self._begin_round(wal_bytes=0)
-        self._reading.close()
-        self._writing.close()
+        self._reader.close()
+        self._writer.close()
 
 
-def _give_up_deletions(work: Sequence[Sequence[Work]]) -> bool:
-    """Has works delete nothing that would; returns whether there are any."""
-    deletions = [one for group in work for one in group if isinstance(one, Deletion) and not one.is_given_up]
+def _give_up_deletions(batch: Sequence[Sequence[Work]]) -> bool:
+    """Makes all deletions give up; returns whether there are any."""
+    deletions = [one for works in batch for one in works if isinstance(one, Deletion) and not one.is_given_up]
     for one in deletions:
         one.is_given_up = True
     return bool(deletions)

@@ -1,78 +1,283 @@
-"""Consumers that have ended, until ranges say what waited for them: a start goes on with those that a kill has left."""
+"""Consumers that have ended: a scan of the log finds the messages that waited for them, and notes these as ranges.
 
+Many messages may wait for a consumer, so the scan goes piece by piece after the consumer's end. The log keeps the
+messages until the scan is done.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
 import sqlite3
-from collections.abc import Callable
-
-import msgspec
+import time
+from collections import deque
+from collections.abc import Iterable
 
 from gateway.message import Message
-from gateway.store.checksum import sealed
-from gateway.subscriptions import Subscription
+from gateway.signals import Signal
+from gateway.store.consumers.cursor import Cursor
+from gateway.store.consumers.delivery import RangeSet
+from gateway.store.consumers.held_back import HeldBack
+from gateway.store.consumers.rights import Rights
+from gateway.store.log import MessageLog
+from gateway.store.tables import endings
+from gateway.store.tables.drops import ENDED, EVICTED, Spans
+from gateway.store.tables.endings import StoredEnding
+from gateway.store.tables.log_rows import Gap, LogRow, Part, PublishBatch
+from gateway.subscriptions import Subscription, SubscriptionTree
+from gateway.topic_memory import remember
 
-SCHEMA = """
-CREATE TABLE ending (
-    number INTEGER PRIMARY KEY,
-    consumer TEXT NOT NULL,
-    body BLOB NOT NULL,
-    crc INTEGER NOT NULL
-) STRICT;
-"""
-SAVE = "INSERT OR REPLACE INTO ending VALUES (?, ?, ?, ?)"
-REMOVE = "DELETE FROM ending WHERE number = ?"
-LOAD = "SELECT number, body FROM ending ORDER BY number"
+TOPICS_REMEMBERED = 1024
+PIECE = 1000  # messages
+TOGETHER = 64  # consumers scanned for at once: what is found for each is in memory until its end
+PAUSE_S = 0.01  # between pieces, so that other tasks run
+RETRY_S = 5.0  # until messages that could not be read are read again
+CLOSE_S = 5.0  # at most, when the gateway closes
 
-Write = Callable[[sqlite3.Connection], None]
-
-
-class Identity(msgspec.Struct, frozen=True, array_like=True):
-    """A message's publisher and identity: what a range needs of it."""
-
-    publisher: str
-    origin: str
-    epoch: int
-    seq: int
-
-    def message(self) -> Message:
-        """Returns a message that has these and nothing else."""
-        return Message("", b"", publisher=self.publisher, origin=self.origin, epoch=self.epoch, seq=self.seq)
+logger = logging.getLogger(__name__)
 
 
-class StoredEnding(msgspec.Struct, frozen=True):
-    """A consumer as it was.
+def describe(cursor: Cursor, log: MessageLog, on_the_way: set[int]) -> StoredEnding:
+    """Returns what is stored of a consumer when it ends.
 
-    ``on_the_way`` are positions of what was sent to it and is not acknowledged, ``given_away`` of what it will not get
-    though it has not passed them. Of ``places``, stretches of positions behind ``unread_from``, messages may have
-    waited for it that match its ``subscriptions``; and of topic names that are ``set_aside`` all between two positions.
-    ``evicted`` is there alone, of a consumer that has not ended: what a full store dropped while it was on its way.
+    Args:
+        cursor: the consumer's cursor, which still has its subscriptions.
+        log: the message log.
+        on_the_way: positions of the messages in flight to the consumer: not acknowledged, and at QoS 2 not received.
+    """
+    unread_from = cursor.unread_from
+    given_away = log.passed(cursor.consumer) if cursor.durable else set()
+    subscriptions = list(cursor.filters.values())
+    ranges = cursor.waiting_ranges if subscriptions else []
+    on_its_way = sorted(on_the_way)
+    return StoredEnding(
+        cursor.consumer, unread_from, on_its_way, sorted(given_away), ranges, subscriptions, cursor.held_back.copy()
+    )
+
+
+class Ending:
+    """One consumer that has ended, and the scan for the messages that waited for it.
+
+    ``next`` is the next position that may have a message for the consumer, None when the scan is done. ``spans`` has
+    the messages found so far. The log keeps the messages behind ``position`` until ``spans`` is durable, because the
+    scan begins again after a crash.
+
+    Args:
+        number: the key of the consumer's row in the table ``ending``.
+        stored: that row.
+        rights: which topic names the consumer might receive.
+        gone: the log has no messages up to this position.
     """
 
-    consumer: str
-    unread_from: int
-    on_the_way: list[int]
-    given_away: list[int]
-    places: list[tuple[int, int]]
-    subscriptions: list[Subscription]
-    set_aside: dict[str, tuple[int, int]] = {}
-    evicted: list[Identity] = []
+    def __init__(self, number: int, stored: StoredEnding, rights: Rights, gone: int) -> None:
+        self.number = number
+        self.consumer = stored.consumer
+        self.spans = Spans(ENDED, stored.consumer)
+        self._on_the_way = on_the_way = set(stored.on_the_way)
+        self._unread_from = stored.unread_from
+        self._given_away = set(stored.given_away)
+        self._rights = rights
+        self._subscriptions = stored.subscriptions
+        # Behind this position the topic name and the publisher decide whether a message was for it.
+        since = [subscription.since for subscription in self._subscriptions]
+        self._usual_from = max([*on_the_way, *self._given_away, self._unread_from, rights.changed, *since])
+        self._tree: SubscriptionTree[Subscription] | None = None
+        self._known: dict[str, frozenset[str | None]] = {}
+        self._ranges = RangeSet([*((position, position) for position in on_the_way), *stored.ranges])
+        self._held_back = HeldBack(stored.held_back)
+        firsts = (first for first, _ in self._held_back.values())
+        self.position = min([*on_the_way, self._unread_from + 1, *firsts]) - 1
+        self.next = self._ranges.behind(self.position)
+        self.evict(gone)
+
+    def evict(self, position: int) -> None:
+        """Notes that the log evicts the messages up to a position and has noted their ranges."""
+        self._on_the_way = {other for other in self._on_the_way if other > position}
+        self._unread_from = max(self._unread_from, position)
+        self._usual_from = max(self._usual_from, position)
+        self.position = max(self.position, position)
+        if self.next is not None and self.next <= position:
+            self.next = self._ranges.behind(position)
+
+    def look_at(self, row: LogRow) -> int:
+        """Adds the messages of a row that waited for the consumer; returns how many were looked at, a batch as one."""
+        if self.next is None or self.next > row.last:
+            return 0
+        first, looked_at = row.first, 0
+        for part in row.parts:
+            last = first + part.count - 1
+            if self.next is not None and self.next <= last:
+                looked_at += self._look_at_part(first, part)
+                self.next = self._ranges.behind(last)
+            first = last + 1
+        if self.next is not None and self.next <= row.last:  # the row is damaged, and has fewer parts
+            self.next = self._ranges.behind(row.last)
+        return looked_at
+
+    def _look_at_part(self, first: int, part: Part | Gap) -> int:
+        if isinstance(part, Gap):
+            return 1
+        if self._usual_from < first:
+            wanted = sum(self._wants(topic, part.publisher) for topic in part.topics)
+            if not wanted:
+                return 1
+            if wanted == len(part.topics) and not (isinstance(part, PublishBatch) and part.bring_identities):
+                self.spans.add(part)
+                return 1
+        for position, message in enumerate(part.messages(), first):
+            if self._takes(position, message):
+                self.spans.add(message)
+        return part.count
+
+    def _takes(self, position: int, message: Message) -> bool:
+        """Whether a message waited for the consumer, or was in flight to it."""
+        if position > self._usual_from:
+            return self._wants(message.topic, message.publisher)
+        if position in self._on_the_way:
+            return True
+        if position in self._given_away:
+            return False
+        if position <= self._unread_from:
+            return self._held_back.holds(position, message.topic)
+        matching = self._matching(message.topic)
+        is_for_it = any(one.since < position and one.not_from != message.publisher for one in matching)
+        return is_for_it and self._rights.might_receive(position, message.topic)
+
+    def _wants(self, topic: str, publisher: str) -> bool:
+        """Whether a message waited for the consumer, by topic name and publisher alone."""
+        not_from = self._known.get(topic)
+        if not_from is None:
+            matching = self._matching(topic) if self._rights.may_receive(topic) else ()
+            not_from = frozenset(one.not_from for one in matching)
+            remember(self._known, topic, not_from, TOPICS_REMEMBERED)
+        return len(not_from) > (publisher in not_from)
+
+    def _matching(self, topic: str) -> set[Subscription]:
+        if self._tree is None:
+            self._tree = SubscriptionTree()
+            for subscription in self._subscriptions:
+                self._tree.add(subscription.topic_filter, subscription)
+        return self._tree.match(topic)
 
 
-def load(connection: sqlite3.Connection) -> dict[int, StoredEnding]:
-    """Returns them by their numbers."""
-    rows = connection.execute(LOAD)
-    return {number: msgspec.msgpack.decode(body, type=StoredEnding) for number, body in rows}
+class Endings:
+    """Scans the log for all consumers that have ended."""
 
+    def __init__(self, log: MessageLog) -> None:
+        self._log = log
+        self._waiting: deque[Ending] = deque()
+        self._unreadable: list[Ending] = []
+        self._retry: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closing = Signal()
+        self._until_s = math.inf
+        self._looked_at = 0  # since the last pause
+        self._number = 0  # of the newest ending
 
-def save(number: int, ending: StoredEnding) -> Write:
-    row = sealed((number, ending.consumer, msgspec.msgpack.encode(ending)))
+    def open(self) -> None:
+        """Goes on with the consumers that ended before the start and whose messages have no ranges yet.
 
-    def write(connection: sqlite3.Connection) -> None:
-        connection.execute(SAVE, row)
+        Messages that a full store evicted while they were in flight, before a crash, get their ranges now.
+        """
+        for number, description in self._log.endings.items():
+            if description.evicted:
+                for identity in description.evicted:
+                    self._log.drop(EVICTED, description.consumer, identity.message())
+                self._log.defer(endings.remove(number))
+                continue
+            self._begin(Ending(number, description, Rights(), self._log.gone))
 
-    return write
+    def note(self, cursor: Cursor, begun: Iterable[int] = ()) -> None:
+        """Begins the scan for a consumer that is about to end.
 
+        Args:
+            cursor: the consumer's cursor, which still has its subscriptions.
+            begun: positions of QoS 2 messages that are in flight to the consumer and not received yet.
+        """
+        description = describe(cursor, self._log, {*cursor.handed_out, *begun})
+        ending = Ending(self._number + 1, description, cursor.rights, self._log.gone)
+        if ending.next is not None:
+            self._log.defer(endings.save(ending.number, description))
+            self._begin(ending)
 
-def remove(number: int) -> Write:
-    def write(connection: sqlite3.Connection) -> None:
-        connection.execute(REMOVE, (number,))
+    def _begin(self, ending: Ending) -> None:
+        self._number = ending.number
+        self._log.keep_for(ending)
+        self._waiting.append(ending)
+        self._go_on()
 
-    return write
+    def _go_on(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """Goes on without pauses for CLOSE_S at most; the next start goes on with the rest."""
+        if self._retry is not None:
+            self._retry.cancel()
+        self._until_s = time.monotonic() + CLOSE_S
+        self._closing.set()
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        while self._waiting:
+            together = [self._waiting.popleft() for _ in range(min(TOGETHER, len(self._waiting)))]
+            try:
+                await self._look_through(together)
+            except Exception:
+                logger.exception("the messages that waited for %d consumers are left to the next start", len(together))
+            await asyncio.sleep(0)  # rows in memory are read without a pause
+
+    async def _look_through(self, together: list[Ending]) -> None:
+        """Scans the log once for several consumers; one leaves when its scan is done, or the log cannot be read."""
+        while True:
+            for ending in [ending for ending in together if ending.next is None]:
+                together.remove(ending)
+                self._end(ending)
+            if not together or self._is_late():
+                return
+            first = min(ending.next for ending in together if ending.next is not None)
+            try:
+                found = await self._log.read_rows(first - 1)
+            except (sqlite3.Error, OSError) as error:
+                self._put_off([ending for ending in together if ending.next == first], error)
+                together[:] = [ending for ending in together if ending.next != first]
+            else:
+                for row in found:
+                    await self._look_at(row, together)
+
+    def _put_off(self, unreadable: list[Ending], error: Exception) -> None:
+        """Keeps the messages of these consumers, to scan them again after RETRY_S, or after the next start."""
+        consumers = ", ".join(ending.consumer for ending in unreadable)
+        logger.error("the messages that waited for %s cannot be read, attempts go on: %s", consumers, error)
+        self._unreadable += unreadable
+        if self._retry is None and self._until_s == math.inf:
+            self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._waiting.extend(self._unreadable)
+        self._unreadable.clear()
+        self._go_on()
+
+    async def _look_at(self, row: LogRow, together: list[Ending]) -> None:
+        for ending in together:
+            self._looked_at += ending.look_at(row)
+            if self._looked_at >= PIECE:
+                self._looked_at = 0
+                await self._pause()
+
+    def _end(self, ending: Ending) -> None:
+        """Lets the log trim the consumer's messages; the ranges of those found are written with the next commit."""
+        self._log.keep_no_longer(ending)
+        self._log.counters.messages_dropped[ENDED] += ending.spans.messages
+        self._log.defer(ending.spans)
+        self._log.defer(endings.remove(ending.number))
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._until_s
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PAUSE_S):
+                await self._closing.wait()

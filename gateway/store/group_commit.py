@@ -1,4 +1,4 @@
-"""Group commit: what gathers while one commit runs goes into the next one, with one sync for all of it."""
+"""Group commit: works that gather while one commit runs go into the next commit, with one sync for all of them."""
 
 import asyncio
 import logging
@@ -7,14 +7,17 @@ import sys
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from gateway.store.tables.log_rows import Work
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Answer = Callable[[], None]
 
-# Python gives the interpreter to a thread that has waited 5 ms for it. An event loop's slice is as long: where
-# the loop is busy, the commit's thread may lose the interpreter to each of the loop's sends, and take seconds.
-# With 0.5 ms all the time the loop does half as much, so they are for a commit that takes long.
+# Python gives the interpreter to a thread that has waited 5 ms for it. A slice of the event loop takes as long: if the
+# loop is busy, the commit's thread may lose the interpreter at each send of the loop, and take seconds. With 0.5 ms
+# all the time the loop would do half as much, so the short interval is only for a commit that takes long.
 LONG_S = 0.1
 SWITCH_INTERVAL_S = 0.0005
 USUAL_SWITCH_INTERVAL_S = sys.getswitchinterval()
@@ -23,16 +26,17 @@ logger = logging.getLogger(__name__)
 
 
 class GroupCommit(Generic[Item, Result]):
-    """Commits items in the order they were submitted, in groups, on one thread of its own.
+    """Commits items in the order in which they were submitted, a batch at a time, on one thread.
 
-    When a commit fails, what was submitted behind it fails too: nothing overtakes what has to be submitted again.
-    ``gathering`` is another number for each group: as long as it stays, what was submitted is not being committed yet.
+    When a commit fails, everything submitted behind it fails too, so that nothing overtakes an item that is submitted
+    again. ``gathering`` is a new number for each batch: while it stays the same, submitted items are not being
+    committed yet.
 
     Args:
-        commit: commits a group durably and returns one result an item; runs on the thread, may raise.
-        committed: told of each group that is durable, on the event loop, before anybody else.
+        commit: commits a batch durably and returns one result an item; runs on the thread, may raise.
+        committed: told of each durable batch on the event loop, before the futures resolve.
         interval_s: shortest time between the starts of two commits, in seconds.
-        tidy: runs on the thread behind each commit, when those who wait for it have been told.
+        tidy: runs on the thread behind each commit, after the futures were resolved.
     """
 
     def __init__(
@@ -44,37 +48,37 @@ class GroupCommit(Generic[Item, Result]):
     ) -> None:
         self._commit = commit
         self._tidy = tidy
-        self._said = ""  # why tidying failed last
+        self._said = ""  # why ``tidy`` failed last
         self._committed = committed
         self._interval_s = interval_s
         self.closing = False
         self.gathering = 0
         self._loop = asyncio.get_running_loop()
         self._gathered: list[Item] = []
-        self._futures: list[asyncio.Future[Result]] = []  # one for each that has gathered
+        self._futures: list[asyncio.Future[Result]] = []  # one for each gathered item
         self._next: asyncio.Handle | None = None  # the commit that will begin
         self._next_from_s = 0.0
         self._is_committing = False
         self._hurry: asyncio.TimerHandle | None = None  # for the commit that runs
         self._ended: asyncio.Future[None] | None = None  # while closing
-        self._groups: SimpleQueue[tuple[list[Item], list[asyncio.Future[Result]]] | None] = SimpleQueue()
+        self._batches: SimpleQueue[tuple[list[Item], list[asyncio.Future[Result]]] | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="commit", daemon=True)
         self._thread.start()
 
     def submit(self, item: Item) -> asyncio.Future[Result]:
-        """Takes an item; the future resolves once it is durable, or raises what its group's commit raised."""
+        """Takes an item; the future resolves once it is durable, or raises what the commit raised."""
         if self.closing:
             raise RuntimeError("the store is closed")
         future: asyncio.Future[Result] = self._loop.create_future()
         self._gathered.append(item)
         self._futures.append(future)
         if self._next is None and not self._is_committing:
-            # Not at once: whatever else this turn of the event loop brings comes along.
+            # Not at once: items of the same turn of the event loop go into the same commit.
             self._begin_from(self._next_from_s)
         return future
 
     async def close(self) -> None:
-        """Commits what has gathered, then ends the thread."""
+        """Commits the gathered items, then ends the thread."""
         self.closing = True
         if self._next is not None:
             self._next.cancel()
@@ -82,7 +86,7 @@ class GroupCommit(Generic[Item, Result]):
         if self._is_committing:
             self._ended = self._loop.create_future()
             await self._ended
-        self._groups.put(None)
+        self._batches.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
 
     def _begin_from(self, moment_s: float) -> None:
@@ -95,14 +99,14 @@ class GroupCommit(Generic[Item, Result]):
         self.gathering += 1
         if self._interval_s:
             self._next_from_s = self._loop.time() + self._interval_s
-        group, self._gathered, self._futures = (self._gathered, self._futures), [], []
+        batch, self._gathered, self._futures = (self._gathered, self._futures), [], []
         self._hurry = self._loop.call_later(LONG_S, sys.setswitchinterval, SWITCH_INTERVAL_S)
-        self._groups.put(group)
+        self._batches.put(batch)
 
     def _run(self) -> None:
         """The thread."""
-        while (group := self._groups.get()) is not None:
-            items, futures = group
+        while (batch := self._batches.get()) is not None:
+            items, futures = batch
             try:
                 results = self._commit(items)
             except Exception as error:
@@ -112,28 +116,28 @@ class GroupCommit(Generic[Item, Result]):
             self._tidy_up()
 
     def _tidy_up(self) -> None:
-        """What follows a commit is no part of it: where that fails, the next commit's is tried all the same."""
+        """Runs ``tidy`` behind a commit; if that fails, it runs again behind the next commit."""
         try:
             self._tidy()
             self._said = ""
-        except (OSError, sqlite3.Error) as error:  # the disk is full, say: one line, until it has worked again
+        except (OSError, sqlite3.Error) as error:  # such as a full disk: one line until it works again
             if str(error) != self._said:
-                logger.error("message store: what follows a commit could not be done, attempts go on: %s", error)
+                logger.error("message store: the work behind a commit failed, attempts go on: %s", error)
             self._said = str(error)
         except Exception:
-            logger.exception("message store: what follows a commit could not be done")
+            logger.exception("message store: the work behind a commit failed")
 
     def _succeed(self, items: list[Item], futures: list[asyncio.Future[Result]], results: list[Result]) -> None:
         try:
             self._committed(items, results)
-        finally:  # what is durable is so whatever becomes of the news of it
+        finally:  # the items are durable even if ``committed`` fails
             self._go_on()
             for future, result in zip(futures, results, strict=True):
                 if not future.done():
                     future.set_result(result)
 
     def _fail(self, futures: list[asyncio.Future[Result]], error: Exception) -> None:
-        # Just before those who sent the group hear of it, and send no more.
+        # Just before the futures of this batch resolve: their owners submit nothing more then.
         self._loop.call_soon(self._fail_what_came_behind, error)
         _set_exception(futures, error)
 
@@ -145,7 +149,7 @@ class GroupCommit(Generic[Item, Result]):
         self._go_on()
 
     def _go_on(self) -> None:
-        """A commit is over: the next one begins where something has gathered meanwhile."""
+        """A commit is over: the next one begins if items have gathered meanwhile."""
         self._is_committing = False
         if self._hurry is not None:
             self._hurry.cancel()
@@ -164,11 +168,65 @@ def _set_exception(futures: list[asyncio.Future[Result]], error: Exception) -> N
             future.set_exception(error)
 
 
-def pass_on(done: asyncio.Future[list[int]], position: asyncio.Future[int]) -> None:
-    """Resolves a future as that of a group of one message was."""
-    if position.cancelled():
-        done.exception()
-    elif error := done.exception():
-        position.set_exception(error)
-    else:
-        position.set_result(done.result()[0])
+class AckBatch:
+    """Gathers the work of the packets that came together, and gives their answers when that work is durable.
+
+    Answers are given in the order in which they were added [section 4.6].
+
+    Args:
+        submit: writes work in one transaction (``MessageLog.submit``).
+        answered: called after the answers of a batch were given.
+        failed: called with a text when a batch could not be written: nothing of it is stored, and nothing answered.
+    """
+
+    def __init__(
+        self,
+        submit: Callable[[list[Work]], asyncio.Future[list[Any]]],
+        answered: Callable[[], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self._submit = submit
+        self._answered = answered
+        self._failed = failed
+        self._work: list[Work] = []
+        self._answers: list[Answer] = []
+        self._written: list[tuple[asyncio.Future[list[Any]] | None, list[Answer]]] = []
+
+    def add(self, answer: Answer, *work: Work) -> None:
+        """Adds work to the open batch, and the call that answers it once it is durable.
+
+        Without work the answer waits for the batches before it alone.
+        """
+        self._work += work
+        self._answers.append(answer)
+
+    def end(self) -> None:
+        """Submits the open batch; the next ``add`` begins another one."""
+        if not self._answers:
+            return
+        answers, self._answers = self._answers, []
+        work, self._work = self._work, []
+        if not work:
+            self._written.append((None, answers))
+            self._answer()
+            return
+        future = self._submit(work)
+        self._written.append((future, answers))
+        future.add_done_callback(lambda _: self._answer())
+
+    async def settle(self) -> None:
+        """Submits the open batch and waits until each batch is durable or has failed."""
+        self.end()
+        while self._written:
+            await asyncio.wait([future for future, _ in self._written if future is not None])
+
+    def _answer(self) -> None:
+        while self._written and ((future := self._written[0][0]) is None or future.done()):
+            _, answers = self._written.pop(0)
+            if future is not None and (error := future.exception()):
+                self._work, self._answers = [], []  # nothing overtakes what has to be sent again
+                self._failed(f"the message store failed: {error}")
+                continue
+            for answer in answers:
+                answer()
+        self._answered()

@@ -1,4 +1,17 @@
-"""The message log: messages in the order they became durable, and the cursors that keep them from being trimmed."""
+"""The message log: messages in the order in which they became durable, and the cursors that read them.
+
+A message has a position: 1, 2, 3, and so on, without gaps and for ever. ``submit`` gathers work from all connections.
+One thread writes it in one SQLite transaction with one sync; then the future of each submission resolves, and the
+gateway acknowledges. So nothing is acknowledged that a power cut can take away.
+
+Each consumer (a session, a share group, a route) has a `Cursor`, whose place is the position up to which it needs no
+message. The log deletes what lies before the place of the slowest consumer (`Maintenance`). Between that place and the
+newest messages `Compaction` takes out what no consumer needs. A full store evicts the oldest messages; each consumer
+that still needed one gets a range of its identity in the table ``dropped``.
+
+Messages, places, sessions, wills and ranges are in one file. What belongs together is written in one transaction, so
+that a crash leaves all of it or none. Work that has no waiting client is deferred, and goes with the next commit.
+"""
 
 import asyncio
 import contextlib
@@ -6,63 +19,74 @@ import itertools
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from gateway.counters import Counters
 from gateway.errors import StoreError
 from gateway.message import Message
-from gateway.numbers import Counters
-from gateway.store import exchange
-from gateway.store.audience import Audience
 from gateway.store.compaction import Compaction, Removed
-from gateway.store.consumers import Consumers, Keeper, Place
-from gateway.store.cursor import Cursor
-from gateway.store.database import Database, Housekeeping, Work
-from gateway.store.drops import EVICTED, GATEWAY, Drop
-from gateway.store.flows import Flow
-from gateway.store.folder import MESSAGES, TakenFolder, room_bytes, take_folder
-from gateway.store.gaps import Gaps
-from gateway.store.group_commit import GroupCommit, pass_on
-from gateway.store.groups import Group, Part, split, stored_size
-from gateway.store.housekeeper import Housekeeper
-from gateway.store.reader import Reader
-from gateway.store.retained import Keep
-from gateway.store.shares import Shares
-from gateway.store.tail import Tail
-from gateway.store.unsettled import Missing, Unsettled
+from gateway.store.consumers.audience import Audience
+from gateway.store.consumers.client_shares import Shares
+from gateway.store.consumers.cursor import Cursor
+from gateway.store.consumers.registry import Consumers, Keeper
+from gateway.store.database import Database, MaintenanceWrite
+from gateway.store.group_commit import GroupCommit
+from gateway.store.maintenance import Maintenance
+from gateway.store.reader import Reader, RowCache
+from gateway.store.sqlite import swap_files
+from gateway.store.sqlite.folder import MESSAGES, TakenFolder, room_bytes, take_folder
+from gateway.store.tables.cursors import Place
+from gateway.store.tables.drops import EVICTED, GATEWAY, Drop
+from gateway.store.tables.evicted import EvictedInFlight, EvictedMessage
+from gateway.store.tables.log_rows import Gaps, LogRow, Part, Work, split, stored_size
+from gateway.store.tables.qos2 import Flow
+from gateway.store.tables.retained import Keep
 
-GROUPS_MOST = 32  # at once, of those in memory
-RETAINED_ROW = 64  # bytes of a retained message in the file besides those that are counted, roughly
-EVICT_PIECE = 1000  # messages of a store that is full, between which others have their turn
-EVICT_CURSORS = 20  # with so many more cursors it is a half, a third, …: each may have a range of each message
-EVICT_LEAST_BYTES = 64 * 1024  # where it is too large: each time it takes a sync
-UNCOMMITTED_BYTES_MAX = 16 * 1024 * 1024  # in memory, taken from publishers and not durable yet
+ROWS_MOST = 32  # returned at once from memory
+RETAINED_ROW = 64  # bytes of a retained message's row besides the counted columns, roughly
+EVICT_PIECE = 1000  # messages; between two pieces the event loop runs
+EVICT_CURSORS = 20  # a piece is a half, a third, … with 20, 40, … cursors: each may get a range of each message
+EVICT_LEAST_BYTES = 64 * 1024  # freed by one eviction, as each costs a sync
+UNCOMMITTED_BYTES_MAX = 16 * 1024 * 1024  # of messages in memory that are not durable yet
 
 logger = logging.getLogger(__name__)
+
+
+class StoreLimits(Protocol):
+    """What the log asks of the limits on what waits in it.
+
+    ``counts_backlogs``: cursors count what waits for them. ``shares`` counts the messages by owner, None where owners
+    have no limit.
+    """
+
+    @property
+    def counts_backlogs(self) -> bool: ...
+
+    @property
+    def shares(self) -> Shares | None: ...
+
+    def note_committed(self, cursors: Iterable[Cursor]) -> None:
+        """Messages have become durable that may be for these cursors."""
 
 
 class MessageLog:
     """The durable log of one gateway. ``open`` makes one; it belongs to the event loop that opened it.
 
-    ``counts_backlogs`` has cursors count what waits for them, ``shares`` counts the messages by publisher where there
-    is a limit for that; ``committed`` is called when messages have become durable, with the cursors they may be for.
-    ``state_bytes`` is what sessions, states of QoS 2, ranges of what was dropped and other tables have of the file, as
-    ``measure_state`` has found it last.
-    ``evictions`` is how often messages were dropped that a consumer had not got, since the start.
+    ``state_bytes`` is the size of sessions, QoS 2 states, ranges of drops and other tables in the file, as the newest
+    call of ``measure_state`` found it. ``evictions`` counts, since the start, how often messages were dropped that a
+    consumer still needed.
     """
 
     def __init__(self, folder: Path, taken: TakenFolder, database: Database, commit_interval_s: float) -> None:
         self.counters = Counters()
-        self.counts_backlogs = False
-        self.committed: Callable[[Iterable[Cursor]], None] | None = None
-        self.shares: Shares | None = None
+        self._limits: StoreLimits | None = None
         self.state_bytes = 0
         self._problem = ""
         self.evictions = 0
         self.head = database.position
-        self.store_epoch = database.epoch
         self._folder = folder
         self._disk_bytes = 0
         self.look_at_disk()
@@ -74,19 +98,19 @@ class MessageLog:
         self.wills = database.wills
         self.sessions = database.sessions
         self.endings = database.endings
-        self._last_unsettled = min([0, *self.endings])
+        self._last_evicted_row = min([0, *self.endings])
         self._consumers = Consumers(database.cursors, self.flows)
         self._gaps = Gaps(database.gaps)
-        self.audience = Audience()
-        self._tail = Tail()
+        self.audience: Audience[Cursor] = Audience()
+        self._row_cache = RowCache()
         self._uncommitted_bytes = 0
         self._room = asyncio.Event()
         self._room.set()
         self._commit_s = 0.0
         self._commits: GroupCommit[Sequence[Work], list[Any]] = GroupCommit(
-            self._commit, self._committed, commit_interval_s, database.shorten_log
+            self._commit, self._committed, commit_interval_s, database.checkpoint
         )
-        self._housekeeper = Housekeeper(
+        self._maintenance = Maintenance(
             database,
             self._consumers,
             self._gaps,
@@ -100,7 +124,7 @@ class MessageLog:
             self._consumers,
             self.audience,
             self._reader,
-            self._housekeeper,
+            self._maintenance,
             self._gaps,
             self.submit,
             self._note_removed,
@@ -110,16 +134,16 @@ class MessageLog:
 
     @classmethod
     async def open(cls, folder: Path, *, origin: str, commit_interval_ms: int = 0) -> "MessageLog":
-        """Opens the log in a folder, which is made where there is none.
+        """Opens the log in a folder, which is made if it does not exist.
 
         Args:
-            folder: the store's folder; this process alone may use it while the log is open.
-            origin: the origin of the identities given to messages that come without one: the gateway's name.
-            commit_interval_ms: shortest time between two commits, in milliseconds; with one, messages are stored
-                deflated, as it is given where the medium is to be spared.
+            folder: the store's folder; only this process may use it while the log is open.
+            origin: the origin of the identities that messages without one get: the gateway's name.
+            commit_interval_ms: shortest time between two commits, in milliseconds. If it is not 0, messages are stored
+                deflated: an interval is configured to spare the medium.
 
         Raises:
-            StoreError: the folder cannot be used, another process uses it, or what is in it is no store.
+            StoreError: the folder cannot be used, another process uses it, or its files are not a store.
         """
         loop = asyncio.get_running_loop()
         taken = await loop.run_in_executor(None, take_folder, folder)
@@ -130,170 +154,172 @@ class MessageLog:
         except StoreError:
             taken.close()
             raise
-        taken.watch(*(MESSAGES + companion for companion in exchange.COMPANIONS))
+        taken.watch(*(MESSAGES + companion for companion in swap_files.COMPANIONS))
         return cls(folder, taken, database, commit_interval_ms / 1000)
+
+    def limit_by(self, limits: StoreLimits) -> None:
+        """Asks these limits from now on."""
+        self._limits = limits
+
+    @property
+    def counts_backlogs(self) -> bool:
+        """Whether cursors that begin now count what waits for them."""
+        return self._limits is not None and self._limits.counts_backlogs
 
     @property
     def problem(self) -> str:
-        """Why nothing can be stored now, or nobody's place be saved, as the newest attempt said; "" where it can."""
+        """Why the newest attempt to store a message or to save a place failed; "" if it did not fail."""
         try:
             self._taken.check()
         except sqlite3.OperationalError as error:
             return str(error)
-        problem = self._problem or self._housekeeper.problem
+        problem = self._problem or self._maintenance.problem
         return f"{problem}; its disk is full" if problem and self._disk_bytes < 0 else problem
 
     @property
     def stored_count(self) -> int:
-        """Messages in the store: those that wait for a consumer, those beside them, and the newest."""
-        return self.count_behind(self._housekeeper.trimmed)
+        """Messages in the store, needed or not yet deleted."""
+        return self.count_behind(self._maintenance.trimmed)
 
     @property
     def is_damaged(self) -> bool:
-        """Whether messages that nobody needs stay, since a damaged page is in the way."""
-        return not self._housekeeper.may_trim
+        """Whether a damaged page keeps the log from deleting messages that no consumer needs."""
+        return not self._maintenance.may_trim
 
     @property
     def retained_count(self) -> int:
         """How many topics have a retained message."""
-        return self._housekeeper.retained.topics
+        return self._maintenance.retained.topics
 
     @property
     def retained_bytes(self) -> int:
-        """How many bytes the retained messages have of names, payload and properties."""
-        return self._housekeeper.retained.bytes
+        """Bytes of names, payload and properties of all retained messages."""
+        return self._maintenance.retained.bytes
 
-    def append(self, message: Message) -> asyncio.Future[int]:
-        """Stores a message: the future resolves with its position once it is durable, never before.
+    def submit(self, works: Sequence[Work]) -> asyncio.Future[list[Any]]:
+        """Writes works in one transaction, and everything that was deferred before them.
 
-        The future raises sqlite3.Error when the store cannot take the message; then it was not stored.
+        The future resolves once all of it is durable, with the position of each message and the result of each other
+        work. It raises sqlite3.Error if the store cannot take it; then nothing of it was stored.
         """
-        position: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.submit([message]).add_done_callback(lambda done: pass_on(done, position))
-        return position
-
-    def submit(self, group: Sequence[Work]) -> asyncio.Future[list[Any]]:
-        """Writes all of a group in one transaction, and what was put off before it.
-
-        The future resolves with the position of each message and the result of each other work once all of it is
-        durable, never before. It raises sqlite3.Error when the store cannot take it; then nothing of it was stored.
-        """
-        self._housekeeper.write_owed()  # a cursor that could not be saved is saved no later than the next message
-        size = sum(work.size for work in group if isinstance(work, Part | Keep))
+        self._maintenance.write_pending()  # a place that could not be saved is saved no later than the next message
+        size = sum(work.size for work in works if isinstance(work, Part | Keep))
         self._note_uncommitted(size)
-        future = self._commits.submit(group)
+        future = self._commits.submit(works)
         future.add_done_callback(lambda done: self._submitted(done, size))
         return future
 
-    def later(self, work: Work) -> None:
-        """Writes something with the next commit, for which nobody waits: at the latest with the housekeeping."""
-        self._housekeeper.later(work)
+    def defer(self, work: Work) -> None:
+        """Writes a work with the next commit, or at the latest with the next run of the maintenance."""
+        self._maintenance.defer(work)
 
-    def hold(self, flow: Flow) -> None:
-        """A flow's message is kept until it is let go, wherever the cursors are, or until the store is too full."""
-        self._consumers.hold(flow)
+    def pin(self, flow: Flow) -> None:
+        """Keeps a flow's message until ``unpin``, wherever the cursors are; no effect if it is already evicted."""
+        self._consumers.pin(flow)
 
-    def let_go(self, flow: Flow) -> None:
-        """The opposite of ``hold``."""
-        self._consumers.let_go(flow)
+    def unpin(self, flow: Flow) -> None:
+        """Ends ``pin``."""
+        self._consumers.unpin(flow)
         self.changed()
 
-    def lose(self, consumer: str, message: Message) -> Missing:
-        """The log has dropped a message that is on its way to a consumer; what is returned is told how that ends."""
-        unsettled = self._unsettled(consumer)
-        missing = unsettled.add(message)
-        unsettled.save()
-        return missing
+    def lose(self, consumer: str, message: Message) -> EvictedMessage:
+        """Notes that a message in flight to a consumer was evicted; the caller tells the result how that delivery
+        ends.
+        """
+        row = self._new_evicted_row(consumer)
+        evicted = row.add(message)
+        row.save()
+        return evicted
 
     def keep_for(self, keeper: Keeper) -> None:
-        """What is behind a keeper's position is kept, until ``keep_no_longer``."""
+        """Keeps all messages behind a keeper's position until ``keep_no_longer``."""
         self._consumers.keep_for(keeper)
 
     def keep_no_longer(self, keeper: Keeper) -> None:
-        """The opposite of ``keep_for``."""
+        """Ends ``keep_for``."""
         self._consumers.keep_no_longer(keeper)
         self.changed()
 
     async def wait_for_room(self) -> None:
-        """Waits while so much is not durable yet that nobody should append more."""
+        """Waits while more than UNCOMMITTED_BYTES_MAX bytes wait for a commit."""
         await self._room.wait()
 
     async def read(self, after: int, limit: int) -> list[tuple[int, Message]]:
         """Returns up to ``limit`` durable messages with positions behind ``after``, in order.
 
-        Fewer may come where messages are large, but none only at the head. Raises sqlite3.Error.
+        Fewer may come if messages are large; an empty list means the head is reached. Raises sqlite3.Error.
         """
         found: list[tuple[int, Message]] = []
-        for group in self._tail.behind(after):
-            found += group.read(after, limit - len(found))
+        for row in self._row_cache.behind(after):
+            found += row.read(after, limit - len(found))
             if len(found) >= limit:
                 break
         while not found and after < self.head:
-            for group in await self._reader.read(after, self.head):
-                found += group.read(after, limit - len(found))
-                self._tail.add(group)
-                after = group.last
+            for row in await self._reader.read(after, self.head):
+                found += row.read(after, limit - len(found))
+                self._row_cache.add(row)
+                after = row.last
         return found
 
-    async def read_groups(self, after: int) -> list[Group]:
-        """Returns durable groups that follow one another, the first with the message behind a position if it is there.
+    async def read_rows(self, after: int) -> list[LogRow]:
+        """Returns consecutive rows of the log, the first with the next message behind a position.
 
         Raises sqlite3.Error.
         """
-        in_memory = list(itertools.islice(self._tail.behind(after), GROUPS_MOST))
+        in_memory = list(itertools.islice(self._row_cache.behind(after), ROWS_MOST))
         return in_memory or await self._reader.read(after, self.head)
 
     async def read_one(self, position: int) -> Message | None:
-        """Returns the message at a position, None where it is gone. Raises sqlite3.Error."""
+        """Returns the message at a position, None if it is gone. Raises sqlite3.Error."""
         if position <= self.gone:
             return None
         found = await self.read(position - 1, 1)
         return found[0][1] if found and found[0][0] == position else None
 
     def passed(self, consumer: str) -> set[int]:
-        """Returns the positions that a consumer has given away while what is before them still waits."""
+        """Returns the positions that a consumer has handed over to QoS 2 flows while earlier messages still wait."""
         return {flow.position for flow in self.flows if flow.source == consumer}
 
     def retained_size(self, topic: str) -> int | None:
-        """Returns the bytes of a topic's retained message, as of the last commit, None where it has none.
+        """Returns the bytes of a topic's retained message as of the last commit, None if it has none.
 
-        Looks into the file. Raises sqlite3.Error.
+        Reads the file. Raises sqlite3.Error.
         """
         return self._database.retained_size(topic)
 
     async def find_retained(
         self, topic_filter: str, after: str, since: int, now_ms: int
     ) -> tuple[list[tuple[str, int]], str | None]:
-        """Returns topics and positions of retained messages that a filter matches, and where this piece ends.
+        """Returns topics and positions of retained messages that a filter matches, and the ``after`` of the next piece.
 
-        The next piece is ``after`` that; None says that there is none. Raises sqlite3.Error.
+        ``after`` is None behind the last piece. Raises sqlite3.Error.
         """
         return await self._reader.find_retained(topic_filter, after, since, now_ms)
 
     async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
-        """Returns position and message by topic, None where it has no retained one.
+        """Returns position and message by topic, None for a topic without a retained message.
 
-        Of one topic at least; where messages are large the last ones are left out. Raises sqlite3.Error.
+        At least one topic is in the result; if messages are large, later topics are missing. Raises sqlite3.Error.
         """
         return await self._reader.read_retained(topics)
 
     def drop(self, reason: str, consumer: str, message: Message) -> None:
-        """Notes that a consumer does not get a message; it is durable no later than the consumer's place."""
+        """Notes that a consumer does not get a message; the note is durable no later than the consumer's place."""
         self.counters.messages_dropped[reason] += 1
-        self._housekeeper.drop(reason, consumer, message)
+        self._maintenance.drop(reason, consumer, message)
 
     @property
     def needed_count(self) -> int:
-        """How many messages there are from the oldest on that a consumer needs."""
+        """How many messages there are from the oldest needed one on."""
         return self.count_behind(self.needed_from)
 
     def count_behind(self, position: int) -> int:
-        """Returns how many messages are in the log behind a position, for whomever they are."""
+        """Returns how many messages are in the log behind a position, for any consumer."""
         return self.head - position - self._gaps.behind(position)
 
     @property
     def needed_from(self) -> int:
-        """The position behind which consumers need messages."""
+        """The position behind which a consumer needs messages."""
         return self._consumers.needed_from(self.head)
 
     @property
@@ -303,39 +329,45 @@ class MessageLog:
 
     @property
     def bytes_beside(self) -> int:
-        """Bytes of the file, roughly, that no eviction frees: retained messages, and ``state_bytes``."""
+        """Bytes of the file, roughly, that no eviction frees: retained messages and ``state_bytes``."""
         return self.state_bytes + self.retained_bytes + RETAINED_ROW * self.retained_count
 
     async def measure_state(self) -> None:
-        """Finds out ``state_bytes``: reads all of these rows. Raises sqlite3.Error."""
+        """Sets ``state_bytes``: reads all rows of these tables. Raises sqlite3.Error."""
         self.state_bytes = await self._reader.size_of_state()
 
     @property
     def room_bytes(self) -> int:
-        """Bytes that the store's file and its disk have room for; below 0 there is too little to trim it safely."""
+        """Bytes that are free in the store's file and on its disk; below 0 there is too little left to trim the log
+        safely.
+        """
         return self._database.free_bytes + self._disk_bytes
 
     def look_at_disk(self) -> None:
-        """Finds out how much room the disk has; each commit does so before its messages are acknowledged."""
+        """Reads how much room the disk has. Each commit does this before its messages are acknowledged."""
         self._disk_bytes = room_bytes(self._folder)
 
     def make_room(self) -> tuple[int, int]:
-        """The store is nearly full: what no consumer needs goes, also from the middle of the log.
+        """Takes out what no consumer needs, also from the middle of the log: the store is nearly full.
 
-        Returns of how many messages, and how many bytes, it is still to be found out whether any consumer needs them.
+        Returns how many messages, and how many bytes, the sweep has still to look at.
         """
         return self._compaction.make_room()
 
     async def evict(self, count: int, size: int) -> bool:
-        """Drops the oldest messages for all who still need them, and notes it; what can be trimmed goes before them.
+        """Drops the oldest messages that consumers still need, and notes ranges. What can be trimmed goes first.
 
         Args:
-            count: how many at least.
-            size: how many bytes of the file are to become free; what messages take there is a guess.
+            count: least number of messages to drop.
+            size: bytes of the file to free; how much the messages take there is estimated.
 
-        Returns whether there was anything to drop. Raises sqlite3.Error.
+        Returns:
+            Whether there was anything to drop.
+
+        Raises:
+            sqlite3.Error: the log cannot be read or written.
         """
-        is_smaller = size > 0 and self._housekeeper.has_to_trim
+        is_smaller = size > 0 and self._maintenance.has_to_trim
         size = 0 if is_smaller or size <= 0 else max(size, EVICT_LEAST_BYTES)
         while (count > 0 or size > 0) and (oldest := await self._oldest(count, size)):
             count -= len(oldest)
@@ -344,32 +376,34 @@ class MessageLog:
             losers = list(self._consumers.losers_of(oldest, self.audience))
             for consumers, messages in losers:
                 self.counters.messages_dropped[EVICTED] += len(consumers) * len(messages)
-                self._housekeeper.drop_all(EVICTED, consumers, messages)
-            unsettled: dict[str, list[Unsettled]] = {}
-            self._consumers.evict(oldest, partial(self._add_unsettled, unsettled))
-            for one in itertools.chain.from_iterable(unsettled.values()):
-                one.save()
-            self._housekeeper.save_with_ranges(GATEWAY)
-            self.evictions += bool(losers or unsettled)
+                self._maintenance.drop_all(EVICTED, consumers, messages)
+            in_flight: dict[str, list[EvictedInFlight]] = {}
+            self._consumers.evict(oldest, partial(self._add_evicted, in_flight))
+            for row in itertools.chain.from_iterable(in_flight.values()):
+                row.save()
+            self._maintenance.save_with_ranges(GATEWAY)
+            self.evictions += bool(losers or in_flight)
             for cursor in self._consumers.cursors:
                 await cursor.evict(oldest)
             await asyncio.sleep(0)
-        self._housekeeper.keep_house()
+        self._maintenance.run()
         await self.submit([])
         return is_smaller
 
-    def _add_unsettled(self, unsettled: dict[str, list[Unsettled]], consumer: str, message: Message) -> Missing:
-        rows = unsettled.setdefault(consumer, [])
+    def _add_evicted(
+        self, in_flight: dict[str, list[EvictedInFlight]], consumer: str, message: Message
+    ) -> EvictedMessage:
+        rows = in_flight.setdefault(consumer, [])
         if not rows or rows[-1].is_full:
-            rows.append(self._unsettled(consumer))
+            rows.append(self._new_evicted_row(consumer))
         return rows[-1].add(message)
 
-    def _unsettled(self, consumer: str) -> Unsettled:
-        self._last_unsettled -= 1  # below 0, where no consumer that has ended is
-        return Unsettled(self._last_unsettled, consumer, partial(self.drop, EVICTED), self.later)
+    def _new_evicted_row(self, consumer: str) -> EvictedInFlight:
+        self._last_evicted_row -= 1  # below 0: the rows of consumers that have ended have numbers above
+        return EvictedInFlight(self._last_evicted_row, consumer, partial(self.drop, EVICTED), self.defer)
 
     async def _oldest(self, count: int, size: int) -> list[tuple[int, Message]]:
-        """Returns of the oldest messages that somebody needs so many, and of so many bytes, or some of them."""
+        """Returns some of the oldest messages that a consumer needs, at most as many and as large as asked for."""
         piece = max(1, EVICT_PIECE // (1 + len(self._consumers.cursors) // EVICT_CURSORS))
         found = await self.read(self._consumers.needed_from(self.head), piece)
         for index, (_, message) in enumerate(found):
@@ -380,59 +414,59 @@ class MessageLog:
 
     @property
     def gone(self) -> int:
-        """The last position of what no consumer gets any more."""
+        """The last position that no consumer gets any more."""
         return self._consumers.gone
 
     def consumers(self) -> list[str]:
-        """Returns the names of the durable consumers, whether they have a cursor now or not."""
+        """Returns the names of the durable consumers, with or without an open cursor."""
         return self._consumers.names()
 
     def forget(self, consumer: str) -> None:
-        """Removes a durable consumer that has no cursor now, and with it what was kept for it alone.
+        """Removes a durable consumer without an open cursor; messages that only it needed are no longer kept.
 
-        The file forgets it in the transaction of what was put off just before, such as the row of its ending.
+        The file forgets it in the transaction of the work that was deferred just before, such as the row of its ending.
         """
         if remove := self._consumers.forget(consumer):
-            self.later(remove)
+            self.defer(remove)
         self.changed()
 
     def attach(self, cursor: Cursor) -> Place:
-        """A cursor begins; returns where. ValueError if its consumer has one already."""
+        """Registers a new cursor and returns its place. Raises ValueError if its consumer has a cursor already."""
         if cursor.durable:
-            self._housekeeper.write_owed()  # ranges of this consumer go with its place of before: it has none yet
+            self._maintenance.write_pending()  # ranges of this consumer belong to its former place
         position, count = self._consumers.attach(cursor, self.head)
         if cursor.durable and count == 0:
-            # Submitted before any message that it is to see, so it is durable no later than that message.
-            self._housekeeper.write(Housekeeping([(cursor.consumer, position, count)], 0))
+            # Submitted before any message that the cursor is to see, so it is durable no later than that message.
+            self._maintenance.write(MaintenanceWrite([(cursor.consumer, position, count)], 0))
         return position, count
 
     def detach(self, cursor: Cursor) -> None:
-        """A cursor ends."""
+        """Removes a cursor."""
         self._consumers.detach(cursor)
         self.changed()
 
     def changed(self) -> None:
-        """A cursor moved: it is saved, and the log trimmed behind the slowest, with the next housekeeping."""
-        self._housekeeper.changed()
+        """A cursor moved: the next run of the maintenance saves it, and trims the log behind the slowest cursor."""
+        self._maintenance.changed()
 
     async def close(self) -> None:
         """Saves the cursors, makes everything durable and closes the files."""
         self.audience.close()
         await self._compaction.close()
-        self._housekeeper.close()
+        self._maintenance.close()
         await self._commits.close()
         await self._reader.close()
         await asyncio.get_running_loop().run_in_executor(None, self._database.close)
         self._taken.close()
 
-    def _committed(self, groups: list[Sequence[Work]], results: list[list[Any]]) -> None:
+    def _committed(self, batch: list[Sequence[Work]], results: list[list[Any]]) -> None:
         self.counters.commit_s.observe(self._commit_s)
         done = [
             (result, work)
-            for group, group_results in zip(groups, results, strict=True)
-            for work, result in zip(group, group_results, strict=True)
+            for works, its_results in zip(batch, results, strict=True)
+            for work, result in zip(works, its_results, strict=True)
         ]
-        self._housekeeper.note_written(done)
+        self._maintenance.note_written(done)
         for _, work in done:
             if isinstance(work, Drop):
                 self.counters.messages_dropped[work.reason] += 1
@@ -441,24 +475,24 @@ class MessageLog:
             return
         first = stored[0][0]
         news = list(split(first, [part for _, part in stored]))
-        for group in news:
-            self._tail.add(group)
+        for row in news:
+            self._row_cache.add(row)
         self.head = news[-1].last
         self.counters.messages_stored += self.head - first + 1
-        if self.shares is not None:
-            self.shares.note(self.head, (part for _, part in stored))
-            self.shares.forget(self._housekeeper.trimmed)
+        if self._limits is not None and (shares := self._limits.shares) is not None:
+            shares.note(self.head, (part for _, part in stored))
+            shares.forget(self._maintenance.trimmed)
         size = sum(stored_size(part) for _, part in stored)
         news_by_cursor = self._news_by_cursor(stored)
         for cursor, (begin, end) in news_by_cursor.items():
             cursor.notice(begin, end, stored, size)
         self._compaction.note_stored(size)
         self.changed()
-        if self.committed is not None:
-            self.committed(news_by_cursor)
+        if self._limits is not None:
+            self._limits.note_committed(news_by_cursor)
 
     def _news_by_cursor(self, stored: list[tuple[int, Part]]) -> dict[Cursor, tuple[int, int]]:
-        """Between which positions something may be for each cursor; each topic is looked up once."""
+        """Returns the first and last position that may be for each cursor; each topic is looked up once."""
         topics: dict[str, tuple[int, int]] = {}
         for position, part in stored:
             for topic in part.topics:
@@ -472,9 +506,9 @@ class MessageLog:
         return found
 
     def _note_removed(self, removed: Removed) -> None:
-        if self.shares is not None:
+        if self._limits is not None and (shares := self._limits.shares) is not None:
             for position, publisher, messages, size in removed:
-                self.shares.take_out(position, publisher, messages, size)
+                shares.take_out(position, publisher, messages, size)
 
     def _submitted(self, done: asyncio.Future[list[Any]], size: int) -> None:
         self._problem = "" if done.cancelled() or not done.exception() else str(done.exception())
@@ -487,12 +521,12 @@ class MessageLog:
         else:
             self._room.set()
 
-    def _commit(self, groups: list[Sequence[Work]]) -> list[list[Any]]:
-        self._taken.check()  # what is acknowledged is found again, by the next start too
+    def _commit(self, batch: list[Sequence[Work]]) -> list[list[Any]]:
+        self._taken.check()  # the next start must find what is acknowledged now
         started_s = time.perf_counter()
         try:
-            return self._database.commit(groups)
+            return self._database.commit(batch)
         finally:
             self._commit_s = time.perf_counter() - started_s
-            with contextlib.suppress(OSError):  # where the folder is gone, the next commit says so
+            with contextlib.suppress(OSError):  # if the folder is gone, the next commit fails
                 self.look_at_disk()

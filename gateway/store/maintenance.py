@@ -1,4 +1,4 @@
-"""What is written now and then, with nobody waiting for it: cursors' places, ranges of drops, what was put off."""
+"""Writes what no client waits for: consumers' places, ranges of drops, and deferred work."""
 
 import asyncio
 import logging
@@ -6,41 +6,40 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from gateway.alarm import Alarm
 from gateway.message import Message
-from gateway.store.consumers import Consumers
-from gateway.store.database import Database, Housekeeping, Work
-from gateway.store.drops import Drops
-from gateway.store.gaps import Gaps
+from gateway.store.consumers.registry import Consumers
+from gateway.store.database import Database, MaintenanceWrite
 from gateway.store.group_commit import GroupCommit
-from gateway.store.retained import Extent, Keep
-from gateway.store.sessions import Save
+from gateway.store.tables.drops import Drops
+from gateway.store.tables.log_rows import Gaps, Work
+from gateway.store.tables.retained import Extent, Keep
+from gateway.store.tables.sessions import SaveSession
+from gateway.timers import Alarm
 
-HOUSEKEEPING_INTERVAL_S = 1.0  # a crash repeats at most this much to a consumer; every save costs a sync
-SWEEP_INTERVAL_S = 60.0  # between looks for retained messages that have expired
-SWEEP_DELAY_S = 0.05  # behind the moment, whichever way the clocks round
-LATER_BYTES_MAX = 1024 * 1024  # of retained messages at QoS 0; beyond it they are written at once
+MAINTENANCE_INTERVAL_S = 1.0  # after a crash a consumer gets at most this much again; every save costs a sync
+SWEEP_INTERVAL_S = 60.0  # between two searches for expired retained messages
+SWEEP_DELAY_S = 0.05  # behind the moment of expiry, as clocks round
+DEFERRED_BYTES_MAX = 1024 * 1024  # of retained messages at QoS 0; beyond it they are written at once
 TRIM_MOST = 5_000  # messages deleted in one transaction, so that no publisher waits long behind it
-TRIM_MOST_EVER = 100_000  # where there is an interval between commits
-TRIM_PAUSE_S = 0.02  # before more of them are: for publishers' own transactions
+TRIM_MOST_EVER = 100_000  # the same with an interval between commits
+TRIM_PAUSE_S = 0.02  # between two such transactions, for those of publishers
 
 logger = logging.getLogger(__name__)
 
 
-class Housekeeper:
-    """Saves where the consumers are, trims what none of them needs, and sweeps out retained messages that have expired.
+class Maintenance:
+    """Saves consumers' places, trims the messages that none of them needs, and removes expired retained messages.
 
-    ``trimmed`` is the last position that is gone, ``retained`` the extent of all retained messages;
-    ``may_trim`` is False once a damaged page was in the way; ``problem`` says why the newest attempt to write failed,
-    "" where it did not.
+    ``trimmed`` is the last deleted position, ``retained`` the extent of all retained messages. ``may_trim`` becomes
+    False when a damaged page is in the way. ``problem`` says why the newest write failed, "" if it did not fail.
 
     Args:
-        database: the store as it was opened.
+        database: the open store.
         consumers: the log's consumers.
-        gaps: how many messages are gone from the middle of the log.
+        gaps: how many messages were taken out of the middle of the log.
         head: returns the newest position.
-        commits: where it is written.
-        note_waiting: told by how many bytes what waits in memory has become more, or less.
+        commits: writes the work.
+        note_waiting: told by how many bytes the deferred messages in memory have grown, or shrunk.
         interval_s: shortest time between two commits, in seconds.
     """
 
@@ -61,17 +60,18 @@ class Housekeeper:
         self._head = head
         self._commits = commits
         self._note_waiting = note_waiting
-        # Publishers wait for the interval anyway, and more than comes meanwhile has to go.
+        # Publishers wait for the interval anyway, and deleting has to be faster than storing.
         self._trim_most = min(int(TRIM_MOST * max(1.0, interval_s / TRIM_PAUSE_S)), TRIM_MOST_EVER)
         self._drops = Drops()
-        self._taken = Drops()  # what of them was submitted last
-        self._taken_with = -1  # that group
-        self._later: list[Work] = []
-        self._failed = 0  # of these, the first: what is tried again
-        self._later_bytes = 0  # of retained messages among it
+        self._has_drops = False
+        self._taken = Drops()  # the ranges submitted last
+        self._taken_with = -1  # the number of their batch
+        self._deferred: list[Work] = []
+        self._failed = 0  # how many of these, from the first on, have failed and are tried again
+        self._deferred_bytes = 0  # of retained messages among these
         self._saved_with_ranges: set[str] = set()
-        self._is_owed = False
-        self._sweep_owed = False
+        self._must_retry = False
+        self._sweep_is_due = False
         self._next: asyncio.TimerHandle | None = None
         self._sweeping = Alarm(self._sweep)
         self.problem = ""
@@ -81,85 +81,87 @@ class Housekeeper:
 
     @property
     def has_to_trim(self) -> bool:
-        """Whether there are messages that nobody needs any more."""
+        """Whether there are messages that no consumer needs."""
         return self._trimmable() > self.trimmed
 
     def changed(self) -> None:
-        """A consumer moved, or something was put off: it is written within HOUSEKEEPING_INTERVAL_S."""
+        """A consumer moved, or work was deferred: it is written within MAINTENANCE_INTERVAL_S."""
         if self._next is None:
-            self._next_after(HOUSEKEEPING_INTERVAL_S)
+            self._next_after(MAINTENANCE_INTERVAL_S)
 
-    def later(self, work: Work) -> None:
-        """Writes something with the next commit, which does not wait where that is much."""
-        self._later.append(work)
+    def defer(self, work: Work) -> None:
+        """Writes a work with the next commit, or at once if much is deferred."""
+        self._deferred.append(work)
         if isinstance(work, Keep):
-            self._later_bytes += work.size
+            self._deferred_bytes += work.size
             self._note_waiting(work.size)
-        if self._later_bytes > LATER_BYTES_MAX:
-            self._write_later()
+        if self._deferred_bytes > DEFERRED_BYTES_MAX:
+            self._write_deferred()
         else:
             self.changed()
 
     def drop(self, reason: str, consumer: str, message: Message) -> None:
-        """Notes that a consumer does not get a message; durable no later than the consumer's place."""
+        """Notes that a consumer does not get a message; the note is durable no later than the consumer's place."""
         self._drops.note(reason, consumer, message)
+        self._has_drops = True
         self.changed()
 
     def drop_all(self, reason: str, consumers: Sequence[str], messages: Sequence[Message]) -> None:
-        """The same of several consumers that do not get the same messages."""
+        """Notes that several consumers do not get the same messages."""
         self._drops.note_all(reason, consumers, messages)
+        self._has_drops = True
         self.changed()
 
     def save_with_ranges(self, consumer: str) -> None:
-        """A consumer's place is written with the ranges that come next, also where none of them is its own."""
+        """Writes a consumer's place together with the next ranges, even if none of them is its own."""
         self._saved_with_ranges.add(consumer)
         self.changed()
 
-    def write_owed(self) -> None:
-        """Writes what no commit may go before: what was put off, and a save that has failed."""
-        if self._is_owed:
-            self.keep_house()
-        self._write_later()
+    def write_pending(self) -> None:
+        """Writes deferred work, and again a save that has failed: no later commit may overtake them."""
+        if self._must_retry:
+            self.run()
+        self._write_deferred()
 
-    def keep_house(self) -> None:
-        """Writes all that there is to write, now."""
+    def run(self) -> None:
+        """Writes everything that is due, now."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
-        self._is_owed = False
-        self._write_later()
+        self._must_retry = False
+        self._write_deferred()
         trim_to = self._gaps.reach(self.trimmed, self._trim_most, self._trimmable())
         if trim_to > self.trimmed:
             self._consumers.trim(trim_to)
-        work = Housekeeping(self._consumers.unsaved(), trim_to)
-        if work.saved or work.trim_to > self.trimmed or self._sweep_owed:
-            self._sweep_owed = False
+        work = MaintenanceWrite(self._consumers.unsaved(), trim_to)
+        if work.saved or work.trim_to > self.trimmed or self._sweep_is_due:
+            self._sweep_is_due = False
             self.write(work)
 
-    def write(self, work: Housekeeping) -> None:
-        """Writes places, behind what was put off; where that fails it is tried again with the next message."""
-        self._write_later()
+    def write(self, work: MaintenanceWrite) -> None:
+        """Writes places behind the deferred work; if that fails, it is tried again with the next message."""
+        self._write_deferred()
         self._consumers.note_saved(work.saved)
         self._commits.submit([work]).add_done_callback(lambda done: self._written(work, done))
 
     def note_written(self, done: list[tuple[Any, Work]]) -> None:
-        """Results and works of a commit: retained messages among them are counted, and swept when they expire."""
+        """Counts the retained messages in a commit's results and works, and plans to remove those that expire."""
         for result, work in done:
-            if isinstance(work, Keep | Housekeeping):
+            if isinstance(work, Keep | MaintenanceWrite):
                 self.retained = Extent(self.retained.topics + result.topics, self.retained.bytes + result.bytes)
         for _, work in done:
             if isinstance(work, Keep) and work.message.expires_ms:
                 self._sweep_in(max(0.0, work.message.expires_ms / 1000 - time.time()) + SWEEP_DELAY_S)
 
     def stop_deleting(self) -> None:
-        """A damaged page was met: what is gone from a page beside it, SQLite would spread over both."""
+        """Stops deleting: a damaged page was met, and SQLite would spread the damage when it merges pages."""
         if self.may_trim:
             self.may_trim = False
             logger.error("message store: nothing is deleted any more until `holdfast gateway repair` was run")
 
     def close(self) -> None:
-        """Writes all that there is to write, and nothing after it."""
-        self.keep_house()
+        """Writes everything that is due, and nothing after it."""
+        self.run()
         if self._next is not None:
             self._next.cancel()
         self._sweeping.cancel()
@@ -169,58 +171,64 @@ class Housekeeper:
         self._sweeping.set(asyncio.get_running_loop().time() + wait_s)
 
     def _sweep(self) -> None:
-        self._sweep_owed = True
-        self.keep_house()
+        self._sweep_is_due = True
+        self.run()
         if self.retained.topics:
             self._sweep_in(SWEEP_INTERVAL_S)
 
-    def _write_later(self) -> None:
-        # In one transaction with the ranges: else these tell, after a kill, of what comes again or is dropped again.
+    def _write_deferred(self) -> None:
+        if not (self._deferred or self._has_drops or self._saved_with_ranges):
+            return
+        # In one transaction with the ranges: else a kill between the two leaves ranges of messages that come again.
         told, self._saved_with_ranges = self._drops.consumers | self._saved_with_ranges, set()
         moved = self._consumers.unsaved_of(told)
         self._take_drops()
-        if self._later:
-            put_off, self._later, self._failed = self._later, [], 0
-            size, self._later_bytes = self._later_bytes, 0
-            self._sweep_owed = True
-            self._commits.submit(put_off).add_done_callback(lambda done: self._later_written(put_off, size, done))
+        if self._deferred:
+            put_off, self._deferred, self._failed = self._deferred, [], 0
+            size, self._deferred_bytes = self._deferred_bytes, 0
+            self._sweep_is_due = True
+            self._commits.submit(put_off).add_done_callback(lambda done: self._deferred_written(put_off, size, done))
         if moved:
-            self.write(Housekeeping(moved, 0))
+            self.write(MaintenanceWrite(moved, 0))
 
     def _take_drops(self) -> None:
-        """Ranges go with those that wait for a commit already, so that no transaction writes more than it may."""
-        if not self._drops:
+        """Submits the ranges noted since the last call.
+
+        If the ranges of that call still wait for their commit, these are merged into them: all that one transaction
+        writes is within one budget.
+        """
+        if not self._has_drops:
             return
-        drops, self._drops = self._drops, Drops()
+        drops, self._drops, self._has_drops = self._drops, Drops(), False
         if self._taken_with == self._commits.gathering:
             self._taken.take_in(drops)
         else:
             self._taken, self._taken_with = drops, self._commits.gathering
-            self._later.append(drops)
+            self._deferred.append(drops)
 
-    def _later_written(self, put_off: list[Work], size: int, done: asyncio.Future[list[Any]]) -> None:
+    def _deferred_written(self, put_off: list[Work], size: int, done: asyncio.Future[list[Any]]) -> None:
         self._note_waiting(-size)
         if error := done.exception():
             self._note_problem(error)
             for work in put_off:
                 if isinstance(work, Drops):
                     work.take_in(self._drops)
-                    self._drops = work
-            # What failed first comes first: what was submitted behind it has failed as well.
+                    self._drops, self._has_drops = work, True
+            # Works that failed first come first: those submitted behind them have failed as well.
             again = [work for work in put_off if not isinstance(work, Drops)]
-            failed = _without_superseded([*self._later[: self._failed], *again])
-            self._later[: self._failed] = failed
+            failed = _without_superseded([*self._deferred[: self._failed], *again])
+            self._deferred[: self._failed] = failed
             self._failed = len(failed)
-            self._is_owed = True
+            self._must_retry = True
             self.changed()
         else:
             self.problem = ""
 
-    def _written(self, work: Housekeeping, done: asyncio.Future[list[Any]]) -> None:
+    def _written(self, work: MaintenanceWrite, done: asyncio.Future[list[Any]]) -> None:
         if error := done.exception():
             self._consumers.note_unsaved(work.saved)
             self._note_problem(error)
-            self._is_owed = True
+            self._must_retry = True
         elif work.is_given_up:
             self.problem = ""
             self.stop_deleting()
@@ -228,7 +236,7 @@ class Housekeeper:
             self.problem = ""
             self.trimmed = max(self.trimmed, work.trim_to)
             self._gaps.trim(self.trimmed)
-            # Who needs which messages is looked at only where there are enough.
+            # Which messages are needed takes long to find out, and is asked only if many could go.
             if self._head() - self.trimmed >= TRIM_MOST and self._trimmable() - self.trimmed >= TRIM_MOST:
                 self._next_after(TRIM_PAUSE_S)
         self.changed()
@@ -239,7 +247,9 @@ class Housekeeper:
         self.problem = str(error)
 
     def _trimmable(self) -> int:
-        """The last position that nobody needs. The newest message stays: the next position is counted on from it."""
+        """The last position that no consumer needs. The newest message stays: the next position is counted on
+        from it.
+        """
         head = self._head()
         return min(self._consumers.needed_from(head), head - 1) if self.may_trim else 0
 
@@ -247,19 +257,19 @@ class Housekeeper:
         if self._next is not None:
             self._next.cancel()
         if not self._commits.closing:
-            self._next = asyncio.get_running_loop().call_later(wait_s, self.keep_house)
+            self._next = asyncio.get_running_loop().call_later(wait_s, self.run)
 
 
 def _without_superseded(works: list[Work]) -> list[Work]:
-    """All but the retained messages and rows of sessions behind which another one comes in their place."""
-    last = {_place_of(work): work for work in works}
-    return [work for work in works if last[_place_of(work)] is work]
+    """Leaves out retained messages and rows of sessions that a later work replaces."""
+    last = {_row_of(work): work for work in works}
+    return [work for work in works if last[_row_of(work)] is work]
 
 
-def _place_of(work: Work) -> Hashable:
-    """What a work writes anew, whatever was there; itself where that is nothing."""
+def _row_of(work: Work) -> Hashable:
+    """Identifies the row that a work replaces; a work that replaces none is identified by itself."""
     if isinstance(work, Keep):
         return work.message.topic
-    if isinstance(work, Save):
+    if isinstance(work, SaveSession):
         return work.client_id, *work.entries
     return id(work)

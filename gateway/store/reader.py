@@ -1,27 +1,31 @@
-"""The store's file, read on a thread of its own: what is damaged there is set aside, and everything else comes."""
+"""Reads the store's file on a thread of its own, and sets damaged rows aside, so that all others are delivered."""
 
 import asyncio
 import contextlib
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from gateway.counters import Counters
 from gateway.message import Message
-from gateway.numbers import Counters
-from gateway.store import quarantine
-from gateway.store.damage import DAMAGED
-from gateway.store.database import Database, Work
-from gateway.store.drops import GATEWAY
-from gateway.store.folder import MESSAGES
-from gateway.store.gaps import Gaps
-from gateway.store.groups import CorruptGroup, Group
-from gateway.store.quarantine import Note
-from gateway.store.retained import CorruptRetained, Keep
+from gateway.store.database import Database
+from gateway.store.sqlite.folder import MESSAGES
+from gateway.store.tables import quarantine
+from gateway.store.tables.drops import DAMAGED, GATEWAY
+from gateway.store.tables.log_rows import CorruptRow, Gaps, LogRow, Work
+from gateway.store.tables.quarantine import Note
+from gateway.store.tables.retained import CorruptRetained, Keep
+
+CACHE_ROWS_MAX = 1024
+CACHE_MESSAGES_MAX = 20_000
+CACHE_BYTES_MAX = 4 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
 
@@ -30,12 +34,12 @@ class Reader:
     """Reads the file.
 
     Args:
-        folder: the store's, in which quarantine notes are kept.
+        folder: the store's folder, in which quarantine notes are kept.
         database: the open file.
-        gaps: how many messages are gone from the middle of the log.
-        submit: writes in a transaction, and waits until that is durable.
+        gaps: how many messages were taken out of the middle of the log.
+        submit: writes in a transaction, and waits until it is durable.
         drop: notes that a consumer does not get a message.
-        counters: where it is counted.
+        counters: where dropped messages are counted.
     """
 
     def __init__(
@@ -56,48 +60,48 @@ class Reader:
         self._setting_aside = asyncio.Lock()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="read")
 
-    async def read(self, after: int, up_to: int) -> list[Group]:
-        """Returns groups in order that hold the messages behind a position, one at least: the newest message stays.
+    async def read(self, after: int, up_to: int) -> list[LogRow]:
+        """Returns consecutive rows with the messages behind a position: at least one, as the newest message stays.
 
         Raises sqlite3.Error.
         """
         while True:
-            with contextlib.suppress(CorruptGroup):
+            with contextlib.suppress(CorruptRow):
                 return await self._read(after, up_to)
             async with self._setting_aside:
                 try:
-                    return await self._read(after, up_to)  # another consumer may have met the same damage
-                except CorruptGroup as damage:
+                    return await self._read(after, up_to)  # another consumer may have set the same rows aside
+                except CorruptRow as damage:
                     await self._set_aside(damage)
 
-    async def _read(self, after: int, up_to: int) -> list[Group]:
-        found: list[Group] = await self._on_thread(self._database.read, after, up_to)
-        if not found:  # as the end of the log it would have messages passed over
+    async def _read(self, after: int, up_to: int) -> list[LogRow]:
+        found: list[LogRow] = await self._on_thread(self._database.read, after, up_to)
+        if not found:  # an empty list would mean the end of the log, and skip messages
             raise sqlite3.OperationalError(f"no message is there from {after + 1} to {up_to}")
         return found
 
-    async def _set_aside(self, damage: CorruptGroup) -> None:
+    async def _set_aside(self, damage: CorruptRow) -> None:
         logger.error("message store: %s; they are set aside, everything else goes on", damage)
         count = max(0, damage.last - damage.first + 1 - self._gaps.between(damage.first, damage.last))
         self._counters.messages_dropped[DAMAGED] += count
         kept = "nowhere: SQLite gets at none of it" if damage.is_hole else "in the table `damaged`"
-        place = f"the messages at positions {damage.first} to {damage.last}"
-        await self._note(Note(MESSAGES, place, "they cannot be read", kept, count))
+        what = f"the messages at positions {damage.first} to {damage.last}"
+        await self._note(Note(MESSAGES, what, "they cannot be read", kept, count))
         await self._submit([await self._on_thread(self._database.set_aside, damage, count)])
 
     async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
-        """Returns position and message by topic, None where it has no retained one.
+        """Returns position and message by topic, None for a topic without a retained message.
 
-        Of one topic at least; where messages are large the last ones are left out. Raises sqlite3.Error.
+        At least one topic is in the result; if messages are large, later topics are missing. Raises sqlite3.Error.
         """
         while True:
             try:
                 return await self._on_thread(self._database.read_retained, topics)
             except CorruptRetained as damage:
                 logger.error("message store: %s; its topic has none any more", damage)
-                place = f"the retained message of topic {damage.topic!r}"
+                what = f"the retained message of topic {damage.topic!r}"
                 body = msgspec.msgpack.encode(damage.row)
-                await self._note(Note(MESSAGES, place, "it is not as it was stored", "in the note", 1, body))
+                await self._note(Note(MESSAGES, what, "it is not as it was stored", "in the note", 1, body))
                 nothing = Message(damage.topic, b"")
                 self._drop(DAMAGED, GATEWAY, nothing)
                 await self._submit([Keep(nothing)])
@@ -105,23 +109,65 @@ class Reader:
     async def find_retained(
         self, topic_filter: str, after: str, since: int, now_ms: int
     ) -> tuple[list[tuple[str, int]], str | None]:
-        """Returns a piece of the retained messages of a filter, and where it ends. Raises sqlite3.Error."""
+        """Returns a piece of the retained messages that a filter matches, and where the piece ends. Raises
+        sqlite3.Error.
+        """
         found: tuple[list[tuple[str, int]], str | None] = await self._on_thread(
             self._database.find_retained, topic_filter, after, since, now_ms
         )
         return found
 
     async def size_of_state(self) -> int:
-        """Returns the bytes of what is neither a message nor a retained one. Raises sqlite3.Error."""
+        """Returns the bytes of all rows but messages and retained messages. Raises sqlite3.Error."""
         return int(await self._on_thread(self._database.size_of_state))
 
     async def close(self) -> None:
-        """Waits until nothing is read any more."""
+        """Waits until the last read has ended."""
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
 
     async def _on_thread(self, read: Callable[..., Any], *args: object) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, read, *args)
 
     async def _note(self, note: Note) -> None:
-        """Something will be taken out of its place."""
+        """Writes a quarantine note before the row is taken out of its table."""
         await asyncio.get_running_loop().run_in_executor(None, quarantine.set_aside, self._folder, [note])
+
+
+class RowCache:
+    """Rows of the log in memory; the least recently used ones leave first."""
+
+    def __init__(self) -> None:
+        self._rows: OrderedDict[int, LogRow] = OrderedDict()  # by their last position, latest use last
+        self._lasts: list[int] = []
+        self._messages = 0
+        self._bytes = 0
+
+    def add(self, row: LogRow) -> None:
+        """Adds a row as it is in the file."""
+        if row.last in self._rows:
+            return
+        self._rows[row.last] = row
+        self._lasts.insert(bisect_left(self._lasts, row.last), row.last)
+        self._messages += row.message_count
+        self._bytes += row.size
+        while self._is_full() and len(self._rows) > 1:
+            last, oldest = self._rows.popitem(last=False)
+            del self._lasts[bisect_left(self._lasts, last)]
+            self._messages -= oldest.message_count
+            self._bytes -= oldest.size
+
+    def behind(self, position: int) -> Iterator[LogRow]:
+        """Yields consecutive rows, from the one with the next message on; none if that row is not here."""
+        index = bisect_left(self._lasts, position + 1)
+        while index < len(self._lasts):
+            row = self._rows[self._lasts[index]]
+            if row.first > position + 1:
+                break
+            self._rows.move_to_end(row.last)
+            yield row
+            position = row.last
+            index += 1
+
+    def _is_full(self) -> bool:
+        is_crowded = len(self._rows) > CACHE_ROWS_MAX or self._messages > CACHE_MESSAGES_MAX
+        return is_crowded or self._bytes > CACHE_BYTES_MAX

@@ -1,48 +1,53 @@
-"""Who takes which topics: the cursors' subscriptions, found by topic name whatever their number."""
+"""The subscriptions of all open cursors: which cursors take a topic name."""
 
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from gateway.pace import Slice
 from gateway.subscriptions import Subscription, SubscriptionTree
 from gateway.topic_memory import NAME_SIZE_MAX
 
-if TYPE_CHECKING:
-    from gateway.store.cursor import Cursor
-
 TOPICS_REMEMBERED = 10_000
-SUBSCRIPTIONS_REMEMBERED = 200_000  # of all these topics together
-
-Takers = dict["Cursor", tuple[Subscription, ...]]
+SUBSCRIPTIONS_REMEMBERED = 200_000  # of all these topic names together
 
 
-class Audience:
-    """The subscriptions of all cursors that are here."""
+class Subscriber(Protocol):
+    """An object with subscriptions by topic filter: a cursor."""
+
+    filters: dict[str, Subscription]
+
+
+Taker = TypeVar("Taker", bound=Subscriber)
+Takers = dict[Taker, tuple[Subscription, ...]]
+
+
+class Audience(Generic[Taker]):
+    """The subscriptions of all open cursors, and the cursors found for recent topic names."""
 
     def __init__(self) -> None:
-        self._tree: SubscriptionTree[tuple[Cursor, str]] = SubscriptionTree()
-        # What was found last, and what was found before that: where memory is full, the older half goes. So what a
-        # publisher has found is still there when its message is committed.
-        self._newer: dict[str, Takers] = {}
-        self._older: dict[str, Takers] = {}
+        self._tree: SubscriptionTree[tuple[Taker, str]] = SubscriptionTree()
+        # Answers in two halves: when memory is full, the older half goes. So the answer that was found when a message
+        # came in is still there when the message is committed.
+        self._newer: dict[str, Takers[Taker]] = {}
+        self._older: dict[str, Takers[Taker]] = {}
         self._remembered = 0  # subscriptions in the newer half
-        self._leaving: deque[tuple[Cursor, list[str]]] = deque()
+        self._leaving: deque[tuple[Taker, list[str]]] = deque()
         self._sweep: asyncio.Task[None] | None = None
 
-    def join(self, cursor: "Cursor", topic_filter: str) -> None:
-        """A cursor has a new subscription, or another one of the same topic filter."""
+    def join(self, cursor: Taker, topic_filter: str) -> None:
+        """Adds a cursor's subscription, or replaces the one of the same topic filter."""
         self._tree.add(topic_filter, (cursor, topic_filter))
         self._forget_matching(topic_filter)
 
-    def leave(self, cursor: "Cursor", topic_filter: str) -> None:
-        """A cursor has no subscription of this topic filter any more."""
+    def leave(self, cursor: Taker, topic_filter: str) -> None:
+        """Removes a cursor's subscription."""
         self._tree.discard(topic_filter, (cursor, topic_filter))
         self._forget_matching(topic_filter)
 
-    def dismiss(self, cursor: "Cursor") -> None:
-        """A cursor is closed, and takes nothing: its subscriptions leave slice by slice."""
+    def dismiss(self, cursor: Taker) -> None:
+        """Removes all subscriptions of a closed cursor, slice by slice; the cursor takes nothing from now on."""
         self._leaving.append((cursor, list(cursor.filters)))
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().create_task(self._take_out())
@@ -59,12 +64,12 @@ class Audience:
         self._sweep = None
 
     def close(self) -> None:
-        """Takes no more subscriptions out: the log is closed."""
+        """Stops removing subscriptions: the log is closed."""
         if self._sweep is not None:
             self._sweep.cancel()
 
     def learn(self, topics: Iterable[str]) -> bool:
-        """Finds the takers of some topic names; False, and some are left out, where that takes more than a slice."""
+        """Finds the takers of topic names; returns False if that takes more than a slice, and leaves the rest out."""
         slice_ = Slice()
         for topic in topics:
             if topic not in self._newer and topic not in self._older:
@@ -73,8 +78,8 @@ class Audience:
                 self.takers(topic)
         return True
 
-    def takers(self, topic: str) -> Takers:
-        """Returns the cursors that take a topic name, each with those of its subscriptions that match."""
+    def takers(self, topic: str) -> Takers[Taker]:
+        """Returns the cursors that take a topic name, each with its matching subscriptions."""
         found = self._newer.get(topic)
         if found is None:
             found = self._older.pop(topic, None)
@@ -83,17 +88,13 @@ class Audience:
             self._remember(topic, found)
         return found
 
-    def remembered(self) -> int:
-        """Returns how many topic names and subscriptions are remembered together."""
-        return sum(1 + sum(map(len, found.values())) for half in (self._newer, self._older) for found in half.values())
-
-    def _find(self, topic: str) -> Takers:
-        subscriptions: dict[Cursor, list[Subscription]] = {}
+    def _find(self, topic: str) -> Takers[Taker]:
+        subscriptions: dict[Taker, list[Subscription]] = {}
         for cursor, topic_filter in self._tree.match(topic):
             subscriptions.setdefault(cursor, []).append(cursor.filters[topic_filter])
         return {cursor: tuple(matching) for cursor, matching in subscriptions.items()}
 
-    def _remember(self, topic: str, found: Takers) -> None:
+    def _remember(self, topic: str, found: Takers[Taker]) -> None:
         count = sum(map(len, found.values()))
         if len(self._newer) >= TOPICS_REMEMBERED // 2 or self._remembered + count > SUBSCRIPTIONS_REMEMBERED // 2:
             self._older, self._newer, self._remembered = self._newer, {}, 0
@@ -102,7 +103,7 @@ class Audience:
             self._remembered += count
 
     def _forget_matching(self, topic_filter: str) -> None:
-        """What was found for topic names that a filter matches is another now."""
+        """Forgets the answers for topic names that a filter matches."""
         if "+" in topic_filter or "#" in topic_filter:
             self._newer.clear()
             self._older.clear()

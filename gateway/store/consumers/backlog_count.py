@@ -1,33 +1,29 @@
-"""Looks through the log once for many consumers, whose subscriptions are looked up topic by topic for all of them."""
+"""Reads through the log once for many consumers; the subscriptions are looked up once a topic for all of them."""
 
 import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Collection, Iterable
-from typing import TYPE_CHECKING
 
 from gateway.message import Message
 from gateway.pace import Slice
-from gateway.store.backlog import Backlog, queued_size
-from gateway.store.stretches import Stretches
+from gateway.store.consumers.cursor import Cursor
+from gateway.store.consumers.delivery import Backlog, RangeSet, queued_size
+from gateway.store.consumers.log_reader import LogReader
 
-if TYPE_CHECKING:
-    from gateway.store.cursor import Cursor
-    from gateway.store.log import MessageLog
-
-READ_LEAST = 32  # messages at once: for most, something is among the first of them
+READ_LEAST = 32  # messages at once: most consumers find one of theirs among the first
 READ_MOST = 1024
 
 
-async def settle(log: "MessageLog", cursors: Iterable["Cursor"]) -> None:
-    """Takes consumers past messages for others, so that one that is away holds on to none of them.
+async def skip_ahead(log: LogReader[Cursor], cursors: Iterable[Cursor]) -> None:
+    """Moves consumers past messages of others, so that one that is away does not keep these in the log.
 
     Raises sqlite3.Error.
     """
     waiting = {cursor for cursor in cursors if cursor.unread_from < log.head}
-    reading, slice_ = READ_LEAST, Slice()
+    wanted, slice_ = READ_LEAST, Slice()
     while waiting and (position := min(cursor.unread_from for cursor in waiting)) < (head := log.head):
-        found = await log.read(position, reading)
+        found = await log.read(position, wanted)
         for position, message in found:
             for cursor in log.audience.takers(message.topic).keys() & waiting:
                 if cursor.is_next(position, message):
@@ -37,19 +33,19 @@ async def settle(log: "MessageLog", cursors: Iterable["Cursor"]) -> None:
                 await slice_.give_way()
         for cursor in waiting:
             cursor.go_past(position if found else head)
-        reading = min(2 * reading, READ_MOST)
-        await asyncio.sleep(0)  # what is in memory is read without waiting for anybody
+        wanted = min(2 * wanted, READ_MOST)
+        await asyncio.sleep(0)  # reads from memory do not suspend
 
 
-async def count_backlogs(log: "MessageLog", cursors: Iterable["Cursor"]) -> None:
-    """Counts what waits for consumers, none of whom gets anything meanwhile; from now on their ``backlog`` says it.
+async def count_backlogs(log: LogReader[Cursor], cursors: Iterable[Cursor]) -> None:
+    """Counts what waits for consumers; none of them gets a message meanwhile. Their ``backlog`` is exact from now on.
 
     Raises sqlite3.Error.
     """
     counted, slice_ = {cursor: Backlog() for cursor in cursors}, Slice()
     async with contextlib.AsyncExitStack() as held:
         for cursor in counted:
-            await held.enter_async_context(cursor.reading)
+            await held.enter_async_context(cursor.fetching)
         async for found in _waiting(log, counted):
             for position, message in found:
                 for cursor in log.audience.takers(message.topic).keys() & counted.keys():
@@ -61,13 +57,13 @@ async def count_backlogs(log: "MessageLog", cursors: Iterable["Cursor"]) -> None
             cursor.begin_to_count(backlog)
 
 
-async def _waiting(log: "MessageLog", cursors: Collection["Cursor"]) -> AsyncIterator[list[tuple[int, Message]]]:
-    """Yields the messages that wait where one of them may be for cursors, also those that come meanwhile."""
+async def _waiting(log: LogReader[Cursor], cursors: Collection[Cursor]) -> AsyncIterator[list[tuple[int, Message]]]:
+    """Yields messages at positions where one may wait for a cursor, including those that are stored meanwhile."""
     position = min((cursor.waiting_from for cursor in cursors), default=log.head)
     while position < (head := log.head):
-        places = Stretches(itertools.chain.from_iterable(cursor.places for cursor in cursors))
-        while stretch := places.next_behind(position):
-            first, last = stretch
+        ranges = RangeSet(itertools.chain.from_iterable(cursor.waiting_ranges for cursor in cursors))
+        while found_range := ranges.next_behind(position):
+            first, last = found_range
             found = await log.read(first - 1, min(READ_MOST, last - first + 1))
             position = found[-1][0] if found else last
             yield found

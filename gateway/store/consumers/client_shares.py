@@ -1,23 +1,22 @@
-"""How much of the log each owner's messages are, in a memory that stays flat whatever is stored."""
+"""How much of the log each owner's messages are, in constant memory."""
 
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 
 from gateway.message import Message
-from gateway.store.backlog import Backlog, queued_size
-from gateway.store.groups import Part
+from gateway.store.consumers.delivery import Backlog, queued_size
+from gateway.store.tables.log_rows import Part
 
-BLOCK = 64  # messages counted together, as long as few are stored
-BLOCKS_MAX = 256  # beyond it two and two are put together, and a block gets twice as large
+BLOCK = 64  # messages that are counted together while few are stored
+BLOCKS_MAX = 256  # beyond it each two blocks become one, and new blocks are twice as large
 
 
 class Shares:
-    """The messages that were stored since it was made, by owner, until the log needs them no more.
+    """The messages stored since it was made, by owner, until the log no longer needs them.
 
-    All of a publisher's count for the owner that it had when the first of them was stored.
-
-    They are forgotten block by block, so that a share is too large by a part of a block at most.
+    All messages of a publisher count for the owner that it had when the first of them was stored. They are forgotten
+    block by block, so that a share is too large by a part of a block at most.
 
     Args:
         begin: the position behind which it counts.
@@ -31,11 +30,11 @@ class Shares:
         self._block = BLOCK
 
     def of(self, owner: str) -> Backlog:
-        """Returns how much an owner's messages are; bytes are those of payload and topic name, or of whole packets."""
+        """Returns how much an owner has stored; bytes are those of payload and topic name, or of whole packets."""
         return self._of.get(owner) or Backlog()
 
     def note(self, last: int, parts: Iterable[Part]) -> None:
-        """These have become durable, up to a position."""
+        """Counts messages that have become durable, up to a position."""
         if not self._blocks or self._blocks[-1].messages >= self._block:
             self._blocks.append(_Block())
             if len(self._blocks) > BLOCKS_MAX:
@@ -50,7 +49,7 @@ class Shares:
             block.messages += part.count
 
     def take_out(self, position: int, publisher: str, messages: int, size: int) -> None:
-        """Some messages of a client's were taken out of the log, from a position on."""
+        """Subtracts messages of a publisher that were taken out of the log, from a position on."""
         index = bisect_left(self._blocks, position, key=lambda block: block.last)
         if index == len(self._blocks) or position <= self._begin:
             return
@@ -62,7 +61,7 @@ class Shares:
             self._count(publisher, -messages, -size)
 
     def forget(self, last: int) -> None:
-        """Nobody needs anything up to a position any more."""
+        """Subtracts all messages up to a position: no consumer needs them."""
         while self._blocks and self._blocks[0].last <= last:
             for publisher, share in self._blocks.popleft().shares.items():
                 self._count(publisher, -share.messages, -share.bytes)
@@ -70,7 +69,7 @@ class Shares:
             self._block = BLOCK
 
     def _count(self, publisher: str, messages: int, size: int) -> None:
-        """So many messages of a client's more, or fewer."""
+        """Adds messages of a publisher; negative numbers subtract."""
         known = self._publishers.get(publisher)
         if known is None:
             return  # all of them were taken out before
@@ -92,12 +91,12 @@ class Shares:
 
 
 def share_size(part: Part) -> int:
-    """Returns what a message counts for, or all of a run."""
+    """Returns the bytes that a message counts for, or a whole batch."""
     return queued_size(part) if isinstance(part, Message) else len(part.packets)
 
 
 class _Publisher:
-    """A client, for whom its messages count and how many they are."""
+    """The owner of a client's messages, and how many they are."""
 
     __slots__ = ("messages", "owner")
 
@@ -107,7 +106,7 @@ class _Publisher:
 
 
 class _Block:
-    """Messages that are next to each other, the last one at position ``last``."""
+    """Consecutive messages, up to the position ``last``."""
 
     __slots__ = ("last", "messages", "shares")
 
@@ -117,7 +116,7 @@ class _Block:
         self.shares: dict[str, Backlog] = {}
 
     def join(self, following: "_Block") -> "_Block":
-        """Returns itself, with the block behind it."""
+        """Adds the following block; returns itself."""
         self.last = following.last
         self.messages += following.messages
         for publisher, more in following.shares.items():
@@ -125,7 +124,7 @@ class _Block:
         return self
 
     def add(self, publisher: str, messages: int, size: int) -> None:
-        """So many messages of a client's more, or fewer."""
+        """Adds messages of a publisher; negative numbers subtract."""
         share = self.shares.setdefault(publisher, Backlog())
         share.messages += messages
         share.bytes += size

@@ -1,64 +1,66 @@
-"""A consumer's place in the log: the one machine behind sessions, shared subscriptions and routes."""
+"""A cursor: how far a session, a share group or a route has read the log, and which messages it was handed out.
+
+The durable state is two numbers, ``position`` and ``count``. All messages up to ``position`` are acknowledged, or not
+for this consumer; ``count`` of them were taken in its life. The n-th message that a consumer takes has packet
+identifier (n - 1) % 65535 + 1, so that a restart gives the same messages the same identifiers. The maintenance saves
+the state about once a second: after a crash some acknowledged messages come again, and none is missed.
+
+When a message is stored that matches a subscription, the cursor notes that its position has to be read (``ranges``).
+Later it reads the message, hands it out (``_unacknowledged``), and waits for its acknowledgement. If the connection
+ends before, it hands the message out again (``redeliver``), but not if a full store has evicted it meanwhile.
+
+In a share group, a cursor holds back the messages that the fetching member may not have, for other members. A message
+that was handed out before and that the member may not have is refused, and waits for another member as well.
+"""
 
 import asyncio
 import heapq
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from gateway.message import Message
 from gateway.pace import Slice
 from gateway.signals import Signal
-from gateway.store.backlog import Backlog, queued_size
-from gateway.store.delivery import Delivery, Grant, grant_by
-from gateway.store.drops import EVICTED, FILTERED
-from gateway.store.groups import Part
-from gateway.store.rights import Rights, everything
-from gateway.store.set_aside import SetAside
-from gateway.store.stretches import Stretches
-from gateway.store.unsettled import Missing
+from gateway.store.consumers.delivery import Backlog, Delivery, Grant, RangeSet, grant_by, queued_size
+from gateway.store.consumers.held_back import HeldBack
+from gateway.store.consumers.log_reader import LogReader
+from gateway.store.consumers.rights import Rights, everything
+from gateway.store.tables.drops import EVICTED, FILTERED
+from gateway.store.tables.evicted import EvictedMessage
+from gateway.store.tables.log_rows import Part
 from gateway.subscriptions import Subscription
 
-if TYPE_CHECKING:
-    from gateway.store.log import MessageLog
-
 PACKET_IDENTIFIERS = 65535
-SET_ASIDE_MOST = 1000  # topic names whose messages wait for another of those that share a consumer; then it stops
-READ_LEAST = 32  # messages read at once, when others' messages may lie between those wanted
-READ_MOST = 1024
+HELD_BACK_MOST = 1000  # topic names; with more of them a share group reads no further
+READ_LEAST, READ_MOST = 32, 1024  # messages read at once: some are for other consumers
 
 _new = tuple.__new__  # a NamedTuple's own takes three times as long
 
 
 class Cursor:
-    """What one consumer still has to get, and in which order.
-
-    The durable state is (position, count): everything up to ``position`` is acknowledged or not for this
-    consumer, and ``count`` messages were acknowledged in its life. The n-th message it ever takes has packet
-    identifier (n - 1) % 65535 + 1, so identifiers are the same again after a crash. The state is saved with the
-    log's housekeeping; after a crash some acknowledged messages may come again, none is missed.
+    """Reads the log for one consumer, from its saved place on; a consumer without one begins at the newest message.
 
     Args:
-        log: the log to take from.
+        log: the log to read from.
         consumer: the durable name, such as ``route/central``.
         filters: topic filters, or subscriptions with their QoS; ``subscribe`` and ``unsubscribe`` change them.
         durable: whether the place survives the process.
-        window: most deliveries that the consumer ever holds unacknowledged. Where that is more than there are packet
-            identifiers, those of the deliveries go on beyond them, and others have to go on a line.
+        window: most deliveries without an acknowledgement. If it exceeds 65535, identifiers go on beyond that, and the
+            caller chooses others for a connection.
 
-    ``closed`` says whether it has left the log, ``rights`` which topic names' messages the consumer may have, where
-    there are rules for it, ``may_be_taken`` whether one of those that share it may; ``backlog`` counts what waits for
-    it, where there is a limit for that and it has been counted; ``noticed`` is what may wait at most, as all counts
-    that came in the same commits. While ``reading`` is held, nothing is handed out. ``stretches`` are where
-    something may wait for it; ``passed`` are positions that were given away while what is before them waits;
-    ``set_aside`` is what waits for another one of those that share it.
-    A new consumer begins at the log's head. Raises ValueError if the consumer has a cursor already.
+    ``rights`` are the consumer's access rules. ``may_be_taken`` says whether any member of its share group may have a
+    topic name. ``backlog`` counts the messages that wait, None if they were not counted; ``noticed`` is an upper
+    estimate of them. A task that holds the lock ``fetching`` keeps messages from being handed out. ``passed`` are
+    positions of messages that QoS 2 flows have taken before the start, while earlier messages waited.
+
+    Raises:
+        ValueError: the consumer has a cursor already.
     """
 
     def __init__(
         self,
-        log: "MessageLog",
+        log: "LogReader[Cursor]",
         consumer: str,
         filters: Iterable[str | Subscription] = (),
         *,
@@ -80,85 +82,80 @@ class Cursor:
         self._unsubscribed_up_to = 0
         for wanted in filters:
             self.subscribe(wanted if isinstance(wanted, Subscription) else Subscription(wanted))
-        # position, grant, size, and how many were taken before it
+        # position, grant, size, and how many messages were taken before it
         self._unacknowledged: OrderedDict[int, tuple[int, Grant, int, int]] = OrderedDict()
-        self.set_aside = SetAside()
+        self.held_back = HeldBack()
         self._behind = False
         self._read, self._taken = log.attach(self)
         self.passed = dict.fromkeys(log.passed(consumer) if durable else ())  # a set takes more memory
-        # A process before this one may have delivered these, to its last moment.
+        # A former process may have delivered these, up to its last moment.
         self._dup_up_to = (log.head, self._taken + min(window, PACKET_IDENTIFIERS))
-        self.stretches = Stretches()
+        self.ranges = RangeSet()
         self._behind = self._read < log.head
         if self._behind:
-            self.stretches.add(self._read + 1, log.head)
+            self.ranges.add(self._read + 1, log.head)
             self.backlog = None  # until it is counted
-            self.noticed = Backlog(log.count_behind(self._read))  # how large they are is not known
-        self._returned: list[tuple[int, int]] = []
-        self._missing: dict[int, Missing] = {}  # of what is on its way, by packet identifier: what the log has dropped
-        self._late: dict[int, int] = {}  # of these the positions of those that were set aside before
-        self._refused: dict[int, str] = {}  # of these, by packet identifier the topic name
-        self._changes = self._considered = 0  # of what those that share it may have
+            self.noticed = Backlog(log.count_behind(self._read))  # their size is unknown
+        self._to_redeliver: list[tuple[int, int]] = []
+        self._evicted: dict[int, EvictedMessage] = {}  # evicted messages in flight, by packet identifier
+        self._late: dict[int, int] = {}  # positions of deliveries that were held back before, by packet identifier
+        self._refused: dict[int, str] = {}  # topic names of refused deliveries, by packet identifier
+        self._changes = self._considered = 0  # of the members' access rules
         self._news = Signal()
         self._wake: Callable[[], None] | None = None
-        self._turn = asyncio.Lock()
-        self.reading = asyncio.Lock()
+        self._fetch_queue = asyncio.Lock()
+        self.fetching = asyncio.Lock()
 
     @property
     def position(self) -> int:
-        """Everything up to here is acknowledged, or not for this consumer."""
+        """All messages up to here are acknowledged, or not for this consumer."""
         if not self._unacknowledged:
             return max(self._log.gone, self.waiting_from)
         oldest = next(iter(self._unacknowledged.values()))[0]
-        if self._late or self.set_aside:
+        if self._late or self.held_back:
             oldest = min(oldest, self.waiting_from + 1, *self._late.values())
         return max(self._log.gone, oldest - 1)
 
     @property
     def count(self) -> int:
-        """How many messages up to ``position`` this consumer has acknowledged, ever."""
+        """How many messages up to ``position`` this consumer has taken in its life."""
         if self._unacknowledged:
             return next(iter(self._unacknowledged.values()))[3]
         return self._taken
 
     @property
-    def on_the_way(self) -> Container[int]:
-        """The packet identifiers of what is handed out and not acknowledged."""
-        return self._unacknowledged
-
-    @property
     def handed_out(self) -> list[int]:
-        """The positions of these."""
+        """The positions of deliveries without an acknowledgement."""
         return [position for position, *_ in self._unacknowledged.values()]
 
     @property
     def unsubscribed(self) -> list[int]:
-        """Positions of what was handed out and may be of a subscription that is there no more [MQTT-3.10.4-3]."""
+        """Positions of deliveries whose subscription may have ended since [MQTT-3.10.4-3]."""
         return self.handed_out if self._unsubscribed_up_to > self.position else []
 
     @property
     def unread_from(self) -> int:
-        """Everything up to here was handed out or set aside, or is not for this consumer."""
+        """All messages up to here were handed out or held back, or are not for this consumer."""
         self._skip()
         return self._read if self._behind else self._log.head
 
     @property
     def waiting_from(self) -> int:
-        """Nothing up to here waits to be handed out."""
+        """No message up to here waits."""
         unread_from = self.unread_from
-        return min(unread_from, self.set_aside.first - 1) if self.set_aside else unread_from
+        return min(unread_from, self.held_back.first - 1) if self.held_back else unread_from
 
     @property
-    def places(self) -> list[tuple[int, int]]:
-        """Stretches of positions where something may wait to be handed out."""
-        if not self.set_aside:
-            return list(self.stretches)
-        return [(self.waiting_from + 1, self.set_aside.last), *self.stretches]
+    def waiting_ranges(self) -> list[tuple[int, int]]:
+        """Ranges of positions where a message may wait."""
+        if not self.held_back:
+            return list(self.ranges)
+        return [(self.waiting_from + 1, self.held_back.last), *self.ranges]
 
     def _skip(self) -> None:
-        """Goes past what cannot be for this consumer."""
+        """Moves past positions that cannot be for this consumer."""
         if self._behind:
-            wanted = self.stretches.behind(self._read)
+            wanted = self.ranges.behind(self._read)
             self._behind = wanted is not None
             self._read = self._log.head if wanted is None else wanted - 1
 
@@ -172,22 +169,22 @@ class Cursor:
         self._log.audience.join(self, subscription.topic_filter)
 
     def unsubscribe(self, topic_filter: str) -> None:
-        """Removes a topic filter; what was delivered by it stays to be acknowledged."""
+        """Removes a topic filter; its deliveries still wait for their acknowledgements."""
         if subscription := self.filters.pop(topic_filter, None):
             self._no_locals -= subscription.not_from is not None
             self._log.audience.leave(self, topic_filter)
             self._unsubscribed_up_to = max(self.handed_out, default=0)
 
     def change_rights(self, before: Callable[[str], bool]) -> None:
-        """``rights`` answer by other rules from now on; ``before`` answers as they did until now.
+        """The access rules have changed; ``before`` answers by the former rules.
 
-        What waits is still what was allowed when it was stored. Where it no longer is, it leaves a range when its turn
-        comes, and does not count in ``backlog``.
+        A message waits if it was allowed when it was stored. If it no longer is, it leaves a range when it is read, and
+        does not count in ``backlog``.
         """
         self.rights.change(before, self.unread_from, self._log.head)
 
     def grant(self, position: int, message: Message) -> Grant | None:
-        """Returns how this consumer takes a message, or None when it is not for it."""
+        """Returns how this consumer takes a message, None if it is not for it."""
         granting = self._granting(position, message)
         return grant_by(granting, message) if granting else None
 
@@ -202,7 +199,7 @@ class Cursor:
 
     @property
     def _usual_from(self) -> int:
-        """Behind which position a grant depends on neither that nor the publisher, nor on rules of before."""
+        """Behind this position a grant depends only on topic name, QoS and retain flag."""
         return sys.maxsize if self._no_locals else max(self._newest_since, self.rights.changed)
 
     async def fetch(self, limit: int, may_have: Callable[[str], bool] = everything) -> list[Delivery]:
@@ -210,37 +207,39 @@ class Cursor:
 
         Args:
             limit: how many at most.
-            may_have: for a consumer that many share, which topic names' messages the one that fetches may have: those
-                that it may not wait for others.
+            may_have: for a share group, the topic names that the fetching member may have; other messages wait for
+                other members.
         """
         while True:
-            async with self._turn:  # those that share it take turns
+            async with self._fetch_queue:  # the members of a share group take turns
                 while not (deliveries := await self.fetch_now(limit, may_have)):
-                    if self._refused or self.set_aside:
+                    if self._refused or self.held_back:
                         break
                     await self._news.wait()
             if deliveries:
                 return deliveries
-            await self._news.wait()  # what there is waits for others, whose turn it is
+            await self._news.wait()  # all waiting messages are for other members
 
     async def fetch_now(self, limit: int, may_have: Callable[[str], bool] = everything) -> list[Delivery]:
-        """The same without waiting, where ``wake_with`` tells when there is something: there may be none."""
-        async with self.reading:
+        """Does the same without waiting: the result may be empty, and ``wake_with`` tells when to try again."""
+        async with self.fetching:
             self._news.clear()
             if may_have is everything:
-                return await self._take_returned(limit) or await self._take_new(limit, may_have)
+                return await self._take_redelivered(limit) or await self._take_new(limit, may_have)
             self._offer_refused(may_have)
-            while returned := await self._take_returned(limit):
+            while returned := await self._take_redelivered(limit):
                 for delivery in returned:
                     if not may_have(delivery.message.topic):
                         self.refuse(delivery)
                 if chosen := [delivery for delivery in returned if may_have(delivery.message.topic)]:
                     return chosen
-            return await self._take_set_aside(limit, may_have) or await self._take_new(limit, may_have)
+            return await self._take_held_back(limit, may_have) or await self._take_new(limit, may_have)
 
     def refuse(self, delivery: Delivery) -> None:
-        """The consumer that has fetched a delivery may not have it: it waits for another one, as long as one may."""
-        if delivery.packet_identifier in self._missing:
+        """The member that fetched a delivery may not have it: it waits for another member, as long as one may
+        have it.
+        """
+        if delivery.packet_identifier in self._evicted:
             self._lose_for_good([delivery.packet_identifier])
         elif self.may_be_taken(delivery.message.topic):
             self._refused[delivery.packet_identifier] = delivery.message.topic
@@ -250,40 +249,40 @@ class Cursor:
             self.acknowledge(delivery.packet_identifier)
 
     def reconsider(self) -> None:
-        """Other consumers may have what was refused or set aside, or may not have it any more."""
+        """The members' access rules have changed."""
         self._changes += 1
         self._tell()
 
     def _offer_refused(self, may_have: Callable[[str], bool]) -> None:
-        """Hands out again what the one that fetches may have, or what no consumer may have any more."""
+        """Hands refused deliveries out again that the fetching member may have, or that no member may have any more."""
         for packet_identifier, topic in list(self._refused.items()):
             if may_have(topic) or not self.may_be_taken(topic):
                 del self._refused[packet_identifier]
-                self.release([packet_identifier])
+                self.redeliver([packet_identifier])
 
     def wake_with(self, wake: Callable[[], None] | None) -> None:
-        """From now on this is called whenever there may be something for ``fetch_now``, which is now, perhaps."""
+        """Calls this, from now on, whenever ``fetch_now`` may have deliveries, and now."""
         self._wake = wake
         self._tell()
 
     def _tell(self) -> None:
         self._news.set()
-        if self._wake is not None and (self._behind or self._returned):
+        if self._wake is not None and (self._behind or self._to_redeliver):
             self._wake()
 
     def acknowledge(self, packet_identifier: int) -> bool:
-        """Takes note that a delivery arrived; returns whether it was on the way."""
+        """A delivery arrived; returns whether it was on the way."""
         return self.acknowledge_all([packet_identifier]) > 0
 
     def acknowledge_all(self, packet_identifiers: Sequence[int]) -> int:
-        """Takes note that deliveries arrived; returns how many of them were on the way."""
+        """Deliveries arrived; returns how many of them were on the way."""
         arrived = 0
         for packet_identifier in packet_identifiers:
             if unacknowledged := self._unacknowledged.pop(packet_identifier, None):
                 arrived += 1
                 self._late.pop(packet_identifier, None)
-                if missing := self._missing.pop(packet_identifier, None):
-                    missing.arrived()
+                if evicted := self._evicted.pop(packet_identifier, None):
+                    evicted.arrived()
                 if self.backlog is not None:
                     self.backlog.subtract(unacknowledged[2])
         if arrived:
@@ -291,59 +290,57 @@ class Cursor:
             self._log.changed()
         return arrived
 
-    def rewind(self) -> None:
-        """Makes everything unacknowledged come again: in order, same identifiers, ``dup`` set."""
-        self.release(self._unacknowledged)
+    def redeliver(self, packet_identifiers: Iterable[int]) -> None:
+        """Hands deliveries out again, before any new message, with the same identifiers and DUP set.
 
-    def release(self, packet_identifiers: Iterable[int]) -> None:
-        """Makes some of the deliveries come again, before anything new; those acknowledged meanwhile do not.
-
-        Nor do those that a full store has dropped meanwhile: they leave ranges.
+        Acknowledged ones are not handed out again. Evicted ones are not either: they leave ranges.
         """
-        waiting = {packet_identifier for _, packet_identifier in self._returned}
+        waiting = {packet_identifier for _, packet_identifier in self._to_redeliver}
         missed = []
         for packet_identifier in packet_identifiers:
-            if packet_identifier in self._missing:
+            if packet_identifier in self._evicted:
                 missed.append(packet_identifier)
             elif packet_identifier in self._unacknowledged and packet_identifier not in waiting:
                 position = self._unacknowledged[packet_identifier][0]
-                heapq.heappush(self._returned, (position, packet_identifier))
+                heapq.heappush(self._to_redeliver, (position, packet_identifier))
         self._lose_for_good(missed)
         self._tell()
 
-    def lose(self, messages: dict[int, Message], last: int, missing: Callable[[str, Message], Missing]) -> None:
-        """The log drops its oldest messages, up to a position: those on their way may arrive yet, but not come again.
+    def lose(
+        self, messages: dict[int, Message], last: int, note_evicted: Callable[[str, Message], EvictedMessage]
+    ) -> None:
+        """The log evicts its oldest messages, up to a position: deliveries of them may arrive, but do not come again.
 
         Args:
-            messages: what it drops, by position.
+            messages: the evicted messages by position.
             last: the last position.
-            missing: returns what is told how it ends with a message.
+            note_evicted: makes the object that learns how the delivery of an evicted message ends.
         """
         missed = []
-        back = {packet_identifier for _, packet_identifier in self._returned} if self._unacknowledged else set()
+        back = {packet_identifier for _, packet_identifier in self._to_redeliver} if self._unacknowledged else set()
         for packet_identifier, (position, *_) in self._unacknowledged.items():
             if position > last and not self._late:
                 break
             if position in messages:
-                self._missing[packet_identifier] = missing(self.consumer, messages[position])
+                self._evicted[packet_identifier] = note_evicted(self.consumer, messages[position])
                 if packet_identifier in back or packet_identifier in self._refused:
                     missed.append(packet_identifier)
         self._lose_for_good(missed)
 
     def _lose_for_good(self, packet_identifiers: Sequence[int]) -> None:
-        """What the log has dropped does not arrive any more."""
+        """Evicted deliveries can no longer arrive."""
         for packet_identifier in packet_identifiers:
             self._refused.pop(packet_identifier, None)
-            self._missing.pop(packet_identifier).missed()
+            self._evicted.pop(packet_identifier).lost()
         self.acknowledge_all(packet_identifiers)
 
     def notice(self, first: int, last: int, stored: Iterable[tuple[int, Part]], size: int) -> None:
-        """The log's news, with their positions and size: from one to another some may be for this consumer."""
+        """The log has stored messages: some between two positions may be for this consumer."""
         if not self._behind:
             self._behind, self._read = True, first - 1
-            if not self._unacknowledged and not self.set_aside:
+            if not self._unacknowledged and not self.held_back:
                 self.noticed = Backlog()
-        self.stretches.add(first, last)
+        self.ranges.add(first, last)
         self.noticed.messages += last - first + 1
         self.noticed.bytes += size
         if self.backlog is not None:
@@ -358,46 +355,43 @@ class Cursor:
         return position > self.unread_from and self.takes(position, message)
 
     def all_wait_behind(self, position: int) -> int | None:
-        """Returns behind which position, the given one at least, all messages of its topic names wait.
-
-        None: whether one waits depends on more than its topic name.
-        """
-        place = max(self.unread_from, position)
-        return None if self.passed or self.set_aside or place < self._usual_from else place
+        """Returns the position behind which all messages of its topic names wait, None if not all of them do."""
+        begin = max(self.unread_from, position)
+        return None if self.passed or self.held_back or begin < self._usual_from else begin
 
     def is_waiting_for(self, position: int, message: Message) -> bool:
-        """Whether a message waits to be handed out, and is not given away already."""
+        """Whether a message waits to be handed out, and was not taken by a QoS 2 flow."""
         if position in self.passed:
             return False
-        return self.is_next(position, message) or self.set_aside.holds(position, message.topic)
+        return self.is_next(position, message) or self.held_back.holds(position, message.topic)
 
     def go_past(self, position: int) -> None:
-        """Everything up to a position is not for this consumer."""
+        """No message up to a position is for this consumer."""
         if self._behind:
             self._read = max(self._read, position)
             self._behind = self._read < self._log.head
 
     def estimate(self) -> None:
-        """What waits is not counted from now on: ``noticed`` begins with what it is, or with nothing."""
+        """Stops counting the backlog; ``noticed`` begins with it, or with nothing."""
         self.noticed, self.backlog = self.backlog or Backlog(), None
 
     def begin_to_count(self, backlog: Backlog) -> None:
-        """So much waits to be handed out: together with what is not acknowledged, ``backlog`` says it from now on."""
+        """Counts from now on, beginning with what waits now; deliveries without an acknowledgement are added."""
         for _, _, size, _ in self._unacknowledged.values():
             backlog.add(size)
         self.backlog = backlog
 
     async def discard_oldest(self, is_enough: Callable[["Backlog"], bool]) -> None:
-        """Drops what is not handed out yet, from the oldest on, and notes it."""
-        async with self.reading:
-            while self.set_aside and self.backlog is not None and not is_enough(self.backlog):
-                for _, message in await self._read_set_aside(self.set_aside, 1):
+        """Drops the oldest waiting messages and notes ranges, until the backlog is small enough."""
+        async with self.fetching:
+            while self.held_back and self.backlog is not None and not is_enough(self.backlog):
+                for _, message in await self._read_held_back(self.held_back, 1):
                     self._drop(EVICTED, message)
             while self.backlog is not None and not is_enough(self.backlog) and (upcoming := await self._upcoming(1)):
                 for position, message in upcoming:
                     if self.backlog is None or is_enough(self.backlog):
                         return
-                    if position in self.passed:  # somebody has it already: it does not wait
+                    if position in self.passed:  # a QoS 2 flow has it: it does not wait
                         del self.passed[position]
                         self._taken += 1
                     elif self.takes(position, message):
@@ -405,7 +399,7 @@ class Cursor:
                     self._read = position
 
     def _drop(self, reason: str, message: Message) -> None:
-        """A message that waits goes to no client."""
+        """Drops a waiting message, and notes it."""
         self._log.drop(reason, self.consumer, message)
         if self.backlog is not None and self.rights.may_receive(message.topic):
             self.backlog.subtract(queued_size(message))
@@ -413,37 +407,37 @@ class Cursor:
         self._log.changed()
 
     def _miss(self, position: int, message: Message) -> None:
-        """The log has dropped a message that was to be handed out, and has a range for it."""
+        """Subtracts a waiting message that the log has evicted; the log has a range for it."""
         if self.backlog is not None and position not in self.passed and self.rights.may_receive(message.topic):
             self.backlog.subtract(queued_size(message))
 
     async def evict(self, messages: list[tuple[int, Message]]) -> None:
-        """The log drops its oldest messages: what was not handed out of them never will be."""
-        async with self.reading:
+        """The log evicts its oldest messages: those that wait will not be handed out."""
+        async with self.fetching:
             last = messages[-1][0]
-            if self.backlog is not None and (self._behind or self.set_aside):
+            if self.backlog is not None and (self._behind or self.held_back):
                 for position, message in messages:
                     if self.is_waiting_for(position, message):
                         self._miss(position, message)
             if self._behind:
                 self._read = max(self._read, last)
-            self._move_on(last, self.set_aside)
+            self._move_on(last, self.held_back)
 
     def close(self) -> None:
-        """Leaves the log; the place of a durable consumer stays, and with it what it still has to get."""
+        """Leaves the log; a durable consumer keeps its place, and the messages behind it."""
         self.closed = True
-        self._lose_for_good(list(self._missing))
+        self._lose_for_good(list(self._evicted))
         self._log.audience.dismiss(self)
         self._log.detach(self)
 
     def drop(self) -> None:
-        """Leaves the log for good: the consumer gets nothing any more and holds nothing back."""
+        """Leaves the log for good: no message is kept for the consumer."""
         self.close()
         self._log.forget(self.consumer)
 
-    async def _take_returned(self, limit: int) -> list[Delivery]:
-        while self._returned:
-            first = self._returned[0][0]
+    async def _take_redelivered(self, limit: int) -> list[Delivery]:
+        while self._to_redeliver:
+            first = self._to_redeliver[0][0]
             found = dict(await self._log.read(first - 1, max(limit, READ_LEAST)))
             if deliveries := self._hand_out_again(found, first, limit):
                 return deliveries
@@ -452,8 +446,8 @@ class Cursor:
     def _hand_out_again(self, found: dict[int, Message], first: int, limit: int) -> list[Delivery]:
         deliveries: list[Delivery] = []
         last = max(found, default=first)
-        while self._returned and len(deliveries) < limit and first <= self._returned[0][0] <= last:
-            position, packet_identifier = heapq.heappop(self._returned)
+        while self._to_redeliver and len(deliveries) < limit and first <= self._to_redeliver[0][0] <= last:
+            position, packet_identifier = heapq.heappop(self._to_redeliver)
             unacknowledged = self._unacknowledged.get(packet_identifier)
             if unacknowledged is None:
                 continue
@@ -461,21 +455,23 @@ class Cursor:
                 message = found[position]
                 deliveries.append(Delivery(position, packet_identifier, message, True, *unacknowledged[1]))
             else:
-                self.acknowledge(packet_identifier)  # the message itself is gone
+                self.acknowledge(packet_identifier)  # the message is gone
         return deliveries
 
-    async def _take_set_aside(self, limit: int, may_have: Callable[[str], bool]) -> list[Delivery]:
-        """Hands out what was set aside and the one that fetches may have; drops what none may have any more."""
+    async def _take_held_back(self, limit: int, may_have: Callable[[str], bool]) -> list[Delivery]:
+        """Hands out messages that were held back and that the fetching member may have; drops those that no member may
+        have.
+        """
         changes = self._changes
         if changes != self._considered:
-            untaken = {topic for topic in self.set_aside if not self.may_be_taken(topic)}
-            while dropped := await self._read_set_aside(untaken, READ_MOST):
+            untaken = {topic for topic in self.held_back if not self.may_be_taken(topic)}
+            while dropped := await self._read_held_back(untaken, READ_MOST):
                 for _, message in dropped:
                     self._drop(FILTERED, message)
             self._considered = changes
-        wanted = {topic for topic in self.set_aside if may_have(topic)}
+        wanted = {topic for topic in self.held_back if may_have(topic)}
         deliveries = []
-        for position, message in await self._read_set_aside(wanted, limit):
+        for position, message in await self._read_held_back(wanted, limit):
             grant = self.grant(position, message)
             if grant is not None:
                 deliveries.append(self._deliver(position, message, grant))
@@ -488,15 +484,15 @@ class Cursor:
         self._taken += 1
         return Delivery(position, packet_identifier, message, False, *grant)
 
-    async def _read_set_aside(self, topics: Container[str], limit: int) -> list[tuple[int, Message]]:
-        """Reads on through what was set aside of some topics, up to so many messages: these are set aside no more."""
+    async def _read_held_back(self, topics: Container[str], limit: int) -> list[tuple[int, Message]]:
+        """Reads up to ``limit`` messages of some topics that were held back, and removes them from the set."""
         waiting: list[tuple[int, Message]] = []
-        reading, slice_ = max(limit, READ_LEAST), Slice()
-        while not waiting and (first := self.set_aside.next_of(topics)) is not None:
-            found = await self._log.read(first - 1, reading)
+        wanted, slice_ = max(limit, READ_LEAST), Slice()
+        while not waiting and (first := self.held_back.next_of(topics)) is not None:
+            found = await self._log.read(first - 1, wanted)
             at = found[-1][0] if found else self._log.head
             for position, message in found:
-                if message.topic in topics and self.set_aside.holds(position, message.topic):
+                if message.topic in topics and self.held_back.holds(position, message.topic):
                     if position in self.passed:
                         del self.passed[position]
                         self._taken += 1
@@ -508,23 +504,25 @@ class Cursor:
                     at = position
                     break
             self._move_on(at, topics)
-            reading = min(2 * reading, READ_MOST)
+            wanted = min(2 * wanted, READ_MOST)
             if not waiting and slice_.is_over:
                 await slice_.give_way()
         return waiting
 
     def _move_on(self, position: int, topics: Container[str]) -> None:
-        """Up to a position nothing of some topics is set aside any more."""
-        if self.set_aside.move_on(position, topics):
+        """Removes messages of some topics from the set, up to a position."""
+        if self.held_back.move_on(position, topics):
             self._news.set()
 
-    def _sets_aside(self, position: int, message: Message, may_have: Callable[[str], bool]) -> bool:
-        """Sets a new message aside, or drops it, unless the one that fetches may have it and none before it waits."""
+    def _holds_back(self, position: int, message: Message, may_have: Callable[[str], bool]) -> bool:
+        """Sets a new message aside, or drops it, unless the fetching member may have it and no earlier one of its topic
+        waits.
+        """
         topic = message.topic
-        if topic not in self.set_aside and (may_have(topic) or position in self.passed):
+        if topic not in self.held_back and (may_have(topic) or position in self.passed):
             return False
-        if topic in self.set_aside or self.may_be_taken(topic):
-            self.set_aside.extend(position, topic)
+        if topic in self.held_back or self.may_be_taken(topic):
+            self.held_back.extend(position, topic)
         else:
             self._drop(FILTERED, message)
         self._news.set()
@@ -533,20 +531,20 @@ class Cursor:
     async def _take_new(self, limit: int, may_have: Callable[[str], bool]) -> list[Delivery]:
         limit = min(limit, self._window - (self._taken - self.count))
         deliveries: list[Delivery] = []
-        while limit > 0 and not deliveries and len(self.set_aside) < SET_ASIDE_MOST:
+        while limit > 0 and not deliveries and len(self.held_back) < HELD_BACK_MOST:
             upcoming = await self._upcoming(limit)
             if not upcoming:
                 break
             deliveries = self._hand_out(upcoming, limit, may_have)
             if not deliveries:
-                await asyncio.sleep(0)  # what is in memory is read without a pause
+                await asyncio.sleep(0)  # reads from memory do not suspend
         return deliveries
 
     def _hand_out(
         self, upcoming: list[tuple[int, Message]], limit: int, may_have: Callable[[str], bool]
     ) -> list[Delivery]:
         deliveries: list[Delivery] = []
-        grants: dict[tuple[str, int, bool], Grant | None] = {}  # what all of a kind have in common
+        grants: dict[tuple[str, int, bool], Grant | None] = {}  # by topic name, QoS and retain flag
         (head, dup_up_to), taken = self._dup_up_to, self._taken
         usual_from, passed, unacknowledged = self._usual_from, self.passed, self._unacknowledged
         slice_ = Slice()
@@ -563,7 +561,7 @@ class Cursor:
                 if position > usual_from:
                     grants[kind] = grant
             self._read = position
-            if grant is None or (may_have is not everything and self._sets_aside(position, message, may_have)):
+            if grant is None or (may_have is not everything and self._holds_back(position, message, may_have)):
                 continue
             if position in passed:
                 del passed[position]
@@ -574,19 +572,19 @@ class Cursor:
                 unacknowledged[packet_identifier] = position, grant, queued_size(message), taken
                 dup = position <= head and taken < dup_up_to
                 deliveries.append(_new(Delivery, (position, packet_identifier, message, dup, *grant)))
-            taken += 1  # also for one that is not handed out: those behind it have the identifiers they had before
+            taken += 1  # also if it is not handed out: later messages keep their identifiers over a restart
         self._taken = taken
         return deliveries
 
     async def _upcoming(self, limit: int) -> list[tuple[int, Message]]:
-        """Reads on, past messages for others, up to and including the next ones for this consumer."""
-        reading, slice_ = max(limit, READ_LEAST), Slice()
+        """Reads on to the next message for this consumer; returns it and the messages behind it."""
+        wanted, slice_ = max(limit, READ_LEAST), Slice()
         while True:
             self._skip()
             if not self._behind:
                 return []
             head = self._log.head
-            found = await self._log.read(self._read, reading)
+            found = await self._log.read(self._read, wanted)
             for index, (position, message) in enumerate(found):
                 if self.takes(position, message):
                     if position > self._log.gone:
@@ -597,4 +595,4 @@ class Cursor:
                     await slice_.give_way()
             if not found:
                 self._read = head
-            reading = min(2 * reading, READ_MOST)
+            wanted = min(2 * wanted, READ_MOST)

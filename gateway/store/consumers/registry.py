@@ -1,4 +1,4 @@
-"""Who takes from the log, and how far everybody is: what must be saved, and what nobody needs any more."""
+"""All consumers of the log and their places: which places are to be saved, and which messages no consumer needs."""
 
 import sqlite3
 import sys
@@ -6,54 +6,40 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from gateway.message import Message
-from gateway.store.audience import Audience
-from gateway.store.cursor import Cursor
-from gateway.store.drops import GATEWAY
-from gateway.store.flows import BEGUN, Flow
-from gateway.store.unsettled import Missing
+from gateway.store.consumers.audience import Audience
+from gateway.store.consumers.cursor import Cursor
+from gateway.store.tables import cursors
+from gateway.store.tables.cursors import LOST, Place
+from gateway.store.tables.drops import GATEWAY
+from gateway.store.tables.evicted import EvictedMessage
+from gateway.store.tables.qos2 import BEGUN, Flow
 
-SCHEMA = """
-CREATE TABLE cursor (
-    consumer TEXT PRIMARY KEY,
-    position INTEGER NOT NULL,
-    count INTEGER NOT NULL,
-    crc INTEGER NOT NULL
-) STRICT;
-"""
-SAVE = "INSERT OR REPLACE INTO cursor VALUES (?, ?, ?, ?)"
-REMOVE = "DELETE FROM cursor WHERE consumer = ?"
-LOST = ""
-"""The consumer at whose place those go on who have lost theirs, until all who were there before are here again."""
-
-PASSED_MOST = 100_000  # messages for others that a consumer goes past again after a crash
-
-Place = tuple[int, int]
-"""A cursor's durable state: (position, count)."""
+PASSED_MOST = 100_000  # messages of others that a consumer may have to skip again after a crash
 
 UNKNOWN: Place = (0, -1)
-"""What the file says of a place where the write of it has failed: any place of a cursor's is another one."""
+"""Stands for a saved place whose write has failed: it differs from every real place, so that it is saved again."""
 
 
 class Keeper(Protocol):
-    """Who needs what is behind a position for a while, and gets nothing of it."""
+    """An object that needs the messages behind a position for a while, and is not a consumer."""
 
     @property
     def position(self) -> int: ...
 
     def evict(self, position: int) -> None:
-        """The log drops what is up to a position."""
+        """The log drops the messages up to a position."""
 
 
 class Consumers:
-    """The log's consumers: the cursors of this process, and the durable places of those that are not here.
+    """The log's consumers: the cursors of this process, and the saved places of durable consumers without a cursor.
 
     Args:
         saved: the places as they are in the file.
-        flows: the messages in the file that are on their way to a client, which their cursors are past.
+        flows: the QoS 2 flows in the file; their cursors are past their messages.
 
-    ``gone`` is the last position of what no consumer gets any more: a full store has dropped it, or all had it and it
-    is deleted. The file has it as the place of GATEWAY, in the transaction that deletes it, since the places there may
-    be older. ``returned`` is how often a consumer has come back to its place.
+    ``gone`` is the last position that no consumer gets any more: evicted from a full store, or delivered to all and
+    deleted. The file has it as the place of GATEWAY, written in the transaction that deletes, as saved places may be
+    older. ``returned`` counts how often a consumer came back to its place.
     """
 
     def __init__(self, saved: dict[str, Place], flows: Iterable[Flow]) -> None:
@@ -63,10 +49,10 @@ class Consumers:
         self._cursors: dict[str, Cursor] = {}
         self.returned = 0
         self._keepers: set[Keeper] = set()
-        self._held: dict[int, list[Flow]] = {}
+        self._pinned: dict[int, list[Flow]] = {}
         for flow in flows:
             if flow.state == BEGUN and not flow.topic:
-                self.hold(flow)
+                self.pin(flow)
 
     @property
     def cursors(self) -> list[Cursor]:
@@ -74,11 +60,11 @@ class Consumers:
         return list(self._cursors.values())
 
     def names(self) -> list[str]:
-        """Returns the names of the durable consumers, here or away."""
+        """Returns the names of the durable consumers, with or without a cursor."""
         return sorted(self._durable())
 
     def attach(self, cursor: Cursor, head: int) -> Place:
-        """Returns the place where a consumer goes on, or the head for a new one; ValueError if it is here already."""
+        """Returns the place where a consumer goes on, the head for a new one; ValueError if it has a cursor already."""
         if cursor.consumer in self._cursors:
             raise ValueError(f"consumer {cursor.consumer!r} has a cursor already")
         self._cursors[cursor.consumer] = cursor
@@ -86,48 +72,52 @@ class Consumers:
         return self._away.pop(cursor.consumer, self._away.get(LOST, (head, 0))) if cursor.durable else (head, 0)
 
     def detach(self, cursor: Cursor) -> None:
-        """The consumer goes away; the place of a durable one is kept."""
+        """Removes a cursor; the place of a durable consumer is kept."""
         del self._cursors[cursor.consumer]
         if cursor.durable:
             self._away[cursor.consumer] = (cursor.position, cursor.count)
 
     def forget(self, consumer: str) -> Callable[[sqlite3.Connection], None] | None:
-        """Removes the place of a consumer that is away; returns what takes it out of the file, where it may be."""
+        """Removes the place of a consumer without a cursor; returns the work that removes it from the file, if it is
+        there.
+        """
         self._away.pop(consumer, None)
-        return remove(consumer) if self._saved.pop(consumer, None) else None
+        return cursors.remove(consumer) if self._saved.pop(consumer, None) else None
 
-    def evict(self, oldest: list[tuple[int, Message]], missing: Callable[[str, Message], Missing]) -> None:
-        """The log drops the oldest messages that are kept; the cursors here are told by it of what waits for them.
+    def evict(self, oldest: list[tuple[int, Message]], note_evicted: Callable[[str, Message], EvictedMessage]) -> None:
+        """The log drops the oldest messages; open cursors learn from the log which messages they lose.
 
         Args:
             oldest: the messages, at least one.
-            missing: returns, for a consumer and a message that is on its way to it, what is told how that ends.
+            note_evicted: makes the object that learns how the delivery of an evicted message ends, for a consumer and
+                a message.
         """
         messages, last = dict(oldest), oldest[-1][0]
         self.trim(last)
         for name, place in self._away.items():
             self._away[name] = self._behind_gone(place)
-        for position in [position for position in self._held if position <= last]:
-            for flow in self._held.pop(position):
+        for position in [position for position in self._pinned if position <= last]:
+            for flow in self._pinned.pop(position):
                 if position in messages:
-                    flow.missing = missing(flow.source, messages[position])
+                    flow.evicted = note_evicted(flow.source, messages[position])
         for cursor in self._cursors.values():
-            cursor.lose(messages, last, missing)
+            cursor.lose(messages, last, note_evicted)
         for keeper in self._keepers:
             keeper.evict(last)
 
     def trim(self, last: int) -> None:
-        """No consumer needs anything up to a position, which is to be deleted."""
+        """No consumer needs messages up to a position; they are about to be deleted."""
         self.gone = max(self.gone, last)
 
     def losers_of(
-        self, oldest: list[tuple[int, Message]], audience: Audience
+        self, oldest: list[tuple[int, Message]], audience: Audience[Cursor]
     ) -> Iterator[tuple[list[str], list[Message]]]:
-        """Yields names of consumers, and which of some messages, the oldest that are kept, wait for each of them.
+        """Yields names of consumers with the messages that wait for them, out of the oldest messages of the log.
 
-        What is on its way to a client is not among them. Of a consumer that is away nothing but the place is known:
-        all behind it may be for it. Such is a route without a table in the configuration. Messages come with GATEWAY
-        where they may be for consumers that have ended and are not looked through yet, or that have lost their places.
+        Messages in flight are not among these. Of a consumer without a cursor, such as a route that is no longer
+        configured, only the place is known, so all messages behind it count. GATEWAY stands for consumers without a
+        name here: sessions that have ended while the scan for their messages goes on, and consumers with a corrupt
+        place.
         """
         lost, _ = self._away.get(LOST, (sys.maxsize, 0))
         unknown_from = min([lost, *(keeper.position for keeper in self._keepers)])
@@ -136,7 +126,7 @@ class Consumers:
             if behind := [message for position, message in oldest if position > place]:
                 yield [name], behind
         first, last = oldest[0][0], oldest[-1][0]
-        alike: dict[tuple[int, frozenset[str]], list[str]] = {}  # by place and topic names: the same wait for these
+        alike: dict[tuple[int, frozenset[str]], list[str]] = {}  # by place and topic names
         for cursor, topics in _topics_by_cursor(oldest, audience).items():
             if cursor.closed or cursor.waiting_from >= last:  # a closed one leaves the audience slice by slice
                 continue
@@ -150,31 +140,31 @@ class Consumers:
             if waiting := [message for position, message in oldest if position > place and message.topic in allowed]:
                 yield names, waiting
 
-    def hold(self, flow: Flow) -> None:
-        """A flow's message is needed until it is let go, wherever the cursors are, or until it is evicted."""
+    def pin(self, flow: Flow) -> None:
+        """Keeps a flow's message until ``unpin``, wherever the cursors are; no effect if it is already evicted."""
         if flow.position > self.gone:
-            self._held.setdefault(flow.position, []).append(flow)
+            self._pinned.setdefault(flow.position, []).append(flow)
 
-    def let_go(self, flow: Flow) -> None:
-        """The opposite of ``hold``."""
-        if flows := self._held.get(flow.position):
+    def unpin(self, flow: Flow) -> None:
+        """Ends ``pin``."""
+        if flows := self._pinned.get(flow.position):
             flows[:] = [other for other in flows if other is not flow]
             if not flows:
-                del self._held[flow.position]
+                del self._pinned[flow.position]
 
     def keep_for(self, keeper: Keeper) -> None:
-        """What is behind a keeper's position is needed."""
+        """Keeps the messages behind a keeper's position."""
         self._keepers.add(keeper)
 
     def keep_no_longer(self, keeper: Keeper) -> None:
-        """The opposite of ``keep_for``."""
+        """Ends ``keep_for``."""
         self._keepers.remove(keeper)
 
     def unsaved(self) -> list[tuple[str, int, int]]:
-        """Returns (name, position, count) where the file does not say what it should.
+        """Returns (name, position, count) of each place that should be saved.
 
-        A cursor here that only went past others' messages may do so again after a crash: that is worth no sync, unless
-        they are many.
+        A cursor that has only moved past messages of other consumers is saved when these are PASSED_MOST or more: after
+        a crash it moves past them again.
         """
         places = [
             (name, position, cursor.count)
@@ -184,7 +174,7 @@ class Consumers:
         return places + self.unsaved_of([GATEWAY, *self._away])
 
     def unsaved_of(self, names: Iterable[str]) -> list[tuple[str, int, int]]:
-        """Returns the same of some consumers, however little they have moved."""
+        """Returns the same for some consumers, however little they have moved."""
         places = ((name, self._place_of(name)) for name in names)
         return [(name, *place) for name, place in places if place is not None and place != self._saved.get(name)]
 
@@ -204,24 +194,24 @@ class Consumers:
         return count != saved_count or position - saved_position >= PASSED_MOST
 
     def note_saved(self, saved: list[tuple[str, int, int]]) -> None:
-        """These places are being written: the file says so, unless ``note_unsaved`` follows."""
+        """These places are being written: the file has them, unless ``note_unsaved`` follows."""
         self._saved.update((name, (position, count)) for name, position, count in saved)
 
     def note_unsaved(self, saved: list[tuple[str, int, int]]) -> None:
         """The write of these places has failed."""
         self._saved.update((name, UNKNOWN) for name, *_ in saved if name in self._saved)
 
-    def held_between(self, first: int, last: int) -> set[int]:
-        """Returns the positions between two that are held."""
-        return {position for position in self._held if first <= position <= last}
+    def pinned_between(self, first: int, last: int) -> set[int]:
+        """Returns the pinned positions between two."""
+        return {position for position in self._pinned if first <= position <= last}
 
     def needed_from(self, head: int) -> int:
-        """Returns the position behind which somebody needs the messages."""
+        """Returns the position behind which a consumer needs messages."""
         here = min((cursor.position for cursor in self._cursors.values()), default=head)
-        return min(here, self.kept_from(head), min(self._held, default=head + 1) - 1)
+        return min(here, self.kept_from(head), min(self._pinned, default=head + 1) - 1)
 
     def kept_from(self, head: int) -> int:
-        """Returns the position behind which everything is kept: some consumer's needs cannot be told now."""
+        """Returns the position behind which every message is kept, as the needs of some consumer are unknown now."""
         away = (position for position, _ in self._away.values())
         return min([head, *away, *(keeper.position for keeper in self._keepers)])
 
@@ -229,18 +219,9 @@ class Consumers:
         return self._away.keys() | {name for name, cursor in self._cursors.items() if cursor.durable}
 
 
-def _topics_by_cursor(messages: Iterable[tuple[int, Message]], audience: Audience) -> dict[Cursor, list[str]]:
+def _topics_by_cursor(messages: Iterable[tuple[int, Message]], audience: Audience[Cursor]) -> dict[Cursor, list[str]]:
     found: dict[Cursor, list[str]] = {}
     for topic in dict.fromkeys(message.topic for _, message in messages):
         for cursor in audience.takers(topic):
             found.setdefault(cursor, []).append(topic)
     return found
-
-
-def remove(consumer: str) -> Callable[[sqlite3.Connection], None]:
-    """Returns what takes a consumer's place out of the file."""
-
-    def write(connection: sqlite3.Connection) -> None:
-        connection.execute(REMOVE, (consumer,))
-
-    return write

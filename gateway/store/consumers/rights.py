@@ -1,23 +1,23 @@
-"""What a consumer might receive when a message was stored, where its access rules have changed since."""
+"""Which topic names a consumer might receive when a message was stored, if its access rules have changed since."""
 
 from collections.abc import Callable
 
 MayReceive = Callable[[str], bool]
-"""Whether a topic name's messages may be received."""
+"""Returns whether messages of a topic name may be received."""
 
 
 def everything(_: str) -> bool:
-    """May be received."""
+    """Allows every topic name."""
     return True
 
 
 class Rights:
-    """The rules that the log's positions were stored under.
+    """The access rules of a consumer, by the position of the message.
 
     Args:
-        may_receive: whether the consumer may receive a topic name's messages by the rules of now.
+        may_receive: whether the consumer may receive messages of a topic name by today's rules.
 
-    ``changed`` is the position up to which other rules say it.
+    ``changed`` is the position up to which former rules apply.
     """
 
     def __init__(self, may_receive: MayReceive = everything) -> None:
@@ -26,11 +26,11 @@ class Rights:
         self._before: list[tuple[int, MayReceive]] = []  # each up to a position
 
     def change(self, before: MayReceive, read: int, head: int) -> None:
-        """``may_receive`` answers by other rules from now on.
+        """The rules behind ``may_receive`` have changed.
 
         Args:
-            before: answers as it did until now.
-            read: up to this position nothing will be asked.
+            before: answers by the former rules.
+            read: the consumer has read up to this position.
             head: the log's newest position.
         """
         self._before = [(last, might) for last, might in self._before if last > read]
@@ -38,7 +38,7 @@ class Rights:
         self.changed = head
 
     def might_receive(self, position: int, topic: str) -> bool:
-        """Whether the consumer might receive a topic name's messages when that at a position was stored."""
+        """Whether the consumer might receive a topic name when the message at a position was stored."""
         if position > self.changed:
             return self.may_receive(topic)
         might = next((might for last, might in self._before if position <= last), self.may_receive)

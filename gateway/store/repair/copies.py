@@ -1,4 +1,4 @@
-"""Copies of a store, and stores that are copies: neither gives an identity that another one has given."""
+"""Backup and restore: a copy of a store never gives an identity that another copy has given."""
 
 import contextlib
 import os
@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 
 from gateway.errors import ADVICE, StoreError
-from gateway.repair import announce
-from gateway.store import exchange, identity, schema
-from gateway.store.damage import DAMAGED
-from gateway.store.drops import GATEWAY, INSERT
-from gateway.store.folder import MESSAGES, take_folder
-from gateway.store.identity import Note
-from gateway.store.reading import open_at_rest, open_for_reading, read_schema
+from gateway.store.repair.command import announce
+from gateway.store.sqlite import marks, swap_files
+from gateway.store.sqlite.folder import MESSAGES, take_folder
+from gateway.store.sqlite.marks import LockNote
+from gateway.store.sqlite.rows import open_at_rest, open_for_reading, read_schema
+from gateway.store.tables import schema
+from gateway.store.tables.drops import DAMAGED, GATEWAY, INSERT
 from wire.identity import SEQ_MAX
 
 WITHOUT_END = f"SELECT * FROM dropped WHERE reason = '{DAMAGED}' AND last = {SEQ_MAX}"
@@ -23,16 +23,16 @@ def backup(folder: Path, target: Path) -> None:
     """Copies a store into a file, as it is at one moment; a gateway may run on it.
 
     Raises:
-        StoreError: there is no store, it cannot be read, or the file is there or cannot be written.
+        StoreError: there is no store, it cannot be read, or the file exists or cannot be written.
     """
     if target.exists():
         raise StoreError(f"{target}: there is a file already")
     making = target.with_name(f"{target.name}.part")
     try:
         _copy(folder / MESSAGES, making)
-        exchange.sync(making)
+        swap_files.sync(making)
         making.rename(target)
-        exchange.sync(target.absolute().parent)
+        swap_files.sync(target.absolute().parent)
     except (sqlite3.Error, OSError) as error:
         with contextlib.suppress(OSError):
             making.unlink()
@@ -40,52 +40,52 @@ def backup(folder: Path, target: Path) -> None:
 
 
 def restore(folder: Path, source: Path, origin: str) -> Path:
-    """Puts a backup in the place of a store that no gateway uses; returns the folder with the files that were there.
+    """Replaces the files of a store that no gateway uses by a backup; returns the folder with the former files.
 
     Args:
-        folder: the store's.
+        folder: the store's folder.
         source: the backup.
         origin: the gateway's name.
 
     Raises:
-        StoreError: a gateway runs on the store, or the backup cannot be used; then the store is as it was.
+        StoreError: a gateway runs on the store, or the backup cannot be used; then the store is unchanged.
     """
     with contextlib.closing(take_folder(folder)) as taken:
         try:
-            making = exchange.begin(folder)
+            making = swap_files.begin(folder)
             _copy(source, making / MESSAGES)
             _tell_of_replaced(folder / MESSAGES, making / MESSAGES, taken.note(), origin)
             announce(making / MESSAGES, taken)
-            return exchange.offer(folder)
+            return swap_files.offer(folder)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"restore of {source} to {folder}: {_words(error)}") from error
 
 
 def begin_epoch(folder: Path) -> None:
-    """Has the next start on a store give identities of a new epoch: the store is a copy, though it looks like none.
+    """Makes the next start on a store begin a new epoch: for a copy that does not look like one.
 
     Raises:
-        StoreError: there is no store, it is not whole, or a gateway runs on it.
+        StoreError: there is no store, it is damaged, or a gateway runs on it.
     """
     path = folder / MESSAGES
     if not path.exists():
         raise StoreError(f"message store {folder}: there is none")
     with contextlib.closing(take_folder(folder)) as taken:
-        if problem := identity.problem_of(path, taken.note()):
-            raise StoreError(f"message store {path}: {problem}{identity.ADVICE}")
+        if problem := marks.problem_of(path, taken.note()):
+            raise StoreError(f"message store {path}: {problem}{marks.ADVICE}")
         try:
             with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
                 schema.version_of(connection)
                 connection.execute("PRAGMA synchronous = FULL")
-                identity.note_copied(connection)
+                marks.note_copied(connection)
         except sqlite3.Error as error:
             raise StoreError(f"message store {path}: {error}{ADVICE}") from error
 
 
-def _tell_of_replaced(replaced: Path, made: Path, note: Note | None, origin: str) -> None:
-    """What the store that was there has given identities of epochs that the copy does not know may be lost with it.
+def _tell_of_replaced(replaced: Path, made: Path, note: LockNote | None, origin: str) -> None:
+    """Notes ranges for epochs of the replaced store that the copy does not know: their messages may be lost.
 
-    Where its file cannot be read, the lock file still tells its newest epoch. Raises sqlite3.Error.
+    If the replaced file cannot be read, the lock file still has its newest epoch. Raises sqlite3.Error.
     """
     now_ms = int(time.time() * 1000)
     lost = [(DAMAGED, GATEWAY, "", origin, note.epoch, 1, SEQ_MAX, 0, now_ms, now_ms)] if note else []
@@ -93,7 +93,7 @@ def _tell_of_replaced(replaced: Path, made: Path, note: Note | None, origin: str
         schema.version_of(connection)
         lost += connection.execute(WITHOUT_END).fetchall()
     with contextlib.closing(sqlite3.connect(made, isolation_level=None)) as copy:
-        told = {identity.load(copy).epoch, *(row[4] for row in copy.execute(WITHOUT_END).fetchall())}
+        told = {marks.load(copy).epoch, *(row[4] for row in copy.execute(WITHOUT_END).fetchall())}
         for row in lost:
             if row[4] not in told:
                 told.add(row[4])
@@ -101,14 +101,14 @@ def _tell_of_replaced(replaced: Path, made: Path, note: Note | None, origin: str
 
 
 def _words(error: Exception) -> str:
-    """What is wrong, without the number that the system has for it."""
+    """Returns an error's text without its number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Raises sqlite3.Error, OSError."""
+    """Copies a database and marks the copy. Raises sqlite3.Error, OSError."""
     if not source.exists():
         raise FileNotFoundError(f"{source} is not there")
     target.unlink(missing_ok=True)
@@ -117,6 +117,6 @@ def _copy(source: Path, target: Path) -> None:
         if not schema.version_of(reading):
             raise sqlite3.DatabaseError("not a message store")
         reading.backup(copy)
-        copy.execute("PRAGMA journal_mode = DELETE")  # one file is all of it
+        copy.execute("PRAGMA journal_mode = DELETE")  # so that the copy is one file
         read_schema(copy)
-        identity.note_copied(copy)
+        marks.note_copied(copy)

@@ -1,13 +1,13 @@
-"""The pages of an SQLite file, read without SQLite: where the file is damaged it refuses all of it.
+"""Reads the pages of an SQLite file without SQLite, which refuses a damaged file as a whole.
 
-The file format is https://www.sqlite.org/fileformat2.html. A page is the newest one of the WAL's committed
-transactions, or else the one in the file.
+The file format is https://www.sqlite.org/fileformat2.html. A page is the newest one in the WAL's committed
+transactions, or otherwise the one in the file.
 """
 
 import struct
 from pathlib import Path
 
-from gateway.store.wal import FILE_MAGIC, Wal, map_file, page_size_of
+from gateway.store.sqlite.wal import FILE_MAGIC, Wal, map_file, page_size_of
 
 TRUNK_HEADER_SIZE = 8
 
@@ -15,8 +15,7 @@ TRUNK_HEADER_SIZE = 8
 class Pages:
     """The pages by number, from 1 to ``count``.
 
-    ``header_damaged`` where the file does not say what it is; ``wal_damaged`` where a transaction was spoilt that had
-    been synced.
+    ``header_damaged`` if the file does not say what it is; ``wal_damaged`` if a synced transaction is corrupt.
 
     Args:
         path: the file.
@@ -37,7 +36,7 @@ class Pages:
         self.count = max(len(self._file) // self.size, max(self._wal.newest, default=0))
 
     def __getitem__(self, number: int) -> bytes:
-        """Returns a page, b"" where there is none."""
+        """Returns a page, b"" if there is none."""
         if number in self._wal.newest:
             offset = self._wal.newest[number]
             return self._wal.bytes[offset : offset + self.size]
@@ -46,19 +45,19 @@ class Pages:
 
     @property
     def kind(self) -> tuple[int, int]:
-        """Whose file it is and of which version: ``application_id`` and ``user_version``."""
+        """The file's ``application_id`` and ``user_version``."""
         version, application_id = struct.unpack_from(">I4xI", self[1], 60)
         return application_id, version
 
     @property
     def expected_count(self) -> int:
-        """How many pages there should be, as far as the file says so."""
+        """How many pages the file should have, if it says so."""
         if self[1].startswith(FILE_MAGIC):
             return max(self.count, struct.unpack_from(">I", self[1], 28)[0])
         return self.count
 
     def free(self) -> set[int]:
-        """Returns the pages that are not in use; what still stands in them was deleted."""
+        """Returns the pages that are not in use; their content was deleted."""
         if self[1].startswith(FILE_MAGIC):
             (first, total) = struct.unpack_from(">II", self[1], 32)
             free = self._free_from(first)
@@ -74,7 +73,9 @@ class Pages:
         return free
 
     def _listed_by(self, number: int) -> set[int]:
-        """A trunk page of the list of free pages, and the pages in it; nothing where this is none."""
+        """Returns a trunk page of the list of free pages with the pages listed in it; nothing if it is not a trunk
+        page.
+        """
         page = self[number]
         if not page:
             return set()

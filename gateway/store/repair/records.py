@@ -1,14 +1,13 @@
-"""The records of one page of an SQLite file: what is whole among them, whatever is around it.
+"""Reads the whole records of one page of an SQLite file, whatever is around it.
 
-The file format is https://www.sqlite.org/fileformat2.html#b_tree_pages. A page that is none of a table or an index has
-no records.
+The file format is https://www.sqlite.org/fileformat2.html#b_tree_pages. Only pages of tables and indexes have records.
 """
 
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gateway.store.pages import Pages
+from gateway.store.repair.pages import Pages
 
 INTERIOR_INDEX, INTERIOR_TABLE, LEAF_INDEX, LEAF_TABLE = 2, 5, 10, 13
 KINDS = (INTERIOR_INDEX, INTERIOR_TABLE, LEAF_INDEX, LEAF_TABLE)
@@ -27,16 +26,16 @@ class Record(NamedTuple):
 
 
 class Damaged(Exception):
-    """This is no record, or no page of records."""
+    """The bytes are not a record, or not a page of records."""
 
 
 def records(pages: Pages, number: int, used: set[int]) -> Iterator[Record | None]:
-    """Yields the records of a page, None for one that is damaged.
+    """Yields the records of a page, None for a damaged one.
 
     Args:
         pages: the file.
         number: the page's.
-        used: takes up the number, where it is a page of records, and those of the pages on which records go on.
+        used: gets the number of the page if it has records, and of the overflow pages of its records.
     """
     page = pages[number]
     start = FILE_HEADER_SIZE if number == 1 else 0
@@ -57,7 +56,7 @@ def records(pages: Pages, number: int, used: set[int]) -> Iterator[Record | None
 
 
 def below(pages: Pages, number: int) -> list[int]:
-    """Returns the pages below one of a tree, of which it is an inner page."""
+    """Returns the child pages of an inner page of a tree, none for other pages."""
     page = pages[number]
     start = FILE_HEADER_SIZE if number == 1 else 0
     if not page or page[start] not in (INTERIOR_INDEX, INTERIOR_TABLE):
@@ -65,11 +64,11 @@ def below(pages: Pages, number: int) -> list[int]:
     (count,) = struct.unpack_from(">H", page, start + 3)
     first = start + 12
     cells = struct.unpack_from(f">{count}H", page, first) if first + 2 * count <= pages.size else ()
-    return [struct.unpack_from(">I", page, place)[0] for place in (start + 8, *cells) if place + 4 <= pages.size]
+    return [struct.unpack_from(">I", page, offset)[0] for offset in (start + 8, *cells) if offset + 4 <= pages.size]
 
 
 def is_of_table(pages: Pages, number: int) -> bool:
-    """Whether a page is one of a table's tree, and all that is in it is whole."""
+    """Whether a page belongs to a table's tree, and all its records are whole."""
     page = pages[number]
     kind = page[FILE_HEADER_SIZE if number == 1 else 0] if page else None
     return kind in (INTERIOR_TABLE, LEAF_TABLE) and None not in records(pages, number, set())
@@ -87,7 +86,7 @@ def _record(pages: Pages, page: bytes, kind: int, cell: int, used: set[int]) -> 
 
 
 def _payload(pages: Pages, page: bytes, cell: int, size: int, is_table: bool, used: set[int]) -> bytes:
-    """A cell's payload, put together from its page and those that follow."""
+    """Returns a cell's payload, joined from its page and its overflow pages."""
     usable = pages.size
     most = usable - 35 if is_table else (usable - 12) * 64 // 255 - 23
     least = (usable - 12) * 32 // 255 - 23
@@ -145,8 +144,8 @@ def _values(payload: bytes) -> Iterator[Value]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of up to 64 bits and where it ends."""
-    if data[at] < 0x80:  # nearly all of them
+    """Returns a number of up to 64 bits, and where it ends."""
+    if data[at] < 0x80:  # nearly every number
         return data[at], at + 1
     value = 0
     for index in range(8):

@@ -1,21 +1,22 @@
-"""Which table the rows of a damaged file belong to: told by what is in them, since no tree of pages can be trusted."""
+"""Finds the table of each row in a damaged file by the row's values, as no tree of pages can be trusted."""
 
 import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from gateway.store.pages import Pages
-from gateway.store.records import Record, Value, below, is_of_table, records
+from gateway.store.repair.pages import Pages
+from gateway.store.repair.records import Record, Value, below, is_of_table, records
 
 ENTRY_VALUES = 2  # of a primary key's index: the key, and the number of its row
 TYPES: dict[str, type] = {"INTEGER": int, "TEXT": str, "BLOB": bytes}
 
 
 class Table(NamedTuple):
-    """A table's name and its columns' types; ``key`` is the column that the row's own number stands for, if any.
+    """A table's name and its columns' types; ``key`` is the column that stands for the rowid, if any.
 
-    ``is_index`` where rows stand in the index of their primary key alone, ``has_index`` where they do as well.
+    ``is_index`` if rows are only in the index of their primary key, ``has_index`` if they are in the table and in an
+    index.
     """
 
     name: str
@@ -25,7 +26,7 @@ class Table(NamedTuple):
     has_index: bool
 
     def row_of(self, record: Record) -> tuple[Value, ...] | None:
-        """Returns a record as a row of this table, None where it is none."""
+        """Returns a record as a row of this table, None if it does not fit."""
         if len(record.values) != len(self.types) or (record.rowid is None) != self.is_index:
             return None
         values = list(record.values)
@@ -38,10 +39,10 @@ class Table(NamedTuple):
 
 
 class Salvage:
-    """Reads what is whole in a file.
+    """Reads the whole rows of a file.
 
-    Once ``rows`` has come to its end, ``damaged_rows`` counts those that are not whole, ``damaged_pages`` the pages
-    that belong to nothing any more.
+    When ``rows`` is exhausted, ``damaged_rows`` counts the rows that are not whole, ``damaged_pages`` the pages that
+    belong to nothing.
 
     Args:
         pages: the file.
@@ -52,13 +53,13 @@ class Salvage:
         self.damaged_rows = 0
         self.damaged_pages = 0
         self._pages = pages
-        self._entries: set[tuple[Value, ...]] = set()  # of the primary keys' indexes
+        self._entries: set[tuple[Value, ...]] = set()  # in the indexes of primary keys
         self._knows_indexes = False
         self._tables = tables_of(make)
         self._free = pages.free()
 
     def rows(self) -> Iterator[tuple[str, tuple[Value, ...]]]:
-        """Yields table and row, of every row that is whole."""
+        """Yields table and row of every whole row."""
         used: set[int] = set()
         copies = self._copies()
         doubtful: list[tuple[str, tuple[Value, ...]]] = []
@@ -75,7 +76,7 @@ class Salvage:
                         doubtful.append(found)
         in_use = self._pages.expected_count - len(self._free | copies)
         self.damaged_pages = max(0, in_use - len(used - self._free - copies))
-        if self.damaged_pages <= 1:  # all rows are here by which to tell an index from a table
+        if self.damaged_pages <= 1:  # all rows are known that tell an index entry from a table's row
             yield from (found for found in doubtful if found[1] not in self._entries)
 
     def _row_of(self, record: Record) -> tuple[str, tuple[Value, ...]] | None:
@@ -87,7 +88,7 @@ class Salvage:
         return None
 
     def _copies(self) -> set[int]:
-        """The pages of indexes: what is in them stands in the tables as well."""
+        """Returns the pages of indexes: their entries are in the tables as well."""
         found: set[int] = set()
         schema = self._schema()
         self._knows_indexes = all(is_of_table(self._pages, number) for number in schema)
@@ -101,7 +102,7 @@ class Salvage:
         return found
 
     def _schema(self) -> list[int]:
-        """The pages that say what the others are."""
+        """Returns the pages of the schema table."""
         found = [1]
         for number in found:
             found += [one for one in below(self._pages, number) if one not in found]

@@ -1,4 +1,4 @@
-"""The store's folder, which one process has at a time."""
+"""The store's folder, which only one process uses at a time."""
 
 import contextlib
 import errno
@@ -12,20 +12,20 @@ from pathlib import Path
 import msgspec
 
 from gateway.errors import StoreError
-from gateway.store import exchange, identity
-from gateway.store.identity import Note
+from gateway.store.sqlite import marks, swap_files
+from gateway.store.sqlite.marks import LockNote
 
 MESSAGES = "messages.sqlite"
 """The name of the log's file."""
 
 LOCK = "lock"
-RESERVED_BYTES = 64 * 1024 * 1024  # of the disk: what is full to the brim cannot even note what may be deleted
-NOTE_BYTES = 256  # so that a note takes the place of any other, in one sector
-FOLDER_MODE, FILE_MODE = 0o700, 0o600  # who can open a file of SQLite can lock it, too
+RESERVED_BYTES = 64 * 1024 * 1024  # of the disk: with none left, not even a deletion could be written
+NOTE_BYTES = 256  # so that a note replaces the one before as a whole, in one sector
+FOLDER_MODE, FILE_MODE = 0o700, 0o600  # a user that can open a file of SQLite can also lock it
 
 
 def why_unusable(folder: Path) -> str:
-    """Says why a store's folder cannot be used or made, with the path that is at fault; "" where it can be."""
+    """Says why a store's folder cannot be used or made, with the path at fault; "" if it can be used."""
     nearest = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
     if not nearest.is_dir():
         return f"{nearest}: {os.strerror(errno.ENOTDIR)}"
@@ -36,7 +36,8 @@ def why_unusable(folder: Path) -> str:
 
 
 def is_in_memory(folder: Path) -> bool:
-    """Whether a folder, or the one that it would be made in, is of a file system that a restart of the machine empties.
+    """Whether a folder, or the one in which it would be made, is on a file system that is lost at a restart of the
+    machine.
 
     https://www.kernel.org/doc/html/latest/filesystems/proc.html, mountinfo
     """
@@ -48,7 +49,7 @@ def is_in_memory(folder: Path) -> bool:
 
 
 def is_taken(folder: Path) -> bool:
-    """Whether a process uses a store; it is not disturbed.
+    """Whether a process uses a store; the process does not notice.
 
     https://www.man7.org/linux/man-pages/man5/proc_locks.5.html
     """
@@ -57,13 +58,13 @@ def is_taken(folder: Path) -> bool:
     except OSError:
         return False
     device = status.st_dev
-    place = f"{os.major(device):02x}:{os.minor(device):02x}:{status.st_ino}"
+    file = f"{os.major(device):02x}:{os.minor(device):02x}:{status.st_ino}"
     locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    return any("FLOCK" in lock and place in lock for lock in locks)
+    return any("FLOCK" in lock and file in lock for lock in locks)
 
 
-def note_of(folder: Path) -> Note | None:
-    """Returns what the lock file of a store says that no process uses, None where it says nothing."""
+def note_of(folder: Path) -> LockNote | None:
+    """Returns the note in the lock file of a store that no process uses, None without one."""
     try:
         return _decode((folder / LOCK).read_bytes())
     except OSError:
@@ -71,19 +72,19 @@ def note_of(folder: Path) -> Note | None:
 
 
 def room_bytes(folder: Path) -> int:
-    """Returns how many bytes its disk has left, but for a reserve. Raises OSError."""
+    """Returns how many bytes the disk has left, without a reserve. Raises OSError."""
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize - min(RESERVED_BYTES, disk.f_blocks * disk.f_frsize // 10)
 
 
 class TakenFolder:
-    """A store's folder that this process alone uses, until ``close``.
+    """A store's folder that only this process uses, until ``close``.
 
-    Two locks keep other processes out: that of a file of its own, and that of the messages, which counts also where
-    the first file was deleted. The first one holds a note of what the store is.
+    Two locks keep other processes out: one on a file of its own, and one on the messages, which counts even if the
+    first file was deleted. The first file holds a note about the store.
 
     Raises:
-        OSError: the folder cannot be used; BlockingIOError where another process uses it.
+        OSError: the folder cannot be used; BlockingIOError if another process uses it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -93,25 +94,25 @@ class TakenFolder:
         self._lock(LOCK, os.O_RDWR | os.O_CREAT)
 
     def lock_messages(self) -> None:
-        """Takes the second lock, once the file is there. Raises OSError, after which the folder is free again."""
+        """Takes the second lock, once the file exists. Raises OSError; then the folder is free again."""
         if len(self._locks) == 1:
             self._lock(MESSAGES, os.O_RDONLY)
 
-    def places(self) -> tuple[int, int]:
-        """Returns which file has the messages, as ``identity.places_of`` does. Raises OSError.
+    def file_id(self) -> int:
+        """Returns which file has the messages, as ``marks.file_id_of`` does. Raises OSError.
 
-        It asks by the file that has the second lock: to close another one would end the locks of SQLite.
+        It asks by the descriptor that holds the second lock: closing another descriptor would end SQLite's locks.
         """
-        return identity.places_of(self._locks[1])
+        return marks.file_id_of(self._locks[1])
 
     def watch(self, *names: str) -> None:
-        """From now on ``check`` looks whether these files are still the store's. Raises OSError."""
+        """From now on ``check`` tests whether these files are still the store's. Raises OSError."""
         self._files |= {path: _inode_of(path) for path in (self._folder / name for name in names)}
 
     def check(self) -> None:
-        """Raises sqlite3.OperationalError where the folder or a file of it was moved, replaced or deleted.
+        """Raises sqlite3.OperationalError if the folder or one of its files was moved, replaced or deleted.
 
-        SQLite goes on with a file that has lost its name, and what it writes there no start finds.
+        SQLite would go on with a file that has lost its name, and no start finds what it writes there.
         """
         for path, inode in self._files.items():
             try:
@@ -122,16 +123,16 @@ class TakenFolder:
                 raise sqlite3.OperationalError(f"{path} was moved or deleted under the running gateway")
 
     def close(self) -> None:
-        """Other processes may use it. A database in it has to be closed before: its own locks end with these."""
+        """Frees the folder. A database in it must be closed before, as its locks end with these."""
         while self._locks:
             os.close(self._locks.pop())
 
-    def note(self) -> Note | None:
-        """Returns what the first file says, None where it says nothing. Raises OSError."""
+    def note(self) -> LockNote | None:
+        """Returns the note in the first file, None without one. Raises OSError."""
         return _decode(os.pread(self._locks[0], NOTE_BYTES, 0))
 
-    def write_note(self, note: Note, *, is_synced: bool) -> None:
-        """Raises OSError."""
+    def write_note(self, note: LockNote, *, is_synced: bool) -> None:
+        """Writes the note. Raises OSError."""
         os.pwrite(self._locks[0], msgspec.json.encode(note).ljust(NOTE_BYTES), 0)
         if is_synced:
             os.fsync(self._locks[0])
@@ -146,10 +147,10 @@ class TakenFolder:
 
 
 def take_folder(folder: Path) -> TakenFolder:
-    """Makes the folder where there is none and takes it; it is free again when what is returned is closed.
+    """Makes the folder if it does not exist, and takes it until the result is closed.
 
-    A repair that was killed while it put new files in place is ended first. The files of an earlier version, which
-    other users could read and lock, become the owner's alone; the folder itself may hold what is not the store's.
+    If a repair was killed while it swapped files, the swap is finished first. The store's files become private to their
+    owner; the folder itself may hold files of others.
 
     Raises:
         StoreError: it cannot be used, or another process has it.
@@ -170,15 +171,15 @@ def take_folder(folder: Path) -> TakenFolder:
 
 def _finish_exchange(folder: Path, taken: TakenFolder) -> None:
     try:
-        exchange.finish(folder)
+        swap_files.finish(folder)
     except StoreError:
         taken.close()
         raise
 
 
-def _decode(note: bytes) -> Note | None:
+def _decode(note: bytes) -> LockNote | None:
     try:
-        return msgspec.json.decode(note, type=Note)
+        return msgspec.json.decode(note, type=LockNote)
     except msgspec.MsgspecError:
         return None
 
@@ -193,15 +194,15 @@ def _inode_of(path: Path) -> tuple[int, int]:
 
 
 def _close_to_others(folder: Path) -> None:
-    """Raises OSError."""
+    """Makes the files private to their owner. Raises OSError."""
     for path in _own_files(folder):
         mode = path.stat().st_mode
         if mode & 0o077:
-            with contextlib.suppress(PermissionError):  # it is another user's, and may be usable all the same
+            with contextlib.suppress(PermissionError):  # it is another user's file, and may be usable nevertheless
                 path.chmod(FOLDER_MODE if stat.S_ISDIR(mode) else FILE_MODE)
 
 
 def _own_files(folder: Path) -> Iterator[Path]:
-    """The store's files, and the folders in which a repair has left others."""
-    for pattern in (LOCK, "*.sqlite", "*.sqlite-*", f"{exchange.OLD}-*"):
+    """The store's files, and the folders in which a repair has left former files."""
+    for pattern in (LOCK, "*.sqlite", "*.sqlite-*", f"{swap_files.OLD}-*"):
         yield from folder.glob(pattern)

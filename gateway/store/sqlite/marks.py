@@ -1,26 +1,27 @@
-"""Marks by which a start knows that the store's files belong together, and that none is missing or an older one.
+"""Marks by which a start knows that the store's files belong together, and that none is missing or an older copy.
 
-The row ``identity`` is in the database and goes through its WAL like any other:
+The table ``identity`` has one row. It goes through the WAL like any other row:
 
 ``epoch``
-    of the identities that this store gives.
+    The epoch of the identities that this store gives.
 ``run``
-    drawn at each start; the folder's lock file has it as well. A database with another one has been replaced.
+    Drawn at each start; the folder's lock file has it as well. A database with another run is not the one that was
+    here at the last start.
 ``round``, ``before``
-    The WAL begins anew whenever all of it has been copied into the database. Each of these rounds draws a ``round``,
-    and the first commit of the WAL writes it, so that a WAL tells its round. ``before`` is that of the round before
-    until the database's own file has the new one. So the file, read without the WAL, has ``round`` or ``before`` of
-    what is read with it; where it has neither, one of the two has been replaced.
+    The WAL begins anew whenever all of it has been copied into the database; from there on is one round. The first
+    commit of each round draws ``round`` and writes it, so that each WAL says its round. ``before`` is the former round,
+    until the database's own file has the new one. So ``round`` in the file, read without its WAL, is either ``round``
+    or ``before`` as read together with the WAL. If it is neither, one of the two files has been replaced.
 ``wal_bytes``
-    The length of the WAL's file, 0 where the store was closed: then there is none.
+    The length of the WAL's file, 0 if the store was closed: then there is no WAL.
 ``place``
-    which file this is (``places_of``), 0 in a new one: in a copy it is another one. The start on a copy begins a new
-    epoch, as the store that it was copied from may have gone on.
+    Which file this is (``file_id_of``), 0 in a new store. A copy is another file. A start on a copy begins a new epoch,
+    because the original store may have gone on.
 
-The lock file also says which position is the newest that was durable. That is written without a sync, so that a power
-cut may leave an older one, never one that is ahead of the database.
+The lock file also has the newest durable position. It is written without a sync, so that a power cut may leave an older
+one, but never one that is ahead of the database.
 
-What a file held that is gone, or from before, was acknowledged: a start that finds such a file refuses.
+If a file is missing, or an older copy has replaced it, acknowledged messages are missing: the start refuses.
 """
 
 import contextlib
@@ -37,9 +38,8 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.store.checksum import is_whole, sealed
-from gateway.store.reading import first_row, open_at_rest
-from gateway.store.wal import HEADER_SIZE, Wal, map_file, page_size_of
+from gateway.store.sqlite.rows import first_row, is_whole, open_at_rest, sealed
+from gateway.store.sqlite.wal import HEADER_SIZE, Wal, map_file, page_size_of
 
 SCHEMA = """
 CREATE TABLE identity (
@@ -56,7 +56,7 @@ COLUMNS = "rowid, epoch, run, round, before, wal_bytes, place, crc"
 SAVE = f"INSERT OR REPLACE INTO identity ({COLUMNS}) VALUES (1, ?, ?, ?, ?, ?, ?, ?)"
 LOAD = "SELECT * FROM identity"
 COPIED = -1
-"""The place of a database that was copied on purpose."""
+"""The ``file_id`` of a database that was copied on purpose."""
 
 FS_IOC_GETVERSION = 0x7601 | struct.calcsize("l") << 16 | 2 << 30  # linux/fs.h: _IOR('v', 1, long)
 AT_EMPTY_PATH, STATX_BTIME, STATX_BYTES, BIRTH = 0x1000, 0x800, 256, slice(80, 92)  # linux/stat.h
@@ -70,19 +70,19 @@ TAKEN_IN = " (perhaps another program opened the store for writing, took the WAL
 
 
 @dataclass(frozen=True)
-class Identity:
-    """The row; the module says what its columns are."""
+class Marks:
+    """The row of the table ``identity``; ``file_id`` is its column ``place``."""
 
     epoch: int
     run: int
     round: int
     before: int
     wal_bytes: int = 0
-    place: int = 0
+    file_id: int = 0
 
 
-class Note(msgspec.Struct, frozen=True):
-    """What the lock file says: the store's epoch, the runs that its database may have, and its newest position."""
+class LockNote(msgspec.Struct, frozen=True):
+    """What the lock file says: the store's epoch, the possible runs of its database, and its newest position."""
 
     epoch: int
     runs: list[int]
@@ -90,7 +90,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 def draw() -> int:
-    """Returns a number that no other draw has given."""
+    """Returns a random number that no other draw gives."""
     return random.SystemRandom().getrandbits(63)
 
 
@@ -102,60 +102,61 @@ def draw_epoch() -> int:
 def make(connection: sqlite3.Connection) -> None:
     """Writes the row of a new store."""
     mark = draw()
-    save(connection, Identity(draw_epoch(), draw(), mark, mark))
+    save(connection, Marks(draw_epoch(), draw(), mark, mark))
 
 
-def load(connection: sqlite3.Connection) -> Identity:
-    """Returns the row. Raises sqlite3.Error, also where it is not as it was stored."""
+def load(connection: sqlite3.Connection) -> Marks:
+    """Returns the row. Raises sqlite3.Error, also if the row is corrupt."""
     row = first_row(connection, LOAD)
     if row is None or not is_whole(row):
         damage = sqlite3.DatabaseError("its identity is not as it was stored")
         damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
         raise damage
-    return Identity(*row[:-1])
+    return Marks(*row[:-1])
 
 
-def save(connection: sqlite3.Connection, one: Identity) -> None:
+def save(connection: sqlite3.Connection, one: Marks) -> None:
     """Writes the row."""
     connection.execute(SAVE, sealed(astuple(one)))
 
 
 def note_closed(connection: sqlite3.Connection) -> None:
-    """The database needs no WAL."""
+    """Notes that the database needs no WAL."""
     save(connection, replace(load(connection), wal_bytes=0))
 
 
 def note_copied(connection: sqlite3.Connection) -> None:
-    """The database is a copy: the start on it begins a new epoch."""
-    save(connection, replace(load(connection), wal_bytes=0, place=COPIED))
+    """Notes that the database is a copy: the start on it begins a new epoch."""
+    save(connection, replace(load(connection), wal_bytes=0, file_id=COPIED))
 
 
-def places_of(file: int) -> tuple[int, int]:
-    """Returns which file an open one is, by today's rule and by the rule of the version before. Raises OSError.
+def file_id_of(file: int) -> int:
+    """Returns a number that differs between an open file and its copies. Raises OSError.
 
-    A file that is moved or renamed stays the same one, also when its file system is mounted anew. A copy is another one
-    even where it gets the inode number of a deleted file, by its inode's generation and its time of birth. The file
-    system's identifier tells a snapshot from its original (btrfs); where it is the device's number (XFS, f2fs) it
-    changes with that, and does not count.
+    A file that is moved or renamed stays the same, also when its file system is mounted again. A copy is another file
+    even if it gets the inode number of a deleted file: the inode's generation and its time of birth differ. The file
+    system's identifier tells a snapshot from its original (btrfs). On XFS and f2fs that is the device's number, which
+    may change, and does not count.
     """
     status, file_system = os.fstat(file), os.fstatvfs(file).f_fsid
     lasting = 0 if file_system == status.st_dev else file_system
     marks = f"{lasting} {status.st_ino} {_generation_of(file)} {_birth_of(file)}"
-    before = f"{file_system} {status.st_ino}"
-    return zlib.crc32(marks.encode()) + 1, zlib.crc32(before.encode()) + 1
+    return zlib.crc32(marks.encode()) + 1
 
 
 def _generation_of(file: int) -> int:
-    """Returns what differs between the files that have an inode number in turn; 0 where there is none, as on tmpfs."""
+    """Returns a number that differs between files that use one inode number in turn; 0 if there is none, as on
+    tmpfs.
+    """
     try:
         answer = fcntl.ioctl(file, FS_IOC_GETVERSION, bytes(struct.calcsize("l")))
     except OSError:
         return 0
-    return int.from_bytes(answer[: struct.calcsize("i")], sys.byteorder)  # the kernel writes no more than an int
+    return int.from_bytes(answer[: struct.calcsize("i")], sys.byteorder)  # the kernel writes only an int
 
 
 def _birth_of(file: int) -> str:
-    """Returns when a file was made, "" where that is not known [statx(2), which Python has from 3.15 on: os.statx]."""
+    """Returns when a file was made, "" if unknown [statx(2), which Python has from 3.15 on: os.statx]."""
     found = ctypes.create_string_buffer(STATX_BYTES)
     statx = getattr(ctypes.CDLL(None), "statx", None)
     if statx is None or statx(file, b"", AT_EMPTY_PATH, STATX_BTIME, found):
@@ -164,14 +165,14 @@ def _birth_of(file: int) -> str:
     return found.raw[BIRTH].hex() if known & STATX_BTIME else ""
 
 
-def problem_of(path: Path, note: Note | None) -> str:
-    """Says which file of a store is not the one that was there, "" where all of them are; writes nothing.
+def problem_of(path: Path, note: LockNote | None) -> str:
+    """Says which file of a store is not the one that was there, "" if all are; writes nothing.
 
     Args:
         path: the database.
-        note: that of the folder's lock file, None where it has none.
+        note: the note in the folder's lock file, None without one.
 
-    What SQLite itself finds wrong is not looked for.
+    Damage that SQLite itself reports is not looked for.
     """
     wal = path.with_name(path.name + "-wal")
     wal_bytes = wal.stat().st_size if wal.exists() else -1
@@ -199,17 +200,17 @@ def problem_of(path: Path, note: Note | None) -> str:
 
 
 def has_other_wal(path: Path) -> bool:
-    """Whether the WAL beside a database is not its own."""
+    """Whether the WAL beside a database belongs to another database."""
     alone, together = _load(path, "immutable=1"), _load(path, "mode=ro")
     return alone is not None and together is not None and not _belong_together(alone, together)
 
 
-def _belong_together(alone: Identity, together: Identity) -> bool:
+def _belong_together(alone: Marks, together: Marks) -> bool:
     return alone.round in (together.round, together.before)
 
 
-def _load(path: Path, how: str) -> Identity | None:
-    """The row as the file has it by itself (``immutable=1``), or together with its WAL; None where it has none."""
+def _load(path: Path, how: str) -> Marks | None:
+    """Reads the row from the file alone (``immutable=1``), or together with its WAL; None if there is none."""
     try:
         with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True)) as connection:
             return load(connection)

@@ -1,6 +1,6 @@
-"""A dictionary on disk: text keys, and values with a checksum each; what changes together is one transaction.
+"""A dictionary on disk: text keys, and values with a checksum each; entries that change together are one transaction.
 
-The file is sqlitedict's. A value is the CRC-32 of its key and body, 4 bytes with the highest first, and the body.
+The file is sqlitedict's. A value is the CRC-32 of its key and body (4 bytes, the highest first), and the body.
 """
 
 import logging
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sqlitedict import SqliteDict
 
-from gateway.store.reading import open_for_reading
+from gateway.store.sqlite.rows import open_for_reading
 
 VERSION = 2
 CRC_SIZE = 4
@@ -21,7 +21,7 @@ AT_ONCE = 10_000  # entries in one statement, which may have 32,766 parameters
 
 
 class Entry(NamedTuple):
-    """One entry as it stands in the file. ``body`` is None where it is not as it was stored."""
+    """One entry as it is in the file. ``body`` is None if the entry is corrupt."""
 
     key: str
     body: bytes | None
@@ -30,20 +30,20 @@ class Entry(NamedTuple):
 class Shelf:
     """An open dictionary; everything here blocks.
 
-    A change is durable when its call returns, or sqlite3.Error says why it is not.
+    A change is durable when its call returns; sqlite3.Error says why it is not.
 
     Args:
-        path: the file, which is made where there is none.
+        path: the file, which is made if it does not exist.
         table: the name of its table.
-        is_synced: whether each change is synced; without it the power may take the last ones with it.
+        is_synced: whether each change is synced; otherwise a power cut may take the last ones.
     """
 
     def __init__(self, path: Path, table: str, *, is_synced: bool = True) -> None:
-        # What goes wrong is raised here; sqlitedict would also log it, a dozen lines each time.
+        # Errors are raised here; sqlitedict would also log a dozen lines for each.
         logging.getLogger("sqlitedict").setLevel(logging.CRITICAL)
         self._table = table
-        # With autocommit each change is a transaction that reports its own errors; sqlitedict's own commit would
-        # wait for ever when the disk refuses it. And it turns syncing off, which is turned on again here.
+        # With autocommit each change is a transaction that reports its own errors; sqlitedict's own commit would wait
+        # for ever if the disk refuses it. sqlitedict also turns syncing off; here it is turned on again.
         self._dict = SqliteDict(str(path), tablename=table, autocommit=True, journal_mode="WAL", outer_stack=False)
         self._dict.conn.select_one(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
         if self._dict.conn.select_one("PRAGMA user_version") != (VERSION,):
@@ -58,7 +58,7 @@ class Shelf:
             self._execute(f"REPLACE INTO {self._table} (key, value) VALUES {marks}", chain.from_iterable(part))
 
     def remove(self, keys: Sequence[str]) -> None:
-        """Removes entries, where they are there."""
+        """Removes entries; missing ones are ignored."""
         for start in range(0, len(keys), AT_ONCE):
             part = keys[start : start + AT_ONCE]
             self._execute(f"DELETE FROM {self._table} WHERE key IN ({', '.join('?' * len(part))})", part)
@@ -68,11 +68,11 @@ class Shelf:
 
     def _execute(self, statement: str, values: Iterable[object]) -> None:
         self._dict.conn.execute(statement, tuple(values))
-        self._dict.commit()  # waits for it, and raises what went wrong
+        self._dict.commit()  # waits for the statement, and raises its error
 
 
 def read(path: Path, table: str) -> list[Entry]:
-    """Returns what is in a file, in the order in which it came there, without writing; nothing where there is no file.
+    """Returns the entries of a file in the order in which they were added, without writing; none if there is no file.
 
     Raises sqlite3.Error.
     """
@@ -80,8 +80,8 @@ def read(path: Path, table: str) -> list[Entry]:
         return []
     with open_for_reading(path) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > VERSION:
-            raise sqlite3.DatabaseError(f"of version {version}, and this gateway reads versions up to {VERSION}")
+        if version not in (0, VERSION):  # 0 until the first process that opened it has set it
+            raise sqlite3.DatabaseError(f"of version {version}, and this gateway reads version {VERSION}")
         if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (table,)).fetchone():
             return []
         connection.text_factory = lambda text: text.decode(errors="surrogateescape")
@@ -90,12 +90,12 @@ def read(path: Path, table: str) -> list[Entry]:
 
 
 def seal(key: str, body: bytes) -> bytes:
-    """Returns the value of a body."""
+    """Returns the value that stands for a body."""
     return _crc_of(key, body).to_bytes(CRC_SIZE, "big") + body
 
 
 def unseal(key: object, value: object) -> bytes | None:
-    """Returns the body of a value, None where key or value are not as they were stored."""
+    """Returns the body of a value, None if key or value is corrupt."""
     if not isinstance(key, str) or not isinstance(value, bytes):
         return None
     body = value[CRC_SIZE:]

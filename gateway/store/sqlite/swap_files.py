@@ -1,7 +1,7 @@
-"""New files take the place of a store's, all of them or none, whenever the process is killed.
+"""Swaps new files for a store's: all of them or none, whenever the process is killed.
 
-What is ready lies in ``repaired``, which appears at once; from then on the new files are the store, and whoever opens
-it next ends the exchange first. The old files end up in a folder of their own.
+New files are made in ``repairing``. Renamed to ``repaired``, they all appear at once; from then on they are the store,
+and the next process that opens the store finishes the swap first. The former files are kept in a folder of their own.
 """
 
 import itertools
@@ -17,7 +17,7 @@ COMPANIONS = ("", "-wal", "-shm")  # a database's file and those that SQLite kee
 
 
 def begin(folder: Path) -> Path:
-    """Returns an empty folder for new files of a store."""
+    """Returns an empty folder for the new files of a store."""
     making = folder / MAKING
     shutil.rmtree(making, ignore_errors=True)
     making.mkdir()
@@ -25,7 +25,7 @@ def begin(folder: Path) -> Path:
 
 
 def offer(folder: Path) -> Path:
-    """The new files are whole: they become the store. Returns where the old ones are then."""
+    """Makes the new, complete files the store. Returns the folder with the former files."""
     making = folder / MAKING
     for file in making.iterdir():
         sync(file)
@@ -38,7 +38,7 @@ def offer(folder: Path) -> Path:
 
 
 def finish(folder: Path) -> Path | None:
-    """Ends an exchange, where one has begun; returns where the old files are then.
+    """Finishes a swap that has begun; returns the folder with the former files, None if none has begun.
 
     Raises:
         StoreError: a file cannot be moved.
@@ -48,9 +48,9 @@ def finish(folder: Path) -> Path | None:
         return None
     try:
         old = ready / OLD
-        old.mkdir(exist_ok=True)  # it may be there from an attempt before
+        old.mkdir(exist_ok=True)  # an earlier attempt may have made it
         for file in [file for file in ready.iterdir() if file.is_file()]:
-            for companion in COMPANIONS:  # first those of the old one: its WAL is none of the new file's
+            for companion in COMPANIONS:  # the former file's first: its WAL does not belong to the new file
                 beside = folder / (file.name + companion)
                 if beside.exists():
                     beside.rename(old / beside.name)
@@ -67,13 +67,13 @@ def finish(folder: Path) -> Path | None:
 
 
 def _unused(path: Path) -> Path:
-    """Returns the path, or one with a number behind it where that is taken."""
+    """Returns the path, or one with a number appended if it exists."""
     names = itertools.chain([path.name], (f"{path.name}-{number}" for number in itertools.count(2)))
     return next(other for other in map(path.with_name, names) if not other.exists())
 
 
 def sync(path: Path) -> None:
-    """What is in a file, or which files are in a folder, is on the medium when this returns."""
+    """Syncs a file, or the names in a folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

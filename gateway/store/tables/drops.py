@@ -1,9 +1,9 @@
-"""What was dropped, as ranges of identities: expired, evicted, rejected, filtered, oversize, ended.
+"""Ranges of dropped messages: which consumer did not get which identities, and why.
 
-A range says who did not get which messages, and why: ``first`` to ``last`` of an origin's epoch. Messages without an
-identity, which are those of QoS 0, are counted in one row with 0 to 0. A client may make up identities and client
-identifiers, and each range costs memory, time of a commit, and disk. So all three are bounded (``Budget``). What goes
-beyond is merged with its neighbour or counted in a row with 0 to 0; it is never left out.
+A range is ``first`` to ``last`` of an origin's epoch. Messages without an identity, which are those of QoS 0, are
+counted in one row with 0 to 0. A client may make up identities and client identifiers, and each range costs memory,
+time of a commit, and disk. So all three are bounded (``Budget``). A range beyond the budget is merged with its
+neighbour or counted in a row with 0 to 0; it is never left out.
 """
 
 import sqlite3
@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.message import Message
-from gateway.store.run import Run
+from gateway.store.tables.log_rows import PublishBatch
 
 EXPIRED, EVICTED, REJECTED, FILTERED, OVERSIZE = "expired", "evicted", "rejected", "filtered", "oversize"
-ENDED = "ended"
+ENDED, DAMAGED = "ended", "damaged"
 GATEWAY = "gateway"
-"""The consumer of a range where it was nobody's yet, or everybody's."""
+"""The consumer in a range of messages that no consumer gets, or that were dropped before they had one."""
 RETAINED = "retained"
-"""That of a message which went to its subscribers, and was not kept for later ones."""
+"""The consumer in a range of messages that went to their subscribers, and did not become retained."""
 
 SCHEMA = """
 CREATE TABLE dropped (
@@ -40,12 +40,12 @@ CREATE INDEX dropped_of ON dropped (reason, consumer, publisher, origin, epoch, 
 
 COLUMNS = "reason, consumer, publisher, origin, epoch, first, last, messages, since_ms, until_ms"
 MARKS = "?, ?, ?, ?, ?, ?, ?, ?, ?, ?"
-# Ranges of refused messages have rowids below 0, all others above: how many there are of each is the distance between
-# the newest and the oldest.
+# Ranges of refused messages have rowids below 0, all others above: so the number of each kind is the distance between
+# its newest and its oldest.
 INSERT = f"""
 INSERT INTO dropped (rowid, {COLUMNS}) VALUES ((SELECT max(0, coalesce(max(rowid), 0)) + 1 FROM dropped), {MARKS})
 """
-"""Writes a range as it is, whatever others there are; of any reason but ``rejected``."""
+"""Writes a range as it is, without merging it; for any reason but ``rejected``."""
 INSERT_AT = f"INSERT INTO dropped (rowid, {COLUMNS}) VALUES (?, {MARKS})"
 EXTEND = """
 UPDATE dropped SET first = min(first, ?), last = max(last, ?), messages = messages + ?,
@@ -66,13 +66,13 @@ SUMS = """
 SELECT reason, sum(messages), min(since_ms), max(until_ms) FROM dropped WHERE rowid BETWEEN ? AND ? GROUP BY reason
 """
 REMOVE = "DELETE FROM dropped WHERE rowid BETWEEN ? AND ?"
-MERGED_AT_ONCE = 100  # ranges, the oldest, where a budget is used up
+MERGED_AT_ONCE = 100  # oldest ranges, when a budget is used up
 
 EVERYBODY_ELSE = ""
-"""The consumer and publisher of what is counted for each reason alone."""
+"""The consumer and publisher of messages that are counted by their reason only."""
 
-Group = tuple[str, str, str]
-"""Reason, consumer and publisher of ranges."""
+RangeOwner = tuple[str, str, str]
+"""Reason, consumer and publisher of a range."""
 Key = tuple[str, str, str, str, int]
 """The same with origin and epoch."""
 
@@ -81,7 +81,7 @@ Key = tuple[str, str, str, str, int]
 class Budget:
     """How many ranges there may be: ``of_one`` reason, consumer and publisher, ``in_all``, and ``at_once`` in memory.
 
-    The last is also how many one transaction writes.
+    The last is also the most that one transaction writes.
     """
 
     of_one: int
@@ -89,7 +89,7 @@ class Budget:
     at_once: int
 
 
-# A sender chooses what is refused. So that uses up no room of what was stored and then lost.
+# Publishers choose what is refused, so refused messages have a budget of their own.
 BUDGETS = {True: Budget(100, 10_000, 1_000), False: Budget(1_000, 1_000_000, 10_000)}  # some 250 MB
 
 
@@ -114,11 +114,11 @@ class _Range:
     until_ms: int
 
     def is_before(self, other: "_Range") -> bool:
-        """Whether another one goes on where this one ends."""
+        """Whether another range continues this one."""
         return other.first in (self.last, self.last + 1)
 
     def add(self, other: "_Range") -> None:
-        """Takes another one in. What lies between the two is not counted."""
+        """Extends this range by another one; messages between the two are not counted."""
         self.first, self.last = min(self.first, other.first), max(self.last, other.last)
         self.messages += other.messages
         self.since_ms, self.until_ms = min(self.since_ms, other.since_ms), max(self.until_ms, other.until_ms)
@@ -129,15 +129,15 @@ class _Range:
 
 
 class Drops:
-    """Gathers ranges, and writes them in a transaction, which is no later than the next commit.
+    """Gathers ranges, and writes them in a transaction no later than the next commit.
 
-    It keeps no more than ``Budget.at_once``: what comes beyond is merged with the newest range of its own origin and
-    epoch, or where there is none is counted.
+    It keeps at most ``Budget.at_once``: further ones are merged with the newest range of their origin and epoch, or
+    counted if there is none.
     """
 
     def __init__(self) -> None:
         self._ranges: dict[Key, list[_Range]] = {}
-        self._of_one: Counter[Group] = Counter()
+        self._of_one: Counter[RangeOwner] = Counter()
         self._at_once = {True: 0, False: 0}
 
     def note(self, reason: str, consumer: str, message: Message) -> None:
@@ -148,12 +148,12 @@ class Drops:
         self._add(key, _Range(seq, seq, 1, now_ms, now_ms))
 
     def take_in(self, others: "Drops") -> None:
-        """Adds what others have gathered later."""
+        """Adds ranges that were gathered later."""
         for key, one in others:
             self._add(key, one)
 
     def note_all(self, reason: str, consumers: Sequence[str], messages: Iterable[Message]) -> None:
-        """Several consumers do not get the same messages: their ranges are found once."""
+        """Several consumers do not get the same messages: the ranges are built once."""
         found = Drops()
         for message in messages:
             found.note(reason, "", message)
@@ -163,11 +163,8 @@ class Drops:
 
     @property
     def consumers(self) -> set[str]:
-        """The consumers of what is gathered."""
+        """The consumers of the gathered ranges."""
         return {consumer for _, consumer, *_ in self._ranges}
-
-    def __bool__(self) -> bool:
-        return bool(self._ranges)
 
     def __iter__(self) -> Iterator[tuple[Key, _Range]]:
         return ((key, one) for key, ranges in self._ranges.items() for one in ranges)
@@ -195,10 +192,10 @@ class Drops:
 
 
 class Spans:
-    """What one consumer will not get of all that waited for it, to be written in one go.
+    """All messages that one ended consumer will not get, to be written in one go.
 
-    There is one range for each publisher, origin and epoch, from the first message to the last: what lies between and
-    is not counted was not for this consumer.
+    There is one range for each publisher, origin and epoch, from the first message to the last; messages between that
+    were not for this consumer are not counted.
     """
 
     def __init__(self, reason: str, consumer: str) -> None:
@@ -207,9 +204,9 @@ class Spans:
         self._consumer = consumer
         self._ranges: dict[Key, _Range] = {}
 
-    def add(self, part: Message | Run) -> None:
-        """One more message, or all messages of a run that brings no identities of its own."""
-        origin, first = (part.gateway, part.first_seq) if isinstance(part, Run) else (part.origin, part.seq)
+    def add(self, part: Message | PublishBatch) -> None:
+        """Adds a message, or all messages of a batch that bring no identities of their own."""
+        origin, first = (part.gateway, part.first_seq) if isinstance(part, PublishBatch) else (part.origin, part.seq)
         last = first + part.count - 1
         self.messages += part.count
         key = (self._reason, self._consumer, part.publisher, origin, part.epoch)
@@ -231,7 +228,7 @@ class Spans:
 
 @dataclass(slots=True)
 class Drop:
-    """One message that a consumer does not get, for the transaction that stores the message: it counts once."""
+    """A message that a consumer does not get, for the transaction that stores the message."""
 
     reason: str
     consumer: str
@@ -239,24 +236,24 @@ class Drop:
 
     def __call__(self, connection: sqlite3.Connection) -> None:
         spans = Spans(self.reason, self.consumer)
-        spans.add(self.message)  # which has its identity by now
+        spans.add(self.message)  # it has its identity by now
         spans(connection)
 
 
 class _Writer:
-    """Writes ranges in one transaction. The ranges of a reason, consumer and publisher are counted once.
+    """Writes ranges in one transaction; existing ranges of a reason, consumer and publisher are counted once.
 
     Args:
-        connection: where the transaction has begun.
+        connection: the connection of the open transaction.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._of_one: dict[Group, int] = {}
-        self._ends: dict[bool, tuple[int, int]] = {}  # the newest and the oldest rowid of refused ones, and of others
+        self._of_one: dict[RangeOwner, int] = {}
+        self._ends: dict[bool, tuple[int, int]] = {}  # newest and oldest rowid of refused ranges, and of others
 
     def write(self, key: Key, one: _Range) -> None:
-        """Extends the range that this one continues, or inserts it, or counts it where there are too many."""
+        """Extends the range that this one continues, or inserts it, or counts it if there are too many."""
         before = one.first - 1 if one.first else 0
         extended = (one.first, one.last, one.messages, one.since_ms, one.until_ms, *key, before, one.first)
         if self._connection.execute(EXTEND, extended).rowcount:
@@ -265,20 +262,22 @@ class _Writer:
         if key[3] and self._count(key, budget.of_one) >= budget.of_one:
             self.write(_without_identity(key), one.counted())
             return
-        place = self._make_room(_is_refused(key), budget.in_all)
-        inserted = (place, *key, one.first, one.last, one.messages, one.since_ms, one.until_ms)
+        rowid = self._make_room(_is_refused(key), budget.in_all)
+        inserted = (rowid, *key, one.first, one.last, one.messages, one.since_ms, one.until_ms)
         self._connection.execute(INSERT_AT, inserted)
         if key[:3] in self._of_one:
             self._of_one[key[:3]] += 1
 
     def _count(self, key: Key, most: int) -> int:
-        group = key[:3]
-        if group not in self._of_one:
-            (self._of_one[group],) = self._connection.execute(COUNT, (*group, most)).fetchone()
-        return self._of_one[group]
+        owner = key[:3]
+        if owner not in self._of_one:
+            (self._of_one[owner],) = self._connection.execute(COUNT, (*owner, most)).fetchone()
+        return self._of_one[owner]
 
     def _make_room(self, is_refused: bool, most: int) -> int:
-        """Returns the rowid of the next range; merges the oldest into one row for each reason where there are most."""
+        """Returns the rowid of the next range; if there are too many, merges the oldest into one row for each
+        reason.
+        """
         way = -1 if is_refused else 1
         if is_refused not in self._ends:
             newest, oldest = self._connection.execute(NEWEST_AND_OLDEST[is_refused]).fetchone()
@@ -290,9 +289,9 @@ class _Writer:
         self._ends[is_refused] = (newest + way, oldest)
         return newest + way
 
-    def _merge_oldest(self, places: list[int]) -> None:
-        sums = self._connection.execute(SUMS, places).fetchall()
-        self._connection.execute(REMOVE, places)
+    def _merge_oldest(self, rowids: list[int]) -> None:
+        sums = self._connection.execute(SUMS, rowids).fetchall()
+        self._connection.execute(REMOVE, rowids)
         self._of_one.clear()
         self._ends.clear()
         for reason, messages, since_ms, until_ms in sums:

@@ -1,7 +1,11 @@
-"""QoS 2 messages on their way to a client or over a route [section 4.3.3]: noted before PUBLISH, and before PUBREL.
+"""QoS 2 messages on their way, in both directions [section 4.3.3].
 
-A flow belongs to one session or route, and the cursor that it came from is past it, so that no other consumer can get
-it and no crash can begin it a second time. What is done is kept until that cursor's saved place says so too.
+An outgoing flow belongs to one session or route. Its row is written before its PUBLISH is sent, and again before its
+PUBREL. Then its message counts as acknowledged for the cursor that handed it out. The row of a flow that is done stays
+until the saved place of that cursor is behind the message: else a crash would begin the flow a second time.
+
+The packet identifier of an incoming message is written in the transaction that stores the message, so that a PUBLISH
+that is sent again after a crash is known.
 """
 
 import sqlite3
@@ -11,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.store.unsettled import Missing
+from gateway.store.tables.evicted import EvictedMessage
 
 BEGUN, RELEASED, DONE = range(3)
-ROUTE_END = "\0"  # of the session name that a route's flows have: no client identifier holds it [MQTT-1.5.4-2]
+ROUTE_END = "\0"  # ends the session name of a route's flows: no client identifier contains it [MQTT-1.5.4-2]
 
 SCHEMA = """
 CREATE TABLE flow (
@@ -28,6 +32,11 @@ CREATE TABLE flow (
     state INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX flow_of ON flow (session, packet_identifier);
+CREATE TABLE incoming (
+    session TEXT NOT NULL,
+    packet_identifier INTEGER NOT NULL,
+    PRIMARY KEY (session, packet_identifier)
+) STRICT, WITHOUT ROWID;
 """
 
 BEGIN = "INSERT INTO flow VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -38,17 +47,20 @@ DELETE FROM flow WHERE state = {DONE} AND NOT EXISTS (
     SELECT 1 FROM cursor WHERE cursor.consumer = flow.source AND cursor.position < flow.position
 )
 """
+NOTE_INCOMING = "INSERT OR IGNORE INTO incoming VALUES (?, ?)"
+RELEASE_INCOMING = "DELETE FROM incoming WHERE session = ? AND packet_identifier = ?"
+FORGET_INCOMING = "DELETE FROM incoming WHERE session = ?"
 
 Write = Callable[[sqlite3.Connection], None]
 
 
 @dataclass(slots=True)
 class Flow:
-    """One message to one session: ``position`` in the log, or the retained message of ``topic`` from there.
+    """A message on its way to one session: at ``position`` in the log, or the retained message of ``topic`` from there.
 
-    ``source`` is the consumer that it came from; ``identifiers`` are those of the subscriptions that it matches.
-    ``is_noted`` where it is in the file, and not in memory alone. ``missing`` is told whether the client has received
-    the message, where a full store has dropped it meanwhile.
+    ``source`` is the consumer that it came from; ``identifiers`` are those of the matching subscriptions. ``is_noted``
+    is True if the flow is in the file as well as in memory. ``evicted`` is told whether the client has received the
+    message, if a full store has evicted it meanwhile.
     """
 
     session: str
@@ -60,16 +72,17 @@ class Flow:
     identifiers: tuple[int, ...] = ()
     state: int = BEGUN
     is_noted: bool = True
-    missing: Missing | None = field(default=None, compare=False)
+    evicted: EvictedMessage | None = field(default=None, compare=False)
 
 
-def load(connection: sqlite3.Connection) -> list[Flow]:
-    """Returns all flows, those done as well, in the order in which they began."""
+def load_flows(connection: sqlite3.Connection) -> list[Flow]:
+    """Returns all flows, also those that are done, in the order in which they began."""
     rows = connection.execute("SELECT * FROM flow ORDER BY rowid")
     return [_flow_from(row) for row in rows]
 
 
 def begin(flows: Iterable[Flow]) -> Write:
+    """Returns the work that notes new flows."""
     rows = [
         (
             flow.session,
@@ -87,14 +100,39 @@ def begin(flows: Iterable[Flow]) -> Write:
 
 
 def move(session: str, packet_identifiers: Iterable[int], state: int) -> Write:
-    """Flows are released or done."""
+    """Returns the work that makes flows released or done."""
     rows = [(state, session, packet_identifier, state) for packet_identifier in packet_identifiers]
     return lambda connection: _write_all(connection, MOVE, rows)
 
 
 def end_all(session: str) -> Write:
-    """A session is no more, and so are its flows."""
+    """Returns the work that ends all flows of a session."""
     return lambda connection: _write_all(connection, END_ALL, [(session,)])
+
+
+def load_incoming(connection: sqlite3.Connection) -> dict[str, set[int]]:
+    """Returns the packet identifiers of incoming messages that are not released, by session."""
+    found: dict[str, set[int]] = {}
+    for session, packet_identifier in connection.execute("SELECT session, packet_identifier FROM incoming"):
+        found.setdefault(session, set()).add(packet_identifier)
+    return found
+
+
+def note_incoming(session: str, packet_identifiers: list[int]) -> Write:
+    """Returns the work that notes incoming messages."""
+    rows = [(session, packet_identifier) for packet_identifier in packet_identifiers]
+    return lambda connection: _write_all(connection, NOTE_INCOMING, rows)
+
+
+def release_incoming(session: str, packet_identifiers: list[int]) -> Write:
+    """Returns the work that frees packet identifiers which the client has released."""
+    rows = [(session, packet_identifier) for packet_identifier in packet_identifiers]
+    return lambda connection: _write_all(connection, RELEASE_INCOMING, rows)
+
+
+def forget_incoming(session: str) -> Write:
+    """Returns the work that forgets all incoming messages of an ended session."""
+    return lambda connection: _write_all(connection, FORGET_INCOMING, [(session,)])
 
 
 def _flow_from(row: tuple[Any, ...]) -> Flow:

@@ -1,6 +1,6 @@
-"""What the medium has spoilt and was set aside: a note of each, so that somebody can look at it and at what it was.
+"""Notes of what was set aside because the medium has changed it: what it was, and its bytes, for inspection.
 
-A note is written before what it tells of is taken out of its place, so that a crash leaves it there or noted.
+A note is written before its row is taken out of its table, so that after a crash the row is there or noted.
 """
 
 import contextlib
@@ -11,21 +11,22 @@ from pathlib import Path
 import msgspec
 
 from gateway.errors import StoreError, is_damage
-from gateway.store import shelf
-from gateway.store.shelf import Shelf
+from gateway.store.sqlite import shelf
+from gateway.store.sqlite.shelf import Shelf
 
 FILE, TABLE = "quarantine.sqlite", "note"
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What was set aside.
+    """A note of one row or file.
 
-    ``file`` and ``place`` say where it was, ``reason`` what is wrong with it, ``kept`` where it is now: in the note's
-    own ``body``, a row in MessagePack, or elsewhere. ``messages`` is how many are lost with it, ``found_ms`` unix time.
+    ``what`` names the row and its ``file``, ``reason`` says what is wrong with it, ``kept`` where its bytes are now: in
+    the note's own ``body``, a row in MessagePack, or elsewhere. ``messages`` is how many messages are lost with it,
+    ``found_ms`` the Unix time.
     """
 
     file: str
-    place: str
+    what: str = msgspec.field(name="place")
     reason: str
     kept: str
     messages: int = 0
@@ -34,15 +35,15 @@ class Note(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """What it is known by."""
-        return f"{self.file}: {self.place}"
+        """The note's key: there is one note for each row."""
+        return f"{self.file}: {self.what}"
 
 
 def set_aside(folder: Path, notes: list[Note]) -> None:
-    """Writes notes, durably; of one place there is one, the last.
+    """Writes notes durably; a new note replaces an older one of the same row.
 
     Raises:
-        sqlite3.Error: a note cannot be written, so that nothing may be taken out of its place.
+        sqlite3.Error: a note cannot be written, so that no row may be taken out of its table.
     """
     begin_anew_if_damaged(folder / FILE, TABLE)
     with contextlib.closing(Shelf(folder / FILE, TABLE)) as opened:
@@ -50,7 +51,7 @@ def set_aside(folder: Path, notes: list[Note]) -> None:
 
 
 def notes_in(folder: Path) -> list[Note]:
-    """Returns all notes that can be read, the oldest first, without writing.
+    """Returns all readable notes, the oldest first, without writing.
 
     Raises StoreError.
     """
@@ -62,9 +63,9 @@ def notes_in(folder: Path) -> list[Note]:
 
 
 def begin_anew_if_damaged(path: Path, table: str) -> str:
-    """Where a file that nothing depends on cannot be read, another one may begin; returns the name that it has then.
+    """Moves a damaged file out of the way; returns its new name, "" if it is not damaged.
 
-    Raises sqlite3.Error for what is no damage.
+    For files on which nothing depends. Raises sqlite3.Error for other errors than damage.
     """
     try:
         shelf.read(path, table)

@@ -10,8 +10,7 @@ import msgspec
 
 from gateway.message import Message
 from gateway.pace import Slice
-from gateway.store.checksum import is_whole, sealed
-from gateway.store.reading import first_row
+from gateway.store.sqlite.rows import first_row, is_whole, sealed
 from wire.topics import matches
 
 SCHEMA = """
@@ -54,28 +53,28 @@ READ = "SELECT * FROM retained WHERE topic = ?"
 EXPIRED = "expires_ms > 0 AND expires_ms <= ?"
 EXPIRE = f"DELETE FROM retained WHERE {EXPIRED}"
 OWE = "INSERT INTO owed VALUES (?, ?, ?, ?, ?, ?)"
-SETTLE = "DELETE FROM owed WHERE number = ?"
-SETTLE_ALL = "DELETE FROM owed WHERE session = ?"
+FORGET_OWED = "DELETE FROM owed WHERE number = ?"
+FORGET_ALL_OWED = "DELETE FROM owed WHERE session = ?"
 LAST_OWED = "SELECT coalesce(max(number), 0) FROM owed"
-BEHIND_ALL = b""  # SQLite has bytes behind any text
+BEHIND_ALL = b""  # SQLite sorts bytes behind any text
 BEHIND_SLASH = "0"
-BEHIND_NAME = "\0"  # the first name behind another one is this one with it; no name holds it [MQTT-1.5.4-2]
+BEHIND_NAME = "\0"  # a name with this appended sorts directly behind it; no name contains it [MQTT-1.5.4-2]
 FIND_MOST = 500  # in one piece
-NAME_READINGS = 16  # SQLite reads a topic name anew at each level of its tree, when it looks for the one to replace
+NAME_READS = 16  # SQLite reads a topic name at each level of its tree when it searches the one to replace
 SIZE_OF_OWED = 400  # bytes of memory besides the topic name
 
 Write = Callable[[sqlite3.Connection], Any]
 
 
 class Extent(NamedTuple):
-    """How many topics have a retained message, and how many bytes these have of names, payload and properties."""
+    """How many topics have a retained message, and the bytes of their names, payload and properties."""
 
     topics: int = 0
     bytes: int = 0
 
 
 class CorruptRetained(sqlite3.DatabaseError):
-    """The row of a topic's retained message is not as it was stored."""
+    """The row of a topic's retained message is corrupt."""
 
     def __init__(self, row: tuple[Any, ...]) -> None:
         self.topic: str = row[0]
@@ -85,10 +84,10 @@ class CorruptRetained(sqlite3.DatabaseError):
 
 @dataclass(slots=True, eq=False)
 class Owed:
-    """A retained message that a new subscription of a session matches and that its client does not have yet.
+    """A retained message that matches a new subscription of a session, and that its client does not have yet.
 
-    ``number`` is 0 where the session does not outlive the process. The message is not sent once another one has taken
-    its place: that one comes as it was published.
+    ``number`` is 0 if the session does not outlive the process. The message is not sent if a newer one has taken its
+    place: the newer one is delivered as it was published.
     """
 
     number: int
@@ -106,17 +105,17 @@ class Owed:
 
 @dataclass(slots=True, frozen=True)
 class Keep:
-    """A message becomes its topic's retained one; without payload the topic has none any more [MQTT-3.3.1-6].
+    """A message becomes its topic's retained message; one without payload removes it [MQTT-3.3.1-6].
 
-    Returns by what the extent of all retained messages has changed.
+    Returns the change in the extent of all retained messages.
     """
 
     message: Message
 
     @property
     def size(self) -> int:
-        """What the commit that writes this counts for it, in bytes: so much is read and written."""
-        return self.message.size + NAME_READINGS * len(self.message.topic)
+        """The bytes that the commit counts for it: as many are read and written."""
+        return self.message.size + NAME_READS * len(self.message.topic)
 
     def __call__(self, connection: sqlite3.Connection) -> Extent:
         before = size_of(connection, self.message.topic)
@@ -132,17 +131,17 @@ class Keep:
 def find(
     connection: sqlite3.Connection, topic_filter: str, after: str, *, since: int, now_ms: int
 ) -> tuple[list[tuple[str, int]], str | None]:
-    """Finds retained messages of a filter, a piece at a time.
+    """Finds retained messages that a filter matches, a piece at a time.
 
     Args:
         connection: to the store.
         topic_filter: the subscription's.
-        after: what the piece before ended with, "" for the first one.
-        since: those behind this position come as they were published, and are not found.
-        now_ms: nor are those that have expired by then.
+        after: the name with which the piece before ended, "" for the first piece.
+        since: messages behind this position are not found: they are delivered as they were published.
+        now_ms: messages that have expired by then are not found.
 
     Returns:
-        Topic names with positions, in order, and the name that this piece ended with, None at the end.
+        Topic names with positions, in order, and the name with which this piece ended, None at the end.
     """
     first, last = _range_of(topic_filter)
     found: list[tuple[str, int]] = []
@@ -157,7 +156,7 @@ def find(
 
 
 def owe(owed: Sequence[Owed]) -> Write:
-    """Notes what is owed to a durable session, and numbers it."""
+    """Returns the work that notes and numbers what is owed to a durable session."""
 
     def write(connection: sqlite3.Connection) -> None:
         (last_number,) = connection.execute(LAST_OWED).fetchone()
@@ -168,19 +167,19 @@ def owe(owed: Sequence[Owed]) -> Write:
     return write
 
 
-def settle(numbers: Sequence[int]) -> Write:
-    """These are owed no more."""
+def forget_owed(numbers: Sequence[int]) -> Write:
+    """Returns the work that forgets owed messages, by their numbers."""
     rows = [(number,) for number in numbers]
-    return lambda connection: connection.executemany(SETTLE, rows) and None
+    return lambda connection: connection.executemany(FORGET_OWED, rows) and None
 
 
-def settle_all(session: str) -> Write:
-    """A session is no more."""
-    return lambda connection: connection.execute(SETTLE_ALL, (session,)) and None
+def forget_all_owed(session: str) -> Write:
+    """Returns the work that forgets everything that is owed to an ended session."""
+    return lambda connection: connection.execute(FORGET_ALL_OWED, (session,)) and None
 
 
 def expire(connection: sqlite3.Connection, now_ms: int) -> Extent:
-    """Removes what has expired; returns by what their extent has changed, as ``Keep`` does."""
+    """Removes expired messages; returns the change in the extent, as ``Keep`` does."""
     topics, size = connection.execute(f"{MEASURE} WHERE {EXPIRED}", (now_ms,)).fetchone()
     if topics:
         connection.execute(EXPIRE, (now_ms,))
@@ -188,7 +187,7 @@ def expire(connection: sqlite3.Connection, now_ms: int) -> Extent:
 
 
 def load_owed(connection: sqlite3.Connection) -> dict[str, list[Owed]]:
-    """Returns what is owed by session, in order."""
+    """Returns what is owed, by session, in order."""
     owed: dict[str, list[Owed]] = {}
     for row in connection.execute("SELECT * FROM owed ORDER BY number"):
         owed.setdefault(row[1], []).append(Owed(*row))
@@ -201,14 +200,16 @@ def measure(connection: sqlite3.Connection) -> Extent:
 
 
 def size_of(connection: sqlite3.Connection, topic: str) -> int | None:
-    """Returns the bytes of a topic's retained message, None where it has none."""
+    """Returns the bytes of a topic's retained message, None if it has none."""
     row = first_row(connection, SIZE_OF, (topic,))
     return None if row is None else int(row[0])
 
 
 def read(connection: sqlite3.Connection, topics: Iterable[str], most: int) -> dict[str, tuple[int, Message] | None]:
-    """Returns position and message by topic, None where it has none: those of the first topics that fit so many bytes,
-    and of one at least. Raises CorruptRetained."""
+    """Returns position and message by topic, None for a topic without one: of the first topics that fit so many bytes.
+
+    At least one topic is in the result. Raises CorruptRetained.
+    """
     found: dict[str, tuple[int, Message] | None] = {}
     size = 0
     for topic in topics:
@@ -223,7 +224,7 @@ def read(connection: sqlite3.Connection, topics: Iterable[str], most: int) -> di
 
 
 def _range_of(topic_filter: str) -> tuple[str, str | bytes]:
-    """The first topic that a filter may match, and one behind the last."""
+    """Returns the first topic that a filter may match, and one behind the last."""
     levels = topic_filter.split("/")
     wild = next((index for index, level in enumerate(levels) if level in ("+", "#")), None)
     if wild is None:

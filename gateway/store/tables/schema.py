@@ -1,39 +1,28 @@
-"""The tables of the store's file, and how it says whose it is and of which version."""
+"""All tables of the store's file, and the marks by which it is known as a message store of a version."""
 
+import contextlib
 import sqlite3
 
-from gateway.store import (
-    consumers,
-    damage,
-    drops,
-    endings,
-    flows,
-    gaps,
-    groups,
-    identity,
-    incoming,
-    retained,
-    sessions,
-    wal,
-    wills,
-)
-from gateway.store.reading import first_row, read_schema
+from gateway.store.sqlite import marks, rows, wal
+from gateway.store.sqlite.rows import first_row, read_schema
+from gateway.store.tables import cursors, damage, drops, endings, log_rows, qos2, retained, sessions, wills
 
-APPLICATION_ID = 0x486F4664  # "HoFd", so that file(1) and we know whose database this is
+SEALED = ("cursor", "ending", "identity", "retained", "session", "will")
+"""The tables with a checksum in the last column of each row [gateway.store.sqlite.rows]."""
+
+APPLICATION_ID = 0x486F4664  # "HoFd", by which file(1) and a start know the database
 SCHEMA_VERSION = 7
 STATE_TABLES = """SELECT name FROM sqlite_schema
     WHERE type = 'table' AND name NOT IN ('message_group', 'retained') AND name NOT LIKE 'sqlite_%'"""
 ROW_OVERHEAD = 12  # bytes besides the columns
-PAGES_PER_BYTE = 2  # a long key has a page of an index to itself, and other pages are two thirds full
+PAGES_PER_BYTE = 2  # a long key fills an index page alone, and other pages are two thirds full
 TABLES = f"""
-{identity.SCHEMA}
-{groups.SCHEMA}
-{gaps.SCHEMA}
-{consumers.SCHEMA}
+{marks.SCHEMA}
+{log_rows.SCHEMA}
+{cursors.SCHEMA}
 {sessions.SCHEMA}
 {endings.SCHEMA}
-{incoming.SCHEMA}
-{flows.SCHEMA}
+{qos2.SCHEMA}
 {retained.SCHEMA}
 {wills.SCHEMA}
 {drops.SCHEMA}
@@ -44,7 +33,7 @@ PRAGMA user_version = {SCHEMA_VERSION};
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """Returns the version of a store's file, 0 for one that is new; writes nothing.
+    """Returns the version of a store's file, 0 if it is new; writes nothing.
 
     Raises:
         sqlite3.DatabaseError: it is damaged, of another program, or of another version.
@@ -65,15 +54,28 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def make(connection: sqlite3.Connection) -> None:
-    """Makes the tables of a new store, which gets an epoch of its own."""
-    connection.execute(f"PRAGMA page_size = {wal.OURS}")
+    """Makes the tables of a new store, with an epoch of its own."""
+    connection.execute(f"PRAGMA page_size = {wal.PAGE_SIZE}")
     connection.executescript(f"BEGIN; {TABLES}")
-    identity.make(connection)
+    marks.make(connection)
     connection.execute("COMMIT")
 
 
+def has_corrupt_row(connection: sqlite3.Connection) -> bool:
+    """Whether a row of the log or of a sealed table is not as it was stored. Reads all of these rows.
+
+    Raises sqlite3.Error, also if a table has other columns than those of a new store.
+    """
+    log_rows.add_to_sql(connection)
+    rows.add_to_sql(connection)
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        make(new)
+        queries = [log_rows.FIND_CORRUPT, *(rows.find_corrupt(new, table) for table in SEALED)]
+    return connection.execute(f"{' UNION ALL '.join(queries)} LIMIT 1").fetchone() is not None
+
+
 def size_of_state(connection: sqlite3.Connection) -> int:
-    """Returns the bytes of pages, roughly, of all tables but those of messages and retained messages; reads them."""
+    """Returns the bytes of pages, roughly, of all tables but messages and retained messages. Reads all their rows."""
     size = 0
     for (table,) in connection.execute(STATE_TABLES).fetchall():
         columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})").fetchall()]

@@ -1,6 +1,6 @@
-"""Sessions and their subscriptions: a row for each session, and one for each of its subscriptions.
+"""The table ``session``: one row for each session, and one for each of its subscriptions.
 
-They are in the log's own file, so that a session and its place in the log are there together, or neither is.
+It is in the log's file, so that a session and its place in the log are written together.
 """
 
 import sqlite3
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from gateway.store.checksum import sealed
+from gateway.store.sqlite.rows import sealed
 from gateway.subscriptions import Subscription
 
 SCHEMA = """
@@ -30,10 +30,10 @@ Write = Callable[[sqlite3.Connection], None]
 
 
 class SessionDescription(msgspec.Struct, frozen=True):
-    """One durable session, but for its subscriptions and its place in the log.
+    """One durable session, without its subscriptions and its place in the log.
 
-    ``disconnected_ms`` is the unix time at which its connection ended, None while there is one; ``user`` is who made
-    it.
+    ``disconnected_ms`` is the Unix time at which its connection ended, None while it is connected. ``user`` is the user
+    that made it.
     """
 
     expiry_s: int
@@ -41,15 +41,15 @@ class SessionDescription(msgspec.Struct, frozen=True):
     user: str | None = None
 
 
-Entry = SessionDescription | Subscription
-"""What a row says: with the topic filter "" it is the session's own."""
+SessionEntry = SessionDescription | Subscription
+"""The body of a row; a row with the topic filter "" describes the session itself."""
 
 
 @dataclass
 class StoredSession:
-    """A session with its subscriptions by topic filter, that of a shared one with its share name.
+    """A session with its subscriptions by topic filter (with the share name for a shared one).
 
-    ``description`` is None where the medium has spoilt the session's own row.
+    ``description`` is None if the session's own row is corrupt.
     """
 
     description: SessionDescription | None = None
@@ -69,11 +69,11 @@ def load(connection: sqlite3.Connection) -> dict[str, StoredSession]:
 
 
 @dataclass(slots=True)
-class Save:
-    """Writes rows of a session by topic filter, its own for the filter ""; None removes one."""
+class SaveSession:
+    """Writes rows of a session by topic filter, "" for the session itself; None removes a row."""
 
     client_id: str
-    entries: Mapping[str, Entry | None]
+    entries: Mapping[str, SessionEntry | None]
 
     def __call__(self, connection: sqlite3.Connection) -> None:
         for name, entry in self.entries.items():
@@ -83,8 +83,8 @@ class Save:
                 connection.execute(SAVE, sealed((self.client_id, name, msgspec.msgpack.encode(entry))))
 
 
-def remove(client_id: str) -> Write:
-    """Removes all rows of a session."""
+def remove_session(client_id: str) -> Write:
+    """Returns the work that removes all rows of a session."""
 
     def write(connection: sqlite3.Connection) -> None:
         connection.execute(REMOVE_ALL, (client_id,))

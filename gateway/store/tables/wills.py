@@ -1,4 +1,4 @@
-"""Wills of clients that are connected, or whose delay has not passed [section 3.1.2.5]."""
+"""Wills of clients that are connected, or whose will delay has not passed [section 3.1.2.5]."""
 
 import sqlite3
 from collections.abc import Callable, Mapping
@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.store.checksum import sealed
-from wire.packets import Publish
+from gateway.store.sqlite.rows import sealed
+from wire.codec.packets import Publish
 
 SCHEMA = """
 CREATE TABLE will (
@@ -30,17 +30,17 @@ FIND = "SELECT * FROM will WHERE session = ?"
 REMOVE = "DELETE FROM will WHERE session = ?"
 
 SIZE_OF_ONE = 1_000
-USER_PROPERTY_SIZE = 100  # of the objects alone
+USER_PROPERTY_SIZE = 100  # bytes of the objects, besides the texts
 
 Write = Callable[[sqlite3.Connection], object]
 
 
 @dataclass(slots=True, eq=False)
 class StoredWill:
-    """One client's will: ``publish`` is what is published, unless ``delay_s`` passes with the client back.
+    """A client's will: ``publish`` is published after ``delay_s``, unless the client is back.
 
-    ``due_ms`` is the unix time at which the delay has passed, 0 while the client is connected; ``owner`` answers for
-    what it takes, of a will from before the start nobody does.
+    ``due_ms`` is the Unix time at which the delay has passed, 0 while the client is connected. ``owner`` is the owner
+    for whose limits it counts; a will from before the start has none.
     """
 
     session: str
@@ -52,12 +52,12 @@ class StoredWill:
 
     @property
     def size(self) -> int:
-        """Bytes of memory, roughly and rather too many."""
+        """Bytes of memory, an upper estimate."""
         return size_of(self.publish.topic, self.publish.payload, self.publish.properties)
 
 
 def size_of(topic: str, payload: bytes, properties: Mapping[int, Any]) -> int:
-    """Returns the bytes of memory that a will takes, roughly and rather too many."""
+    """Returns the bytes of memory that a will takes, an upper estimate."""
     size = len(topic) + len(payload)
     for value in properties.values():
         if isinstance(value, list):
@@ -80,6 +80,7 @@ def load(connection: sqlite3.Connection) -> list[StoredWill]:
 
 
 def save(will: StoredWill) -> Write:
+    """Returns the work that writes a will."""
     publish = will.publish
     row = (
         will.session,
@@ -96,6 +97,8 @@ def save(will: StoredWill) -> Write:
 
 
 def set_due(session: str, due_ms: int) -> Write:
+    """Returns the work that sets when a will's delay has passed."""
+
     def write(connection: sqlite3.Connection) -> None:
         if row := connection.execute(FIND, (session,)).fetchone():
             connection.execute(SAVE, sealed((*row[:-2], due_ms)))
@@ -104,6 +107,7 @@ def set_due(session: str, due_ms: int) -> Write:
 
 
 def remove(session: str) -> Write:
+    """Returns the work that removes a session's will."""
     return lambda connection: connection.execute(REMOVE, (session,)) and None
 
 

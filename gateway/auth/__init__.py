@@ -1,0 +1,1 @@
+"""Logging in, and what each client may do: accounts, SCRAM, access rules."""

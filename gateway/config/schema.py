@@ -1,0 +1,329 @@
+"""The keys of the gateway's configuration file, with their meanings. The reference page is made of it."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from gateway.config.errors import Checked
+
+TCP_PORT_MAX = 65_535
+NAME_BYTES_MAX = 128
+"""Of the gateway's name: a route's client identifier has both names, and is within ``wire.identity.NAME_BYTES_MAX``."""
+
+NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
+TcpPortNumber = Annotated[int, msgspec.Meta(ge=0, le=TCP_PORT_MAX)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class TlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
+    """TLS on a listener, 1.2 or later. The files are read again on SIGHUP; clients stay connected."""
+
+    certificate: NonEmpty
+    """A PEM file with the gateway's certificate and the certificates between it and the root."""
+
+    key: NonEmpty
+    """The certificate's private key, not encrypted: a PEM file."""
+
+    client_ca: NonEmpty | None = None
+    """A PEM file with the certificates of the authorities that sign clients' certificates. With it each client must
+    show a certificate. The certificate names the user, and this user needs no account."""
+
+    client_crl: NonEmpty | None = None
+    """A PEM file with the revocation lists of these authorities; it must have the list of each client's own authority.
+    If that list has expired, no client of the authority can log in. If there is a list for each authority in
+    `client_ca`, and for each authority that signed one of these, then intermediate authorities are checked too, and
+    each of them needs a list. Otherwise only clients' own certificates are checked, and a revoked intermediate
+    authority still lets its clients in. Names are compared byte by byte."""
+
+    user_from: Literal["common_name", "dns", "uri", "email"] = "common_name"
+    """The field of a client's certificate that names the user: the subject's common name, or the subject alternative
+    name of this type. A certificate without this field, or with several, is refused."""
+
+    @classmethod
+    def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        if values.get("client_ca", "") is None:
+            if values.get("client_crl") is not None:
+                yield "client_crl", "there is no client_ca, so no client shows a certificate"
+            if values.get("user_from", "common_name") != "common_name":
+                yield "user_from", "there is no client_ca, so no client shows a certificate"
+
+
+class TcpConfig(msgspec.Struct, tag_field="kind", tag="tcp", forbid_unknown_fields=True, frozen=True):
+    """A TCP port on which clients connect. If the port is in use, the start ends with its address and exit code 2."""
+
+    host: NonEmpty = "127.0.0.1"
+    """The address to listen on. `"::"` is IPv4 and IPv6, `"0.0.0.0"` is IPv4 only. A name stands for all its
+    addresses."""
+
+    port: TcpPortNumber = 1883
+    """The TCP port; 0 chooses a free one. With TLS, 8883 is usual."""
+
+    allow_anonymous: bool = False
+    """Lets clients that reach this address connect without an account. A listener that is not on loopback does not
+    start without this, `accounts` or `tls.client_ca`. If there are accounts and this is false, every client must log
+    in, on loopback too."""
+
+    tls: TlsConfig | None = None
+    """Encrypts the connections to this port."""
+
+
+class WebSocketConfig(msgspec.Struct, tag_field="kind", tag="websocket", forbid_unknown_fields=True, frozen=True):
+    """A TCP port on which clients connect over WebSocket, at `/mqtt`, with the subprotocol `mqtt`."""
+
+    host: NonEmpty = "127.0.0.1"
+    """The address to listen on, as above."""
+
+    port: TcpPortNumber = 8083
+    """The TCP port; 0 chooses a free one."""
+
+    allow_anonymous: bool = False
+    """Lets clients that reach this address connect without an account, as above."""
+
+    tls: TlsConfig | None = None
+    """Encrypts the connections to this port (`wss`)."""
+
+    origins: list[str] = []
+    """The origins of the web pages that may connect, such as `"https://dashboard.example.org"`; `"*"` is all. A page
+    from the host to which it connects is always allowed. Without TLS this holds only if the host is an address,
+    `localhost` or the machine's own name (with `.local` or without), because the owner of any other name can make it
+    point here. The reason for this check: any page of any site can make a browser connect from its user's network.
+    Clients that are not browsers send no origin and are not checked."""
+
+
+class UnixConfig(msgspec.Struct, tag_field="kind", tag="unix", forbid_unknown_fields=True, frozen=True):
+    """A Unix socket, for clients on the same machine that have permission to open it."""
+
+    path: NonEmpty
+    """The socket's path. A relative path begins at the configuration file's folder."""
+
+    mode: Annotated[int, msgspec.Meta(ge=0, le=0o777)] = 0o660
+    """The socket's permissions: users that may write to it may connect. TOML writes octal numbers as `0o660`."""
+
+    allow_anonymous: bool = False
+    """Lets clients that may open the socket connect without an account, even if there are `accounts`."""
+
+
+class SerialConfig(msgspec.Struct, tag_field="kind", tag="serial", forbid_unknown_fields=True, frozen=True):
+    """A serial line with one device at its other end; one table for each port. If a port is missing or disappears, the
+    gateway logs it once and tries again until the port is there."""
+
+    device: NonEmpty
+    """The path of the serial port. A path below `/dev/serial/by-id` stays the same when ports are plugged in in another
+    order."""
+
+    baud: Count = 115_200
+    """The speed in bits per second."""
+
+    allow_anonymous: bool = True
+    """Lets the device at the other end of the line connect without an account, even if there are `accounts`."""
+
+
+ListenerConfig = TcpConfig | WebSocketConfig | UnixConfig | SerialConfig
+
+
+WhenFull = Literal["reject_incoming", "discard_old", "flow_control"]
+
+
+class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Where the gateway stores messages."""
+
+    path: NonEmpty
+    """The store's folder; the gateway creates it if it is missing. A relative path starts at the configuration file's
+    folder. Only one process can use a store at a time. If the folder's disk has less than 64 MiB or less than a tenth
+    of its space left, the store counts as full."""
+
+    commit_interval_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
+    """The shortest time between two commits, in milliseconds. 0 gives the fastest acknowledgements. A larger value puts
+    more messages in each sync and wears an SD card less. The gateway always syncs a message before it acknowledges
+    it."""
+
+    max_messages: Count | None = None
+    """The most messages in the store. Without it, only `max_bytes` and the disk limit the store."""
+
+    max_bytes: Annotated[int, msgspec.Meta(ge=1_000_000)] = 4_000_000_000
+    """The most bytes in use in the store's file. The default holds some 20 million small messages, which `holdfast
+    gateway repair` reads in minutes. Half of it is reserved for messages: if retained messages, sessions, QoS 2 states
+    and ranges of dropped messages take more than the other half, the file grows beyond `max_bytes`. If these take more
+    than half even without the retained messages, new sessions and retained messages are refused (0x97), and `/healthz`
+    says so."""
+
+    when_full: WhenFull = "discard_old"
+    """What happens to the next message when the store is full. The values mean the same as for `[queue]`, but
+    `"discard_old"` drops the oldest messages for all sessions and routes that still wait for them; each of these gets a
+    [range](store.md#what-was-dropped) of its own. A message on its way to a client can still be acknowledged. With
+    `"discard_old"` an unattended gateway keeps accepting messages even if a broker or client never returns. With
+    `"flow_control"` new messages stay with their publishers."""
+
+
+class QueueConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The limits of what may wait for one session or one share group: messages that are in flight to the client or not
+    sent yet."""
+
+    max_messages: Count = 1_000_000
+    """The most messages. The default is the messages of a day at ten a second. If they have more than 1,000 bytes on
+    average, `max_bytes` is reached first. For a consumer that must not miss any, such as a lander, set both to what
+    arrives in its longest outage."""
+
+    max_bytes: Count = 1_000_000_000
+    """The most bytes of payload, topic name and properties. The default is 1,000,000 messages of 1,000 bytes, a quarter
+    of the store's limit. Each user property counts for 160 bytes more."""
+
+    when_full: WhenFull = "discard_old"
+    """What happens to the next message when the queue is full. `"discard_old"` drops the oldest messages that are not
+    sent yet. `"reject_incoming"` refuses the message (0x97), so that no subscriber gets it; MQTT 3.1.1 has no refusal,
+    so there it stays unacknowledged. `"flow_control"` delays the acknowledgement until there is room. Each dropped or
+    refused message leaves a [range in the store](store.md#what-was-dropped)."""
+
+
+class ClientConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The share of the store for the messages of one user, from all its clients and with their wills, so that one user
+    cannot fill the store. Clients without a user count together by their address, as for `limits.kept_bytes`. A message
+    counts until no session waits for it or for an earlier one. Messages from before the gateway's start do not
+    count."""
+
+    max_messages: Count | None = None
+    """The most messages of QoS 1 and 2."""
+
+    max_bytes: Count | None = None
+    """The most bytes, counted as for `[queue]`, or as whole packets."""
+
+    when_full: Literal["reject_incoming", "flow_control"] = "flow_control"
+    """What happens to the user's next message when the limit is reached, as with `[queue]`."""
+
+
+class LogConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The log on standard error, one line for each event."""
+
+    format: Literal["text", "json"] = "text"
+    """`"text"` writes `key=value`, `"json"` writes a JSON object on each line."""
+
+
+class MetricsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`/metrics` and `/healthz` over HTTP, for programs on this machine only: [Watch a
+    gateway](../how-to/metrics.md)."""
+
+    port: TcpPortNumber = 9883
+    """The TCP port on 127.0.0.1; 0 chooses a free one."""
+
+
+class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The limits of what clients may use: how many may connect, what clients that have not logged in may use, and what
+    each client may send. Serial lines do not count as connections."""
+
+    connections: Count = 10_000
+    """The most connections to all listeners together; more are closed at once. If the limit of open files (`ulimit -n`)
+    is lower, it applies instead, less 256 files for the gateway itself (less half of it if it is below 512). If it is
+    below 128, the gateway does not start."""
+
+    connections_per_address: Count = 2_000
+    """The most connections of one IPv4 address, one IPv6 /64 or one user of this machine. Beyond it a new connection
+    replaces the oldest one there that is not logged in yet."""
+
+    unauthenticated: Count = 1_000
+    """The most connections that are not logged in yet. Beyond it each new connection replaces the oldest one of the
+    address that has most of them."""
+
+    unauthenticated_bytes: Annotated[int, msgspec.Meta(ge=65_536)] = 16 * 1024 * 1024
+    """The most memory, in bytes, for what connections that are not logged in have sent. Beyond it the connection that
+    uses most of it is closed."""
+
+    connect_timeout_s: Annotated[int, msgspec.Meta(ge=1, le=300)] = 10
+    """The longest time from the TCP connection over TLS and WebSocket to CONNACK, in seconds."""
+
+    messages_per_s: Count | None = None
+    """The most packets a second that one user may send on average, over all connections under this name. Messages,
+    SUBSCRIBEs, UNSUBSCRIBEs and PINGREQs count; acknowledgements do not. A will counts when it is published. When a
+    user sends more, the gateway stops reading from its connections until the average is met; meanwhile it does not
+    notice that one of them has ended. Clients without a user count together by their address, as for `kept_bytes`."""
+
+    maximum_packet_size: Annotated[int, msgspec.Meta(ge=1_024, le=64 * 1024 * 1024)] = 1024 * 1024
+    """The largest packet that a client may send, in bytes: slightly more than its largest message. MQTT 5 clients get
+    this number in the CONNACK. A client that sends a larger packet is disconnected (0x95). Each client may use this
+    much memory, and more."""
+
+    inflight: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
+    """The most messages of QoS 1 and 2 in flight to a client whose CONNECT has no Receive Maximum (MQTT 3.1.1 has
+    none). A client with a Receive Maximum gets that many, up to 1,000. Messages that are not acknowledged when a
+    connection ends are sent again over the next one. So a higher number repeats more messages on a bad line, and a
+    lower number waits longer on a slow line: with a round trip of 50 ms, mosquitto's 20 give 400 messages a second, and
+    100 give 2,000."""
+
+    subscriptions: Count = 10_000
+    """The most subscriptions of one session; more are refused (0x97). A shared one counts as ten. Each counts once more
+    for every ten slashes and for every 500 characters of its topic filter. A session's filters may have at most 100
+    patterns: filters with wildcards at the same levels have the same pattern, and each share name has its own."""
+
+    kept_bytes: Annotated[int, msgspec.Meta(ge=1_048_576)] = 64 * 1024 * 1024
+    """The most memory, in bytes, that the gateway keeps for all sessions of one user; clients without a user count
+    together by their address (IPv4, or IPv6 /64). All users together may have four times as much; if that is used up,
+    each may still have an equal part of it. A subscription counts for 700 bytes, 350 for each level and two for each
+    character, and a shared one for 6,000 more. A retained message on its way to a new subscription counts for 400 and
+    its name. A will counts for 1,000 and twice its size. An incomplete packet counts for its received bytes. Beyond the
+    limit, a SUBSCRIBE's filters are refused (0x97), a CONNECT with a will is refused (0x97; over MQTT 3.1.1: 3, server
+    unavailable), and a packet that does not fit ends its connection (0x97)."""
+
+    sessions: Count = 10_000
+    """The most sessions that outlive their connections (Session Expiry Interval above 0, or Clean Session 0). A client
+    that would create one more is refused (0x97; over MQTT 3.1.1: 3, server unavailable)."""
+
+    session_expiry_max_s: Annotated[int, msgspec.Meta(ge=1, le=0xFFFF_FFFF)] = 14 * 24 * 3600
+    """The longest time that a session without a connected client is kept, in seconds, even if its client asks for
+    longer or, as over MQTT 3.1.1, forever. The default is two weeks: long enough for a client that is off over a
+    holiday, and short enough that clients that never return do not fill the store. MQTT 5 clients get this number in
+    the CONNACK. The messages that waited for an expired session leave a [range in the
+    store](store.md#what-was-dropped). 4294967295 is forever."""
+
+    retained_bytes: Annotated[int, msgspec.Meta(ge=65_536)] = 256 * 1024 * 1024
+    """The most bytes of all retained messages together: payload, properties and names (topic, client, origin, gateway).
+    It is never more than half of `store.max_bytes`. Beyond it a retained message is refused as with
+    `retained_messages`, unless it replaces one and is not larger than that one, or not larger than 1,024 bytes."""
+
+    retained_messages: Count = 100_000
+    """The most topics with a retained message. A retained message for one more topic is refused (0x97; over MQTT 3.1.1
+    it stays unacknowledged). At QoS 0, and as a will, it is delivered and not kept. Retained messages for topics that
+    already have one are accepted as before."""
+
+    keep_alive_s: Annotated[int, msgspec.Meta(ge=1, le=65_535)] | None = None
+    """The longest keep alive, in seconds. An MQTT 5 client that asks for a longer one, or for none, is told to use this
+    one. Without this key each client has the keep alive that it asks for."""
+
+
+class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """All keys of the file except its `[[route]]` tables."""
+
+    name: NonEmpty
+    """The gateway's name, of at most 128 bytes. It is the origin of the identities that the gateway gives to messages
+    without one. Never change it for an existing gateway."""
+
+    store: StoreConfig
+    """Where the gateway stores messages."""
+
+    listener: list[ListenerConfig] = []
+    """The listeners, where clients connect."""
+
+    accounts: NonEmpty | None = None
+    """The [accounts file](../how-to/accounts.md) with users and password hashes. It is read again on SIGHUP."""
+
+    acl: NonEmpty | None = None
+    """The file of [access rules](../how-to/accounts.md#set-access-rules). It is read again on SIGHUP."""
+
+    log: LogConfig = LogConfig()
+    """The format of the log."""
+
+    metrics: MetricsConfig | None = None
+    """The table `[metrics]` turns on `/metrics` and `/healthz`."""
+
+    limits: LimitsConfig = LimitsConfig()
+    """The limits of what clients may use."""
+
+    queue: QueueConfig = QueueConfig()
+    """The limits of what may wait for one session."""
+
+    client: ClientConfig = ClientConfig()
+    """The share of the store for the messages of one user."""
+
+
+def allows_anonymous(config: GatewayConfig, listener: ListenerConfig) -> bool:
+    """Whether a client without an account or a certificate may log in through a listener."""
+    return listener.allow_anonymous or config.accounts is None

@@ -1,0 +1,38 @@
+"""What the connections of one gateway share."""
+
+from dataclasses import dataclass
+
+from gateway.auth.admission import AccessControl
+from gateway.config.schema import GatewayConfig
+from gateway.counters import Counters
+from gateway.holdings import Holdings
+from gateway.limits import Limits
+from gateway.pace import Lanes, Paces, Shifts
+from gateway.sessions.devices import Devices
+from gateway.sessions.publishing import Publishing
+from gateway.sessions.registry import Sessions
+from gateway.sessions.subscribers import Subscribers
+from gateway.sessions.wills import Wills
+from gateway.store import MessageLog
+from gateway.timers import Timers
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts of the gateway that a connection uses; ``gateway.broker`` makes them and opens and closes them."""
+
+    config: GatewayConfig
+    counters: Counters
+    log: MessageLog
+    limits: Limits
+    access_control: AccessControl
+    sessions: Sessions
+    subscribers: Subscribers
+    publishing: Publishing
+    wills: Wills
+    devices: Devices
+    holdings: Holdings
+    timers: Timers
+    paces: Paces
+    lanes: Lanes
+    shifts: Shifts

@@ -1,0 +1,108 @@
+"""Retained messages on their way to a client that has just subscribed [section 3.3.1.3]."""
+
+from collections.abc import Iterable
+from itertools import count
+
+from gateway.holdings import Holding
+from gateway.message import Message
+from gateway.store import Delivery, MessageLog, Owed, Work
+from gateway.store import retained as stored
+
+READ_MOST = 100  # messages in memory at once
+
+
+class RetainedCursor:
+    """The retained messages that a session is owed, handed out over one connection as a `Cursor` hands out the log's.
+
+    Its deliveries have numbers of their own, which are no packet identifiers. ``superseded`` are
+    topics whose retained message is owed, and of which a newer message has been sent meanwhile.
+
+    Args:
+        log: where the messages are.
+        owed: the messages that the session is owed; an acknowledged one is taken out.
+        account: the session's account, where they count.
+        durable: whether the session outlives the process.
+    """
+
+    consumer = ""  # of the flows of retained messages
+
+    def __init__(self, log: MessageLog, owed: dict[Owed, None], account: Holding, *, durable: bool) -> None:
+        self.durable = durable
+        self._account = account
+        self._log = log
+        self._owed = owed
+        self._queue = list(owed)
+        self._topics = dict.fromkeys(one.topic for one in owed)  # of the messages to send; a set takes more memory
+        self.superseded: dict[str, None] = {}
+        self._is_expecting = False
+        self._numbers = count(1)
+        self._handed_out: dict[int, Owed] = {}
+        self._handed_over: dict[int, None] = {}
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether messages wait to be handed out."""
+        return bool(self._queue)
+
+    def expect(self) -> None:
+        """A SUBSCRIBE's matches are being searched for; ``add`` takes them."""
+        self._is_expecting = True
+
+    def add(self, owed: list[Owed]) -> None:
+        """The session is owed more messages."""
+        self._owed.update(dict.fromkeys(owed))
+        self._queue += owed
+        self._is_expecting = False
+        self._topics.update(dict.fromkeys(one.topic for one in owed))
+        self.superseded = {topic: None for topic in self.superseded if topic in self._topics}
+
+    def supersede(self, message: Message) -> None:
+        """A new message of its topic goes to the client: the retained one, which is older, is not sent any more."""
+        if message.retain and (self._is_expecting or message.topic in self._topics):
+            self.superseded[message.topic] = None
+
+    async def fetch(self) -> list[Delivery]:
+        """Returns the next messages; none when all are handed out. Raises sqlite3.Error."""
+        while self._queue:
+            batch = self._queue[:READ_MOST]
+            del self._queue[:READ_MOST]
+            found = await self._log.read_retained([owed.topic for owed in batch])
+            self._queue[:0] = [owed for owed in batch if owed.topic not in found]
+            deliveries = []
+            for owed in (one for one in batch if one.topic in found):
+                number = next(self._numbers)
+                self._handed_out[number] = owed
+                position, message = found[owed.topic] or (0, None)
+                if message is None or position != owed.position:
+                    self.acknowledge_all([number])
+                else:
+                    identifiers = (owed.identifier,) if owed.identifier else ()
+                    qos = min(owed.qos, message.qos)
+                    deliveries.append(Delivery(position, number, message, False, qos, True, identifiers))
+            if deliveries:
+                return deliveries
+        self._topics.clear()
+        if not self._is_expecting:
+            self.superseded.clear()
+        return []
+
+    def hand_over(self, numbers: Iterable[int]) -> Work:
+        """Returns the work that has to be written with the flows that these messages become."""
+        numbers = list(numbers)
+        self._handed_over.update(dict.fromkeys(numbers))
+        return stored.forget_owed([self._handed_out[number].number for number in numbers])
+
+    def acknowledge_all(self, numbers: Iterable[int]) -> None:
+        """The session is not owed these messages any more."""
+        forgotten = []
+        for number in numbers:
+            owed = self._handed_out.pop(number)
+            del self._owed[owed]
+            self._account.add(-owed.size)
+            if owed.number and number not in self._handed_over:
+                forgotten.append(owed.number)
+        if forgotten:
+            self._log.defer(stored.forget_owed(forgotten))
+
+    def redeliver(self, numbers: Iterable[int]) -> None:
+        """The session is still owed these messages: its next connection sends them."""

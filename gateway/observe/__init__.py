@@ -1,0 +1,1 @@
+"""What a gateway says of itself: metrics, health and $SYS topics."""

@@ -1,0 +1,58 @@
+"""All of the gateway that a route uses: ``uplink`` imports from here and from nowhere else in ``gateway``."""
+
+from gateway.config.errors import Checked, ConfigSource
+from gateway.config.load import Table, beside, check_readable, read_file
+from gateway.config.pem import load_authorities, load_own, reason_of
+from gateway.config.schema import NAME_BYTES_MAX, Count, NonEmpty
+from gateway.counters import RouteState
+from gateway.delivery import Peer, Sender, Window
+from gateway.errors import ConfigError
+from gateway.message import Message, identity_properties
+from gateway.pace import Shift
+from gateway.store import (
+    DONE,
+    ROUTE_END,
+    AckBatch,
+    Backlog,
+    Cursor,
+    Grant,
+    MessageLog,
+    Outgoing,
+    count_backlogs,
+    skip_ahead,
+)
+from gateway.subscriptions import Subscription
+
+__all__ = [
+    "DONE",
+    "NAME_BYTES_MAX",
+    "ROUTE_END",
+    "AckBatch",
+    "Backlog",
+    "Checked",
+    "ConfigError",
+    "ConfigSource",
+    "Count",
+    "Cursor",
+    "Grant",
+    "Message",
+    "MessageLog",
+    "NonEmpty",
+    "Outgoing",
+    "Peer",
+    "RouteState",
+    "Sender",
+    "Shift",
+    "Subscription",
+    "Table",
+    "Window",
+    "beside",
+    "check_readable",
+    "count_backlogs",
+    "identity_properties",
+    "load_authorities",
+    "load_own",
+    "read_file",
+    "reason_of",
+    "skip_ahead",
+]

@@ -1,0 +1,110 @@
+"""How a message is published: whether it may be, which work stores it, and the messages of the gateway itself."""
+
+from gateway.auth.permissions import Permissions
+from gateway.counters import Counters
+from gateway.limits import Limits
+from gateway.message import Message
+from gateway.sessions.subscribers import Subscribers
+from gateway.store import GATEWAY, REJECTED, RETAINED, Drop, MessageLog, PublishBatch, Work, retained
+from wire.connection.server import USER_PROPERTIES_MAX
+from wire.properties import PAYLOAD_FORMAT_INDICATOR, USER_PROPERTY
+from wire.reasons import NOT_AUTHORIZED, PAYLOAD_FORMAT_INVALID, QUOTA_EXCEEDED, SUCCESS
+
+
+class Publishing:
+    """Publishes messages. ``announced`` has the gateway's own retained messages by topic, which are not stored.
+
+    Args:
+        gateway: the gateway's name.
+        subscribers: get the messages of QoS 0.
+        log: stores all others.
+        limits: says whether a retained message may be kept.
+        counters: counts the identities that are replaced.
+    """
+
+    def __init__(
+        self, gateway: str, subscribers: Subscribers, log: MessageLog, limits: Limits, counters: Counters
+    ) -> None:
+        self.announced: dict[str, Message] = {}
+        self._gateway = gateway
+        self._subscribers = subscribers
+        self._log = log
+        self._limits = limits
+        self._counters = counters
+
+    def announce(self, message: Message) -> None:
+        """Publishes a message of the gateway's own; later subscribers get it as a retained message."""
+        self.announced[message.topic] = message
+        self._subscribers.offer(message)
+
+    def check(
+        self,
+        message: Message,
+        permissions: Permissions,
+        came_ms: int,
+        *,
+        is_unreadable: bool = False,
+        keeps_identities: bool = False,
+    ) -> tuple[int, bool]:
+        """Says whether a client may publish a message, in a PUBLISH or a will.
+
+        A message with an identity that cannot be read, or that its client may not bring, gets a new one.
+
+        Args:
+            message: the message.
+            permissions: the client's.
+            came_ms: when the message came, as Unix time.
+            is_unreadable: whether it has brought an identity that cannot be read.
+            keeps_identities: whether the client would rather have the message refused than get a new identity.
+
+        Returns:
+            The reason code, SUCCESS if the message may be published, and whether it has a new identity.
+        """
+        if not permissions.may_send(message) or message.topic in self.announced:
+            return NOT_AUTHORIZED, False
+        is_replaced = is_unreadable or not permissions.may_bring(message)
+        if is_replaced:
+            if keeps_identities:
+                return NOT_AUTHORIZED, False
+            self._counters.identities_replaced += 1
+            message.renew(self._gateway, came_ms)
+        if message.properties.get(PAYLOAD_FORMAT_INDICATOR) and not _is_text(message.payload):
+            return PAYLOAD_FORMAT_INVALID, is_replaced
+        if len(message.properties.get(USER_PROPERTY, ())) > USER_PROPERTIES_MAX:
+            return QUOTA_EXCEEDED, is_replaced
+        return SUCCESS, is_replaced
+
+    def refuse(self, message: Message, permissions: Permissions) -> None:
+        """Notes that a message of a client is not published."""
+        if not permissions.may_bring(message):  # otherwise a client could leave ranges with another origin
+            message.renew(message.received_by, message.received_ms)
+        self._log.drop(REJECTED, GATEWAY, message)
+
+    def publish(self, part: Message | PublishBatch) -> list[Work]:
+        """Sends a message of QoS 0 to its subscribers; returns the work that the log has to store.
+
+        Messages of QoS 1 and 2 reach their subscribers by cursors, when they are durable.
+        """
+        if isinstance(part, PublishBatch):
+            return [part]
+        message, work = part, list[Work]()
+        if message.qos:
+            work.append(message)
+        else:
+            self._subscribers.offer(message)
+        if message.retain and self._limits.may_keep(message):
+            work.append(retained.Keep(message))
+        elif message.retain and message.qos:
+            work.append(Drop(REJECTED, RETAINED, message))
+        elif message.retain:
+            self._log.drop(REJECTED, RETAINED, message)
+        return work
+
+
+def _is_text(payload: bytes) -> bool:
+    """Whether a payload is well-formed UTF-8 [section 3.3.2.3.2]."""
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Consumers of the log: a cursor for each open one, the registry of all, and what waits for each."""

@@ -1,0 +1,105 @@
+"""A message as a consumer gets it, by its subscriptions."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gateway.message import Message
+from gateway.subscriptions import Subscription
+
+RANGES_MAX = 100  # for each session that is away, of at least 64 bytes; beyond it the newest two become one
+
+
+class Grant(NamedTuple):
+    """How a consumer takes a message, by all of its matching subscriptions.
+
+    ``qos`` is the lower of the message's QoS and the highest subscription's. ``retain`` is the message's flag if one of
+    the subscriptions takes it as published. ``identifiers`` are the subscriptions' [MQTT-3.3.4-3].
+    """
+
+    qos: int
+    retain: bool = False
+    identifiers: tuple[int, ...] = ()
+
+
+class Delivery(NamedTuple):
+    """A message with its packet identifier and its grant."""
+
+    position: int
+    packet_identifier: int
+    message: Message
+    dup: bool
+    qos: int
+    retain: bool = False
+    identifiers: tuple[int, ...] = ()
+
+
+def grant_by(subscriptions: Sequence[Subscription], message: Message) -> Grant:
+    """Returns how a message is taken by matching subscriptions, at least one."""
+    return Grant(
+        min(message.qos, max(subscription.qos for subscription in subscriptions)),
+        message.retain and any(subscription.retain_as_published for subscription in subscriptions),
+        tuple(subscription.identifier for subscription in subscriptions if subscription.identifier),
+    )
+
+
+@dataclass(slots=True)
+class Backlog:
+    """Messages that are not acknowledged yet, handed out or not, and their bytes."""
+
+    messages: int = 0
+    bytes: int = 0
+
+    def add(self, size: int) -> None:
+        self.messages += 1
+        self.bytes += size
+
+    def subtract(self, size: int) -> None:
+        self.messages -= 1
+        self.bytes -= size
+
+    def exceeds(self, messages: int | None, size: int | None) -> bool:
+        """Whether it is above a limit of messages or of bytes; None: there is no such limit."""
+        return (messages is not None and self.messages > messages) or (size is not None and self.bytes > size)
+
+
+def queued_size(message: Message) -> int:
+    """Returns the bytes that a message counts for: payload, topic name and properties."""
+    return len(message.payload) + len(message.topic) + message.properties_size
+
+
+class RangeSet:
+    """Ranges of positions. Ranges are added in order, and joined if they touch."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self._found: list[tuple[int, int]] | None = None  # most consumers wait for nothing
+        for first, last in sorted(ranges):
+            self.add(first, last)
+
+    def add(self, first: int, last: int) -> None:
+        """Adds a range: messages at these positions may be for the consumer."""
+        if self._found is None:
+            self._found = []
+        if self._found and (self._found[-1][1] >= first - 1 or len(self._found) >= RANGES_MAX):
+            first, before = self._found.pop()
+            last = max(last, before)
+        self._found.append((first, last))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self._found or ())
+
+    def next_behind(self, position: int) -> tuple[int, int] | None:
+        """Returns the next range behind a position, or the rest of it; forgets the ranges before it."""
+        first = self.behind(position)
+        return (first, self._found[0][1]) if first is not None and self._found else None
+
+    def behind(self, position: int) -> int | None:
+        """Returns the next position behind one that is in a range, or None; forgets the ranges before it."""
+        while self._found and self._found[0][1] <= position:
+            self._found.pop(0)
+        if not self._found:
+            self._found = None
+            return None
+        return max(self._found[0][0], position + 1)

@@ -1,0 +1,45 @@
+"""What a cursor needs of the message log. ``gateway.store.log.MessageLog`` is one."""
+
+from typing import Protocol, TypeVar
+
+from gateway.message import Message
+from gateway.store.consumers.audience import Audience, Subscriber
+from gateway.store.tables.cursors import Place
+
+Consumer = TypeVar("Consumer", bound=Subscriber)
+
+
+class LogReader(Protocol[Consumer]):
+    """The log as its consumers see it: they read messages, and report how far they have got.
+
+    ``head`` is the position of the newest message, ``gone`` the last position that no consumer gets any more, and
+    ``audience`` holds the subscriptions of all cursors. ``counts_backlogs``: new cursors count what waits for them.
+    """
+
+    @property
+    def head(self) -> int: ...
+
+    @property
+    def gone(self) -> int: ...
+
+    @property
+    def audience(self) -> Audience[Consumer]: ...
+
+    @property
+    def counts_backlogs(self) -> bool: ...
+
+    async def read(self, after: int, limit: int) -> list[tuple[int, Message]]: ...
+
+    def count_behind(self, position: int) -> int: ...
+
+    def passed(self, consumer: str) -> set[int]: ...
+
+    def attach(self, cursor: Consumer) -> Place: ...
+
+    def detach(self, cursor: Consumer) -> None: ...
+
+    def changed(self) -> None: ...
+
+    def drop(self, reason: str, consumer: str, message: Message) -> None: ...
+
+    def forget(self, consumer: str) -> None: ...

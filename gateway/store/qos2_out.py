@@ -1,0 +1,199 @@
+"""The QoS 2 messages in flight to one session's client; their flows outlive its connections, and a crash."""
+
+import asyncio
+from collections.abc import Container, Iterable
+from typing import Any, Protocol
+
+from gateway.message import Message
+from gateway.store.consumers.cursor import PACKET_IDENTIFIERS
+from gateway.store.consumers.delivery import Delivery
+from gateway.store.log import MessageLog
+from gateway.store.tables.log_rows import Work
+from gateway.store.tables.qos2 import BEGUN, DONE, RELEASED, Flow, begin, end_all, move
+
+
+class FlowSource(Protocol):
+    """Where the messages of new flows come from: a `Cursor`, or a cursor of retained messages."""
+
+    @property
+    def consumer(self) -> str:
+        """The consumer that the messages come from, "" for retained messages."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether the source outlives this process, so that the flows have to as well."""
+
+    def acknowledge_all(self, numbers: list[int], /) -> object:
+        """The messages are the session's now."""
+
+    def redeliver(self, numbers: list[int], /) -> None:
+        """The source has the messages again, and hands them out again."""
+
+
+class Outgoing:
+    """One session's flows by packet identifier. The log has a flow before the gateway sends its PUBLISH.
+
+    Args:
+        log: the log that stores the flows.
+        session: the session's client identifier.
+        flows: the session's flows that were in the file at the start.
+    """
+
+    def __init__(self, log: MessageLog, session: str, flows: Iterable[Flow] = ()) -> None:
+        self.flows = {flow.packet_identifier: flow for flow in flows}
+        self._log = log
+        self._session = session
+        self._beginning: asyncio.Future[list[Any]] | None = None
+        # Identifiers are given downwards, because the session's cursor gives those of QoS 1 messages upwards.
+        self._latest = 1
+
+    def next_identifier(self, taken: Container[int]) -> int:
+        """Returns a packet identifier that is neither taken nor one of a flow."""
+        while True:
+            self._latest = self._latest - 1 or PACKET_IDENTIFIERS
+            if self._latest not in taken and self._latest not in self.flows:
+                return self._latest
+
+    async def begin(
+        self, source: FlowSource, deliveries: list[Delivery], taken: Container[int], *work: Work
+    ) -> dict[int, Flow]:
+        """Stores flows for messages that a source has handed out; then the messages are no longer the source's.
+
+        The flows are stored even if the connection ends meanwhile.
+
+        Args:
+            source: the source; if the flows cannot be stored, it has the messages again.
+            deliveries: the deliveries of the source.
+            taken: packet identifiers that the flows must not get.
+            work: what is written with the flows.
+
+        Returns:
+            The flows by the delivery's packet identifier, once they are durable: then their PUBLISHes may be sent.
+
+        Raises:
+            sqlite3.Error: the flows could not be stored.
+        """
+        flows = {one.packet_identifier: self._flow(source, one, taken) for one in deliveries}
+        for flow in flows.values():
+            self._pin(flow)
+        future = self._beginning = self._log.submit([begin(flows.values()), *work] if source.durable else work)
+        future.add_done_callback(lambda done: self._begun(done, flows, source))
+        await asyncio.shield(future)
+        return flows
+
+    async def resume(self) -> tuple[list[Flow], list[Flow]]:
+        """Returns the flows of earlier connections: the released ones, and those with a PUBLISH to send again.
+
+        It waits until the newest of them are durable, or could not be stored.
+        """
+        if self._beginning is not None:
+            await asyncio.wait([self._beginning])
+        flows = self.flows.values()
+        return [one for one in flows if one.state == RELEASED], [one for one in flows if one.state != RELEASED]
+
+    async def message_of(self, flow: Flow) -> Message | None:
+        """Returns a flow's message, None if it is gone. If a full store has evicted it, a range says so.
+
+        Raises:
+            sqlite3.Error: it cannot be read.
+        """
+        if not flow.topic:
+            message = await self._log.read_one(flow.position)
+        else:
+            position, message = (await self._log.read_retained([flow.topic]))[flow.topic] or (0, None)
+            message = message if position == flow.position else None
+        if message is None:
+            self._miss(flow)
+        return message
+
+    def pass_over(self, flow: Flow) -> None:
+        """Goes on with a flow as if its client had received the message; the client does not get it."""
+        for note in self.note_received([flow.packet_identifier]):
+            self._log.defer(note)
+        self.release([flow.packet_identifier])
+
+    def note_received(self, packet_identifiers: Iterable[int]) -> list[Work]:
+        """Returns the work that has to be durable before the PUBRELs of some flows are sent."""
+        flows = (self.flows.get(packet_identifier) for packet_identifier in packet_identifiers)
+        noted = [flow.packet_identifier for flow in flows if flow is not None and flow.is_noted]
+        return [move(self._session, noted, RELEASED)] if noted else []
+
+    def release(self, packet_identifiers: Iterable[int]) -> None:
+        """Notes that the work of ``note_received`` is durable: the log may delete the messages."""
+        for packet_identifier in packet_identifiers:
+            flow = self.flows.get(packet_identifier)
+            if flow is not None and flow.state == BEGUN:
+                flow.state = RELEASED
+                self._unpin(flow)
+
+    def complete(self, packet_identifiers: Iterable[int]) -> None:
+        """Ends flows whose PUBCOMP has come."""
+        noted: list[int] = []
+        for packet_identifier in packet_identifiers:
+            flow = self.flows.pop(packet_identifier, None)
+            if flow is not None:
+                if flow.state == BEGUN:
+                    self._unpin(flow)
+                if flow.is_noted:
+                    noted.append(packet_identifier)
+        if noted:
+            self._log.defer(move(self._session, noted, DONE))
+
+    @property
+    def unreceived(self) -> list[int]:
+        """The positions of messages without a PUBREC."""
+        return [flow.position for flow in self.flows.values() if flow.state == BEGUN and not flow.topic]
+
+    def end(self) -> None:
+        """Ends all flows, as the session ends."""
+        for flow in self.flows.values():
+            if flow.state == BEGUN:
+                self._miss(flow)
+                self._unpin(flow)
+        if self.flows:
+            self._log.defer(end_all(self._session))
+        self.flows.clear()
+
+    def _flow(self, source: FlowSource, delivery: Delivery, taken: Container[int]) -> Flow:
+        is_retained = not source.consumer
+        is_gone = not is_retained and delivery.position <= self._log.gone
+        flow = Flow(
+            self._session,
+            self.next_identifier(taken),
+            source.consumer,
+            delivery.position,
+            delivery.message.topic if is_retained else "",
+            delivery.retain,
+            delivery.identifiers,
+            is_noted=source.durable,
+            evicted=self._log.lose(source.consumer, delivery.message) if is_gone else None,
+        )
+        self.flows[flow.packet_identifier] = flow
+        return flow
+
+    def _begun(self, done: asyncio.Future[list[Any]], flows: dict[int, Flow], source: FlowSource) -> None:
+        if self._beginning is done:
+            self._beginning = None
+        if done.exception() is None:
+            source.acknowledge_all(list(flows))
+            return
+        for flow in flows.values():
+            if self.flows.pop(flow.packet_identifier, None):
+                self._unpin(flow)
+        source.redeliver(list(flows))
+
+    def _miss(self, flow: Flow) -> None:
+        if flow.evicted is not None:
+            flow.evicted.lost()
+            flow.evicted = None
+
+    def _pin(self, flow: Flow) -> None:
+        if not flow.topic:
+            self._log.pin(flow)
+
+    def _unpin(self, flow: Flow) -> None:
+        if not flow.topic:
+            self._log.unpin(flow)
+        if flow.evicted is not None:
+            flow.evicted.arrived()
+            flow.evicted = None
