@@ -1,1 +1,83 @@
-"""From the central broker into tables: the lander, the Spark job, the ledger and the queries."""
+"""From the central broker into tables: the lander, the Spark job, the ledger and the queries.
+
+This is the public face: other folders, notebooks and schedulers import from here alone. `land` takes messages from a
+broker into landing files, `ingest` takes landing files into tables. docs/how-to/cloud-library.md has an example of
+each.
+
+Importing this package starts no Spark and imports neither pyspark nor paho-mqtt: each name is loaded when it is first
+used. `land` never needs pyspark.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cloud.landing.folder import LanderRunning
+    from cloud.landing.lander import LandingFailed, land
+    from cloud.landing.manifest import Manifest, ManifestError, read_manifest
+    from cloud.spark.java import SparkMissing
+    from cloud.spark.session import open_session
+    from cloud.tables.batch import ProofFailed
+    from cloud.tables.job import JobRunning, LedgerLost, Report, ingest
+    from cloud.tables.queries import (
+        BadQuery,
+        NoTables,
+        Result,
+        count_rows,
+        has_tables,
+        list_devices,
+        open_views,
+        select,
+    )
+
+_HOMES = {
+    "cloud.landing.folder": ("LanderRunning",),
+    "cloud.landing.lander": ("LandingFailed", "land"),
+    "cloud.landing.manifest": ("Manifest", "ManifestError", "read_manifest"),
+    "cloud.spark.java": ("SparkMissing",),
+    "cloud.spark.session": ("open_session",),
+    "cloud.tables.batch": ("ProofFailed",),
+    "cloud.tables.job": ("JobRunning", "LedgerLost", "Report", "ingest"),
+    "cloud.tables.queries": (
+        "BadQuery",
+        "NoTables",
+        "Result",
+        "count_rows",
+        "has_tables",
+        "list_devices",
+        "open_views",
+        "select",
+    ),
+}
+
+__all__ = [
+    "BadQuery",
+    "JobRunning",
+    "LanderRunning",
+    "LandingFailed",
+    "LedgerLost",
+    "Manifest",
+    "ManifestError",
+    "NoTables",
+    "ProofFailed",
+    "Report",
+    "Result",
+    "SparkMissing",
+    "count_rows",
+    "has_tables",
+    "ingest",
+    "land",
+    "list_devices",
+    "open_session",
+    "open_views",
+    "read_manifest",
+    "select",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Loads a name of the face from the module that defines it (PEP 562)."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,11 +1,11 @@
-"""A file that is either wholly there, under its name and on the disk, or not there at all."""
+"""Files that are complete and on the disk, or do not exist under their name."""
 
 import os
 from pathlib import Path
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Writes under a hidden name, syncs, renames and syncs the folder. Raises OSError; no hidden file stays then."""
+    """Writes under a hidden name, syncs, renames, syncs the folder. Raises OSError, and leaves no hidden file then."""
     hidden = hidden_name(path)
     try:
         with hidden.open("wb") as file:
@@ -20,12 +20,12 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def hidden_name(path: Path) -> Path:
-    """What the file is called until it is complete: Spark, and `ls`, pass over names that start with a dot."""
+    """The name of the file until it is complete: Spark and `ls` leave out names that start with a dot."""
     return path.with_name(f".{path.name}")
 
 
 def sync(path: Path) -> None:
-    """Brings a file's content, or a folder's list of names, to the disk."""
+    """Writes a file's content, or a folder's list of names, to the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Landing files: Parquet with zstd, one row a message, immutable. docs/reference/landing-files.md says the rest."""
+"""Landing files: Parquet with zstd, one row a message, never changed. Format: docs/reference/landing-files.md."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _FILE_NAME = re.compile(rf"({LANDER_NAME.pattern})-([0-9a-f]{{8}})-([0-9]{{8,}})
 
 
 class Row(NamedTuple):
-    """One message as it came; the field order is the column order of the file."""
+    """One message as it was received. The order of the fields is the order of the columns."""
 
     origin: str
     epoch: int
@@ -47,7 +47,7 @@ SCHEMA = pa.schema(
 
 
 class FileNumber(NamedTuple):
-    """What a landing file's name says: its lander, that lander's boot, and a number that counts up over boots."""
+    """The parts of a landing file's name: the lander, its boot, and a number that goes on over boots."""
 
     lander: str
     boot: int
@@ -60,13 +60,13 @@ class FileNumber(NamedTuple):
 
 
 def parse_stem(stem: str) -> FileNumber | None:
-    """The parts of a landing file's name without its ending; None when it is not one."""
+    """Returns the parts of a landing file's name without its ending; None for any other name."""
     match = _FILE_NAME.fullmatch(stem)
     return FileNumber(match[1], int(match[2], 16), int(match[3])) if match else None
 
 
 def encode_rows(rows: Sequence[Row]) -> bytes:
-    """The content of the Parquet file with these rows, in this order."""
+    """Returns the content of the Parquet file with these rows, in this order."""
     columns = zip(*rows, strict=True) if rows else ([] for _ in SCHEMA)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     sink = pa.BufferOutputStream()

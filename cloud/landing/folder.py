@@ -1,4 +1,4 @@
-"""A lander's side of the landing folder: one lander a name, leftovers removed, files numbered without holes."""
+"""The landing folder as a lander uses it: one process a name, leftovers removed, files numbered without holes."""
 
 import fcntl
 import os
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from cloud import landing_file, manifest
-from cloud.durable_file import hidden_name, write_durably
-from cloud.landing_file import FileNumber, Row
-from cloud.manifest import Manifest
+from cloud.landing import file, manifest
+from cloud.landing.durable_file import hidden_name, write_durably
+from cloud.landing.file import FileNumber, Row
+from cloud.landing.manifest import Manifest
 
 
 class LanderRunning(Exception):
@@ -18,7 +18,7 @@ class LanderRunning(Exception):
 
 
 class LandingFolder:
-    """Where one lander lands. `leftovers` names the files of a killed lander that were removed when it opened.
+    """The folder of one lander. `leftovers` names the files of a killed lander that were removed when it was opened.
 
     A leftover is a hidden file, or a landing file without its manifest. Its messages were never acknowledged, so
     the broker sends them again.
@@ -37,23 +37,23 @@ class LandingFolder:
         self._number = 1 + max((name.number for name in self._landed()), default=0)
 
     def close(self) -> None:
-        """Frees the name."""
+        """Lets another process use the name."""
         os.close(self._lock)
 
     def land(self, rows: Sequence[Row]) -> Manifest:
-        """Writes the rows as one landing file with its manifest; both are on the disk when it returns.
+        """Writes the rows as one landing file with its manifest. Both are on the disk when it returns.
 
-        Raises OSError; then nothing of it counts, and the same rows may be landed again.
+        Raises OSError. Then the file does not count, and the same rows may be landed again.
         """
         name = FileNumber(self.lander, self.boot, self._number)
-        content = landing_file.encode_rows(rows)
+        content = file.encode_rows(rows)
         described = manifest.describe(name, rows, content)
         manifest_path = self.path / f"{name.stem}.json"
         try:
             write_durably(self.path / described.file, content)
             write_durably(manifest_path, msgspec.json.encode(described))
         finally:
-            # A manifest that can be seen has spent its number, even when its sync failed: files are immutable.
+            # Landing files never change, so the number of a visible manifest is spent, even where its sync failed.
             if manifest_path.exists():
                 self._number += 1
         return described
@@ -69,13 +69,13 @@ class LandingFolder:
 
     def _landed(self) -> Iterator[FileNumber]:
         for path in self.path.glob("*.json"):
-            name = landing_file.parse_stem(path.stem)
+            name = file.parse_stem(path.stem)
             if name is not None and name.lander == self.lander:
                 yield name
 
     def _find_leftovers(self) -> Iterator[Path]:
         for path in self.path.iterdir():
-            name = landing_file.parse_stem(path.stem.removeprefix("."))
+            name = file.parse_stem(path.stem.removeprefix("."))
             if name is None or name.lander != self.lander or path.suffix not in (".parquet", ".json"):
                 continue
             visible = path.with_name(path.name.removeprefix("."))

@@ -1,7 +1,8 @@
 """Sets of sequence numbers as closed intervals.
 
-Identities are dense, so what arrived of one (origin, epoch) is a few intervals and not a set of keys. Every list
-here is sorted, its intervals are disjoint and none touches the next, unless a parameter's name says otherwise.
+The sequence numbers of one (origin, epoch) have no holes, so the numbers that arrived are a few intervals and not a
+set of keys. Every list here is sorted, and no interval overlaps or touches the next, unless a parameter is called
+`any_order`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,7 @@ Intervals: TypeAlias = list[Interval]
 
 
 def merge(any_order: Iterable[Interval]) -> Intervals:
-    """The same numbers as intervals that may overlap, touch and come in any order."""
+    """Returns the same numbers in the fewest intervals. The given ones may overlap and touch."""
     merged: Intervals = []
     for lo, hi in sorted(any_order):
         if merged and lo <= merged[-1][1] + 1:
@@ -23,12 +24,12 @@ def merge(any_order: Iterable[Interval]) -> Intervals:
 
 
 def from_numbers(numbers: Iterable[int]) -> Intervals:
-    """The intervals of single numbers, in any order and repeated or not."""
+    """Returns the intervals of single numbers, which may repeat and come in any order."""
     return merge((number, number) for number in numbers)
 
 
 def overlaps(any_order: Iterable[Interval]) -> Intervals:
-    """The numbers that lie in two or more of the given intervals."""
+    """Returns the numbers that lie in two or more of the given intervals."""
     twice: Intervals = []
     reached = None
     for lo, hi in sorted(any_order):
@@ -39,12 +40,12 @@ def overlaps(any_order: Iterable[Interval]) -> Intervals:
 
 
 def intersect(left: Intervals, right: Intervals) -> Intervals:
-    """The numbers that are in both."""
+    """Returns the numbers that are in both."""
     return list(_intersections(left, right))
 
 
 def subtract(left: Intervals, right: Intervals) -> Intervals:
-    """The numbers of `left` that are not in `right`."""
+    """Returns the numbers of `left` that are not in `right`."""
     rest: Intervals = []
     cuts = iter(intersect(left, right))
     cut = next(cuts, None)
@@ -60,7 +61,7 @@ def subtract(left: Intervals, right: Intervals) -> Intervals:
 
 
 def count(intervals: Intervals) -> int:
-    """How many numbers they hold."""
+    """Returns how many numbers the intervals hold."""
     return sum(hi - lo + 1 for lo, hi in intervals)
 
 

@@ -1,13 +1,15 @@
-"""The lander: a shared subscription at the central broker, landed as files, and only then acknowledged.
+"""The lander: it subscribes to the central broker, writes messages into landing files, and then acknowledges them.
 
-One thread and one loop: read packets into `Held`; when that is full or old enough, write file and manifest, and
-send the acknowledgements. Until then the broker has custody, so whatever happens to this process loses nothing.
+One thread runs one loop: it reads packets into `Held`. When `Held` is full or old enough, it writes a landing file and
+its manifest, and then sends the acknowledgements. Until then the broker has custody: a lander that is killed loses
+nothing.
 """
 
 import secrets
 import select
 import time
 from collections.abc import Callable
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -18,10 +20,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from cloud.held import RECEIVE_MAXIMUM, Held
-from cloud.landing_file import Row
-from cloud.landing_folder import LandingFolder
+from cloud.landing.file import LANDER_NAME, Row
+from cloud.landing.folder import LandingFolder
 from wire.backoff import Backoff
+from wire.errors import WireError
 from wire.identity import (
     IDENTITY_PROPERTY,
     RECEIVE,
@@ -32,24 +34,76 @@ from wire.identity import (
     decode_received,
     find_user_property,
 )
+from wire.topics import check_topic_filter
 
 if TYPE_CHECKING:
     from paho.mqtt.client import SocketLike
 
+ROWS_MAX = 100_000
+PAYLOAD_BYTES_MAX = 64 << 20
+RECEIVE_MAXIMUM = 65_535
+"""The most messages that MQTT lets a broker send ahead of their acknowledgements."""
 SESSION_EXPIRY_NEVER = 0xFFFF_FFFF
 KEEP_ALIVE_S = 60
 RETRY_MS = (250, 30_000)
 POLL_S = 0.05
-"""How soon the loop notices a signal, a due roll, or a broker that has fallen silent."""
+"""How soon the loop notices a signal, a file that is due, or a broker that has stopped sending."""
 STALL_S = 5.0
-"""A broker that sends in less than this as many messages as before, and then nothing, waits for acknowledgements."""
+"""A broker that sends as many messages as before within this time, and then stops, waits for acknowledgements."""
 LEAVE_S = 10.0
 
 
+class LandingFailed(Exception):
+    """The last landing file of a lander that was told to stop could not be written. The broker keeps its messages."""
+
+
+class Held:
+    """Rows in order of arrival, and the packet identifiers that wait for their PUBACK.
+
+    The broker has custody of the rows of QoS 1 until they are acknowledged. Rows of QoS 0 are held here alone.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all rows and packet identifiers."""
+        self.rows: list[Row] = []
+        self.unacknowledged: list[int] = []
+        self._payload_bytes = 0
+
+    def add(self, row: Row, packet_identifier: int) -> None:
+        """Adds a row. `packet_identifier` is used for QoS 1 only."""
+        self.rows.append(row)
+        self._payload_bytes += len(row.payload)
+        if row.qos > 0:
+            self.unacknowledged.append(packet_identifier)
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to land, however young the rows are."""
+        return (
+            len(self.rows) >= ROWS_MAX
+            or self._payload_bytes >= PAYLOAD_BYTES_MAX
+            or len(self.unacknowledged) >= RECEIVE_MAXIMUM
+        )
+
+    def leave_to_broker(self) -> None:
+        """Drops the rows of QoS 1: the broker still has them and sends them again."""
+        kept = [row for row in self.rows if row.qos == 0]
+        self.clear()
+        for row in kept:
+            self.add(row, 0)
+
+    def forget_session(self) -> None:
+        """Forgets the packet identifiers, since the broker has lost the session. The rows stay."""
+        self.unacknowledged.clear()
+
+
 def parse_broker(url: str) -> tuple[str, int]:
-    """Host and port of "mqtt://host:port". Raises ValueError, whose text has no password."""
+    """Returns host and port of "mqtt://host:port". Raises ValueError; its text never shows a password."""
     if "@" in url:
-        raise ValueError("expected mqtt://host:port, without a user and a password: a lander cannot log in yet")
+        raise ValueError("expected mqtt://host:port without a user and a password: a lander cannot log in yet")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -61,8 +115,59 @@ def parse_broker(url: str) -> tuple[str, int]:
     return host, port or 1883
 
 
+def land(
+    broker: str,
+    landing: Path | str,
+    stop: Event,
+    *,
+    name: str = "lander-1",
+    topic_filter: str = "#",
+    group: str = "lander",
+    roll_s: float = 60.0,
+    say: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Writes messages from a broker into landing files until `stop` is set, then lands and acknowledges the rest.
+
+    A message is acknowledged only after its landing file and the manifest are on the disk, so a process that is
+    killed loses nothing: the broker sends again what was not acknowledged. `land` blocks; set `stop` from a signal
+    handler, a timer or another thread. While the broker cannot be reached, or the folder cannot be written, `land`
+    tries again until it works.
+
+    broker: the broker's URL, "mqtt://HOST:PORT". The port may be left out (1883).
+    landing: the folder for landing files. It is made where it does not exist.
+    stop: ends `land` once it is set.
+    name: the lander's name: its client identifier, and the beginning of its files' names. Letters, digits, ".", "_"
+        and "-" only. One process at a time lands under a name.
+    topic_filter: the MQTT topic filter to subscribe to.
+    group: the share group. The landers of a group divide the messages among them.
+    roll_s: the longest time in seconds that a message waits for its landing file, above 0.
+    say: is called with one line of text for each event, for people.
+
+    Raises ValueError for a bad argument, LanderRunning when another process lands under this name in this folder,
+    OSError when the folder cannot be used at the start, and LandingFailed when the last file cannot be written.
+    """
+    parse_broker(broker)
+    if not LANDER_NAME.fullmatch(name):
+        raise ValueError(f"name {name!r}: letters, digits, '.', '_' and '-' only, it becomes a file name")
+    try:
+        check_topic_filter(f"$share/{group}/{topic_filter}")
+    except WireError as error:
+        raise ValueError(str(error)) from None
+    if not roll_s > 0:
+        raise ValueError(f"roll_s is {roll_s}, expected a number of seconds above 0")
+    folder = LandingFolder(Path(landing), name, secrets.randbits(32))
+    try:
+        for leftover in folder.leftovers:
+            say(f"removed {leftover}, left by a killed lander and never acknowledged")
+        Lander(broker, folder, topic_filter, group, roll_s, say).run(stop)
+    except OSError as error:
+        raise LandingFailed(f"cannot land in {folder.path}: {error}; the broker keeps the rest") from error
+    finally:
+        folder.close()
+
+
 class Lander:
-    """Lands what the broker has for `topic_filter`, as one member of the share `group`. `say` gets a line an event."""
+    """Lands the messages of `topic_filter` as one member of a share group. `land` describes the arguments."""
 
     def __init__(
         self,
@@ -73,7 +178,7 @@ class Lander:
         roll_s: float,
         say: Callable[[str], None],
     ) -> None:
-        """Raises ValueError when `broker` is not a URL of a broker."""
+        """Raises ValueError when `broker` is not the URL of a broker."""
         self._url = broker
         self._host, self._port = parse_broker(broker)
         self._folder = folder
@@ -93,7 +198,7 @@ class Lander:
         self._client = self._new_client()
 
     def run(self, stop: Event) -> None:
-        """Until `stop` is set; then lands what it holds. Raises OSError when that last landing fails."""
+        """Runs until `stop` is set, then lands what it holds. Raises OSError when that last landing fails."""
         while not stop.is_set():
             socket = self._client.socket()
             if socket is None:
@@ -137,9 +242,9 @@ class Lander:
             self._say_once(f"cannot reach {self._url}: {error.strerror or error}; trying again until it answers")
 
     def _exchange(self, socket: "SocketLike") -> bool:
-        """Reads one packet and writes what waits; returns whether something came within POLL_S."""
+        """Reads one packet and writes what waits. Returns whether a packet came within POLL_S."""
         client = self._client
-        # Not reading is how a lander that cannot land keeps a broker from filling its memory.
+        # A lander that cannot land stops reading: so the broker cannot fill its memory.
         reading = [] if self._held.full else [socket]
         readable, writable, _ = select.select(reading, [socket] if client.want_write() else [], [], POLL_S)
         if readable:
@@ -179,10 +284,10 @@ class Lander:
         self._connected = False
 
     def _leave(self) -> None:
-        """Disconnects once the broker has read every acknowledgement, as its answer to one more request shows.
+        """Disconnects once the broker has read every acknowledgement: it answers one more SUBSCRIBE after them.
 
-        Without that, messages still on their way to us would make the close a reset, which takes what the broker
-        has not read yet with it.
+        Messages that are still on their way here would turn an earlier close into a TCP reset, and the broker would
+        never read the acknowledgements that were on their way to it.
         """
         if self._connected:
             self._connected = False
@@ -225,7 +330,7 @@ class Lander:
             try:
                 return decode_identity(text)
             except ValueError as error:
-                self._say(f"{message.topic}: {IDENTITY_PROPERTY} is not an identity ({error}); given one of ours")
+                self._say(f"{message.topic}: {IDENTITY_PROPERTY} is not an identity ({error}); the lander gives one")
         self._own_seq += 1
         return self._folder.lander, self._folder.boot, self._own_seq
 
@@ -245,7 +350,7 @@ class Lander:
         return self._held.full or now - self._first_at >= self._roll_s or (silent and self._broker_waits(now))
 
     def _broker_waits(self, now: float) -> bool:
-        """Whether the broker's own window is smaller than ours and now full: it sends nothing until we acknowledge."""
+        """Whether the broker's window is smaller than ours and full: it sends nothing more until we acknowledge."""
         window = len(self._held.unacknowledged)
         if window == 0 or window != self._last_window or now - self._rolled_at > STALL_S:
             return False
@@ -276,12 +381,7 @@ class Lander:
         self._retry_at = time.monotonic() + self._backoff.next_wait_ms() / 1000
 
     def _say_once(self, text: str) -> None:
-        """Leaves out what was the last thing said of this kind."""
+        """Says a line, but not twice in a row."""
         if text != self._told:
             self._told = text
             self._say(text)
-
-
-def new_boot() -> int:
-    """A number for this life of a lander; also the epoch of the identities that it gives."""
-    return secrets.randbits(32)

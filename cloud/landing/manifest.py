@@ -1,4 +1,4 @@
-"""The manifest beside each landing file: it says what the file holds, and that the file is complete."""
+"""The manifest beside each landing file: it lists what the file holds, and shows that the file is complete."""
 
 import hashlib
 import os
@@ -9,23 +9,23 @@ from typing import TypeAlias
 
 import msgspec
 
-from cloud import intervals
-from cloud.intervals import Intervals
-from cloud.landing_file import FileNumber, Row, parse_stem
+from cloud.landing import intervals
+from cloud.landing.file import FileNumber, Row, parse_stem
+from cloud.landing.intervals import Intervals
 
 FORMAT = 1
 _READ_BYTES = 1 << 20
 
 Stream: TypeAlias = tuple[str, int]
-"""(origin, epoch): the life of one store, within which the sequence numbers are dense."""
+"""(origin, epoch): one life of one store. Its sequence numbers have no holes."""
 
 
 class ManifestError(Exception):
-    """A manifest, or the landing file that it speaks of, cannot be used; the text says why."""
+    """A manifest or its landing file cannot be used. The text says why."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What is written as JSON; `intervals` are (origin, epoch, lo, hi), sorted and disjoint."""
+    """The fields of the JSON file. `intervals` are (origin, epoch, lo, hi), sorted and disjoint."""
 
     format: int
     file: str
@@ -38,7 +38,7 @@ class Manifest(msgspec.Struct, frozen=True):
     intervals: list[tuple[str, int, int, int]]
 
     def streams(self) -> dict[Stream, Intervals]:
-        """The intervals that the file holds of each stream."""
+        """Returns the intervals of each stream in the file."""
         streams: dict[Stream, Intervals] = defaultdict(list)
         for origin, epoch, lo, hi in self.intervals:
             streams[origin, epoch].append((lo, hi))
@@ -46,7 +46,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def describe(name: FileNumber, rows: Iterable[Row], content: bytes) -> Manifest:
-    """The manifest of a landing file with these rows and this content."""
+    """Returns the manifest of a landing file with these rows and this content."""
     numbers: dict[Stream, list[int]] = defaultdict(list)
     for row in rows:
         numbers[row.origin, row.epoch].append(row.seq)
@@ -67,8 +67,8 @@ def describe(name: FileNumber, rows: Iterable[Row], content: bytes) -> Manifest:
     )
 
 
-def read(path: Path) -> Manifest:
-    """Raises ManifestError when the file at `path` is not a manifest that this version understands."""
+def read_manifest(path: Path) -> Manifest:
+    """Reads a manifest. Raises ManifestError when the file is not a manifest that this version understands."""
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError) as error:
@@ -77,12 +77,12 @@ def read(path: Path) -> Manifest:
         raise ManifestError(f"the manifest has format {manifest.format}, this version reads {FORMAT}")
     name = parse_stem(path.stem)
     if name is None or manifest.file != f"{path.stem}.parquet":
-        raise ManifestError(f"the manifest speaks of another file: {manifest.file}")
+        raise ManifestError(f"the manifest is of another file: {manifest.file}")
     return manifest
 
 
 def check_file(manifest: Manifest, folder: Path) -> None:
-    """Raises ManifestError unless the landing file is there and is byte for byte what the manifest says."""
+    """Raises ManifestError unless the landing file has the size and the SHA-256 that the manifest says."""
     try:
         with (folder / manifest.file).open("rb") as file:
             size = os.fstat(file.fileno()).st_size

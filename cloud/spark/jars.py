@@ -1,4 +1,4 @@
-"""Delta Lake's jars: fetched once from Maven Central by Ivy, kept in the cache, used offline from then on."""
+"""Delta Lake's jars: Ivy fetches them once from Maven Central into the cache; later runs need no network."""
 
 import shutil
 import subprocess
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pyspark
 
-from cloud.java import Java, trust_options
+from cloud.spark.java import Java, SparkMissing, trust_options
 
 IVY_SETTINGS = Path(__file__).with_name("ivysettings.xml")
 _FETCH_TIMEOUT_S = 300
 
-# Not transitive: what else the POMs name is for catalogs that we do not use, or comes with Spark already.
+# Not transitive: the other dependencies in the POMs are for catalogs that we do not use, or are part of Spark.
 _MODULE = """\
 <ivy-module version="2.0">
   <info organisation="holdfast" module="cloud"/>
@@ -25,12 +25,12 @@ _MODULE = """\
 """
 
 
-class JarsMissing(Exception):
-    """Delta's jars are not in the cache and could not be fetched; the text says why."""
+class JarsMissing(SparkMissing):
+    """Delta's jars are not in the cache and could not be fetched. The text says why."""
 
 
 def delta_jars(java: Java, cache: Path) -> list[Path]:
-    """The jars that Spark needs for Delta tables; fetches them when the cache has none. Raises JarsMissing."""
+    """Returns the jars that Spark needs for Delta tables, and fetches them if need be. Raises JarsMissing."""
     delta = version("delta-spark")
     spark = f"delta-spark_{'.'.join(pyspark.__version__.split('.')[:2])}_2.13"
     folder = cache / f"{spark}-{delta}"
@@ -46,7 +46,7 @@ def delta_jars(java: Java, cache: Path) -> list[Path]:
 
 
 def _fetch(java: Java, workshop: Path, module: str) -> None:
-    """Runs the Ivy that comes with Spark; the jars are in workshop/jars afterwards."""
+    """Runs the Ivy that is part of Spark. The jars are in workshop/jars afterwards."""
     (workshop / "ivy.xml").write_text(module)
     ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
     command = [str(java.program), *trust_options(java, workshop), "-jar", str(ivy), "-warn"]
@@ -64,12 +64,12 @@ def _publish(fetched: Path, folder: Path) -> None:
     try:
         fetched.rename(folder)
     except OSError:
-        if not folder.exists():  # another process may have been first
+        if not folder.exists():  # otherwise another process has just fetched them
             raise
         shutil.rmtree(fetched)
 
 
 def _reason(output: str) -> str:
-    """The line of Ivy's report that tells most."""
+    """Returns the most useful line of Ivy's report."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return next((line for line in lines if "Exception" in line), lines[0] if lines else "Ivy said nothing")

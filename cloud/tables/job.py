@@ -1,10 +1,10 @@
-"""The job: landing files that no batch has taken yet → tables, exactly once whatever happens in between.
+"""The job takes landing files that no batch has taken yet into the tables, each message once.
 
-Structured Streaming runs the batches and remembers how far it came; what a batch holds is decided here. A batch that
-was interrupted runs again as it was planned. One that cannot, because its checkpoint is gone or its files have
-changed, is taken back from the tables before anything else happens, and its files are planned anew.
+This module decides what a batch holds. Spark's Structured Streaming runs the batches and remembers how far it came. A
+batch that was interrupted runs again as it was planned. Where it cannot, because its checkpoint is gone or its files
+have changed, its rows are deleted from the tables first, and its files are planned again.
 
-Which batches count is read from the rows of the tables: a table's log tells of the last 30 days only.
+The rows of the tables show which batches count: a table's log goes back 30 days only.
 """
 
 import fcntl
@@ -18,12 +18,12 @@ import msgspec
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from cloud import batch, manifest
-from cloud.checkpoint import Checkpoint, read_plan
-from cloud.manifest import ManifestError
-from cloud.plan import Plan, SetAside, choose, divide
-from cloud.spark import generated_code
-from cloud.tables import (
+from cloud.landing import manifest
+from cloud.landing.manifest import ManifestError
+from cloud.spark.session import generated_code, open_session
+from cloud.tables import batch
+from cloud.tables.plan import Checkpoint, Plan, SetAside, choose, divide, read_plan
+from cloud.tables.tables import (
     BATCHES,
     BRONZE_MESSAGES,
     DATA_TABLES,
@@ -37,21 +37,22 @@ from cloud.tables import (
 )
 
 _WORTH_COMPILING_ROWS = 50_000
-_NEVER = "100000d"  # Spark's file source forgets files that are older than this, measured by the newest one
+_NEVER = "100000d"  # Spark's file source forgets files that are older than the newest one by more than this
 
 
 class JobRunning(Exception):
-    """Another job works on these tables."""
+    """Another job is working on these tables."""
 
 
 class LedgerLost(Exception):
-    """The tables hold batches that the ledger does not know. Nothing was written or deleted; the text names them."""
+    """The tables hold batches that the ledger does not know. Nothing was written or deleted. The text names them."""
 
 
 class Report(msgspec.Struct):
     """What one run did. `rows_in` = `new` + `duplicates` + `quarantined`.
 
-    `taken_back` has the batch whose rows were deleted, since it was interrupted and could not go on, if there was one.
+    `set_aside` has the landing files that cannot be used. `taken_back` has the batch whose rows were deleted because
+    it was interrupted and could not go on, if there was one.
     """
 
     batches: int = 0
@@ -65,14 +66,30 @@ class Report(msgspec.Struct):
     taken_back: list[int] = msgspec.field(default_factory=list)
 
 
-def ingest(spark: SparkSession, landing: Path, folder: Path) -> Report:
-    """Takes everything that has landed into the tables in `folder`.
+def ingest(
+    landing: Path | str, tables: Path | str, *, spark: SparkSession | None = None, cache: Path | None = None
+) -> Report:
+    """Takes the landing files that are new since the last run into the tables, each message once.
 
-    Raises ProofFailed, LedgerLost, JobRunning, or OSError when a folder cannot be used.
+    It may be killed at any time: the next run goes on where this one ended.
+
+    landing: the folder with the landing files.
+    tables: the folder with the tables. It is made where it does not exist.
+    spark: a session of `open_session`, or one of your own with Delta Lake and the time zone UTC. Without it, the
+        process's active session is used, or one is started.
+    cache: the folder for Delta's jars, as `open_session` takes it.
+
+    Raises FileNotFoundError when there is no landing folder, another OSError when a folder cannot be used, SparkMissing
+    when Spark does not start, JobRunning when another job works on the tables, and ProofFailed or LedgerLost when the
+    tables and the landing files do not fit together: then nothing of the batch was written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with _only_job(folder), generated_code(spark, False):
-        return _Job(spark, landing.absolute(), folder.absolute()).run()
+    landing, tables = Path(landing).absolute(), Path(tables).absolute()
+    if not landing.is_dir():
+        raise FileNotFoundError(f"the landing folder {landing} does not exist")
+    spark = spark or open_session(cache)
+    tables.mkdir(parents=True, exist_ok=True)
+    with _only_job(tables), generated_code(spark, False):
+        return _Job(spark, landing, tables).run()
 
 
 @contextmanager
@@ -86,7 +103,7 @@ def _only_job(folder: Path) -> Iterator[None]:
 
 
 class _Job:
-    """One run."""
+    """One run of the job."""
 
     def __init__(self, spark: SparkSession, landing: Path, folder: Path) -> None:
         self._spark = spark
@@ -120,15 +137,15 @@ class _Job:
     # Before the stream
 
     def _load_recorded(self) -> set[tuple[str, str, str | None, int | None]]:
-        """`file`, `status`, `reason` and `batch` of the table."""
+        """Returns `file`, `status`, `reason` and `batch` of the table `landing_files`."""
         rows = self._tables.read(LANDING_FILES).select("file", "status", "reason", "batch")
         return set(map(tuple, rows.collect()))
 
     def _find_interrupted(self) -> int | None:
-        """The batch that left rows in the tables and does not count; None when there is none.
+        """Returns the batch that left rows in the tables and does not count; None when there is none.
 
         A batch counts once its new messages are in the ledger, or, if it has none, once its files are recorded. A run
-        begins a batch when the one before counts, so at most the last one does not.
+        begins a batch when the one before counts, so at most the last one does not count.
         """
         unknown = self._tables.batches_after(BRONZE_MESSAGES, self._in_ledger)
         not_counting = {
@@ -145,7 +162,7 @@ class _Job:
         return next(iter(not_counting), None)
 
     def _resume(self) -> list[Plan]:
-        """The plans of an interrupted run. When they cannot be carried out as they were, a new stream begins."""
+        """Returns the plans of an interrupted run. Where they cannot be carried out, a new stream begins."""
         try:
             if self._checkpoint.id is not None:
                 pending = self._checkpoint.pending()
@@ -160,7 +177,7 @@ class _Job:
         return []
 
     def _take_back(self, batch: int) -> None:
-        """Deletes the rows of a batch that was interrupted. The next one runs under another checkpoint."""
+        """Deletes the rows of an interrupted batch. The next batch runs under another checkpoint."""
         self._checkpoint.discard()
         for table in (*DATA_TABLES, BATCHES):
             self._tables.take_back(table, batch)
@@ -169,19 +186,19 @@ class _Job:
     # The stream
 
     def _carry_out_all(self, plans: list[Plan], is_planned: int) -> None:
-        """The first `is_planned` plans are in the checkpoint already."""
+        """Runs the batches. The first `is_planned` plans are in the checkpoint already."""
         for plan in plans[is_planned:]:
             self._checkpoint.add(plan)
         self._stream()
         if passed_over := [plan for plan in plans if plan.batch not in self._carried_out]:
-            # The tables were removed and the checkpoint was not: the stream has seen plans of these numbers.
+            # The tables were removed, but not the checkpoint: the stream has seen plans with these numbers before.
             self._checkpoint.discard()
             for plan in passed_over:
                 self._checkpoint.add(plan)
             self._stream()
 
     def _stream(self) -> None:
-        """Runs what is planned. Raises what a batch raised."""
+        """Runs the plans in the checkpoint. Raises the error of a batch."""
         plans = self._spark.readStream.format("text").option("wholetext", True)
         source = plans.option("maxFilesPerTrigger", 1).option("maxFileAge", _NEVER).load(str(self._checkpoint.plans))
         writer = source.writeStream.foreachBatch(self._carry_out).trigger(availableNow=True)
@@ -202,7 +219,7 @@ class _Job:
     def _carry_out_plan(self, plan: Plan) -> None:
         self._carried_out.add(plan.batch)
         if all(described.file in self._ingested for described in plan.files):
-            return  # killed between its last append and Spark's own note of it
+            return  # the last run was killed between its last append and Spark's note that the batch is done
         transaction = Transaction(self._checkpoint.id or "", plan.batch)
         rows_in = batch.rows_of(plan)
         with generated_code(self._spark, rows_in >= _WORTH_COMPILING_ROWS):

@@ -1,31 +1,22 @@
-"""The ledger: which sequence numbers of each (origin, epoch) the tables hold, as intervals."""
+"""The ledger: the sequence numbers of each (origin, epoch) that the tables hold, as intervals."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from pyspark.sql import functions as sf
 
-from cloud import intervals
-from cloud.intervals import Interval, Intervals
-from cloud.manifest import Manifest, Stream
-from cloud.tables import LEDGER, Tables
+from cloud.landing import intervals
+from cloud.landing.intervals import Interval, Intervals
+from cloud.landing.manifest import Manifest, Stream
+from cloud.tables.tables import LEDGER, Tables
+from cloud.transforms.classify import Suspect
 
 Known: TypeAlias = dict[Stream, Intervals]
 
 
-class Suspect(NamedTuple):
-    """An interval whose rows cannot be told new by their numbers alone: `known`, or more than once in the batch."""
-
-    origin: str
-    epoch: int
-    lo: int
-    hi: int
-    known: bool
-
-
 def load(tables: Tables, manifests: Iterable[Manifest], before: int) -> Known:
-    """What the ledger held of the manifests' origins before the batch of that number."""
+    """Returns the intervals of the manifests' origins that were in the ledger before the batch of this number."""
     if not tables.exists(LEDGER):
         return {}
     origins = sorted({origin for manifest in manifests for origin, *_ in manifest.intervals})
@@ -37,7 +28,7 @@ def load(tables: Tables, manifests: Iterable[Manifest], before: int) -> Known:
 
 
 def new_intervals(manifests: Sequence[Manifest], known: Known) -> Known:
-    """What the landing files bring that is not known."""
+    """Returns the intervals of the landing files that are not known."""
     new = {
         stream: intervals.subtract(intervals.merge(spans), known.get(stream, []))
         for stream, spans in _landed(manifests).items()
@@ -46,7 +37,7 @@ def new_intervals(manifests: Sequence[Manifest], known: Known) -> Known:
 
 
 def find_suspects(manifests: Sequence[Manifest], known: Known) -> list[Suspect]:
-    """Where the landing files overlap what is known, each other, or themselves."""
+    """Returns where the landing files overlap known intervals, each other, or themselves."""
     repeated: dict[Stream, list[Interval]] = defaultdict(list)
     for manifest in manifests:
         if manifest.rows != sum(hi - lo + 1 for *_, lo, hi in manifest.intervals):
@@ -62,7 +53,7 @@ def find_suspects(manifests: Sequence[Manifest], known: Known) -> list[Suspect]:
 
 
 def _landed(manifests: Sequence[Manifest]) -> dict[Stream, list[Interval]]:
-    """The intervals of all files together, in any order and overlapping."""
+    """Returns the intervals of all files together. They may overlap and are in no order."""
     landed: dict[Stream, list[Interval]] = defaultdict(list)
     for manifest in manifests:
         for stream, spans in manifest.streams().items():

@@ -1,4 +1,4 @@
-"""The tables as SQL views: docs/reference/tables.md lists them with their columns."""
+"""SQL over the tables and views: docs/reference/tables.md lists them with their columns."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,16 +8,48 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from cloud.tables import JOB_LOCK, LEDGER, TABLES, Tables
-from cloud.transforms.utc import ANCHORS, TIMELINE
+from cloud.tables.tables import JOB_LOCK, LEDGER, TABLES, Tables
 
 _LEDGER_ROWS = "ledger_rows"
-# By the grammar of Spark's own parser: SELECT, WITH, VALUES, TABLE and FROM; and two that describe.
+# Rules of the grammar of Spark's parser: the first is SELECT, WITH, VALUES, TABLE and FROM, the others are DESCRIBE.
 _READING = {"StatementDefaultContext", "DescribeRelationContext", "DescribeQueryContext"}
 _EXPLAIN = "ExplainContext"
 _CALLING_JAVA = ("reflect", "java_method", "try_reflect")
+ANCHORS = """
+    SELECT origin, epoch, device, boot_id, uptime_ms, time, source, error_s,
+        lag(uptime_ms) OVER boot AS after_ms,
+        CASE WHEN lead(uptime_ms) OVER boot IS NULL THEN NULL ELSE uptime_ms END AS until_ms
+    FROM (
+        SELECT origin, epoch, seq, device, boot_id, max(uptime_ms) AS uptime_ms, max(time) AS time,
+            max(value_string) FILTER (WHERE metric = 'clock') AS source,
+            max(value) FILTER (WHERE metric = 'clock_error') AS error_s
+        FROM readings
+        WHERE metric IN ('clock', 'clock_error') AND time IS NOT NULL AND boot_id IS NOT NULL
+        GROUP BY origin, epoch, seq, device, boot_id)
+    WHERE source IS NOT NULL
+    WINDOW boot AS (PARTITION BY origin, epoch, device, boot_id ORDER BY uptime_ms, seq)"""
+"""View `anchors`: the readings by which a device gives UTC to earlier ones.
+
+A device that learns UTC sends a reading `clock`: at this uptime of this boot it was this `time`. All readings of a boot
+get UTC by their distance from one of its anchors: the first one after them, where there is one, because the error grows
+with the distance, and an anchor after a step of the clock would carry the step back. An anchor serves the uptimes above
+`after_ms`, up to `until_ms`; null is no limit. No row of `readings` is changed.
+"""
+
+TIMELINE = """
+    SELECT readings.*,
+        coalesce(
+            readings.time,
+            anchors.time + make_dt_interval(0, 0, 0, (readings.uptime_ms - anchors.uptime_ms) / 1000)) AS utc,
+        CASE WHEN readings.time IS NOT NULL THEN 'device' WHEN anchors.time IS NOT NULL THEN 'anchor' END AS utc_by
+    FROM readings LEFT JOIN anchors
+        ON readings.time IS NULL AND readings.origin = anchors.origin AND readings.epoch = anchors.epoch
+        AND readings.device = anchors.device AND readings.boot_id = anchors.boot_id
+        AND (after_ms IS NULL OR readings.uptime_ms > after_ms)
+        AND (until_ms IS NULL OR readings.uptime_ms <= until_ms)"""
+"""View `timeline`: the readings with `utc`, and `utc_by`: whether the device or an anchor gave it."""
 _VIEWS = {
-    # What arrived, as few intervals as there can be: a new one begins where nothing before reaches.
+    # The fewest intervals of the numbers that arrived: one begins where no interval before it reaches.
     "ledger": f"""
         SELECT origin, epoch, min(lo) AS lo, max(hi) AS hi
         FROM (
@@ -46,27 +78,28 @@ _DEVICES = """
 
 
 class NoTables(Exception):
-    """There are no tables in the folder."""
+    """The folder holds no tables."""
 
 
 class BadQuery(Exception):
-    """The SQL is not one statement that only reads, or Spark does not accept it; the text is one line that says why."""
+    """The SQL is not one statement that only reads, or Spark refuses it. The text is one line with the reason."""
 
 
 class Result(NamedTuple):
-    """Column names, and rows of plain Python values; times are in UTC."""
+    """Column names, and rows of plain Python values. Times are in UTC."""
 
     columns: list[str]
     rows: list[tuple[object, ...]]
 
 
-def open_views(spark: SparkSession, folder: Path) -> list[str]:
-    """Makes the tables in `folder` views of the session; returns their names. Raises NoTables."""
+def open_views(spark: SparkSession, folder: Path | str) -> list[str]:
+    """Makes the tables in `folder` views of the session, and returns the names of all views. Raises NoTables."""
+    folder = Path(folder)
     if not has_tables(folder):
         raise NoTables(f"there are no tables in {folder}")
     tables = Tables(spark, folder.absolute())
     for table in TABLES:
-        # Delta deletes from, updates and merges into a view of a table alone; of a table with a condition it does not.
+        # Delta would delete from, update and merge into a plain view of a table. It refuses a view with a condition.
         rows = tables.read(table).where(sf.lit(True))
         rows.createOrReplaceTempView(_LEDGER_ROWS if table is LEDGER else table.name)
     for name, sql in _VIEWS.items():
@@ -75,12 +108,12 @@ def open_views(spark: SparkSession, folder: Path) -> list[str]:
 
 
 def has_tables(folder: Path) -> bool:
-    """Whether a job has worked there, though it may have had nothing to write yet; needs no Spark."""
+    """Whether a job has worked in the folder, even where it had nothing to write yet. Needs no Spark."""
     return (folder / JOB_LOCK).exists() or any((folder / table.name / "_delta_log").is_dir() for table in TABLES)
 
 
 def select(spark: SparkSession, sql: str) -> Result:
-    """What a statement that only reads gives. Raises BadQuery for any other, and nothing of it is carried out."""
+    """Returns the rows of a statement that only reads. Raises BadQuery for any other one, which is not carried out."""
     try:
         _check_reads_only(spark, sql)
         return _collect(spark.sql(sql))
@@ -90,7 +123,7 @@ def select(spark: SparkSession, sql: str) -> Result:
 
 
 def _check_reads_only(spark: SparkSession, sql: str) -> None:
-    """Raises BadQuery, or what Spark's parser raises. Its grammar has one rule for all queries, and only for them."""
+    """Raises BadQuery or a PySparkException unless the SQL only reads, by the rules of Spark's own grammar."""
     java: Any = spark._jvm
     session = spark._jsparkSession.sessionState()
     grammar, antlr = java.org.apache.spark.sql.catalyst.parser, java.org.antlr.v4.runtime
@@ -119,19 +152,19 @@ def _check_reads_only(spark: SparkSession, sql: str) -> None:
 
 
 def count_rows(spark: SparkSession, views: list[str]) -> Result:
-    """Each view with its number of rows."""
+    """Returns each view with its number of rows."""
     return select(
         spark, " UNION ALL ".join(f"SELECT '{name}' AS table, count(*) AS rows FROM {name}" for name in views)
     )
 
 
 def list_devices(spark: SparkSession) -> Result:
-    """Each origin with its readings and the time of its first and last one."""
+    """Returns each origin with its number of readings and the times of the first and the last."""
     return select(spark, _DEVICES)
 
 
 def _collect(frame: DataFrame) -> Result:
-    # By Arrow, because collect() turns timestamps into the local time of this machine, without saying so.
+    # By Arrow, because collect() silently turns timestamps into the local time of this machine.
     arrow: pa.Table = frame.toArrow()
     columns = [column.to_pylist() for column in arrow.columns]
     return Result(arrow.column_names, list(zip(*columns, strict=True)) if columns else [])

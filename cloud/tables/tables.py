@@ -1,4 +1,4 @@
-"""The Delta tables: their columns, appends that are idempotent, and which batches they hold."""
+"""The Delta tables: their columns, appends that are done once, and which batches they hold."""
 
 import json
 import re
@@ -10,11 +10,11 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from cloud.durable_file import sync
+from cloud.landing.durable_file import sync
 
 
 class Table(NamedTuple):
-    """`columns` is Spark's DDL; `partition` names the column by which the files are laid out, if any."""
+    """A table's name and its columns in Spark's DDL. `partition` is the column that divides its files, if any."""
 
     name: str
     columns: str
@@ -131,14 +131,14 @@ SET_ASIDE = "set aside"
 """The `status` of a landing file."""
 
 JOB_LOCK = ".lock"
-"""The file by which one job at a time works on the tables; it stays."""
+"""The file that a job locks, so that one job at a time works on the tables. It stays."""
 
 DATA_TABLES = (BRONZE_MESSAGES, READINGS, QUARANTINE)
 TABLES = (*DATA_TABLES, LEDGER, BATCHES, LANDING_FILES)
 
 
 class Transaction(NamedTuple):
-    """What names a batch's append to Delta: the checkpoint that ran it, and its number, which only grows."""
+    """Names an append of a batch to Delta: the id of the checkpoint, and the batch number, which only grows."""
 
     checkpoint: str
     number: int
@@ -152,17 +152,17 @@ class Tables:
         self.folder = folder
 
     def exists(self, table: Table) -> bool:
-        """Whether the table has a log: commits, or a checkpoint of those that Delta has removed."""
+        """Whether the table has a log: commits, or a checkpoint of commits that Delta has removed."""
         return any(re.match(r"\d{20}\.(json|checkpoint)", path.name) for path in self._log(table).glob("*"))
 
     def read(self, table: Table) -> DataFrame:
-        """The table's rows; none when it does not exist yet."""
+        """Returns the table's rows, and an empty frame when it does not exist yet."""
         if not self.exists(table):
             return self.spark.createDataFrame([], table.columns)
         return self.spark.read.format("delta").load(str(self._path(table)))
 
     def append(self, table: Table, rows: DataFrame, transaction: Transaction | None) -> None:
-        """Appends and brings it to the disk. Does nothing when the table has this transaction already."""
+        """Appends rows and syncs them to the disk. Does nothing when the table has this transaction already."""
         writer = rows.select(table.column_names).write.format("delta").mode("append")
         if table.partition:
             writer = writer.partitionBy(table.partition)
@@ -172,25 +172,25 @@ class Tables:
         self._sync_last_commit(table)
 
     def append_values(self, table: Table, rows: list[tuple[Any, ...]], transaction: Transaction | None) -> None:
-        """The same for a few rows from here."""
+        """Does the same for a few rows of Python values."""
         self.append(table, self.spark.createDataFrame(rows, table.columns).coalesce(1), transaction)
 
     def last_batch(self, table: Table) -> int:
-        """The highest number of a batch that the table has rows of; 0 without one."""
+        """Returns the highest batch number in the table's rows; 0 without one."""
         if not self.exists(table):
             return 0
         (row,) = self.read(table).agg(sf.max("batch")).collect()
         return row[0] or 0
 
     def batches_after(self, table: Table, number: int) -> set[int]:
-        """The batches with higher numbers that the table has rows of."""
+        """Returns the batch numbers above `number` in the table's rows."""
         if not self.exists(table):
             return set()
         found = self.read(table).where(sf.col("batch") > number).select("batch").distinct()
         return {row.batch for row in found.collect()}
 
     def take_back(self, table: Table, batch: int) -> None:
-        """Deletes the batch's rows and brings that to the disk."""
+        """Deletes the batch's rows and syncs the deletion to the disk."""
         if self.exists(table):
             self.spark.sql(f"DELETE FROM delta.`{self._path(table)}` WHERE batch = {batch}")
             self._sync_last_commit(table)
@@ -202,9 +202,9 @@ class Tables:
         return self._path(table) / "_delta_log"
 
     def _sync_last_commit(self, table: Table) -> None:
-        """Spark leaves what it wrote in the system's cache; the batch is done when it has reached the disk.
+        """Syncs the files of the last commit, which Spark leaves in the system's cache.
 
-        Without a commit nothing was written: Delta has removed the last one since it is a month old.
+        A log without a commit has nothing to sync: Delta removes commits that are older than a month.
         """
         commits = [path for path in self._log(table).glob("*.json") if re.fullmatch(r"\d{20}", path.stem)]
         if not commits:

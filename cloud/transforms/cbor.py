@@ -5,9 +5,9 @@ import struct
 from typing import Any
 
 DEPTH_MAX = 32
-"""Of nested arrays, maps and tags: far more than a pack has."""
+"""How deep arrays, maps and tags may be nested. A pack needs far less."""
 DECIMAL_FRACTION = 4
-"""The tag whose number becomes a float (section 3.4.4); of other tags only the content remains."""
+"""The tag whose content becomes a float (section 3.4.4). Other tags are dropped, and their content is kept."""
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE = range(8)
 _INDEFINITE = 31
 _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
@@ -16,11 +16,11 @@ _BREAK = object()
 
 
 class NotCbor(Exception):
-    """Bytes are not one well-formed item; the text says what is wrong."""
+    """Bytes are not one well-formed item. The text says what is wrong."""
 
 
 def decode(content: bytes) -> Any:
-    """The item. Raises NotCbor; a key that a map has twice is an error."""
+    """Returns the item. Raises NotCbor, also for a map that has a key twice."""
     reader = _Reader(content)
     item = reader.item()
     if reader.at != len(content):
@@ -61,7 +61,7 @@ class _Reader:
         return _decimal(content) if argument == DECIMAL_FRACTION else content
 
     def _indefinite(self, major: int, depth: int) -> Any:
-        """Up to the break (section 3.2)."""
+        """Reads items up to the break (section 3.2)."""
         items = []
         while (item := self.item(depth - 1, breakable=True)) is not _BREAK:
             items.append(item)
@@ -98,7 +98,7 @@ class _Reader:
             raise NotCbor(f"a text is not UTF-8: {error}") from None
 
     def _fitting(self, count: int) -> int:
-        """Every element takes a byte at least."""
+        """Raises NotCbor for more elements than bytes are left: each takes a byte at least."""
         if count > len(self._content) - self.at:
             raise NotCbor("it ends too early")
         return count
@@ -124,7 +124,7 @@ def _pairs(items: list[Any]) -> dict[Any, Any]:
 
 
 def _decimal(content: Any) -> float:
-    """The double nearest to mantissa · 10 ^ exponent."""
+    """Returns the double nearest to mantissa · 10 ^ exponent."""
     match content:
         case [int(exponent), int(mantissa)]:
             number = float(f"{mantissa}e{exponent}")

@@ -1,14 +1,14 @@
-"""Which rows of a batch are new: by the ledger's intervals and the batch itself, without state and without horizon.
+"""Which rows of a batch are new, by the ledger's intervals and the batch itself.
 
-Only rows in a suspect interval are shuffled; all others are new by their number alone.
+There is no state beside the tables, and a message may arrive again after any time. Only rows in a suspect interval
+are shuffled: the number of any other row shows that it is new.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
-
-from cloud.ledger import Suspect
 
 NEW = "new"
 DUPLICATE = "duplicate"
@@ -18,12 +18,22 @@ IDENTITY = ["origin", "epoch", "seq"]
 _SUSPECT_COLUMNS = "origin STRING, epoch BIGINT, lo BIGINT, hi BIGINT, known BOOLEAN"
 
 
-def classify(rows: DataFrame, suspects: Sequence[Suspect], stored: DataFrame, conflicts: DataFrame) -> DataFrame:
-    """Adds `verdict`. Rows are ordered by their `file` and `row`; the first with an identity is the genuine one.
+class Suspect(NamedTuple):
+    """An interval whose rows may not be new: it is `known` to the ledger, or more than once in the batch."""
 
-    `stored` are the messages and `conflicts` the conflicting ones of earlier batches, by identity and payload.
-    The genuine payload is the stored one if there is one. A row with another payload is a conflict the first time,
-    and a duplicate when that payload was put aside before.
+    origin: str
+    epoch: int
+    lo: int
+    hi: int
+    known: bool
+
+
+def classify(rows: DataFrame, suspects: Sequence[Suspect], stored: DataFrame, conflicts: DataFrame) -> DataFrame:
+    """Adds the column `verdict`: NEW, DUPLICATE or CONFLICT.
+
+    `stored` has identity and payload of the messages of earlier batches, `conflicts` those of their conflicts. The
+    genuine payload of an identity is the stored one, else that of the first row by `file` and `row`. A row with
+    another payload is a conflict the first time, and a duplicate when that payload was a conflict before.
     """
     if not suspects:
         return rows.withColumn("verdict", sf.lit(NEW))
@@ -39,7 +49,7 @@ def classify(rows: DataFrame, suspects: Sequence[Suspect], stored: DataFrame, co
 
 
 def _within(rows: DataFrame, spans: DataFrame, how: str) -> DataFrame:
-    """Joins rows with the one span that their identity lies in; keeps the rows' columns and `known`."""
+    """Joins rows with the one span that holds their identity. Keeps the rows' columns and `known`."""
     same = (rows.origin == spans.origin) & (rows.epoch == spans.epoch) & rows.seq.between(spans.lo, spans.hi)
     joined = rows.join(spans, same, how)
     return joined.select(rows["*"], *([spans.known] if how == "left" else []))

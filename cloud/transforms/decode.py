@@ -1,4 +1,4 @@
-"""Payloads into records: the column `decoded` of a frame of messages."""
+"""Decodes payloads into records: the column `decoded` of a frame of messages."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ DECODERS = {
     "application/json": resolve,
     "application/senml+cbor": resolve_cbor,
 }
-"""By content type what may be SenML; "" is a message that does not say."""
+"""The decoder of each content type that may be SenML; "" stands for a message without one."""
 
 _FIELDS = {
     "device": (pa.string(), "STRING"),
@@ -29,7 +29,7 @@ _FIELDS = {
     "value_data": (pa.binary(), "BINARY"),
     "sum": (pa.float64(), "DOUBLE"),
 }
-"""The fields of a Record, in its order, as Arrow and as Spark know them."""
+"""The fields of a Record in their order, with their types in Arrow and in Spark."""
 _RECORD = pa.struct([(name, arrow) for name, (arrow, _) in _FIELDS.items()])
 _DECODED = pa.struct([("records", pa.list_(_RECORD)), ("problem", pa.string())])
 _DECODED_DDL = "records ARRAY<STRUCT<{}>>, problem STRING".format(
@@ -38,8 +38,8 @@ _DECODED_DDL = "records ARRAY<STRUCT<{}>>, problem STRING".format(
 
 
 def decode(rows: DataFrame, wanted: Column) -> DataFrame:
-    """Adds to `wanted` rows either `records` or the `problem` that their payload has; null in the others."""
-    # The kind of function follows from its type hints; naming it as well, as the stubs ask, makes Spark warn.
+    """Adds `records`, or the `problem` of the payload, to the `wanted` rows; both are null in the others."""
+    # Spark takes the kind of function from its type hints, and warns where it is named as the stubs ask.
     decode_columns = sf.arrow_udf(_decode_columns, _DECODED_DDL)  # type: ignore[call-overload]
     payload = sf.when(wanted, sf.col("payload"))
     decoded = rows.withColumn("decoded", decode_columns(payload, sf.col("content_type")))
@@ -47,7 +47,7 @@ def decode(rows: DataFrame, wanted: Column) -> DataFrame:
 
 
 def decode_payloads(payloads: Sequence[bytes | None], content_types: Sequence[str | None]) -> pa.Array:
-    """For each payload a struct of its `records` or its `problem`; for None both null."""
+    """Returns a struct for each payload, of its `records` or its `problem`; of None both are null."""
     records: list[Record] = []
     starts: list[int | None] = []
     problems: list[str | None] = []
@@ -69,7 +69,7 @@ def _decode_columns(payloads: pa.Array, content_types: pa.Array) -> pa.Array:
 
 
 def _decode_one(payload: bytes | None, content_type: str | None) -> tuple[list[Record] | None, str | None]:
-    """The records or the problem of one payload."""
+    """Returns the records or the problem of one payload."""
     if payload is None:
         return None, None
     decoder = DECODERS.get((content_type or "").partition(";")[0].strip().lower())

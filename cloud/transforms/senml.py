@@ -1,7 +1,7 @@
-"""SenML (RFC 8428), in JSON and in CBOR, in plain Python: a pack's records, resolved.
+"""SenML (RFC 8428) in JSON and in CBOR, in plain Python: a pack's records, resolved.
 
-Two fields are ours: `boot` and `up` tell the boot and the uptime (ms) of the record that carries them, and by their
-difference in time those of the records after it. Others ignore them, as section 4.4 asks.
+Two fields are Holdfast's: `boot` and `up` give the boot and the uptime (ms) of the record that has them. The records
+after it get theirs by the difference in time. Other readers ignore the two fields, as section 4.4 asks.
 """
 
 import base64
@@ -17,7 +17,7 @@ from cloud.transforms import cbor
 
 VERSION = 10
 ABSOLUTE_TIME_S = 2**28
-"""Section 4.5.3: smaller times are relative to "now", and who does not restamp cannot tell when that was."""
+"""Section 4.5.3: smaller times are relative to "now", and a stored pack does not tell when that was."""
 TIME_MAX_S = 253_402_300_800
 """The end of the year 9999, where timestamps end."""
 COUNT_MAX = 2**53
@@ -29,16 +29,16 @@ _LABELS = dict(
         strict=True,
     )
 )
-"""CBOR's labels (section 6, table 4); extensions have texts."""
+"""The labels of CBOR (section 6, table 4). Extensions have texts as labels."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-:./_]*")
 
 
 class NotSenml(Exception):
-    """A payload is not SenML; the text says what is wrong with it."""
+    """A payload is not SenML. The text says what is wrong with it."""
 
 
 class Record(NamedTuple):
-    """A resolved record. `device` is None when the name tells none, `time_us` (Unix) when the time is not absolute."""
+    """A resolved record. `device` is None when the name has none; `time_us` (Unix) when the time is not absolute."""
 
     device: str | None
     metric: str
@@ -54,7 +54,7 @@ class Record(NamedTuple):
 
 
 class _Packed(msgspec.Struct):
-    """A record as it stands in the pack (section 5, table 2). Fields that are not listed are ignored."""
+    """A record of the pack before it is resolved (section 5, table 2). Other fields are ignored."""
 
     bn: str | UnsetType = UNSET
     bt: float | UnsetType = UNSET
@@ -79,7 +79,7 @@ _decode_pack = msgspec.json.Decoder(list[_Packed]).decode
 
 
 def resolve(payload: bytes) -> list[Record]:
-    """The records of a pack in JSON, each complete in itself (section 4.6). Raises NotSenml."""
+    """Returns the records of a pack in JSON, each complete in itself (section 4.6). Raises NotSenml."""
     try:
         pack = _decode_pack(payload)
         if b'_"' in payload:
@@ -90,7 +90,7 @@ def resolve(payload: bytes) -> list[Record]:
 
 
 def resolve_cbor(payload: bytes) -> list[Record]:
-    """The records of a pack in CBOR, as `resolve` gives them. Raises NotSenml."""
+    """Returns the records of a pack in CBOR, as `resolve` does of JSON. Raises NotSenml."""
     try:
         pack = cbor.decode(payload)
         records = [_labelled(record) for record in pack] if isinstance(pack, list) else pack
@@ -102,7 +102,7 @@ def resolve_cbor(payload: bytes) -> list[Record]:
 
 
 def _labelled(record: Any) -> Any:
-    """A record of CBOR as it were in JSON; keys that label nothing here are ignored."""
+    """Returns a record of CBOR as it would be in JSON. Unknown labels are ignored."""
     if not isinstance(record, dict):
         return record
     labelled = {key: item for key, item in record.items() if isinstance(key, str) and key not in _LABELS.values()}
@@ -113,7 +113,7 @@ def _labelled(record: Any) -> Any:
         raise NotSenml("a number is not finite")
     if "vd" in labelled:
         if not isinstance(labelled["vd"], bytes):
-            raise NotSenml("vd is no byte string")
+            raise NotSenml("vd is not a byte string")
         labelled["vd"] = base64.urlsafe_b64encode(labelled["vd"]).decode()
     return labelled
 
@@ -132,7 +132,7 @@ def _resolve(pack: list[_Packed]) -> list[Record]:
 
 
 class _Bases:
-    """The base fields in force: each holds from its record on, until another record has the same one (4.1)."""
+    """The base fields: each holds from its record on, until another record has the same field (section 4.1)."""
 
     def __init__(self) -> None:
         self._name = ""
@@ -140,7 +140,7 @@ class _Bases:
         self._unit: str | None = None
         self._value: float | UnsetType = UNSET
         self._sum: float | UnsetType = UNSET
-        self._boot: tuple[int, float, float] | None = None  # boot id, uptime (ms), and the time (s) it was told for
+        self._boot: tuple[int, float, float] | None = None  # boot id, uptime (ms), and the record's time (s)
 
     def resolve(self, packed: _Packed) -> Record:
         self._take(packed)
@@ -185,12 +185,12 @@ class _Bases:
             return None, None
         boot_id, told_ms, told_at_s = self._boot
         uptime_ms = told_ms + (time_s - told_at_s) * 1000
-        if not abs(uptime_ms) <= COUNT_MAX:  # so that NaN is refused as well
+        if not abs(uptime_ms) <= COUNT_MAX:  # this form refuses NaN as well
             raise NotSenml(f"uptime {uptime_ms} ms is out of range")
         return boot_id, round(uptime_ms)
 
     def _values(self, packed: _Packed) -> tuple[float | None, bytes | None]:
-        """The number and the data; checks that there is one value, or none and a sum (section 4.2)."""
+        """Returns the number and the data. Raises NotSenml unless there is one value, or a sum (section 4.2)."""
         others = (packed.vs is not UNSET) + (packed.vb is not UNSET) + (packed.vd is not UNSET)
         if others + (packed.v is not UNSET) > 1:
             raise NotSenml("more than one value")
@@ -203,14 +203,14 @@ class _Bases:
 
 
 def _add(base: float | UnsetType, own: float | UnsetType) -> float | None:
-    """Of a base field and its field, a missing one counts as zero; None when both are missing (section 4.5)."""
+    """Adds a base field and its field. A missing one counts as zero; None when both are missing (section 4.5)."""
     if own is UNSET:
         return None if base is UNSET else base
     return own if base is UNSET else base + own
 
 
 def _split_name(name: str) -> tuple[str | None, str]:
-    """Device and metric: what stands before and behind the last ':' or '/' of the whole name (section 4.5.1)."""
+    """Returns device and metric: the parts of the name before and after its last ':' or '/' (section 4.5.1)."""
     if not _NAME.fullmatch(name):
         raise NotSenml(f"{name[:64]!r} is not a name of SenML" if name else "no name")
     cut = max(name.rfind(":"), name.rfind("/"))
@@ -229,7 +229,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _check_mandatory(pack: list[dict[str, Any]]) -> None:
-    """Section 4.4: a field whose label ends with '_' must be understood or refused, and we know none."""
+    """Raises NotSenml for a label that ends with '_': such a field must be understood or refused (section 4.4)."""
     for index, record in enumerate(pack):
         for label in record:
             if label.endswith("_"):

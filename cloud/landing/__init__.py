@@ -1,0 +1,1 @@
+"""From the central broker into landing files."""

@@ -1,0 +1,1 @@
+"""A Spark session: its Java, its jars, its settings."""

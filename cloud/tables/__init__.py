@@ -1,0 +1,1 @@
+"""From landing files into Delta tables: the job, the ledger and the queries."""
