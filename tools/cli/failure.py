@@ -1,4 +1,4 @@
-"""How a command ends that cannot do what it was asked for: with a line on standard error."""
+"""How a command ends that cannot do its work: with a line on standard error."""
 
 import sys
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import typer
 
 
 def fail(command: str, text: str, exit_code: int = 2) -> NoReturn:
-    """Ends the command: 2 where it is called wrongly or something that it needs is not there, 1 as `tools.cli` says."""
+    """Ends the command with 2, wrong usage or a missing requirement, or with 1, as `tools.cli.main` says."""
     for line in text.splitlines() or [""]:
         print(f"holdfast {command}: {line}", file=sys.stderr)
     raise typer.Exit(exit_code)

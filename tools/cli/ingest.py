@@ -7,13 +7,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from cloud.batch import ProofFailed
-from cloud.jars import JarsMissing
-from cloud.java import JavaMissing
-from cloud.job import JobRunning, LedgerLost, Report, ingest
-from cloud.spark import SparkMissing, open_session
-from tools.failure import fail, failing_on
-from tools.paths import cache_directory, state_directory
+from cloud import JobRunning, LedgerLost, ProofFailed, Report, SparkMissing, ingest
+from tools.cli.failure import fail, failing_on
+from tools.cli.paths import cache_directory, state_directory
 
 app = typer.Typer(add_completion=False)
 
@@ -21,20 +17,19 @@ app = typer.Typer(add_completion=False)
 @app.command("ingest")
 def ingest_landing(
     landing: Annotated[
-        Path | None, typer.Option(help="The folder with the landing files.", show_default="state folder")
+        Path | None,
+        typer.Option(help="The folder with the landing files.", show_default="landing in ~/.local/state/holdfast"),
     ] = None,
     tables: Annotated[
-        Path | None, typer.Option(help="The folder with the tables.", show_default="state folder")
+        Path | None, typer.Option(help="The folder with the tables.", show_default="tables in ~/.local/state/holdfast")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as one JSON object.")] = False,
 ) -> None:
     """Bring the landing files that are new since the last run into the tables, each message once."""
-    landing = landing or state_directory() / "landing"
-    if not landing.is_dir():
-        fail("cloud ingest", f"the landing folder {landing} does not exist")
+    state = state_directory()
     try:
-        with failing_on(JavaMissing, JarsMissing, SparkMissing, JobRunning, OSError, command="cloud ingest"):
-            report = ingest(open_session(cache_directory()), landing, tables or state_directory() / "tables")
+        with failing_on(SparkMissing, JobRunning, OSError, command="cloud ingest"):
+            report = ingest(landing or state / "landing", tables or state / "tables", cache=cache_directory())
     except (ProofFailed, LedgerLost) as error:
         fail("cloud ingest", str(error), exit_code=1)
     for batch in report.taken_back:

@@ -34,81 +34,105 @@ GROUPS = {
 }
 COMMANDS = {
     "demo": Command(
-        "tools.demo.command:demo", "Run the whole system here, break it, and count the readings in its tables.", "tools"
+        "tools.lab.demo.command:demo",
+        "Run the whole system here, break it, and count the readings in its tables.",
+        "tools",
     ),
-    "query": Command("tools.query:query", "Print rows of the tables that an SQL query selects.", "cloud"),
-    "test": Command("tools.testing:app", "Run Holdfast's own style checks and tests (from a checkout).", "dev"),
-    "check broker": Command("tools.check.broker:broker", "Check any broker against MQTT 3.1.1 and 5.0.", ""),
+    "query": Command("tools.cli.query:query", "Print rows of the tables that an SQL query selects.", "cloud"),
+    "test": Command("tools.cli.testing:app", "Run Holdfast's own style checks and tests (from a checkout).", "dev"),
+    "check broker": Command("tools.lab.check.broker:broker", "Check any broker against MQTT 3.1.1 and 5.0.", ""),
     "bench flash": Command(
-        "tools.bench.flash:flash", "Count flash writes, erases and memory of the flash store, beside littlefs.", "tools"
+        "tools.lab.bench.flash.command:flash",
+        "Count flash writes, erases and memory of the flash store, beside littlefs.",
+        "tools",
     ),
-    "bench link": Command("tools.bench.link:link", "Measure throughput and recovery of the serial link.", "gateway"),
+    "bench link": Command(
+        "tools.lab.bench.link.command:link", "Measure throughput and recovery of the serial link.", "gateway"
+    ),
     "bench device": Command(
-        "tools.bench.device:device", "Measure the heap and the speed of the firmware on MicroPython.", "tools"
+        "tools.lab.bench.device.command:device",
+        "Measure the heap and the speed of the firmware on MicroPython.",
+        "tools",
     ),
     "bench broker": Command(
-        "tools.bench.broker:broker", "Measure how many publishes per second the gateway acknowledges.", "gateway"
+        "tools.lab.bench.broker.command:broker",
+        "Measure how many publishes per second the gateway acknowledges.",
+        "gateway",
     ),
     "bench fanout": Command(
-        "tools.bench.fanout:fanout", "Measure how many messages per second reach subscribers.", "gateway"
+        "tools.lab.bench.broker.fanout:fanout", "Measure how many messages per second reach subscribers.", "gateway"
     ),
     "bench memory": Command(
-        "tools.bench.memory:memory", "Measure the memory and the start-up time of the gateway.", "gateway"
+        "tools.lab.bench.broker.memory:memory", "Measure the memory and the start-up time of the gateway.", "gateway"
     ),
     "bench storage": Command(
-        "tools.bench.storage:storage", "Count the bytes that the gateway writes to disk for each message.", "gateway"
+        "tools.lab.bench.broker.storage:storage",
+        "Count the bytes that the gateway writes to disk for each message.",
+        "gateway",
     ),
-    "torture wire": Command("tools.torture.wire:wire", "Feed corrupt packets to the MQTT decoders.", ""),
+    "torture wire": Command("tools.lab.torture.wire.wire:wire", "Feed corrupt packets to the MQTT decoders.", ""),
     "torture flash": Command(
-        "tools.torture.flash:flash", "Cut the power of the flash store at every byte it writes.", ""
+        "tools.lab.torture.flash.command:flash", "Cut the power of the flash store at every byte it writes.", ""
     ),
     "torture link": Command(
-        "tools.torture.link:link", "Run the serial link over lines that lose and corrupt bytes.", ""
+        "tools.lab.torture.wire.link:link", "Run the serial link over lines that lose and corrupt bytes.", ""
     ),
-    "torture broker": Command("tools.torture.broker:broker", "Send corrupt MQTT sessions to a gateway.", "tools"),
+    "torture broker": Command(
+        "tools.lab.torture.broker.command:broker", "Send corrupt MQTT sessions to a gateway.", "tools"
+    ),
     "torture attacks": Command(
-        "tools.torture.attacks:attacks", "Attack a gateway while an ordinary client publishes.", "gateway"
+        "tools.lab.torture.attacks.command:attacks", "Attack a gateway while an ordinary client publishes.", "gateway"
     ),
     "torture store": Command(
-        "tools.torture.store:store", "Cut the power of the gateway's store at each write.", "gateway"
+        "tools.lab.torture.store.command:store", "Cut the power of the gateway's store at each write.", "gateway"
     ),
     "torture device": Command(
-        "tools.torture.device:device", "Cut the power and the connections of devices on MicroPython.", "tools"
+        "tools.lab.torture.device.command:device",
+        "Cut the power and the connections of devices on MicroPython.",
+        "tools",
     ),
-    "torture soak": Command("tools.torture.soak:soak", "Send many messages through a device and watch its heap.", ""),
+    "torture soak": Command(
+        "tools.lab.torture.device.soak:soak", "Send many messages through a device and watch its heap.", ""
+    ),
     "device build": Command(
-        "tools.device_build:build", "Compile the firmware for a board, ready for `mip install`.", "tools"
+        "tools.cli.device.build:build", "Compile the firmware for a board, ready for `mip install`.", "tools"
     ),
     "device check-config": Command(
-        "tools.device_check_config:check_config", "Check a device's configuration before it goes on a board.", ""
+        "tools.cli.device.check_config:check_config", "Check a device's configuration before it goes on a board.", ""
     ),
     "device partitions": Command(
-        "tools.device_partitions:partitions", "Write an ESP32's partition table with room for the store.", "tools"
+        "tools.cli.device.partitions:partitions", "Write an ESP32's partition table with room for the store.", "tools"
     ),
-    "flash inspect": Command("tools.flash.inspect:inspect", "Show what is stored in a copy of a device's flash.", ""),
-    "gateway run": Command("tools.gateway_process:run", "Run a gateway.", "gateway"),
+    "flash inspect": Command(
+        "tools.cli.flash.inspect:inspect", "Show what is stored in a copy of a device's flash.", ""
+    ),
+    "gateway run": Command("tools.cli.gateway.process:run", "Run a gateway.", "gateway"),
     "gateway check-config": Command(
-        "tools.gateway_check_config:check_config", "Check a configuration file without starting a gateway.", "gateway"
+        "tools.cli.gateway.check_config:check_config",
+        "Check a configuration file without starting a gateway.",
+        "gateway",
     ),
-    "gateway repair": Command("tools.gateway_repair:repair_store", "Repair a damaged message store.", "gateway"),
-    "gateway backup": Command("tools.gateway_backup:back_up", "Copy the message store of a gateway.", "gateway"),
+    "gateway repair": Command("tools.cli.gateway.repair:repair_store", "Repair a damaged message store.", "gateway"),
+    "gateway backup": Command("tools.cli.gateway.backup:back_up", "Copy the message store of a gateway.", "gateway"),
     "gateway restore": Command(
-        "tools.gateway_backup:restore", "Put a copy in the place of a message store.", "gateway"
+        "tools.cli.gateway.backup:restore", "Put a copy in the place of a message store.", "gateway"
     ),
     "gateway new-epoch": Command(
-        "tools.gateway_backup:new_epoch", "Begin a new epoch in a store that was restored by other means.", "gateway"
+        "tools.cli.gateway.backup:new_epoch",
+        "Begin a new epoch in a store that was restored by other means.",
+        "gateway",
     ),
     "gateway devices": Command(
-        "tools.gateway_devices:list_devices", "List the devices that have connected to a gateway.", "gateway"
+        "tools.cli.gateway.devices:list_devices", "List the devices that have connected to a gateway.", "gateway"
     ),
     "gateway quarantine": Command(
-        "tools.gateway_quarantine:list_notes", "List what a gateway could not read and has set aside.", "gateway"
+        "tools.cli.gateway.quarantine:list_notes", "List what a gateway could not read and has set aside.", "gateway"
     ),
     "gateway passwd": Command(
-        "tools.gateway_passwd:passwd", "Add an account, change its password or delete it.", "gateway"
+        "tools.cli.gateway.passwd:passwd", "Add an account, change its password or delete it.", "gateway"
     ),
-    "lander run": Command("tools.lander:app", "Run a lander.", "cloud"),
-    "cloud ingest": Command("tools.cloud_ingest:app", "Bring new landing files into the tables.", "cloud"),
+    "lander run": Command("tools.cli.lander:app", "Run a lander.", "cloud"),
+    "cloud ingest": Command("tools.cli.ingest:app", "Bring new landing files into the tables.", "cloud"),
 }
 
 

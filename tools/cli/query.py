@@ -12,12 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cloud.jars import JarsMissing
-from cloud.java import JavaMissing
-from cloud.queries import BadQuery, Result, count_rows, has_tables, list_devices, open_views, select
-from cloud.spark import SparkMissing, open_session
-from tools.failure import fail, failing_on
-from tools.paths import cache_directory, demo_directory, state_directory
+from cloud import BadQuery, Result, SparkMissing, count_rows, has_tables, list_devices, open_session, open_views, select
+from tools.cli.failure import fail, failing_on
+from tools.cli.paths import cache_directory, demo_directory, state_directory
 
 _PIPE_WIDTH = 100_000
 
@@ -28,7 +25,7 @@ def query(
         typer.Argument(metavar="SQL", help="A query in Spark SQL. Without it, the tables and devices are listed."),
     ] = None,
     tables: Annotated[
-        Path | None, typer.Option(help="The folder with the tables.", show_default="state folder")
+        Path | None, typer.Option(help="The folder with the tables.", show_default="tables in ~/.local/state/holdfast")
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one object for each row.")] = False,
@@ -39,7 +36,7 @@ def query(
         fail("query", "--csv needs SQL, and excludes --json")
     if not has_tables(folder):
         fail("query", f"no tables in {folder}; `holdfast demo` and `holdfast cloud ingest` make some")
-    with failing_on(BadQuery, JavaMissing, JarsMissing, SparkMissing, command="query"):
+    with failing_on(BadQuery, SparkMissing, command="query"):
         spark = open_session(cache_directory())
         views = open_views(spark, folder)
         if sql is None:
@@ -49,7 +46,7 @@ def query(
 
 
 def _default_tables() -> Path:
-    """The tables of this machine, or those of the last demo where there are none."""
+    """The tables of this machine; if there are none, those of the last demo."""
     ours = state_directory() / "tables"
     return ours if has_tables(ours) else demo_directory() / "tables"
 
@@ -91,7 +88,7 @@ def _objects(result: Result) -> list[dict[str, object]]:
 
 
 def _plain(value: object) -> object:
-    """What JSON and CSV can say: times as ISO 8601 in UTC, bytes as text where they are text."""
+    """A value for JSON and CSV: times as ISO 8601 in UTC, bytes as text if they are UTF-8."""
     match value:
         case None | bool() | int() | float() | str():
             return value

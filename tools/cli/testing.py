@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tools.failure import fail
-from tools.paths import source_root
+from tools.cli.failure import fail
+from tools.cli.paths import source_root
 
 app = typer.Typer(add_completion=False)
 

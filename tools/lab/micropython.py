@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.paths import cache_directory, source_root
+from tools.cli.paths import cache_directory, source_root
 
 OLDEST_VERSION = (1, 22)
 DEBIAN_SUITE = "trixie"  # Debian 13, the first stable release with a MicroPython new enough

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from tools.bench.figure import Figure, table
+from tools.lab.bench.figure import Figure, table
 
 JSON_OPTION = typer.Option("--json", help="Print the result as one JSON object in the last line.")
 
@@ -55,12 +55,8 @@ class Judgement:
 def end_judged(
     kind: str, name: str, judgement: Judgement, seconds: float, lines: Iterable[str], as_json: bool
 ) -> NoReturn:
-    """Prints a judgement and ends the command.
-
-    Args:
-        kind: "torture", "check" or "demo".
-        lines: what people get instead of the JSON.
-    """
+    """Prints a judgement and ends the command. `kind`: "torture", "check" or "demo". `lines`: what people get instead
+    of the JSON."""
     report = {
         kind: name,
         "seed": judgement.seed,
@@ -84,12 +80,8 @@ def end_bench(
     names: tuple[str, str] = ("gateway", "mosquitto"),
     about: Mapping[str, str] | None = None,
 ) -> NoReturn:
-    """Prints figures and ends the command.
-
-    Args:
-        names: what was measured, and what was measured beside it.
-        about: on what it was measured, and how.
-    """
+    """Prints figures and ends the command. `names`: what was measured, and what was measured beside it. `about`: on
+    what it was measured, and how."""
     ours, peer = names
     about = about or {}
     report = {

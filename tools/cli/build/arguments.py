@@ -1,35 +1,39 @@
-"""Arguments under short names: MicroPython keeps the name of each argument on the heap, for calls that say it.
+"""Gives arguments short names: MicroPython keeps the name of each argument on the heap, for calls by keyword.
 
-A board keeps all names in pools of which each is twice as large as the one before, so a hundred names less may save a
-pool of 9 KB. An argument is renamed only where no call can say its name.
+A board keeps all names in pools, and each pool is twice as large as the one before. So a hundred names less may save a
+pool of 9 KB. An argument is renamed only if no call can use its name.
 """
 
 import ast
-import copy
 import string
 
-from tools.build.program import Module, Program
-from tools.build.scopes import Scope
+from tools.cli.build.program import Module, Program
+from tools.cli.build.scopes import Scope
 
 Callable = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-RENAMED = (ast.arg, ast.Name, ast.NamedExpr, ast.ExceptHandler)  # what binds a name that can be renamed with its uses
+RENAMED = (
+    ast.arg,
+    ast.Name,
+    ast.NamedExpr,
+    ast.ExceptHandler,
+)  # nodes whose names can be renamed together with their uses
 
 
 def shorten(program: Program, entries: tuple[str, ...]) -> Program:
-    """The program with short names for arguments; it means the same.
+    """Returns the program with short names for arguments; its meaning stays the same.
 
-    Nothing is renamed where a call passes names that are computed, as `f(**values)` does.
+    Renames nothing if a call passes computed names, as `f(**values)` does.
 
     Args:
-        entries: modules whose functions others call.
+        entries: modules whose functions are called from outside the program.
     """
     calls = [
         node for module in program.modules.values() for node in ast.walk(module.tree) if isinstance(node, ast.Call)
     ]
-    said = {keyword.arg for call in calls for keyword in call.keywords}
-    if None in said:
+    keywords = {keyword.arg for call in calls for keyword in call.keywords}
+    if None in keywords:
         return program
-    named = {name for name in said if name is not None}
+    named = {name for name in keywords if name is not None}
     return Program(
         {
             name: module if name in entries else Module(name, module.path, _Shortener(module, named).shorten())
@@ -39,16 +43,16 @@ def shorten(program: Program, entries: tuple[str, ...]) -> Program:
 
 
 class _Shortener(ast.NodeTransformer):
-    """Renames in one module; names that some call says stay."""
+    """Renames the arguments of one module, except names in `keywords`, which calls use."""
 
-    def __init__(self, module: Module, said: set[str]) -> None:
-        self._module = Module(module.name, module.path, copy.deepcopy(module.tree))
+    def __init__(self, module: Module, keywords: set[str]) -> None:
+        self._module = module.copy()
         self._scopes = self._module.scopes
-        self._said = said
+        self._keywords = keywords
         self._names: dict[tuple[Scope, str], str] = {}
 
     def shorten(self) -> ast.Module:
-        """The module's tree, rewritten."""
+        """Returns the module's tree, rewritten."""
         for node in ast.walk(self._module.tree):
             if isinstance(node, Callable):
                 self._find_names(node)
@@ -56,17 +60,17 @@ class _Shortener(ast.NodeTransformer):
         return self._module.tree
 
     def _find_names(self, function: Callable) -> None:
-        """Chooses names that stand nowhere in the function, nor in what it defines or is defined in."""
+        """Chooses names that neither the function nor a function within it or around it uses."""
         arguments = [*function.args.posonlyargs, *function.args.args]
         if not arguments:
             return
         scope = self._scopes.owner(arguments[0], arguments[0].arg)
         assert scope is not None
         taken = _words(function) | {new for (other, _), new in self._names.items() if _is_around(other, scope)}
-        free = (name for name in string.ascii_lowercase if name not in taken and name not in self._said)
+        free = (name for name in string.ascii_lowercase if name not in taken and name not in self._keywords)
         for argument in arguments:
             is_plain = all(isinstance(one.node, RENAMED) for one in scope.bindings[argument.arg])
-            if is_plain and argument.arg not in self._said and (name := next(free, None)):
+            if is_plain and argument.arg not in self._keywords and (name := next(free, None)):
                 self._names[scope, argument.arg] = name
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
@@ -92,7 +96,7 @@ class _Shortener(ast.NodeTransformer):
 
 
 def _words(function: Callable) -> set[str]:
-    """All names that stand in a function."""
+    """Returns all names in a function."""
     found: set[str] = set()
     for node in ast.walk(function):
         for field in ("id", "arg", "name", "asname"):
@@ -105,7 +109,7 @@ def _words(function: Callable) -> set[str]:
 
 
 def _is_around(outer: Scope, inner: Scope) -> bool:
-    """Whether a scope is the other one, or around it."""
+    """Returns whether `outer` is `inner` or encloses it."""
     scope: Scope | None = inner
     while scope is not None and scope is not outer:
         scope = scope.parent

@@ -1,17 +1,15 @@
-"""Constants written where they are used: a name costs a board's RAM, in each module that knows it; a number does not.
+"""Replaces constants by their values, because a name takes a board's RAM in each module that uses it.
 
-The sources cannot say so themselves, as `micropython.const` is not Python's. A constant is a name in capitals that its
-module binds once, under no condition, to a text, bytes or an integer, and that nothing else assigns. Every other name
-stays as it is.
+The sources cannot use `micropython.const`, which Python does not have. A constant is a name in capitals that its module
+binds once, unconditionally, to a text, bytes or an integer, and that no other statement assigns. Other names stay.
 """
 
 import ast
-import copy
 import re
 from collections.abc import Iterable
 
-from tools.build.program import Module, Program, is_text
-from tools.build.scopes import Binding
+from tools.cli.build.program import Module, Program, is_text
+from tools.cli.build.scopes import Binding
 
 Constant = int | str | bytes
 NAME = re.compile(r"_?[A-Z][A-Z0-9_]*")
@@ -19,10 +17,10 @@ CHANGES = ("setattr", "delattr")
 
 
 def fold(program: Program) -> Program:
-    """The program with its constants folded; it means the same. Raises BuildError."""
+    """Returns the program with its constants folded; its meaning stays the same. Raises BuildError."""
     constants = _Constants(program)
     wanted: set[str] = set()
-    for _ in range(2):  # the first pass shows which constants are still asked for by name
+    for _ in range(2):  # the first pass shows which constants are still used by name
         trees = {module.name: _Folder(module, constants, wanted).fold() for module in program.modules.values()}
         wanted |= _asked_by_name(trees.values())
     opened = program.opened_by_prefix()
@@ -34,7 +32,7 @@ def fold(program: Program) -> Program:
 
 
 class _Constants:
-    """The values that names of modules always have."""
+    """The constants of all modules, and their values."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -43,7 +41,7 @@ class _Constants:
         self._immutable: dict[str, dict[str, object]] = {}
 
     def of(self, module: str) -> dict[str, Constant]:
-        """The constants of a module by name, those that it imports from others among them."""
+        """Returns the constants of a module by name, with the imported ones."""
         if module not in self._found:
             self._found[module] = {}
             self._immutable[module] = {}
@@ -51,16 +49,16 @@ class _Constants:
         return self._found[module]
 
     def of_import(self, binding: Binding) -> Constant | None:
-        """The value of a name that an import binds; None where it has no constant one."""
+        """Returns the value of a name that an import binds; None if it is not a constant."""
         node = binding.node
         if not isinstance(node, ast.ImportFrom) or node.module not in self._program or not binding.is_certain:
             return None
         if not self._program.only_defines(str(node.module)):
-            return None  # without the import the other module would not be loaded here
+            return None  # the import must stay, because it also runs the other module
         return self.of(str(node.module)).get(str(binding.imported))
 
     def module_of(self, binding: Binding) -> str | None:
-        """The name of the program's module that an import binds."""
+        """Returns the module of the program that an import binds; None if it binds something else."""
         if not isinstance(binding.node, ast.ImportFrom) or not binding.is_certain:
             return None
         name = f"{binding.node.module}.{binding.imported}"
@@ -89,7 +87,7 @@ class _Constants:
         return {alias.asname or alias.name: theirs[alias.name] for alias in statement.names if alias.name in theirs}
 
     def _values(self, module: Module, statement: ast.stmt) -> dict[str, object]:
-        """What an assignment assigns, where it is made of constants alone."""
+        """Returns the values that an assignment binds, if they are made only of constants."""
         known: dict[str, object] = dict(self._immutable[module.name])
         if "range" not in module.scopes.module.bindings:
             known["range"] = range
@@ -97,24 +95,24 @@ class _Constants:
             program = compile(ast.Module([statement], type_ignores=[]), module.path, "exec")
             exec(program, {"__builtins__": {}}, known)
         except (NameError, TypeError, AttributeError, ValueError, ArithmeticError, LookupError):
-            return {}  # made of more than constants
+            return {}  # the value needs more than constants
         return {name: known[name] for name in _assigned(statement) if _is_immutable(known[name])}
 
 
 def _literal(value: Constant) -> ast.expr:
-    """The expression of a value; a negative number is one that an operator before it would bind less."""
+    """Returns the expression of a value; of a negative number an operation, as `**` binds more tightly than `-`."""
     if isinstance(value, int) and value < 0:
         return ast.UnaryOp(ast.USub(), ast.Constant(-value))
     return ast.Constant(value)
 
 
 def _is_immutable(value: object) -> bool:
-    """Whether nothing can change a value between its assignment and its use."""
+    """Returns whether a value stays the same from its assignment to its use."""
     return isinstance(value, Constant | range) or (isinstance(value, tuple) and all(map(_is_immutable, value)))
 
 
 def _assigned(statement: ast.stmt) -> set[str]:
-    """The names that an assignment binds, where all are those of constants."""
+    """Returns the names that an assignment binds, if all are in capitals; otherwise none."""
     if not isinstance(statement, ast.Assign):
         return set()
     targets: list[ast.expr] = []
@@ -125,7 +123,7 @@ def _assigned(statement: ast.stmt) -> set[str]:
 
 
 def _names_changed_from_outside(program: Program) -> set[str]:
-    """The names that some statement gives to an attribute, which may be a module's."""
+    """Returns the attributes that any statement assigns, because the object may be a module."""
     changed: set[str] = set()
     for module in program.modules.values():
         for node in ast.walk(module.tree):
@@ -137,7 +135,7 @@ def _names_changed_from_outside(program: Program) -> set[str]:
 
 
 def _asked_by_name(trees: Iterable[ast.Module]) -> set[str]:
-    """The names that are asked of modules or objects: as attributes, as texts, and by imports."""
+    """Returns the names that are used as attributes, in texts or in imports."""
     nodes = [node for tree in trees for node in ast.walk(tree)]
     asked = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     asked |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
@@ -145,10 +143,10 @@ def _asked_by_name(trees: Iterable[ast.Module]) -> set[str]:
 
 
 class _Folder(ast.NodeTransformer):
-    """Folds in one module; a name in ``asked`` stays where it is imported."""
+    """Folds the constants of one module; an import of a name in ``asked`` stays."""
 
     def __init__(self, module: Module, constants: _Constants, asked: set[str]) -> None:
-        self._module = Module(module.name, module.path, copy.deepcopy(module.tree))
+        self._module = module.copy()
         self._scopes = self._module.scopes
         self._doubtful = self._scopes.doubtful_names()
         self._constants = constants
@@ -156,7 +154,7 @@ class _Folder(ast.NodeTransformer):
         self._asked = asked
 
     def fold(self) -> ast.Module:
-        """The module's tree, rewritten."""
+        """Returns the module's tree, rewritten."""
         if not self._module.reads_its_names:
             self.visit(self._module.tree)
         return self._module.tree
@@ -166,7 +164,7 @@ class _Folder(ast.NodeTransformer):
         return node if node.names else None
 
     def _is_folded(self, node: ast.ImportFrom, alias: ast.alias) -> bool:
-        """Whether each use of an imported name is replaced by its value."""
+        """Returns whether each use of an imported name is replaced by its value."""
         here = alias.asname or alias.name
         scope = self._scopes.owner(node, here)
         bindings = [] if scope is None or here in self._doubtful else scope.bindings[here]
@@ -193,5 +191,5 @@ class _Folder(ast.NodeTransformer):
     def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.expr:
         self.generic_visit(node)
         if isinstance(node.value, ast.Constant) and node.conversion < 0 and node.format_spec is None:
-            return ast.Constant(str(node.value.value))  # MicroPython takes no quotes within an f-string's braces
+            return ast.Constant(str(node.value.value))  # MicroPython accepts no quotes within an f-string's braces
         return node

@@ -1,33 +1,32 @@
-"""Many modules made one: that saves what each takes of a board's heap, and the names that others import again.
+"""Links many modules into one, which saves a board the heap of each module and of the names in its imports.
 
-The sources stay apart, for people; a program that is linked from them means the same. A name keeps its text where
-nothing else in the one module has it; tracebacks tell it.
+The meaning of the program stays the same. A name is changed only if another module of the group has the same name, so
+that tracebacks show the names of the sources.
 
-Linked are modules that bind their names by plain statements: functions, classes, assignments and imports, none under a
-condition. All else is refused with its file and line.
+A module can be linked if it binds its names by plain, unconditional statements: functions, classes, assignments and
+imports. Anything else is refused with its file and line.
 """
 
 import ast
 import builtins
-import copy
 import itertools
 from collections.abc import Iterable, Mapping
 
-from tools.build.program import Module, Program
-from tools.build.scopes import Binding
+from tools.cli.build.program import Module, Program
+from tools.cli.build.scopes import Binding
 
 LINKED_STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom)
-OF_THE_MODULE = ("__file__", "__name__", "__package__", "__path__")  # another value in another module
+OF_THE_MODULE = ("__file__", "__name__", "__package__", "__path__")  # their values differ between modules
 
 
 def link(program: Program, groups: Mapping[str, Iterable[str]]) -> Program:
-    """The program with one module in place of each group: of modules, and of all that these import when they are loaded
-    and that is in no group before.
+    """Returns the program with one module in place of each group. Raises BuildError.
 
-    What is imported within functions alone stays a module of its own. Raises BuildError.
+    A group has its first modules and all modules that they import when they are loaded, except those of earlier groups.
+    A module that only functions import stays a module of its own.
 
     Args:
-        groups: the name of the one module, and those to begin with.
+        groups: the names of the linked modules, each with the group's first modules.
     """
     names = _Names(program)
     for target, entries in groups.items():
@@ -36,7 +35,7 @@ def link(program: Program, groups: Mapping[str, Iterable[str]]) -> Program:
     opened = program.opened_by_prefix()
     for target in groups:
         members = [_Linker(program, program.modules[name], names).link() for name in names.members(target)]
-        imports: dict[str, ast.stmt] = {}  # by their texts: one that several modules have stands once
+        imports: dict[str, ast.stmt] = {}  # by their texts, so that each import is there once
         body: list[ast.stmt] = []
         for statement in [one for tree in members for one in tree.body]:
             if not isinstance(statement, ast.Import | ast.ImportFrom):
@@ -54,7 +53,7 @@ def link(program: Program, groups: Mapping[str, Iterable[str]]) -> Program:
 
 
 def _members(program: Program, entries: Iterable[str], names: "_Names") -> list[str]:
-    """The modules that are loaded with these, each behind those that it imports."""
+    """Returns the modules that are loaded with `entries`, each after the modules that it imports."""
     members: dict[str, None] = {}
     under_way: set[str] = set()
 
@@ -65,7 +64,7 @@ def _members(program: Program, entries: Iterable[str], names: "_Names") -> list[
         for statement in program.modules[name].tree.body:
             for imported in program.imported(statement):
                 if imported in under_way and imported not in members:
-                    raise program.modules[name].refuse(statement, f"{imported} imports {name} as well: a circle")
+                    raise program.modules[name].refuse(statement, f"{imported} and {name} import each other")
                 add(imported)
         members[name] = None
 
@@ -75,7 +74,7 @@ def _members(program: Program, entries: Iterable[str], names: "_Names") -> list[
 
 
 class _Names:
-    """What the names of linked modules are called in the one module."""
+    """The names that linked modules' names get in the one module."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -83,7 +82,7 @@ class _Names:
         self._here: dict[str, dict[str, str]] = {}
 
     def add(self, target: str, members: list[str]) -> None:
-        """Makes members one module, and finds a name for each of their names. Raises BuildError."""
+        """Joins `members` in one module, and chooses a name for each of their names. Raises BuildError."""
         for name in members:
             self._check(self._program.modules[name])
         self._check_foreign(members)
@@ -98,24 +97,24 @@ class _Names:
                 self._here[member][name] = found
 
     def target(self, module: str | None) -> str | None:
-        """The one module that a module becomes part of; None: it stays as it is."""
+        """Returns the linked module of a module; None if the module stays separate."""
         return self._targets.get(module or "")
 
     def members(self, target: str) -> list[str]:
-        """The modules that become this one."""
+        """Returns the modules that `target` replaces."""
         return [module for module, its in self._targets.items() if its == target]
 
     def of(self, module: str) -> dict[str, str]:
-        """What each name of a module is called; nothing where it stays as it is."""
+        """Returns the new name of each name of a module; empty if the module stays separate."""
         return self._here.get(module, {})
 
     def binding(self, module: str, name: str) -> Binding | None:
-        """The single binding of a linked module's name; None where it has none, or several."""
+        """Returns the binding of a linked module's name; None if it has none, or several."""
         found = self._program.modules[module].scopes.module.bindings.get(name, [])
         return found[0] if len(found) == 1 else None
 
     def exports(self, module: str) -> list[ast.stmt]:
-        """What a linked module that may be loaded by a computed name holds: its names, from the one module."""
+        """Returns the body of a linked module that is loaded by a computed name: imports from the one module."""
         owner = self._program.modules[module]
         for name in self.of(module):
             if self.binding(module, name) is None:
@@ -124,7 +123,7 @@ class _Names:
         return [ast.ImportFrom(self.target(module), aliases, 0)] if aliases else []
 
     def _free_name(self, module: str, name: str, taken: set[str], members: list[str]) -> str:
-        """A name that means nothing else where it is used, the name itself before all others."""
+        """Returns a name that means nothing else where it is used: the same name if possible."""
         own = self._program.modules[module].scopes.inner_names()
         inner = [self._program.modules[other].scopes.inner_names() for other in members if other != module]
         others = {hidden for names in inner for hidden in names}
@@ -137,7 +136,7 @@ class _Names:
         return found
 
     def _is_renamed_by_others(self, module: str, name: str) -> bool:
-        """Whether another module has a different name for this one, or asks the module for it."""
+        """Returns whether another module imports this name under a different one, or imports the whole module."""
         for other in self._program.modules.values():
             for node in ast.walk(other.tree):
                 if isinstance(node, ast.ImportFrom):
@@ -148,12 +147,12 @@ class _Names:
         return False
 
     def _own(self, module: str) -> list[str]:
-        """The names that a module binds, but for what it imports."""
+        """Returns the names that a module binds, without its imports."""
         bindings = self._program.modules[module].scopes.module.bindings
         return [name for name, found in bindings.items() if not isinstance(found[0].node, ast.Import | ast.ImportFrom)]
 
     def _foreign(self, module: str, members: list[str]) -> dict[str, str]:
-        """The names that a module imports, but from members, and what each means."""
+        """Returns the names that a module imports from outside of `members`, and the origin of each."""
         found: dict[str, str] = {}
         for statement in self._program.modules[module].tree.body:
             if isinstance(statement, ast.Import):
@@ -166,20 +165,20 @@ class _Names:
         return found
 
     def _check(self, module: Module) -> None:
-        """What may stand in a linked module."""
+        """Raises BuildError for a statement that a linked module may not have."""
         for statement in module.tree.body:
             is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
             if not (isinstance(statement, LINKED_STATEMENTS) or is_text):
-                raise module.refuse(statement, "a linked module only defines names, none under a condition")
+                raise module.refuse(statement, "a linked module may only bind names, without conditions")
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Name) and node.id in (*OF_THE_MODULE, "globals"):
-                raise module.refuse(node, f"{node.id} means something else in a linked module")
+                raise module.refuse(node, f"{node.id} has another value in a linked module")
         for name, found in module.scopes.module.bindings.items():
             if len(found) > 1 and any(isinstance(one.node, ast.Import | ast.ImportFrom) for one in found):
                 raise module.refuse(found[-1].node, f"{name} is imported and bound again")
 
     def _check_foreign(self, members: list[str]) -> None:
-        """One name may not mean two things that modules import."""
+        """Raises BuildError if two members import different things under one name."""
         known: dict[str, str] = {}
         for member in members:
             for name, what in self._foreign(member, members).items():
@@ -190,18 +189,18 @@ class _Names:
 
 
 class _Linker(ast.NodeTransformer):
-    """Rewrites one module: names that mean a linked module's get what that one calls them now."""
+    """Rewrites one module: it replaces the names of linked modules by their new names."""
 
     def __init__(self, program: Program, module: Module, names: _Names) -> None:
         self._program = program
-        self._module = Module(module.name, module.path, copy.deepcopy(module.tree))
+        self._module = module.copy()
         self._scopes = self._module.scopes
         self._names = names
         self._target = names.target(module.name)
         self._here = names.of(module.name)
 
     def link(self) -> ast.Module:
-        """The module's tree, rewritten. Raises BuildError."""
+        """Returns the module's tree, rewritten. Raises BuildError."""
         self.visit(self._module.tree)
         return self._module.tree
 
@@ -267,18 +266,18 @@ class _Linker(ast.NodeTransformer):
     visit_ClassDef = visit_FunctionDef  # noqa: N815 - the name that ast.NodeTransformer looks for
 
     def _import_of(self, node: ast.Name) -> Binding | None:
-        """The import that binds a name, where one does."""
+        """Returns the import that binds a name; None if no import does."""
         bindings = self._scopes.bindings_of(node) if node in self._scopes else []
         imports = [one for one in bindings if isinstance(one.node, ast.ImportFrom)]
         return imports[0] if imports else None
 
     def _is_at_hand(self, node: ast.ImportFrom) -> bool:
-        """Whether an import is of a name in the same linked module, and stands outside of functions."""
+        """Returns whether an import outside of functions takes a name from the same linked module."""
         is_outside = self._scopes.is_outside(node)
         return is_outside and self._target is not None and self._names.target(node.module) == self._target
 
     def _imports_of_module(self, node: ast.ImportFrom, here: str, whole: str) -> list[ast.stmt]:
-        """An import of each name that is asked of a linked module; none where that is the same one."""
+        """Returns an import for each used name of a linked module; none if this module is in the same one."""
         if self._names.target(whole) == self._target:
             return []
         nodes = [one for one in ast.walk(self._module.tree) if isinstance(one, ast.Attribute)]
@@ -294,7 +293,7 @@ class _Linker(ast.NodeTransformer):
         return statements
 
     def _name_in(self, module: str, name: str, node: ast.AST) -> str:
-        """What a linked module's name is called now. A name that is bound several times cannot be taken along."""
+        """Returns the new name of a linked module's name. Raises BuildError if it is bound several times."""
         found = self._names.of(module).get(name)
         if found is None:
             raise self._module.refuse(node, f"{module} does not define {name}; import it from the module that does")
@@ -303,7 +302,7 @@ class _Linker(ast.NodeTransformer):
         return found
 
     def _check_single(self, node: ast.ImportFrom, here: str) -> None:
-        """A name that stands for an import alone can be replaced."""
+        """Raises BuildError unless an import is the only binding of the name."""
         scope = self._scopes.owner(node, here)
         if scope is None or len(scope.bindings[here]) != 1 or not scope.bindings[here][0].is_certain:
             raise self._module.refuse(node, f"{here} is bound again, or under a condition")

@@ -1,21 +1,21 @@
 """A ROMFS image: MicroPython's read-only filesystem, from which a board executes compiled modules in place.
 
-A record is its kind, the length of what follows, and that; numbers are in groups of 7 bits, the highest first. The
-image is one record of directories and files, and a file one record with its name and a record of its bytes.
+A record has a kind, the length of its content, and the content. Numbers are in groups of 7 bits, the highest first. The
+image is one record with the directories and files. A file is a record with its name and a record of its bytes.
 """
 
 from collections.abc import Mapping
 
-IMAGE = b"\xd2\xcd\x31"  # the kind of the outermost record, as the bytes that the standard gives it
+IMAGE = b"\xd2\xcd\x31"  # the encoded kind of the outermost record
 DATA, DIRECTORY, FILE = 2, 4, 5
 
 
 def encode_image(files: Mapping[str, bytes]) -> bytes:
-    """The image of files by their paths, `/` between the folders; names are ASCII."""
+    """Returns an image of files, given by their paths with `/` between folders; names are ASCII."""
     records = _encode_folder(files)
     length = _encode_number(len(records))
     if (len(IMAGE) + len(length) + len(records)) % 2:
-        length = b"\x80" + length  # the image has an even length
+        length = b"\x80" + length  # an image must have an even length
     return IMAGE + length + records
 
 

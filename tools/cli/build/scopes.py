@@ -1,7 +1,7 @@
-"""Which binding a name means: Python's scopes (Language Reference 4.2.2), as MicroPython has them too.
+"""Finds the binding of each name by Python's scopes (Language Reference 4.2.2), which MicroPython has too.
 
-A name that a function, a lambda or a comprehension binds is its own, unless it says `global` or `nonlocal`; a name that
-a class binds is seen by the class's own statements alone; all others belong to the module, or are built in.
+A name that a function, a lambda or a comprehension binds is local to it, unless it is declared `global` or `nonlocal`.
+Only the statements of a class see the names that the class binds. Other names belong to the module, or are built in.
 """
 
 import ast
@@ -16,8 +16,8 @@ CONDITIONAL = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.
 class Binding:
     """One place where a name is bound.
 
-    ``node`` binds it, ``statement`` is the one around it. ``is_certain``: it is under no condition and in no loop;
-    ``is_self``: it is the first argument of a method; ``imported``: what an import calls it in the other module.
+    ``node`` binds the name, in ``statement``. ``is_certain``: without a condition or a loop around it. ``is_self``: the
+    name is the first argument of a method. ``imported``: the name in the module from which it is imported.
     """
 
     node: ast.AST
@@ -29,7 +29,7 @@ class Binding:
 
 @dataclass(eq=False)
 class Scope:
-    """One namespace and what is bound in it."""
+    """One namespace and its bindings."""
 
     node: ast.AST
     parent: "Scope | None"
@@ -61,7 +61,7 @@ class Scopes(ast.NodeVisitor):
                 self._give(scope, name, _function_around(scope, name))
 
     def owner(self, node: ast.AST, name: str | None = None) -> Scope | None:
-        """The scope whose binding a name means; None where it is built in.
+        """Returns the scope that binds a name; None if the name is built in.
 
         Args:
             node: an ``ast.Name``, or a definition or statement that binds ``name``.
@@ -81,15 +81,15 @@ class Scopes(ast.NodeVisitor):
         return self.module if wanted in self.module.bindings else None
 
     def means_module_name(self, node: ast.AST, name: str | None = None) -> bool:
-        """Whether a name is one of the module's own."""
+        """Returns whether a name is bound in the module's own scope."""
         return self.owner(node, name) is self.module
 
     def is_bound(self, node: ast.Name) -> bool:
-        """Whether the module binds what a name means; else it is built in."""
+        """Returns whether the module binds a name; otherwise it is built in."""
         return self.owner(node) is not None
 
     def bindings_of(self, node: ast.Name) -> list[Binding]:
-        """All places that bind what a name means."""
+        """Returns all bindings of a name."""
         scope = self.owner(node)
         return [] if scope is None else scope.bindings[node.id]
 
@@ -97,19 +97,19 @@ class Scopes(ast.NodeVisitor):
         return node in self._scope_of
 
     def is_outside(self, statement: ast.stmt) -> bool:
-        """Whether a statement stands outside of all functions and classes."""
+        """Returns whether a statement is outside of all functions and classes."""
         return self._scope_of[statement] is self.module
 
     def all_names(self) -> set[str]:
-        """All names that are bound anywhere in the module."""
+        """Returns all names that are bound anywhere in the module."""
         return self.inner_names() | set(self.module.bindings)
 
     def inner_names(self) -> set[str]:
-        """All names that functions, classes and comprehensions bind for themselves."""
+        """Returns all names that functions, classes and comprehensions bind in their own scopes."""
         return {name for scope in self._inner for name in scope.bindings}
 
     def doubtful_names(self) -> set[str]:
-        """Names that a class both binds and reads: which binding it reads depends on the order of its statements."""
+        """Returns names that a class binds and reads: the order of its statements decides which binding it reads."""
         read = [node for node in self._scope_of if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
         return {node.id for node in read if self._scope_of[node].is_class and node.id in self._scope_of[node].bindings}
 
@@ -130,12 +130,12 @@ class Scopes(ast.NodeVisitor):
         if not isinstance(node.ctx, ast.Load):
             self._bind(node.id, node)
         elif self._scope.is_class and self._certain and node.id not in self._scope.bindings:
-            self._scope_of[node] = self._scope.parent or self.module  # read before the class binds it, if ever
+            self._scope_of[node] = self._scope.parent or self.module  # the class has not bound the name yet
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
         scope = self._scope
         while isinstance(scope.node, Comprehension) and scope.parent is not None:
-            scope = scope.parent  # PEP 572: the target belongs to what is around the comprehension
+            scope = scope.parent  # PEP 572: the target belongs to the scope around the comprehension
         self._add(scope, node.target.id, Binding(node, self._statement, is_certain=False))
         self._scope_of[node.target] = scope
         self.visit(node.value)
@@ -216,7 +216,7 @@ class Scopes(ast.NodeVisitor):
         self._scope = before
 
     def _give(self, scope: Scope, name: str, owner: Scope) -> None:
-        """A function binds a name of another scope: nothing says when, or how often."""
+        """Moves bindings of a global or nonlocal name to its scope; they are uncertain."""
         for binding in scope.bindings.pop(name, []):
             self._add(owner, name, Binding(binding.node, binding.statement, is_certain=False))
 
@@ -229,7 +229,7 @@ class Scopes(ast.NodeVisitor):
 
 
 def _function_around(scope: Scope, name: str) -> Scope:
-    """The next function around a scope that binds a name."""
+    """Returns the innermost function around a scope that binds a name."""
     around = scope.parent
     while around is not None and (around.is_class or name not in around.bindings):
         around = around.parent

@@ -1,20 +1,20 @@
-"""Long texts within functions as pieces of one: each text of a module is an object on a board's heap, also where its
-characters stay in flash, and most of them are for errors that never come.
+"""Joins the long texts within functions into one text.
+
+Each text is an object on a board's heap, even if its characters stay in flash, and most texts are for rare errors.
 """
 
 import ast
-import copy
 
-from tools.build.program import Module, Program
+from tools.cli.build.program import Module, Program
 
 NAME = "TEXTS"
-INTERNED_MAX = 10  # characters; so short a text is no object of its own
+INTERNED_MAX = 10  # characters; MicroPython makes no object for so short a text
 
 
 def gather(program: Program, holder: str) -> Program:
-    """The program with its long texts in the module `holder`, which all others may import; it means the same.
+    """Returns the program with its long texts in the module `holder`; its meaning stays the same.
 
-    Raises BuildError where a module has the name that this needs.
+    Raises BuildError if a module already uses the name TEXTS.
     """
     gatherer = _Gatherer()
     trees = {module.name: gatherer.gather(module) for module in program.modules.values()}
@@ -27,21 +27,21 @@ def gather(program: Program, holder: str) -> Program:
 
 
 class _Gatherer(ast.NodeTransformer):
-    """Puts pieces of `texts` in place of texts; drops what only people read, annotations and docstrings."""
+    """Replaces long texts by slices of `texts`, and drops annotations and docstrings."""
 
     def __init__(self) -> None:
         self.texts = ""
-        self._is_within = False  # a function: what stands elsewhere is evaluated once, and stays
+        self._is_within = False  # whether this is in a function; texts elsewhere stay
 
     def gather(self, module: Module) -> ast.Module:
-        """A module's tree with pieces in place of its long texts."""
+        """Returns a module's tree with slices in place of its long texts."""
         is_bound = NAME in module.scopes.all_names()
         for node in ast.walk(module.tree):
             if is_bound or (isinstance(node, ast.Name) and node.id == NAME):
-                raise module.refuse(node, f"{NAME} is the name of the build's own text")
+                raise module.refuse(node, f"{NAME} is a name that the build needs for its own text")
             if isinstance(node, ast.FunctionDef):
                 _check_annotations(module, node)
-        tree: ast.Module = self.visit(copy.deepcopy(module.tree))
+        tree: ast.Module = self.visit(module.copy().tree)
         return tree
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
@@ -90,7 +90,7 @@ class _Gatherer(ast.NodeTransformer):
 
 
 def _check_annotations(module: Module, function: ast.FunctionDef) -> None:
-    """An annotation alone makes a name the function's own, and is dropped here."""
+    """Raises BuildError for a name that only an annotation makes local, because annotations are dropped."""
     for node in ast.walk(function):
         if isinstance(node, ast.AnnAssign) and node.value is None and isinstance(node.target, ast.Name):
             scope = module.scopes.owner(node.target)
@@ -99,7 +99,7 @@ def _check_annotations(module: Module, function: ast.FunctionDef) -> None:
 
 
 def _form(text: ast.JoinedStr) -> str | None:
-    """An f-string as `str.format` has it; None where a value is formatted as another value says."""
+    """Returns an f-string as a text for `str.format`; None if another value formats one of its values."""
     form = ""
     for part in text.values:
         if isinstance(part, ast.FormattedValue):

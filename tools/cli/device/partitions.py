@@ -16,7 +16,7 @@ from esp_idf_defs.partitions import (
 from device.config import SECTORS, SECTORS_MAX
 from flash_store.devices.esp32 import SECTOR_SIZE, SUBTYPE_UNDEFINED
 from flash_store.log import MIN_SECTORS
-from tools.failure import failing_on
+from tools.cli.failure import failing_on
 
 FILES = "vfs"  # MicroPython's file system
 FILES_LEAST_BYTES = 64 * 1024

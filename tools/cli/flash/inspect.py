@@ -1,16 +1,15 @@
-"""``holdfast flash inspect``: what a device's store holds, from a copy of its flash; the copy is only read."""
+"""``holdfast flash inspect``: shows a device's store in a copy of its flash, and does not change the copy."""
 
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tools.failure import fail
-from tools.flash.reader import read_store
-from tools.flash.report import as_json, excerpt, sector_fields, wear
-from tools.flash.store import (
+from tools.cli.failure import fail
+from tools.cli.flash.reader import read_store
+from tools.cli.flash.store import (
     DAMAGED,
     DROPPED,
     FORSAKEN,
@@ -22,9 +21,11 @@ from tools.flash.store import (
     Message,
     NextMount,
     NoStore,
+    Sector,
     Store,
 )
 
+EXCERPT_BYTES = 48
 REASONS = {
     DROPPED: "dropped for room",
     UNREADABLE: "unreadable",
@@ -40,7 +41,7 @@ def inspect(
     image: Annotated[
         Path,
         typer.Argument(
-            metavar="IMAGE", help="A copy of the flash: a device's flash file, or what was read from a board."
+            metavar="IMAGE", help="A copy of the flash: a device's flash file, or a dump of a board's flash."
         ),
     ],
     sector_size: Annotated[int, typer.Option(min=64, help="How many bytes a sector has.")] = 4096,
@@ -56,7 +57,7 @@ def inspect(
     except NoStore as error:
         fail("flash inspect", f"no store in {image}: {error}", exit_code=1)
     if as_json_line:
-        print(json.dumps(as_json(store)))
+        print(json.dumps(_as_json(store)))
     else:
         _print_text(store)
 
@@ -69,7 +70,7 @@ def _print_text(store: Store) -> None:
     _print_sectors(store)
     acknowledged = f", acknowledged in the log: {len(store.acknowledged)}"
     _print_list("messages", map(_message_line, store.messages.values()), acknowledged)
-    _print_list("settings", (f"{key} = {excerpt(found.value)}" for key, found in sorted(store.settings.items())))
+    _print_list("settings", (f"{key} = {_excerpt(found.value)}" for key, found in sorted(store.settings.items())))
     _print_list("packet identifiers received, not released", map(str, store.received))
     _print_list("gaps", map(_gap_line, store.gaps))
     _print_list(
@@ -85,10 +86,10 @@ def _print_sectors(store: Store) -> None:
     columns = ("version", "erases", "sector_seq", "records", "live")
     print(f"{'sector':>6}  {'state':<8}  " + "  ".join(f"{name:>10}" for name in columns))
     for sector in store.sectors:
-        fields = sector_fields(sector)
+        fields = _sector_fields(sector)
         cells = "  ".join(f"{'' if fields[name] is None else fields[name]:>10}" for name in columns)
         print(f"{sector.number:>6}  {sector.state:<8}  {cells}  {sector.problem or ''}".rstrip())
-    erases = wear(store)
+    erases = _wear(store)
     print(f"wear: {erases['least']} to {erases['most']} erases of a sector, {erases['all']} in all")
 
 
@@ -103,7 +104,7 @@ def _message_line(message: Message) -> str:
     marks = ", retain" * message.retain + ", PUBREC came" * message.pubrec
     return (
         f"{message.id} at {message.offset}: QoS {message.qos}{marks}, {message.topic}, "
-        f"{len(message.payload)} bytes: {excerpt(message.payload)}"
+        f"{len(message.payload)} bytes: {_excerpt(message.payload)}"
     )
 
 
@@ -122,3 +123,63 @@ def _mount_lines(mount: NextMount) -> list[str]:
         lines.append(f"drops {', '.join(map(str, mount.drops))}: a gap has them, a cut spared them")
     lines += [f"erases sector {number} again before its use" for number in mount.erases]
     return lines
+
+
+def _as_json(store: Store) -> dict[str, Any]:
+    return {
+        "epoch": store.epoch,
+        "granule": store.granule,
+        "sector_size": store.sector_size,
+        "boot_id": store.boot_id,
+        "last_id": store.last_id,
+        "wear": _wear(store),
+        "sectors": [_sector_fields(sector) for sector in store.sectors],
+        "messages": [_message_fields(message) for message in store.messages.values()],
+        "acknowledged": sorted(store.acknowledged),
+        "settings": {key: _excerpt(setting.value) for key, setting in sorted(store.settings.items())},
+        "received": store.received,
+        "gaps": [vars(gap) for gap in store.gaps],
+        "bad_records": [vars(bad) for bad in store.bad_records],
+        "next_mount": vars(store.next_mount),
+    }
+
+
+def _sector_fields(sector: Sector) -> dict[str, Any]:
+    return {
+        "number": sector.number,
+        "state": sector.state,
+        "problem": sector.problem,
+        "version": sector.free.version if sector.free else None,
+        "erases": sector.free.erase_count if sector.free else None,
+        "sector_seq": sector.sector_seq,
+        "records": sector.records if sector.sector_seq else None,
+        "live": sector.live if sector.sector_seq else None,
+    }
+
+
+def _wear(store: Store) -> dict[str, int]:
+    """Returns the erase counts of the sectors with a readable header."""
+    counts = [sector.free.erase_count for sector in store.sectors if sector.free]
+    return {"least": min(counts), "most": max(counts), "all": sum(counts)}
+
+
+def _excerpt(content: bytes) -> str:
+    """Returns the first bytes of a payload or value, as text if they are printable, otherwise in hex."""
+    start = content[:EXCERPT_BYTES]
+    more = "…" if len(content) > EXCERPT_BYTES else ""
+    text = start.decode(errors="ignore" if more else "replace")  # the excerpt may end within a character
+    return (text if text.isprintable() and "\ufffd" not in text else f"0x{start.hex()}") + more
+
+
+def _message_fields(message: Message) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "qos": message.qos,
+        "retain": message.retain,
+        "pubrec": message.pubrec,
+        "topic": message.topic,
+        "size": len(message.payload),
+        "payload": _excerpt(message.payload),
+        "moved": message.moved,
+        "offset": message.offset,
+    }

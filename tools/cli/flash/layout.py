@@ -1,4 +1,4 @@
-"""The store's bytes: sector headers and records, as `flash_store/SPEC.md` has them. Clauses in brackets are SPEC's."""
+"""Decodes the store's sector headers and records by `flash_store/SPEC.md`. Brackets name its clauses."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ WITH_BODY = (MSG, MOVE, SET)
 
 
 def pad(size: int, granule: int) -> int:
-    """`size` rounded up to whole granules."""
+    """Returns `size`, rounded up to whole granules."""
     return -(-size // granule) * granule
 
 
@@ -26,7 +26,7 @@ def is_blank(content: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Free:
-    """The header that an erase leaves."""
+    """The FREE header of a sector, which is written after its erase."""
 
     version: int
     granule: int
@@ -36,7 +36,7 @@ class Free:
 
 @dataclass(frozen=True)
 class Open:
-    """The header of a sector in use; `mended` when one bit of it was flipped."""
+    """The OPEN header of a sector in use; `mended`: one bit of it was flipped, and is corrected here."""
 
     mended: bool
     sector_seq: int
@@ -47,7 +47,7 @@ class Open:
 
 @dataclass(frozen=True)
 class Header:
-    """The fields that a record begins with, valid or not; `number` and `aux` mean what the kind says."""
+    """The fields at the start of a record, valid or not; the kind decides what `number` and `aux` mean."""
 
     kind: int
     flags: int
@@ -68,9 +68,10 @@ class Record:
 
 @dataclass
 class BadRecord:
-    """Bytes behind a valid record that are neither blank nor a valid record themselves, up to the next valid one;
-    `was_message` when it may have been a whole message once [R4]; `message_id` where it still tells that of a message,
-    perhaps after one flipped bit is set right [G2]."""
+    """Bytes between two valid records that are neither blank nor a valid record.
+
+    `was_message`: they may have been a whole message before [R4]. `message_id`: the id of this message, if it can still
+    be read, perhaps after one flipped bit is corrected [G2]."""
 
     sector: int
     offset: int
@@ -89,7 +90,7 @@ def records_offset(granule: int) -> int:
 
 
 def parse_free(sector: bytes) -> Free | str:
-    """The sector's FREE header, or what is wrong with it."""
+    """Returns the sector's FREE header, or a text about its fault."""
     if is_blank(sector[:FREE_SIZE]):
         return "blank"
     magic, version, log2_granule, erase_count, epoch, crc = unpack_from("<2sBBIII", sector)
@@ -106,7 +107,7 @@ def parse_free(sector: bytes) -> Free | str:
 
 
 def parse_open(sector: bytes, granule: int, epoch: int) -> Open | str:
-    """The sector's OPEN header, one flipped bit set right [R1], or what is wrong with it."""
+    """Returns the sector's OPEN header, with one flipped bit corrected [R1], or a text about its fault."""
     at = open_offset(granule)
     if is_blank(sector[at : records_offset(granule)]):
         return "blank"
@@ -124,14 +125,14 @@ def _open_holds(found: bytes, epoch: int) -> bool:
 
 
 def _one_bit_off(content: bytes) -> Iterator[bytes]:
-    """All that differs from `content` in one bit."""
+    """Yields every content that differs from `content` in one bit."""
     number = int.from_bytes(content, "little")
     for bit in range(8 * len(content)):
         yield (number ^ 1 << bit).to_bytes(len(content), "little")
 
 
 def sector_seed(epoch: int, sector_seq: int) -> int:
-    """What the checksums of a sector's records start from."""
+    """Returns the start value for the checksums of a sector's records."""
     return crc32(pack("<II", epoch, sector_seq))
 
 
@@ -142,7 +143,7 @@ class RecordReader:
         self._number, self._content, self._granule, self._seed = number, content, granule, seed
 
     def scan(self) -> Iterator[Record | BadRecord]:
-        """What is there, in order [R2]."""
+        """Yields the records and the bad records in order [R2]."""
         offset = records_offset(self._granule)
         bad: BadRecord | None = None
         while offset + HEADER_SIZE <= len(self._content):
@@ -163,13 +164,13 @@ class RecordReader:
             yield self._judged(bad)
 
     def plausible(self) -> Iterator[int]:
-        """Where a header stands that can be believed, whatever its CRC: each granule is tried."""
+        """Yields the offsets of plausible headers, whatever their CRC; it tries each granule."""
         for offset in range(records_offset(self._granule), len(self._content) - HEADER_SIZE + 1, self._granule):
             if not is_blank(self._content[offset : offset + self._granule]) and not self._header(offset)[1]:
                 yield offset
 
     def at(self, offset: int) -> Record | str:
-        """The valid record that begins here, or why none does."""
+        """Returns the valid record at this offset, or the reason why there is none."""
         header, problem = self._header(offset)
         if problem:
             return problem
@@ -180,15 +181,15 @@ class RecordReader:
         return Record(header, body, offset)
 
     def _header(self, offset: int) -> tuple[Header, str]:
-        """What a record here would begin with, and why that cannot be believed."""
+        """Returns the header at this offset, and the reason why it is not plausible, "" if it is."""
         header = Header(*unpack_from("<BBHIII", self._content, offset))
         name = NAMES.get(header.kind)
         if name is None:
-            return header, f"kind {header.kind:02x} is none"
+            return header, f"there is no kind {header.kind:02x}"
         if offset + HEADER_SIZE + header.length > len(self._content):
             return header, f"{name} of {header.length} bytes ends outside its sector"
         if header.kind in WITH_BODY and header.aux > header.length:
-            return header, f"{name} has a body of {header.length} bytes, less than the {header.aux} that it tells of"
+            return header, f"{name} has a body of {header.length} bytes, less than its key or topic of {header.aux}"
         if header.kind not in WITH_BODY and header.length:
             return header, f"{name} has a body of {header.length} bytes"
         return header, ""
@@ -208,7 +209,7 @@ class RecordReader:
         return bad
 
     def _mended(self, offset: int, size: int) -> Header | None:
-        """The header of the valid record that is here once one flipped bit among these bytes is set right."""
+        """Returns the header of the valid record at this offset if one flipped bit of its bytes is corrected."""
         rest = self._content[offset + size :]
         for other in _one_bit_off(self._content[offset : offset + size]):
             reader = RecordReader(self._number, self._content[:offset] + other + rest, self._granule, self._seed)

@@ -1,9 +1,9 @@
-"""Reads a store from an image as a mount would, without writing. Clauses in brackets are SPEC's."""
+"""Reads a store from an image as a mount would, without writing. Brackets name clauses of SPEC."""
 
 from collections import Counter
 from struct import iter_unpack
 
-from tools.flash.layout import (
+from tools.cli.flash.layout import (
     VERSION,
     Free,
     Open,
@@ -16,18 +16,18 @@ from tools.flash.layout import (
     records_offset,
     sector_seed,
 )
-from tools.flash.replay import GAPS, Replay
-from tools.flash.store import DROPPED, MEMORY, REASONS, TORN, Gap, NoStore, Sector, Store
+from tools.cli.flash.replay import GAPS, Replay
+from tools.cli.flash.store import DROPPED, MEMORY, REASONS, TORN, Gap, NoStore, Sector, Store
 
-SEARCH_STEP = 256  # for stores of another sector size
+SEARCH_STEP = 256  # bytes between two places at which a store of another sector size is looked for
 SEQ_END = 0x20000000
 BAD_SEQ = "OPEN's sector_seq is out of range"
-LOST_MAX, LOOKS_MAX = 4, 16  # sectors that are looked for behind the last known one, records that are tried in each
-RECEIVED = "\0received"  # a setting of the store's own
+LOST_MAX, LOOKS_MAX = 4, 16  # the most lost sectors after the last known one; the most records tried in each
+RECEIVED = "\0received"  # the key of a setting that the store uses itself
 
 
 def read_store(image: bytes, sector_size: int) -> Store:
-    """The store in `image`. Raises NoStore."""
+    """Returns the store in `image`. Raises NoStore."""
     if not image or len(image) % sector_size:
         raise NoStore(f"{len(image)} bytes are not whole sectors of {sector_size}")
     contents = [image[start : start + sector_size] for start in range(0, len(image), sector_size)]
@@ -35,7 +35,7 @@ def read_store(image: bytes, sector_size: int) -> Store:
     _classify(store, contents, image)
     _recover(store, contents)
     dropped: set[int] = set()
-    while True:  # once more without the sectors of which a record says that nothing in them counts
+    while True:  # repeated without the sectors that a record declares invalid
         replay = Replay(store, dropped)
         used = [(sector.sector_seq, sector.number) for sector in store.sectors if sector.sector_seq]
         for seq, number in sorted(used):
@@ -57,7 +57,7 @@ def read_store(image: bytes, sector_size: int) -> Store:
 
 
 def _classify(store: Store, contents: list[bytes], image: bytes) -> None:
-    """Sort the sectors by their headers [R1]."""
+    """Finds the state of each sector by its headers [R1]."""
     frees = [parse_free(content) for content in contents]
     valid = [free for free in frees if isinstance(free, Free)]
     if not valid:
@@ -90,8 +90,7 @@ def _classified(store: Store, number: int, free: Free | str, content: bytes) -> 
 
 
 def _recover(store: Store, contents: list[bytes]) -> None:
-    """A sector with an OPEN that cannot be read is in use if a record in it is valid with a sector_seq that no other
-    one has [R1]."""
+    """Finds sectors in use whose OPEN is unreadable: a record in them is valid with an unused sector_seq [R1]."""
     opens = [sector.open for sector in store.sectors if sector.open]
     last = max(opens, key=lambda one: one.sector_seq, default=None)
     highest = last.sector_seq if last else 0
@@ -121,7 +120,7 @@ def _nothing_found(frees: list[Free | str], image: bytes, sector_size: int) -> s
 
 
 def _take_own_settings(store: Store) -> None:
-    """Settings with a key that begins with a zero byte are the store's own."""
+    """Takes the settings that the store uses itself: their keys begin with a zero byte."""
     own = {key: store.settings.pop(key) for key in list(store.settings) if key.startswith("\0")}
     if GAPS in own:
         value = own[GAPS].value
@@ -136,7 +135,7 @@ def _take_own_settings(store: Store) -> None:
 
 
 def _foresee_mount(store: Store, replay: Replay, contents: list[bytes]) -> None:
-    """What a mount does by itself, beside reading."""
+    """Finds what the next mount will change."""
     mount = store.next_mount
     mount.boot_id = replay.next_boot_id
     told = [(range(gap.first, gap.last + 1), gap) for gap in store.gaps if gap.count == gap.last - gap.first + 1]
@@ -156,7 +155,7 @@ def _foresee_mount(store: Store, replay: Replay, contents: list[bytes]) -> None:
 
 
 def _distrust(is_voided: bool, content: bytes, granule: int) -> str | None:
-    """Why a free sector is erased again before its use [R1] [R7]."""
+    """Returns why a free sector will be erased again before its use [R1] [R7]; None if it will not."""
     if is_voided:
         return "its erase was cut"
     if not is_blank(content[open_offset(granule) :]):

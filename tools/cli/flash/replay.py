@@ -1,12 +1,12 @@
-"""Applies the records of a store in their order. Clauses in brackets are SPEC's."""
+"""Applies the records of a store in their order. Brackets name clauses of SPEC."""
 
 from collections.abc import Iterator
 
-from tools.flash.layout import ACK, ERASE, MOVE, MSG, REC, SET, STATE, BadRecord, Record, RecordReader
-from tools.flash.store import Message, Sector, Setting, Store
+from tools.cli.flash.layout import ACK, ERASE, MOVE, MSG, REC, SET, STATE, BadRecord, Record, RecordReader
+from tools.cli.flash.store import Message, Sector, Setting, Store
 
 ACK_SPAN = 32
-GAPS = "\0gaps"  # a setting of the store's own
+GAPS = "\0gaps"  # the key of a setting that the store uses itself
 QOS, RETAIN, PUBREC, REMOVED = 0x03, 0x04, 0x08, 0x01  # flags
 
 
@@ -15,14 +15,14 @@ class Replay:
 
     def __init__(self, store: Store, dropped: set[int]) -> None:
         self._store = store
-        self.dropped = set(dropped)  # sectors in which nothing counts
+        self.dropped = set(dropped)  # sectors whose records are all invalid
         store.messages, store.settings, store.acknowledged, store.bad_records = {}, {}, set(), []
         self._highest_id = self._first_id = 0
         self._seen: set[int] = set()
         self._named: set[int] = set()
         self._tail_seq = 0
         self._bad_since_boot = 0
-        self.lost_message: BadRecord | None = None  # one at the log's end that may have had an id [R4]
+        self.lost_message: BadRecord | None = None  # a bad record at the log's end that may have had an id [R4]
         self.voided: set[int] = set()  # free sectors whose last erase may have been cut [R7]
         last = max(
             (sector.open for sector in store.sectors if sector.open), key=lambda one: one.sector_seq, default=None
@@ -35,11 +35,11 @@ class Replay:
 
     @property
     def next_boot_id(self) -> int:
-        """Each bad record may have been the STATE of a mount [R5]."""
+        """The boot id of the next mount. Each bad record may have been the STATE of a mount [R5]."""
         return self._store.boot_id + self._bad_since_boot + 1
 
     def sector(self, sector: Sector, reader: RecordReader) -> None:
-        """Replay the next sector in use."""
+        """Replays the next sector in use."""
         sector.records = 0
         if sector.open is None:
             self._bad_since_boot += 1
@@ -55,24 +55,24 @@ class Replay:
                 self._note_bad(sector, found)
 
     def end(self) -> None:
-        """All sectors are replayed."""
+        """Ends the replay after the last sector."""
         self._store.messages = dict(sorted(self._store.messages.items()))
 
     @property
     def missing(self) -> list[int]:
-        """Ids that were given out, and of which nothing tells [G2]."""
+        """The ids that the store has given to messages and that no record has [G2]."""
         last = self._store.last_id
         given = set(range(self._first_id, last + 1)) if self._first_id else set()
         return sorted((given | {one for one in self._named if one <= last}) - self._seen)
 
     def _drop_below_tail(self) -> None:
-        """Sectors with a smaller sector_seq than the highest tail_seq hold nothing that counts [R2]."""
+        """Drops sectors with a smaller sector_seq than the highest tail_seq: their records are invalid [R2]."""
         for sector in self._store.sectors:
             if sector.sector_seq and sector.sector_seq < self._tail_seq:
                 self._drop(sector)
 
     def _decide(self, highest_id: int) -> None:
-        """Whoever wrote this had decided about the bad records before it, if it tells of an id not seen yet [R4]."""
+        """Handles a record's highest id. If the id is new, the store had dealt with all earlier bad records [R4]."""
         if highest_id > self._highest_id:
             self._note_id(highest_id)
             self.lost_message = None
@@ -149,7 +149,7 @@ class Replay:
         self._drop_below_tail()
 
     def _apply_erase(self, sector: Sector, record: Record) -> None:
-        """A sector was to be erased: unless that has ended, nothing in it counts, whatever it reads as [R7]."""
+        """Handles the record of a coming erase: unless the erase was completed, the sector is invalid [R7]."""
         if record.header.number >= len(self._store.sectors):
             return
         erased = self._store.sectors[record.header.number]

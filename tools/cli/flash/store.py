@@ -1,8 +1,8 @@
-"""What an image says: the findings of `tools.flash.reader`."""
+"""The content of a store in an image, as `tools.cli.flash.reader` finds it."""
 
 from dataclasses import dataclass, field
 
-from tools.flash.layout import BadRecord, Free, Open
+from tools.cli.flash.layout import BadRecord, Free, Open
 
 DROPPED, UNREADABLE, TORN, FORSAKEN = "dropped", "unreadable", "torn", "forsaken"
 REJECTED, MEMORY, DAMAGED = "rejected", "memory", "damaged"
@@ -10,12 +10,12 @@ REASONS = {1: DROPPED, 2: UNREADABLE, 3: TORN, 4: FORSAKEN, 5: REJECTED, 6: MEMO
 
 
 class NoStore(Exception):
-    """The image holds no store that this reader knows; the text says what was found and where."""
+    """The image has no store that this reader knows; the text says what was found and where."""
 
 
 @dataclass
 class Message:
-    """One message that was not acknowledged; `offset` is its record's place in the image."""
+    """One unacknowledged message; `offset` is the place of its record in the image."""
 
     id: int
     qos: int
@@ -30,7 +30,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Setting:
-    """A named value; `offset` is its record's place in the image."""
+    """A named value; `offset` is the place of its record in the image."""
 
     value: bytes
     sector: int
@@ -39,7 +39,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Gap:
-    """A range of messages that are gone without an acknowledgement: `count` of the ids `first` to `last`."""
+    """A range of messages that were lost without an acknowledgement: `count` of the ids `first` to `last`."""
 
     first: int
     last: int
@@ -49,9 +49,9 @@ class Gap:
 
 @dataclass
 class Sector:
-    """What one sector is: `state` is free, used, dropped (nothing in it counts any more) or unusable; `problem` says
-    why it is erased before its next use, or what was set right; `sector_seq` is its place in the log where it is in
-    use, also without an OPEN that can be read."""
+    """One sector. `state` is free, used, dropped (its records are invalid) or unusable. `problem` says why it will be
+    erased before its next use, or what was corrected. `sector_seq` is the place in the log of a sector in use, also if
+    its OPEN is unreadable."""
 
     number: int
     state: str
@@ -65,9 +65,9 @@ class Sector:
 
 @dataclass
 class NextMount:
-    """What the next mount does by itself: the boot it is, the ids of which nothing tells, so that a gap has to [G2],
-    the id it leaves out [R4], the messages of which only a cut spared the records [G1], the free sectors it erases
-    before their use."""
+    """What the next mount will do: its boot id; `damaged`: ids without a record, which get a gap [G2]; `leaves_out`:
+    the id that it skips [R4]; `drops`: messages of a gap whose records a power cut has kept [G1]; `erases`: free
+    sectors that it erases before their use."""
 
     boot_id: int = 1
     damaged: list[int] = field(default_factory=list)
@@ -78,7 +78,7 @@ class NextMount:
 
 @dataclass
 class Store:
-    """All that the image says."""
+    """The content of a store."""
 
     sector_size: int
     granule: int = 0
@@ -96,5 +96,5 @@ class Store:
 
     @property
     def erase_counts(self) -> list[int]:
-        """Of the sectors that tell."""
+        """The erase counts of the sectors with a readable header."""
         return [sector.free.erase_count for sector in self.sectors if sector.free]

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from gateway import backup
-from gateway.config_file import DEFAULT_PATH, load
+from gateway.config.load import DEFAULT_PATH, load
 from gateway.errors import GatewayError
-from tools.failure import failing_on
+from gateway.store import repair
+from tools.cli.failure import failing_on
+from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, check_exists, chosen
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="The gateway's TOML file.")]
 Backup = Annotated[Path, typer.Argument(metavar="BACKUP", help="The file with the copy.")]
@@ -20,7 +21,8 @@ def back_up(target: Backup, config: Config = DEFAULT_PATH) -> None:
     os.umask(0o077)
     with failing_on(GatewayError, command="gateway backup"):
         folder = _folder(config)
-        backup.backup(folder, target)
+        check_exists(folder)
+        repair.backup(folder, target)
     typer.echo(f"{folder}: copied to {target}")
 
 
@@ -30,18 +32,18 @@ def restore(source: Backup, config: Config = DEFAULT_PATH) -> None:
     with failing_on(GatewayError, command="gateway restore"):
         gateway_config, _ = load(config)
         folder = Path(gateway_config.store.path)
-        before = backup.restore(folder, source, gateway_config.name)
+        before = repair.restore(folder, source, gateway_config.name)
     typer.echo(f"{folder}: restored from {source}")
     if before.exists():
         typer.echo(f"  the files that were there are in {before}")
 
 
-def new_epoch(config: Config = DEFAULT_PATH) -> None:
+def new_epoch(file: ConfigFile = None, config: ConfigAgain = None) -> None:
     """Begin a new epoch in the message store of a gateway that is stopped: it was restored by other means."""
     os.umask(0o077)
     with failing_on(GatewayError, command="gateway new-epoch"):
-        folder = _folder(config)
-        backup.begin_epoch(folder)
+        folder = _folder(chosen("gateway new-epoch", file, config))
+        repair.begin_epoch(folder)
     typer.echo(f"{folder}: the next start gives identities of a new epoch")
 
 

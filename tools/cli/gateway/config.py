@@ -1,4 +1,4 @@
-"""A gateway's configuration as `gateway run` starts with it and `gateway check-config` looks at it."""
+"""A gateway's configuration, for `gateway run` and `gateway check-config`."""
 
 import re
 import tomllib
@@ -10,18 +10,17 @@ from typing import Any
 
 import msgspec
 
-from gateway.access_rules import load_rules
-from gateway.accounts import load_accounts
-from gateway.config import GatewayConfig, TcpConfig, UnixConfig, WebSocketConfig
-from gateway.config_errors import ConfigSource
-from gateway.config_file import TLS_FILES, Draft, check_readable, draft_of, named_files
+from gateway.auth.accounts import load_accounts
+from gateway.auth.rules import load_rules
+from gateway.config.errors import ConfigSource
+from gateway.config.load import TLS_FILES, Draft, check_places, check_readable, draft_of, named_files
+from gateway.config.pem import out_of_date
+from gateway.config.schema import GatewayConfig, TcpConfig, UnixConfig, WebSocketConfig
 from gateway.errors import ConfigError
-from gateway.exposure import exposed, exposed_files, writable_files
-from gateway.listeners.addresses import why_no_address, why_no_socket
+from gateway.listeners.accept import why_no_address, why_no_socket
 from gateway.listeners.tls import make_context
-from gateway.pem import out_of_date
-from gateway.places import check_places
-from gateway.store.folder import is_in_memory, why_unusable
+from gateway.store import is_in_memory, why_unusable
+from tools.cli.gateway.exposure import exposed, exposed_files, writable_files
 from uplink import credentials
 from uplink.config import RouteConfig, routes_of
 
@@ -111,7 +110,7 @@ def _check_files(source: ConfigSource, draft: Draft) -> None:
 
 
 def _check_addresses(source: ConfigSource, draft: Draft) -> None:
-    """Whether a port is in use is not looked at: a running gateway uses its own."""
+    """Does not check whether a port is in use: a running gateway uses its own."""
     for number, listener in draft.listeners.items():
         if isinstance(listener, TcpConfig | WebSocketConfig) and (why := why_no_address(listener.host)):
             source.add(f"listener[{number}].host", f"{listener.host!r}: {why}")

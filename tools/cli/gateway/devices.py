@@ -7,25 +7,27 @@ from typing import Annotated
 import msgspec
 import typer
 
-from gateway.config_file import DEFAULT_PATH, load
-from gateway.devices import Device, devices_in
+from gateway.config.load import load
 from gateway.errors import GatewayError, StoreError
-from tools.failure import failing_on
-from tools.utc import utc_of
+from gateway.sessions.devices import FILE, Device, devices_in
+from tools.cli.failure import failing_on
+from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, check_exists, chosen
+from tools.cli.utc import utc_of
 
 VERSIONS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 HEADINGS = ("client", "user", "from", "MQTT", "connected", "last seen", "first seen", "origin", "epoch")
 
 
 def list_devices(
-    config: Annotated[Path, typer.Argument(metavar="FILE", help="The gateway's TOML file.")] = DEFAULT_PATH,
+    file: ConfigFile = None,
+    config: ConfigAgain = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON array with one object for each device.")
     ] = False,
 ) -> None:
     """List the devices that have connected to a gateway, the latest at the end. The gateway may run."""
     with failing_on(GatewayError, command="gateway devices"):
-        gateway_config, _ = load(config)
+        gateway_config, _ = load(chosen("gateway devices", file, config))
         devices = _devices_of(Path(gateway_config.store.path))
     if as_json:
         objects = [{"client_id": client_id, **msgspec.structs.asdict(device)} for client_id, device in devices.items()]
@@ -35,6 +37,7 @@ def list_devices(
 
 
 def _devices_of(folder: Path) -> dict[str, Device]:
+    check_exists(folder, FILE)
     try:
         devices = devices_in(folder)
     except (sqlite3.Error, OSError) as error:

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from gateway.accounts import check_name, delete_account, make_account, save_account
+from gateway.auth.accounts import check_name, delete_account, make_account, save_account
+from gateway.auth.scram import ITERATIONS, ITERATIONS_MIN
 from gateway.errors import GatewayError
-from gateway.scram import ITERATIONS, ITERATIONS_MIN
-from tools.failure import fail, failing_on
+from tools.cli.failure import fail, failing_on
 
 
 def passwd(

@@ -6,48 +6,50 @@ import gc
 import logging
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 import uvloop
 
-from gateway.announcer import gateway_version
 from gateway.broker import Broker
-from gateway.config_errors import read_text
-from gateway.config_file import DEFAULT_PATH
+from gateway.config.errors import read_text
 from gateway.errors import ConfigError, GatewayError, is_disk_trouble
-from gateway.logs import about, start_logging
-from gateway.store.log import MessageLog
-from tools import service_manager
-from tools.failure import fail, failing_on
-from tools.gateway_config import Configuration, changed_keys, read_configuration, wants_json
+from gateway.log_fields import about, start_logging
+from gateway.observe.sys_topics import gateway_version
+from gateway.store import MessageLog
+from tools.cli.failure import fail, failing_on
+from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen
+from tools.cli.gateway.config import Configuration, changed_keys, read_configuration, wants_json
 from uplink.route import ROUTE_PREFIX, Route
 
-COLLECT_AFTER = (20_000, 1, 1)  # objects more that could be part of a cycle; then how rarely older ones are seen
+COLLECT_AFTER = (20_000, 1, 1)  # new objects before a collection; then how rarely older ones are examined
+READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"  # sd_notify(3)
 
 logger = logging.getLogger(__name__)
 
 
-def run(config: Annotated[Path, typer.Option(help="The gateway's TOML file.")] = DEFAULT_PATH) -> None:
+def run(file: ConfigFile = None, config: ConfigAgain = None) -> None:
     """Run a gateway until SIGTERM or Ctrl-C. On SIGHUP it reads accounts, access rules and certificates again."""
+    path = chosen("gateway run", file, config)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
-    os.umask(0o077)  # what the store says is for its owner alone
+    os.umask(0o077)  # only the owner may read the store's files
     with failing_on(GatewayError, command="gateway run"):
-        text = read_text(config)
+        text = read_text(path)
     as_json = wants_json(text)
     start_logging(as_json=as_json)
     with _ending_in_log(as_json):
-        configuration = read_configuration(config, text)
+        configuration = read_configuration(path, text)
         for event, reason in configuration.warnings:
             logger.warning(event, extra=about(reason=reason))
-        uvloop.run(_serve(config, configuration))
+        uvloop.run(_serve(path, configuration))
 
 
 @contextlib.contextmanager
 def _ending_in_log(as_json: bool) -> Iterator[None]:
-    """What ends the gateway goes where the log goes, as JSON where that is JSON."""
+    """Writes the error that ends the gateway to its log, as JSON if the log is JSON."""
     try:
         yield
     except GatewayError as error:
@@ -79,11 +81,11 @@ async def _serve(path: Path, configuration: Configuration) -> None:
         async with _watched(path, configuration, broker), asyncio.TaskGroup() as group:
             _collect_less_often()
             logger.info("ready", extra=_about_start(broker, configuration))
-            service_manager.tell(service_manager.READY)
-            running = [group.create_task(work) for route in serving for work in (route.run(), route.watch())]
-            running.append(group.create_task(service_manager.stay_watched()))
+            _tell_service_manager(READY)
+            running = [group.create_task(work) for route in serving for work in (route.run(), route.watch.run())]
+            running.append(group.create_task(_stay_watched()))
             await stop.wait()
-            service_manager.tell(service_manager.STOPPING)
+            _tell_service_manager(STOPPING)
             logger.info("told to end: what has come is stored and acknowledged first")
             for task in running:
                 task.cancel()
@@ -103,8 +105,9 @@ def _about_start(broker: Broker, configuration: Configuration) -> dict[str, Any]
 
 
 def _collect_less_often() -> None:
-    """Garbage is looked for among what comes and goes, and seldom: else a fifth of the time, tens of ms at once, goes
-    there, and what ended connections leave is not found for long among all that is there from the start."""
+    """Collects garbage seldom, and only among objects made from now on. By default a fifth of the processor time goes
+    to collections of tens of ms each, and the garbage of ended connections is found late among all that exists from the
+    start."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
@@ -112,14 +115,14 @@ def _collect_less_often() -> None:
 
 @contextlib.asynccontextmanager
 async def _watched(path: Path, configuration: Configuration, broker: Broker) -> AsyncIterator[None]:
-    """A started broker until it is closed, with what shows how it is doing."""
+    """Serves the broker's health and metrics and handles SIGHUP, then closes the broker."""
     overview = broker.overview
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, path, configuration, broker)
     health = None
     try:
         if broker.config.metrics is not None:
-            from gateway.health import HealthServer  # their libraries take 15 MB of memory
-            from gateway.metrics import Metrics
+            from gateway.observe.health import HealthServer  # their libraries take 15 MB of memory
+            from gateway.observe.metrics import Metrics
 
             metrics = Metrics(broker.counters, overview.state)
             health = HealthServer(broker.config.metrics.port, metrics, overview.problems, overview.notes)
@@ -139,15 +142,15 @@ def _reload(path: Path, running: Configuration, broker: Broker) -> None:
     except ConfigError as error:
         overview.not_reloaded = f"could not be read again and stays as it was: {error}"
         logger.error("something could not be read again and stays as it was", extra=about(reason=str(error)))
-    else:
-        logger.info("accounts, access rules and certificates were read again")
     _note_changes(path, running)
+    if not overview.not_reloaded:  # logged last: after this line the gateway reads no file until the next SIGHUP
+        logger.info("accounts, access rules and certificates were read again")
 
 
 def _note_changes(path: Path, running: Configuration) -> None:
-    """Says what of the configuration file only the next start will take, or that the file would end that."""
+    """Logs which changed keys only take effect at the next start, or that the next start would fail."""
     if not path.is_file():
-        return  # a pipe has been read, and a file that is gone is on its way to be another one
+        return  # a pipe cannot be read twice, and a file that is gone is being replaced
     try:
         changed = changed_keys(running, read_configuration(path))
     except ConfigError as error:
@@ -160,7 +163,25 @@ def _note_changes(path: Path, running: Configuration) -> None:
 
 
 def _name_missing_routes(log: MessageLog, present: set[str]) -> None:
-    """What waits for a route that is not configured any more is kept: to drop it is not for a program to decide."""
+    """Logs each route that is no longer configured and whose messages are kept: only an operator may drop them."""
     for consumer in log.consumers():
         if consumer.startswith(ROUTE_PREFIX) and consumer not in present:
-            logger.warning("%s has no [[route]] table any more: what waits for it is kept until it has one", consumer)
+            logger.warning("%s has no [[route]] table any more: its messages are kept until it has one", consumer)
+
+
+def _tell_service_manager(what: str) -> None:
+    """Sends a state to systemd, if it started this process with a socket for that."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    if address:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+            to.sendto(what.encode(), address)
+
+
+async def _stay_watched() -> None:
+    """Tells systemd's watchdog, twice in the time that it allows, that the event loop runs; without end."""
+    allowed_us = int(os.environ.get("WATCHDOG_USEC", "0"))
+    while allowed_us:
+        _tell_service_manager(ALIVE)
+        await asyncio.sleep(allowed_us / 2 / 1_000_000)

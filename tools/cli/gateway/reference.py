@@ -1,6 +1,6 @@
 """The tables of the configuration's reference page, made of the schema.
 
-``python -m tools.gateway_reference`` renews them.
+``python -m tools.cli.gateway.reference`` renews them.
 """
 
 import ast
@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 from msgspec import inspect as schema
 
-from gateway import config
+from gateway.config import schema as config
 from uplink.config import RouteConfig, RouteTlsConfig
 
-PAGE = Path(__file__).parents[1] / "docs/reference/gateway-config.md"
-BEGIN, END = "<!-- made of the schema by tools/gateway_reference.py: begin -->", "<!-- end -->"
+PAGE = Path(__file__).parents[3] / "docs/reference/gateway-config.md"
+BEGIN, END = "<!-- made of the schema by tools/cli/gateway/reference.py: begin -->", "<!-- end -->"
 PERMISSIONS_MAX = 0o777  # what goes so far is written in octal numbers
 TABLES: dict[str, type[msgspec.Struct]] = {
     "The file": config.GatewayConfig,
@@ -49,7 +49,7 @@ def tables() -> str:
 
 def _section(title: str, table: type[msgspec.Struct]) -> str:
     lines = [f"## {title}", "", _join(inspect.getdoc(table) or ""), ""]
-    lines += ["| key | type | default | what it says |", "|---|---|---|---|"]
+    lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
     texts = _texts(table)
     found = schema.type_info(table)
     assert isinstance(found, schema.StructType)
@@ -70,7 +70,7 @@ def _texts(table: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def _join(text: str) -> str:
-    text = re.sub(r" \[MQTT-[0-9.-]+\]", "", text)  # the clause is for whoever reads the code
+    text = re.sub(r" \[MQTT-[0-9.-]+\]", "", text)  # clauses are for readers of the code
     return " ".join(text.split())
 
 

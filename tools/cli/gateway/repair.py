@@ -7,24 +7,26 @@ from typing import Annotated
 import msgspec
 import typer
 
-from gateway.config_file import DEFAULT_PATH, load
+from gateway.config.load import load
 from gateway.errors import GatewayError
-from gateway.repair import Report, repair
-from gateway.store.rebuild import Lost
-from tools.failure import failing_on
+from gateway.store.repair import Lost, Report, repair
+from tools.cli.failure import failing_on
+from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen
 from uplink.config import decode_routes
 from uplink.route import ROUTE_PREFIX
 
 
 def repair_store(
-    config: Annotated[Path, typer.Argument(metavar="FILE", help="The gateway's TOML file.")] = DEFAULT_PATH,
+    file: ConfigFile = None,
+    config: ConfigAgain = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as one JSON object.")] = False,
 ) -> None:
     """Check the message store of a gateway that is stopped. If damaged, write a new one with all that can be read."""
     os.umask(0o077)  # the new store is its owner's alone, as the old one
     with failing_on(GatewayError, command="gateway repair"):
-        gateway_config, tables = load(config)
-        routes = [ROUTE_PREFIX + route.name for route in decode_routes(config, tables)]
+        path = chosen("gateway repair", file, config)
+        gateway_config, tables = load(path)
+        routes = [ROUTE_PREFIX + route.name for route in decode_routes(path, tables)]
         report = repair(Path(gateway_config.store.path), gateway_config.name, routes)
     typer.echo(msgspec.json.encode(report).decode() if as_json else "\n".join(_lines(report)))
 

@@ -8,10 +8,9 @@ VERDICT = {True: "ok", False: "MISSED", None: ""}
 
 @dataclass(frozen=True)
 class Figure:
-    """One line: what was measured of ours, and of what it is compared with (``theirs``; None where that has no such
-    thing or does not get that far).
+    """One line of a table: our figure, and the figure of the program beside it (``theirs``; None if there is none).
 
-    ``bar`` is what ours may be: at least that, or at most where ``at_most``; None where it is only told.
+    ``bar`` is our goal: the least value, or the highest one if ``at_most``; None if there is no goal.
     """
 
     name: str
@@ -29,12 +28,12 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """Ours by theirs."""
+        """Our figure divided by theirs."""
         return self.ours / self.theirs if self.theirs else None
 
 
 def table(figures: Sequence[Figure], ours: str, theirs: str) -> list[str]:
-    """Returns lines with a figure each, below the names of what was measured."""
+    """Returns a line for each figure, below a head with the names of the programs."""
     width = max(len(figure.name) for figure in figures)
     head = f"{'':<{width}}  {ours:>10}  {theirs:>10}  {'ratio':>8}  {'goal':>12}"
     return [head, *(_line(figure, width) for figure in figures)]
@@ -49,5 +48,5 @@ def _line(figure: Figure, width: int) -> str:
 
 
 def number(value: float) -> str:
-    """Returns four digits of it, or all that stand before the point."""
+    """Returns a number with four digits, or with all digits before its point."""
     return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.4g}"

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from tools.check import report
-from tools.check.outcome import NoBroker, Outcome
-from tools.check.runner import knock, run
-from tools.check.subject import Address
-from tools.check.suite import Check, load
-from tools.failure import failing_on
-from tools.result import JSON_OPTION, end_judged, quick_option
+from tools.cli.failure import failing_on
+from tools.lab.check import report
+from tools.lab.check.outcome import NoBroker, Outcome
+from tools.lab.check.runner import knock, run
+from tools.lab.check.subject import Address
+from tools.lab.check.suite import Check, load
+from tools.lab.result import JSON_OPTION, end_judged, quick_option
 
 
 class Version(StrEnum):

@@ -1,13 +1,13 @@
-"""One connection to the broker under check: packets and bytes out, packets in, each of them well-formed."""
+"""One connection to the broker under check. It is not `tools.lab.testing.client`: a check sends packets that no client
+may send, and judges each packet that comes, so that this client follows no protocol state."""
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, cast
 
-from tools.check.outcome import Closed, Failed
-from wire.errors import RemoteProtocolError
-from wire.packets import (
+from tools.lab.check.outcome import Closed, Failed
+from wire.codec.packets import (
     Connack,
     Decoder,
     Disconnect,
@@ -25,34 +25,35 @@ from wire.packets import (
     Unsubscribe,
     encode,
 )
+from wire.errors import RemoteProtocolError
 from wire.properties import TOPIC_ALIAS
 from wire.reasons import IMPLEMENTATION_SPECIFIC_ERROR, UNSPECIFIED_ERROR, describe
 
 DEADLINE_S = 10.0
-PATIENCE_S = 1.0  # a broker that says nothing for so long is asked whether it is still there
+PATIENCE_S = 1.0  # after so long without a packet the client sends a PINGREQ
 
 NO_REASON = (UNSPECIFIED_ERROR, IMPLEMENTATION_SPECIFIC_ERROR)
-"""With these a server may always end a connection: it says no more than that something is wrong."""
+"""A server may end any connection with these general reason codes."""
 
 Kind = TypeVar("Kind", bound=Packet)
 Answer = TypeVar("Answer", Puback, Pubrec, Pubcomp)
 
 
 class Client:
-    """What a check holds in its hands. Nothing is acknowledged, and no PINGREQ sent, unless the check does so.
+    """A client that acknowledges nothing and sends no PINGREQ unless the check tells it to.
 
     Args:
         reader, writer: the connection.
         level: the protocol level in which packets are written and read.
 
-    Every method that waits raises Failed when something else comes, when a packet is ill-formed, or when nothing comes.
+    Every method that waits raises Failed if another packet comes, if a packet is ill-formed, or if none comes in time.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, level: int) -> None:
         self.level = level
         self.client_id = ""
         self.connack: Connack
-        self.received: list[Packet] = []  # all of it, in order
+        self.received: list[Packet] = []  # all packets, in order
         self._reader = reader
         self._writer = writer
         self._decoder = Decoder(level=level)
@@ -61,21 +62,21 @@ class Client:
         self._identifier = self._markers = 0
 
     def identifier(self) -> int:
-        """A packet identifier that this client has not used yet."""
+        """Returns a packet identifier that this client has not used yet."""
         self._identifier += 1
         return self._identifier
 
     async def send(self, *packets: Packet | bytes) -> None:
-        """Sends packets, or bytes as they are, in one piece."""
+        """Sends packets, or plain bytes, in one piece."""
         pieces = [packet if isinstance(packet, bytes) else encode(packet, self.level) for packet in packets]
         if self._writer.is_closing():
-            return  # whoever reads next learns it
+            return  # the next read notices the end of the connection
         with contextlib.suppress(ConnectionError):
             self._writer.write(b"".join(pieces))
             await self._writer.drain()
 
     async def expect(self, kind: type[Kind], **fields: Any) -> Kind:
-        """The next packet of this kind, with these fields; packets of other kinds stay for later."""
+        """Returns the next packet of this kind, with these fields; packets of other kinds wait for later calls."""
         expected = _words(kind, fields)
         packet = await self._next(kind, expected)
         if any(getattr(packet, name) != value for name, value in fields.items()):
@@ -83,7 +84,7 @@ class Client:
         return packet
 
     async def first_packet(self) -> Packet:
-        """Whatever the broker says first."""
+        """Returns the first packet that the broker sends."""
         try:
             packet = await self._read("an answer", DEADLINE_S)
         except TimeoutError:
@@ -93,25 +94,25 @@ class Client:
         return packet
 
     async def expect_or_close(self, kind: type[Kind]) -> Kind | None:
-        """The next packet of this kind, or None where the broker closes the connection instead."""
+        """Returns the next packet of this kind; None if the broker closes the connection instead."""
         try:
             return await self.expect(kind)
         except Closed:
             return None
 
     def put_back(self, packet: Packet) -> None:
-        """The packet is the next of its kind again."""
+        """Puts the packet back: it is the next of its kind again."""
         self._pending.insert(0, packet)
 
     async def expect_no(self, kind: type[Packet]) -> None:
-        """Nothing of this kind has come when a PINGREQ has been answered."""
+        """Checks that no packet of this kind comes before the answer to a PINGREQ."""
         await self.ping()
         for packet in self._pending:
             if type(packet) is kind:
                 raise Failed(f"no {kind.__name__.upper()}", repr(packet))
 
     async def expect_no_message(self) -> None:
-        """No message has come when one has that this client sends to itself now."""
+        """Checks that no message comes before the one that this client sends to itself now."""
         self._markers += 1
         topic = f"hfcheck/{self.client_id}/marker{self._markers}"
         await self.subscribe(topic, options=1)
@@ -121,7 +122,7 @@ class Client:
             raise Failed("no message", repr(message))
 
     async def expect_closed(self, *reason_codes: int) -> None:
-        """The broker closes the connection. Where it says why, it gives one of these reasons or none in particular."""
+        """Checks that the broker closes the connection; a DISCONNECT has one of these reasons or a general one."""
         expected = "that the broker closes the connection"
         asked = False
         while True:
@@ -136,17 +137,17 @@ class Client:
             if packet is None:
                 break
             if asked and isinstance(packet, Pingresp):
-                raise Failed(expected, "it goes on, and answers a PINGREQ")
+                raise Failed(expected, "the connection stays open, and a PINGREQ is answered")
         said = [packet for packet in self.received if type(packet) is Disconnect]
         if said and reason_codes and said[0].reason_code not in (*reason_codes, *NO_REASON):
             raise Failed(" or ".join(map(describe, reason_codes)), describe(said[0].reason_code))
 
     async def read_to_end(self) -> bytes:
-        """The bytes that still come until the broker closes the connection."""
+        """Returns the bytes that come until the broker closes the connection."""
         try:
             return await asyncio.wait_for(self._reader.read(), DEADLINE_S)
         except TimeoutError:
-            raise Failed("that the broker closes the connection", "it is still open") from None
+            raise Failed("that the broker closes the connection", "it stays open") from None
         except ConnectionError:
             return b""
 
@@ -155,7 +156,7 @@ class Client:
         await self.expect(Pingresp)
 
     async def subscribe(self, *filters: str, options: int = 0, properties: dict[int, Any] | None = None) -> Suback:
-        """Subscribes to each filter with the same options; all have to be granted."""
+        """Subscribes to each filter with the same options; the broker must grant all."""
         identifier = self.identifier()
         await self.send(Subscribe(identifier, [(topic_filter, options) for topic_filter in filters], properties))
         suback = await self.expect(Suback, packet_identifier=identifier)
@@ -169,7 +170,7 @@ class Client:
         return await self.expect(Unsuback, packet_identifier=identifier)
 
     async def publish(self, topic: str, payload: bytes = b"", qos: int = 0, **fields: Any) -> None:
-        """Publishes and goes through with the exchange that the QoS asks for; the broker has to take the message."""
+        """Publishes and completes the exchange of the QoS; the broker must accept the message."""
         identifier = self.identifier() if qos else None
         await self.send(Publish(topic, payload, qos, packet_identifier=identifier, **fields))
         if qos == 1:
@@ -179,12 +180,17 @@ class Client:
             await self.send(Pubrel(cast(int, identifier)))
             await self.expect(Pubcomp, packet_identifier=identifier, reason_code=0)
 
+    async def publish_all(self, topic: str, payloads: Iterable[bytes], qos: int = 1) -> None:
+        """Publishes one message for each payload."""
+        for payload in payloads:
+            await self.publish(topic, payload, qos=qos)
+
     async def answer(self, kind: type[Answer], message: Publish, reason_code: int = 0) -> None:
-        """Sends the acknowledgement of this kind for a message."""
+        """Sends an acknowledgement of this kind for a message."""
         await self.send(kind(cast(int, message.packet_identifier), reason_code))
 
     async def receive(self, **fields: Any) -> Publish:
-        """The next message, with these fields; goes through with the exchange that its QoS asks for."""
+        """Returns the next message, which must have these fields, and completes the exchange of its QoS."""
         message = await self.expect(Publish, **fields)
         if message.qos == 1:
             await self.answer(Puback, message)
@@ -195,12 +201,12 @@ class Client:
         return message
 
     async def disconnect(self, reason_code: int = 0, properties: dict[int, Any] | None = None) -> None:
-        """Sends DISCONNECT, and ends the connection when the broker has."""
+        """Sends DISCONNECT and waits until the broker has closed the connection."""
         await self.send(Disconnect(reason_code, properties))
         await self.close()
 
     async def close(self) -> None:
-        """Ends the connection as a client does that has no more to say; returns when the broker has seen it."""
+        """Closes the sending side and waits until the broker has closed the connection."""
         try:
             self._writer.write_eof()
             await asyncio.wait_for(self._reader.read(), DEADLINE_S)
@@ -209,7 +215,7 @@ class Client:
         self.cut()
 
     def cut(self) -> None:
-        """Ends the connection without a word."""
+        """Ends the connection without a DISCONNECT."""
         self._writer.transport.abort()
 
     async def _next(self, kind: type[Kind], expected: str) -> Kind:
@@ -229,7 +235,7 @@ class Client:
             self._pending.append(packet)
 
     async def _read(self, expected: str, seconds: float) -> Packet | None:
-        """The next packet, or None where the broker has closed. Raises TimeoutError when it is silent for so long."""
+        """Returns the next packet; None if the broker has closed the connection. Raises TimeoutError."""
         try:
             while (packet := self._decoder.next_packet()) is None:
                 data = await asyncio.wait_for(self._reader.read(65536), seconds)
@@ -252,7 +258,7 @@ class Client:
 
 
 async def first_of(clients: Sequence[Client], kind: type[Kind]) -> tuple[Client, Kind]:
-    """Whichever of the clients gets a packet of this kind first, and the packet."""
+    """Returns the client that first receives a packet of this kind, and the packet."""
     waiting = {asyncio.ensure_future(client.expect(kind)): client for client in clients}
     done, others = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in others:
@@ -267,7 +273,7 @@ async def first_of(clients: Sequence[Client], kind: type[Kind]) -> tuple[Client,
 
 
 async def elapse(seconds: float) -> None:
-    """Lets time pass that the standard speaks of: an expiry, a delay. Never to wait for the broker."""
+    """Waits for a time that the standard defines: an expiry, a delay. Checks do not use it to wait for the broker."""
     await asyncio.sleep(seconds)
 
 

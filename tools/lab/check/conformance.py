@@ -1,6 +1,6 @@
-"""The page of conformance: every statement of both standards, and what shows that it is kept.
+"""The page of conformance: every normative statement of both standards, and the check or test that shows it.
 
-`python -m tools.check.conformance` writes it anew.
+`python -m tools.lab.check.conformance` writes it anew.
 """
 
 import re
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.check.report import sentence
-from tools.check.suite import VERSIONS, Check, load
-from tools.paths import source_root
+from tools.cli.paths import source_root
+from tools.lab.check.report import sentence
+from tools.lab.check.suite import VERSIONS, Check, load
 
 FOLDER = Path(__file__).parent
 PAGE = source_root() / "docs/reference/conformance.md"
@@ -22,33 +22,36 @@ NAMED = 3  # checks named in one row at most
 HEAD = """\
 # Conformance
 
-Every normative statement of MQTT 3.1.1 and 5.0, in short, and what shows that the project's broker and clients keep it:
+This page lists every normative statement of MQTT 3.1.1 and 5.0 in a few words, and the proof that a gateway and the
+clients in `wire` keep it. The proof of a statement is one of these:
 
-- a check of the suite that [`holdfast check broker`](commands.md#holdfast-check-broker) runs, which sees a broker from
-  outside, by its file in `tools/check/chapters` and its name; those of `authentication` need an account to log in with;
-- for what concerns clients, and what cannot be brought about from outside, a test, or the reason why there is none.
+- A check of the suite that [`holdfast check broker`](commands.md#holdfast-check-broker) runs. It observes a broker as
+  a client does. The table gives its file in `tools/lab/check/chapters` and its name. The checks of `authentication`
+  need an account.
+- For statements about clients, and for those that a client cannot observe: a test, or the reason why there is no
+  test.
 
-The tests run the suite against this project's broker, which keeps all of it, and against mosquitto, whose
-[faults](#what-mosquitto-does-otherwise) it finds. This page is made by `python -m tools.check.conformance`.
+The tests run the suite against a gateway, which keeps every statement, and against mosquitto, where it finds
+[faults](#what-mosquitto-does-otherwise). `python -m tools.lab.check.conformance` writes this page.
 
-A filter of a SUBSCRIBE or UNSUBSCRIBE that is empty closes the connection, as a malformed packet does. Any other filter
-that is ill-formed is refused by itself, with 0x8F or over 3.1.1 0x80 in the SUBACK, and the others are served.
+Where the standards leave a choice, or say nothing, a gateway behaves like this:
 
-A client identifier has 256 bytes of UTF-8 at most; a longer one is refused, with 0x85 or over 3.1.1 with 2. MQTT lets a
-server refuse any of more than 23 [sections 3.1.3.1].
-
-MQTT 3.1 (`MQIsdp`, level 3), the version before OASIS's, is served as mosquitto serves it: as 3.1.1, with these
-differences. A client identifier has to be there, and may be longer than 23 characters. No CONNACK says that a session
-is present. A SUBACK cannot say no: it grants what was asked for, and what the rules deny does not come. Flags of a
-fixed header that 3.1.1 reserves are passed over.
-
-A level with its highest bit set, 0x83 or 0x84, is that of a bridge of mosquitto's with `try_private`. Its subscriptions
-have No Local and Retain As Published, as in mosquitto.
+- **Invalid filters.** An empty filter in a SUBSCRIBE or UNSUBSCRIBE is a malformed packet and closes the connection.
+  Any other invalid filter is refused in the SUBACK (0x8F; over 3.1.1: 0x80), and the other filters of the packet are
+  granted.
+- **Client identifiers** have at most 256 bytes of UTF-8. A longer one is refused (0x85; over 3.1.1: 2). MQTT allows a
+  server to refuse identifiers of more than 23 characters [sections 3.1.3.1].
+- **MQTT 3.1** (`MQIsdp`, level 3), the version before the OASIS standard, works as in mosquitto: like 3.1.1, with
+  these differences. The client identifier is required, and may be longer than 23 characters. A CONNACK never says
+  that a session is present. A SUBACK cannot refuse, so it grants every filter, and the client does not get the
+  messages that the rules deny. Flags of a fixed header that 3.1.1 reserves are ignored.
+- **Bridges of mosquitto.** A protocol level with its highest bit set, 0x83 or 0x84, comes from a mosquitto bridge
+  with `try_private`. Its subscriptions have No Local and Retain As Published, as in mosquitto.
 """
 MOSQUITTO_HEAD = f"""
 ## What mosquitto does otherwise
 
-Debian 12's mosquitto {MOSQUITTO}, with an empty configuration, breaks these checks and no others.
+Debian 12's mosquitto {MOSQUITTO} with an empty configuration fails these checks, and no others.
 
 | version | check | what it does |
 |---|---|---|
@@ -57,7 +60,7 @@ Debian 12's mosquitto {MOSQUITTO}, with an empty configuration, breaks these che
 
 @dataclass(frozen=True)
 class Statement:
-    """A normative statement: its tag ("MQTT-3.1.0-1"), what it says, and who else shows it, or why nobody can."""
+    """A normative statement: its tag ("MQTT-3.1.0-1"), what it says, and the test that shows it, or why no test can."""
 
     tag: str
     text: str
@@ -71,18 +74,18 @@ def statements(version: str) -> list[Statement]:
 
 
 def mosquitto_faults() -> dict[tuple[str, str], str]:
-    """{(version, name of the check): what mosquitto does}."""
+    """Returns {(version, name of the check): text about mosquitto's behaviour}."""
     table = tomllib.loads((FOLDER / f"mosquitto-{MOSQUITTO}.toml").read_text("utf-8"))
     return {(version, name): text for version, faults in table.items() for name, text in faults.items()}
 
 
 def page() -> str:
-    """The page's text."""
+    """Returns the text of the page."""
     return HEAD + "".join(_standard(version) for version in VERSIONS) + MOSQUITTO_HEAD + "".join(_mosquitto())
 
 
 def shown_by(version: str) -> dict[str, list[str]]:
-    """{tag: the checks that show it, as file.name}."""
+    """Returns {tag: the checks that show it, as file.name}."""
     found: dict[str, list[str]] = {}
     for check in load():
         if check.version == version:

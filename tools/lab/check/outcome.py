@@ -1,10 +1,10 @@
-"""What a check found."""
+"""The outcomes of a check."""
 
 from dataclasses import dataclass, field
 
 
 class Failed(Exception):
-    """The broker did something else than the standard says."""
+    """The broker does not do what the standard demands."""
 
     def __init__(self, expected: str, came: str) -> None:
         super().__init__(f"expected {expected}; came {came}")
@@ -17,7 +17,7 @@ class Closed(Failed):
 
 
 class Skipped(Exception):
-    """The broker says that it does not offer what the check needs."""
+    """The broker announces that it lacks a feature that the check needs."""
 
 
 class NoAccount(Exception):
@@ -25,7 +25,7 @@ class NoAccount(Exception):
 
 
 class NoBroker(Exception):
-    """What is at the address is no broker that lets this client in; the text says what it did."""
+    """No broker at the address accepts this client; the text says what answered."""
 
 
 @dataclass(frozen=True)

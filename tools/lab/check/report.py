@@ -1,11 +1,11 @@
-"""What the outcomes say, for people and for programs."""
+"""The report of a run: lines to read, and a JSON object."""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from tools.check.outcome import Outcome
-from tools.result import Judgement
+from tools.lab.check.outcome import Outcome
+from tools.lab.result import Judgement
 
 MARKS = {"pass": "ok", "fail": "FAIL", "skip": "skip", "unchecked": "skip"}
 
@@ -25,7 +25,7 @@ def lines(outcomes: list[Outcome]) -> Iterator[str]:
 
 
 def judge(outcomes: list[Outcome]) -> Judgement:
-    """Whether the broker keeps all that was checked, with every outcome."""
+    """Returns the judgement: whether the broker passed all checks, and each outcome."""
     count = Counter(outcome.result for outcome in outcomes)
     broken = [one for one in outcomes if one.result == "fail"]
     return Judgement(
@@ -42,5 +42,5 @@ def judge(outcomes: list[Outcome]) -> Judgement:
 
 
 def sentence(name: str) -> str:
-    """A check's name as it is read."""
+    """Returns a check's name as words."""
     return name.replace("_", " ").replace("[", " [")

@@ -1,14 +1,14 @@
-"""Runs checks, many at once: they share nothing."""
+"""Runs many checks at once; they share no client identifiers and no topics."""
 
 import asyncio
 import os
 import socket
 
-from tools.check.client import Client
-from tools.check.outcome import Failed, NoAccount, NoBroker, Outcome, Skipped
-from tools.check.subject import Address, Broker
-from tools.check.suite import VERSIONS, Check
-from wire.packets import MQTT_3_1_1, MQTT_5, Connack
+from tools.lab.check.client import Client
+from tools.lab.check.outcome import Failed, NoAccount, NoBroker, Outcome, Skipped
+from tools.lab.check.subject import Address, Broker
+from tools.lab.check.suite import VERSIONS, Check
+from wire.codec.packets import MQTT_3_1_1, MQTT_5, Connack
 from wire.reasons import BAD_USER_NAME_OR_PASSWORD, NOT_AUTHORIZED, SUCCESS, describe
 
 AT_ONCE = 24
@@ -16,7 +16,7 @@ CHECK_TIMEOUT_S = 45.0
 
 
 async def knock(address: Address) -> None:
-    """Looks whether a broker lets this client in, over MQTT 5 or 3.1.1.
+    """Checks that a broker accepts this client, over MQTT 5 or 3.1.1.
 
     Raises:
         NoBroker: nothing there does.
@@ -48,10 +48,10 @@ async def knock(address: Address) -> None:
 
 
 async def run(checks: list[Check], address: Address) -> list[Outcome]:
-    """The checks' outcomes, in their order.
+    """Returns the checks' outcomes, in their order.
 
     Raises:
-        OSError: nobody listens at the address.
+        OSError: no server listens at the address.
     """
     offered = await _announced(address)
     places = asyncio.Semaphore(AT_ONCE)
@@ -64,7 +64,7 @@ async def run(checks: list[Check], address: Address) -> list[Outcome]:
 
 
 async def run_one(check: Check, broker: Broker) -> Outcome:
-    """One check's outcome; an unexpected end of a connection counts as the broker's failure."""
+    """Returns one check's outcome; an unexpected end of a connection is a failure of the broker."""
     named = (check.name, check.version, check.clauses)
     try:
         async with asyncio.timeout(CHECK_TIMEOUT_S):
@@ -85,7 +85,7 @@ async def run_one(check: Check, broker: Broker) -> Outcome:
 
 
 async def _announced(address: Address) -> dict[int, object]:
-    """What the broker's CONNACK announces in MQTT 5; nothing where it does not speak that."""
+    """Returns the properties of the broker's CONNACK; empty if it does not support MQTT 5."""
     broker = Broker(address, MQTT_5)
     try:
         client: Client = await broker.connect()

@@ -1,21 +1,21 @@
-"""The broker under check, as one check sees it."""
+"""The broker under check, with the connections and names of one check."""
 
 import asyncio
 import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.check.client import DEADLINE_S, Client
-from tools.check.outcome import Failed, Skipped
-from wire.packets import MQTT_5, Connack, Connect, Publish, Will
+from tools.lab.check.client import DEADLINE_S, Client
+from tools.lab.check.outcome import Failed, Skipped
+from wire.codec.packets import MQTT_5, Connack, Connect, Packet, Publish, Will
 from wire.properties import SESSION_EXPIRY_INTERVAL
 
-KEPT_S = 60  # how long a session of a check stays at most, should its end be forgotten
+KEPT_S = 60  # the expiry of a session that a check does not end
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where the broker is, and how to log in there."""
+    """The broker's address, and the user to log in."""
 
     host: str
     port: int
@@ -25,7 +25,7 @@ class Address:
 
 @dataclass
 class Broker:
-    """What each check gets for itself: connections, and names that no other check uses.
+    """The broker, with connections, client identifiers and topics that no other check uses.
 
     Attributes:
         address: where it is.
@@ -43,32 +43,32 @@ class Broker:
     _count: int = 0
 
     def client_id(self) -> str:
-        """A new one, of letters and digits alone."""
+        """Returns a new client identifier of letters and digits."""
         self._count += 1
         return f"hfcheck{self._name}x{self._count}"
 
     def topic(self) -> str:
-        """A new topic name of two levels, to which more may be added."""
+        """Returns a new topic name of two levels; a check may add more levels."""
         self._count += 1
         return f"hfcheck/{self._name}x{self._count}"
 
     def retained_topic(self, name: str = "") -> str:
-        """A new topic name, or that one; what is retained there at the end is removed."""
+        """Returns `name` or a new topic name; `clean_up` removes its retained message."""
         self._retained.add(topic := name or self.topic())
         return topic
 
     @property
     def no_properties(self) -> bytes:
-        """What stands in a packet where MQTT 5 has properties, and there are none."""
+        """The bytes of an empty list of properties: none over MQTT 3.1.1."""
         return b"\0" if self.level == MQTT_5 else b""
 
     def needs(self, announced: int, least: int = 1) -> None:
-        """Ends the check where the broker announces less than this."""
+        """Ends the check if the broker announces less than this."""
         if self.offered.get(announced, least) < least:
             raise Skipped(f"the broker does not offer it (property 0x{announced:02x} of its CONNACK)")
 
     async def open(self, level: int | None = None) -> Client:
-        """A connection on which nothing has been sent."""
+        """Opens a connection, on which nothing has been sent."""
         connecting = asyncio.open_connection(self.address.host, self.address.port)
         reader, writer = await asyncio.wait_for(connecting, DEADLINE_S)
         client = Client(reader, writer, level or self.level)
@@ -85,7 +85,7 @@ class Broker:
         will: Will | None = None,
         properties: dict[int, Any] | None = None,
     ) -> Connect:
-        """A CONNECT that a broker takes; ``expiry_s`` is said in MQTT 5 alone."""
+        """Returns a valid CONNECT; MQTT 3.1.1 ignores ``expiry_s``."""
         expiry = {SESSION_EXPIRY_INTERVAL: expiry_s} if expiry_s and self.level == MQTT_5 else {}
         return Connect(
             self.client_id() if client_id is None else client_id,
@@ -99,7 +99,7 @@ class Broker:
         )
 
     async def connect(self, client_id: str | None = None, **options: Any) -> Client:
-        """A client whose CONNECT, with the options of `connect_packet`, was accepted."""
+        """Connects a client, with the options of `connect_packet`; the broker must accept it."""
         client = await self.open()
         packet = self.connect_packet(client_id, **options)
         client.client_id = packet.client_id
@@ -110,11 +110,29 @@ class Broker:
         return client
 
     async def resume(self, client_id: str, **options: Any) -> Client:
-        """A client whose session outlives its connection, and goes on where there is one."""
+        """Connects a client whose session outlives its connection; it resumes an existing session."""
         return await self.connect(client_id, clean_start=False, expiry_s=KEPT_S, **options)
 
+    async def reconnect(self, client: Client, **options: Any) -> Client:
+        """Closes a client's connection without a DISCONNECT and resumes its session over a new one."""
+        await client.close()
+        return await self.resume(client.client_id, **options)
+
+    async def expect_closed(self, packet: Packet | bytes, *reason_codes: int) -> None:
+        """Checks that the broker closes the connection of a new client that sends this, as `Client.expect_closed`."""
+        client = await self.connect()
+        await client.send(packet)
+        await client.expect_closed(*reason_codes)
+
+    async def watched(self, options: int = 0, *, is_kept: bool = False, **connect: Any) -> tuple[str, Client, Client]:
+        """Returns a new topic name, its subscriber, with a kept session if `is_kept`, and another client."""
+        topic, make = self.topic(), self.resume if is_kept else self.connect
+        watcher = await make(self.client_id(), **connect)
+        await watcher.subscribe(topic, options=options)
+        return topic, watcher, await self.connect()
+
     async def clean_up(self) -> None:
-        """Leaves the broker as it was: no connections, no sessions, nothing retained."""
+        """Ends all connections and sessions of the check, and removes its retained messages."""
         self._hang_up()
         try:
             for client_id in sorted(self._sessions):
@@ -122,7 +140,7 @@ class Broker:
             if self._retained:
                 await self._remove_retained(await self.connect())
         except (Failed, OSError):
-            pass  # the broker no longer lets anybody in: the checks say so
+            pass  # the broker accepts no more connections; other checks report this
         finally:
             self._hang_up()
 

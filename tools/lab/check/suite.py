@@ -1,4 +1,4 @@
-"""The checks there are: each is a coroutine function of the broker under check, with the clauses that it shows."""
+"""The list of checks. Each is a coroutine function of the broker under check, with the clauses that it shows."""
 
 import importlib
 import pkgutil
@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tools.check import chapters
-from wire.packets import MQTT_3_1_1, MQTT_5
+from tools.lab.check import chapters
+from wire.codec.packets import MQTT_3_1_1, MQTT_5
 
 VERSIONS = {"3.1.1": MQTT_3_1_1, "5": MQTT_5}
 
@@ -16,7 +16,7 @@ Function = Callable[..., Awaitable[None]]
 
 @dataclass(frozen=True)
 class Check:
-    """One thing to look at, on one version of MQTT; ``arguments`` is its case, where there are several."""
+    """One check on one version of MQTT; ``arguments`` are those of its case, if it has several."""
 
     name: str
     version: str
@@ -52,7 +52,7 @@ def check(v3: str = "", v5: str = "", cases: Mapping[str, Any] | None = None) ->
 
 
 def load() -> list[Check]:
-    """All checks, chapter by chapter."""
+    """Returns all checks, chapter by chapter."""
     for module in pkgutil.iter_modules(chapters.__path__, f"{chapters.__name__}."):
         importlib.import_module(module.name)
     return list(_checks)

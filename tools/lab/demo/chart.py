@@ -1,21 +1,17 @@
-"""The demo's picture: readings made, forwarded and landed over time, and what was broken meanwhile."""
+"""The demo's chart: readings made, forwarded and landed over time, and the outages."""
 
 from pathlib import Path
 
 import plotext
 from matplotlib.figure import Figure
 
-from tools.demo.timeline import Timeline
+from tools.lab.demo.timeline import Timeline
 
 WIDTH_COLUMNS, HEIGHT_LINES = 78, 14
-SERIES = {
-    "made": "made by the devices",
-    "forwarded": "forwarded to the central broker",
-    "landed": "landed in files",
-}
+SERIES = {"made": "made by the devices", "forwarded": "forwarded to the central broker", "landed": "landed in files"}
 STYLES = {"made": (":", 2.4), "forwarded": ("--", 1.6), "landed": ("-", 1.6)}
 SHADES = ("tab:red", "tab:purple", "tab:orange")
-SHORTEST_SHADE_S = 0.4  # a shorter outage would not be seen
+SHORTEST_SHADE_S = 0.4  # a shorter outage would be invisible
 
 
 def draw_text(timeline: Timeline) -> str:

@@ -11,19 +11,18 @@ import typer
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from cloud.queries import open_views
-from cloud.spark import open_session
-from tools.demo import chart
-from tools.demo.faults import draw_faults
-from tools.demo.firmware import find_firmware
-from tools.demo.folder import Place, demo_place
-from tools.demo.process import ProcessFailed
-from tools.demo.report import Outcome, judge_outcome, print_outcome
-from tools.demo.run import Run
-from tools.demo.site import DEVICES, QOS, Broker, Site
-from tools.demo.verdict import judge
-from tools.paths import cache_directory
-from tools.result import JSON_OPTION, end_judged, quick_option
+from cloud import open_session, open_views
+from tools.cli.paths import cache_directory
+from tools.lab.demo import chart
+from tools.lab.demo.faults import draw_faults
+from tools.lab.demo.firmware import find_firmware
+from tools.lab.demo.folder import Place, demo_place
+from tools.lab.demo.report import Outcome, judge_outcome, print_outcome
+from tools.lab.demo.run import Run
+from tools.lab.demo.site import DEVICES, QOS, Broker, Site
+from tools.lab.demo.verdict import judge
+from tools.lab.result import JSON_OPTION, end_judged, quick_option
+from tools.lab.testing.process import ProcessFailed
 from uplink.config import parse_broker
 
 READINGS = 6_000
@@ -103,8 +102,12 @@ async def _demo(
     run = Run(site, readings, faults, say)
     broker = f"with {central.url} as the central broker" if central else "with a central broker of its own"
     say(f"seed {seed}; starting a site of two devices, a gateway and a lander, {broker}")
-    session = asyncio.create_task(asyncio.to_thread(open_session, cache_directory()))  # it starts while readings flow
-    session.add_done_callback(lambda done: done.cancelled() or done.exception())  # one that breaks down needs none
+    session = asyncio.create_task(
+        asyncio.to_thread(open_session, cache_directory())
+    )  # Spark starts while readings flow
+    session.add_done_callback(
+        lambda done: done.cancelled() or done.exception()
+    )  # a run that fails does not wait for Spark
     try:
         await run.open()
         say(f"{readings:,} readings are being made on {firmware.vm}; {_ways()}")

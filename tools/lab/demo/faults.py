@@ -1,17 +1,17 @@
-"""What the demo breaks while readings flow."""
+"""The faults that the demo causes while readings flow."""
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from tools.demo.site import DEVICES, GATEWAY, Site
+from tools.lab.demo.site import DEVICES, GATEWAY, Site
 
 Say = Callable[[str], None]
 
 
 class Fault(NamedTuple):
-    """One thing to break, once this share (0 to 1) of the readings has been made, and how the picture names it."""
+    """A fault, which begins when this share (0 to 1) of the readings has been made; the chart shows its name."""
 
     at_share: float
     strike: Callable[[Site, Say], Awaitable[None]]
@@ -19,7 +19,7 @@ class Fault(NamedTuple):
 
 
 def draw_faults(chance: random.Random) -> list[Fault]:
-    """Returns one fault of each kind, in order, at moments, lengths and on a device drawn from ``chance``."""
+    """Returns one fault of each kind in order; ``chance`` decides the moments, the lengths and the devices."""
     cut_s, gateway_down_s, device_down_s = chance.uniform(3, 5), chance.uniform(0.3, 1.0), chance.uniform(0.3, 1.0)
     device = chance.choice(DEVICES)
 
@@ -50,6 +50,6 @@ def draw_faults(chance: random.Random) -> list[Fault]:
 
 
 async def _kill_and_restart(site: Site, name: str, down_s: float) -> None:
-    await site.processes[name].kill()
+    site.processes[name].kill()
     await asyncio.sleep(down_s)
     await site.restart(name)

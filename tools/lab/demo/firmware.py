@@ -1,12 +1,12 @@
-"""What runs the devices' firmware in the demo: a real MicroPython, or CPython where none can be had."""
+"""How the demo runs the devices' firmware: on a real MicroPython, or on CPython if there is none."""
 
 import os
 import platform
 import sys
 from typing import NamedTuple
 
-from tools import micropython
-from tools.paths import source_root
+from tools.cli.paths import source_root
+from tools.lab import micropython
 
 
 class Firmware(NamedTuple):
@@ -21,7 +21,7 @@ class Firmware(NamedTuple):
 
 
 def find_firmware() -> tuple[Firmware, str | None]:
-    """Returns what runs the firmware and, where it is not MicroPython, the reason."""
+    """Returns how to run the firmware and, if not on MicroPython, the reason."""
     try:
         vm = micropython.find()
     except micropython.MicroPythonUnavailable as error:

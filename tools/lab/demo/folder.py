@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import typer
 
-from tools.failure import fail
-from tools.paths import demo_directory
+from tools.cli.failure import fail
+from tools.cli.paths import demo_directory
 
 RESULTS = ("tables", "chart.png")
 
 
 class Place(NamedTuple):
-    """The empty folder in which a run works, and the one that has its results in the end."""
+    """The empty folder in which a run works, and the folder of its results."""
 
     run: Path
     results: Path
@@ -24,10 +24,10 @@ class Place(NamedTuple):
 
 @contextlib.contextmanager
 def demo_place(keep: Path | None) -> Iterator[Place]:
-    """Lends an empty folder, ``keep`` or the demo's own; of a run in its own the results alone are kept.
+    """Lends an empty folder, ``keep`` or the demo's own. In the demo's own folder only the results are kept.
 
-    The results of the run before stay until those of this one are complete. A run that breaks down leaves everything
-    in ``run`` there, until the next one begins.
+    The results of the last run stay until the results of this run are complete. A run that fails leaves its files in
+    ``run`` until the next run begins.
 
     Raises:
         typer.BadParameter: ``keep`` is not empty.
@@ -53,14 +53,14 @@ def demo_place(keep: Path | None) -> Iterator[Place]:
                 _remove(path)
         place.run.mkdir()
         yield place
-        _remove(place.run / "tables" / "_checkpoint")  # it holds for one folder only
+        _remove(place.run / "tables" / "_checkpoint")  # a checkpoint is valid in one folder only
         for name in RESULTS:
             _replace(place.run / name, folder / name)
         _remove(place.run)
 
 
 def _replace(new: Path, path: Path) -> None:
-    """Puts what is new in the place of what is there; a kill in between is made good by `_restore`."""
+    """Replaces a file or folder by a new one; after a kill in between, `_restore` repairs it."""
     if path.exists():
         path.rename(_former(path))
     new.rename(path)
@@ -68,7 +68,7 @@ def _replace(new: Path, path: Path) -> None:
 
 
 def _restore(folder: Path) -> None:
-    """Brings results back that were moved away for new ones that never came."""
+    """Restores results that were moved away, if their replacement was never moved in."""
     for path in (folder / name for name in RESULTS):
         if _former(path).exists() and not path.exists():
             _former(path).rename(path)

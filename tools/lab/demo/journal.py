@@ -1,4 +1,4 @@
-"""The devices' own count of what they made, in files that are not on the messages' way."""
+"""The devices' own counts of their readings, in files that do not depend on the messages' way."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the demo prints at its end."""
+"""The report that the demo prints at its end."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -6,12 +6,12 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from tools.demo.verdict import Verdict
-from tools.result import Judgement
+from tools.lab.demo.verdict import Verdict
+from tools.lab.result import Judgement
 
 
 class Outcome(NamedTuple):
-    """A finished run: the verdict, what was survived, with which VM, and where its traces lie."""
+    """A finished run: the verdict, the faults, the VM, and where the run's files are."""
 
     verdict: Verdict
     faults: int
@@ -23,7 +23,7 @@ class Outcome(NamedTuple):
 
 
 def print_outcome(console: Console, outcome: Outcome) -> None:
-    """Prints the verdict as a table with a sentence under it."""
+    """Prints the verdict as a table and a sentence."""
     verdict = outcome.verdict
     table = Table(title="Readings, device by device", title_justify="left")
     table.add_column("origin")
@@ -33,7 +33,7 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
         table.add_row(origin.origin, *(f"{count:,}" for count in origin[1:]))
     console.print(table)
     if uncounted := verdict.total("uncounted"):
-        console.print(f"{uncounted} uncounted: in a device's hand when its power was cut, stored but not yet counted.")
+        console.print(f"{uncounted} uncounted: a device had stored them, and its power was cut before it counted them.")
     per_second = verdict.total("made") / outcome.flow_s
     console.print(f"{verdict.removed:,} messages were repeated on the way and removed.")
     console.print(f"{outcome.faults} faults survived; {per_second:,.0f} readings/s; firmware ran on {outcome.vm}.")

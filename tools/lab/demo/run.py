@@ -1,4 +1,4 @@
-"""One run of the demo: readings flow, faults strike, the site drains, the job brings the readings into tables."""
+"""One run of the demo: readings flow, faults happen, the site drains, the job brings the readings into tables."""
 
 import asyncio
 import json
@@ -6,26 +6,20 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from cloud import manifest
-from tools.demo.faults import Fault
-from tools.demo.journal import Made, read_journal
-from tools.demo.process import Process, ProcessFailed
-from tools.demo.site import Site, holdfast
-from tools.demo.timeline import Timeline
+from cloud import read_manifest
+from tools.lab.demo.faults import Fault
+from tools.lab.demo.journal import Made, read_journal
+from tools.lab.demo.site import Site, holdfast
+from tools.lab.demo.timeline import Timeline
+from tools.lab.testing.process import Process, ProcessFailed
 
 LOOK_EVERY_S = 0.1
 STALLED_AFTER_S = 30.0
 
 
 class Run:
-    """Drives a site. Between ``open`` and ``close`` its timeline is watched.
-
-    Args:
-        site: the processes.
-        readings: how many readings the devices shall make.
-        faults: what breaks, in order.
-        say: tells the user what happens.
-    """
+    """Runs a site until its devices have made so many readings and each fault has happened, in order. Between ``open``
+    and ``close`` it records the timeline."""
 
     def __init__(self, site: Site, readings: int, faults: list[Fault], say: Callable[[str], None]) -> None:
         self._site = site
@@ -48,12 +42,12 @@ class Run:
         await self._site.close()
 
     def made(self) -> list[Made]:
-        """What the devices have counted so far."""
+        """Returns the devices' counts so far."""
         journals = self._site.journals.items()
         return [made for device, path in journals for made in read_journal(self._site.origins[device], path)]
 
     async def flow(self) -> None:
-        """Returns when the devices have made all readings and every fault has struck."""
+        """Returns when the devices have made all readings and every fault has happened."""
         started = asyncio.get_running_loop().time()
         waiting = list(self._faults)
 
@@ -81,7 +75,7 @@ class Run:
         await self._until(drained, lambda: len(self._missing_in_landing()))
 
     async def ingest(self, tables: Path) -> dict[str, Any]:
-        """Runs the Spark job once and returns what it says of the rows.
+        """Runs the Spark job once and returns its counts of rows.
 
         Raises:
             ProcessFailed: the job ended with an error.
@@ -89,10 +83,10 @@ class Run:
         arguments = ("--landing", str(self._site.landing), "--tables", str(tables), "--json")
         job = Process("job", holdfast("cloud", "ingest", *arguments), self._site.folder / "job.log")
         try:
-            await job.start()
-            code, lines = await job.ended()
+            job.start()
+            code, lines = await asyncio.to_thread(job.ended)
         finally:
-            await job.stop()
+            await asyncio.to_thread(job.stop)
         if code != 0:
             raise ProcessFailed("\n  | ".join([f"the job ended with exit code {code}", *lines[-12:]]))
         counts: dict[str, Any] = json.loads(lines[-1])
@@ -103,7 +97,7 @@ class Run:
         return {(made.origin, made.epoch, made.seq) for made in self.made()} - self._landed
 
     def _count(self) -> tuple[int, int]:
-        """Readings made, and landed."""
+        """Returns the readings made, and landed."""
         made = self.made()
         self._look_for_landed()
         landed = sum(one.readings for one in made if (one.origin, one.epoch, one.seq) in self._landed)
@@ -114,11 +108,11 @@ class Run:
         for path in self._site.landing.glob("[!.]*.json"):
             if path.name not in self._manifests:
                 self._manifests.add(path.name)
-                for origin, epoch, low, high in manifest.read(path).intervals:
+                for origin, epoch, low, high in read_manifest(path).intervals:
                     self._landed |= {(origin, epoch, seq) for seq in range(low, high + 1)}
 
     async def _until(self, done: Callable[[], Awaitable[bool]], progress: Callable[[], int]) -> None:
-        """Looks again and again until done; a site on which nothing moves for long is named as such."""
+        """Waits until it is done. Raises ProcessFailed if a process ends, or nothing moves for long."""
         loop = asyncio.get_running_loop()
         last, moved_at = progress(), loop.time()
         while not await done():

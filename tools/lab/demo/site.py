@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.demo.firmware import Firmware
-from tools.demo.process import Process
-from tools.demo.sessions import end_session
-from tools.sim.mosquitto import free_port
-from tools.sim.network_link import NetworkLink
-from tools.sim.serial_line import SerialLine
+from tools.lab.demo.firmware import Firmware
+from tools.lab.testing.client import end_session
+from tools.lab.testing.network_link import NetworkLink
+from tools.lab.testing.process import Process, free_port
+from tools.lab.testing.serial_line import SerialLine
 
 CENTRAL, GATEWAY, LANDER = "central", "gateway", "lander"
 NETWORK_DEVICE, SERIAL_DEVICE = "garage", "greenhouse"
@@ -24,7 +23,7 @@ LANDING_ROLL_S = 1
 
 
 class Broker(NamedTuple):
-    """Where a broker listens."""
+    """The address of a broker."""
 
     host: str
     port: int
@@ -64,14 +63,14 @@ class Site:
         self.link = NetworkLink(*self.central)
 
     async def open_central(self) -> None:
-        """Makes the links and starts the central broker, unless that runs already."""
+        """Makes the links, and starts the central broker unless it runs already."""
         self.line.open()
         await self.link.open()
         if self._starts_central:
             await self._start(CENTRAL, holdfast("gateway", "run", "--config", self._central_config()), "ready")
 
     async def open(self) -> None:
-        """Writes the other processes' configurations and starts each after those it talks to."""
+        """Writes the configurations of the other processes, and starts each after its peers."""
         await self._start(LANDER, self._lander_command(), "subscribed")
         await self._start(GATEWAY, holdfast("gateway", "run", "--config", self._gateway_config()), "ready")
         for device in DEVICES:
@@ -79,22 +78,23 @@ class Site:
             await self._start(device, command, "connected to", self._firmware.environment)
 
     async def restart(self, name: str) -> None:
-        """Starts a killed process again, on the files it left."""
-        await self.processes[name].start()
-        await self.processes[name].says(self._ready[name])
+        """Starts a killed process again, with its files."""
+        self.processes[name].start()
+        await asyncio.to_thread(self.processes[name].says, self._ready[name])
 
     async def close(self) -> None:
-        """Ends what runs, the devices first and the central broker last; on somebody else's broker no session stays."""
+        """Ends all processes, the devices first and the central broker last. If the demo did not start the broker, it
+        ends the demo's sessions there."""
         for process in reversed(self.processes.values()):
-            await process.stop()
+            await asyncio.to_thread(process.stop)
         await self.link.cut()
         self.line.close()
         if not self._starts_central:
             for client_id in (self._lander, f"{self._gateway}-{CENTRAL}"):
-                await asyncio.to_thread(end_session, *self.central, client_id)
+                await end_session(self.central.port, client_id, self.central.host)
 
     def failed(self) -> list[str]:
-        """Names of the processes that ended on their own."""
+        """Returns the names of the processes that ended by themselves."""
         return [name for name, process in self.processes.items() if not process.running]
 
     async def _start(self, name: str, argv: list[str], ready: str, environment: dict[str, str] | None = None) -> None:
@@ -114,7 +114,7 @@ class Site:
         )  # fmt: skip
 
     def _central_config(self) -> str:
-        """The gateway's route brings what devices say: who they are as well."""
+        """Writes the central broker's configuration, which lets the route identify the devices' messages."""
         rules = "allow * publish,subscribe #\nallow - identify *\n"
         return self._write("central.toml", f"""\
 name = "central"
@@ -147,7 +147,7 @@ filters = ["{self.topic_root}/#"]
 """)  # fmt: skip
 
     def _device_config(self, device: str) -> str:
-        """The device on the network has a clock; the one on the serial line knows only how long it has been up."""
+        """Writes a device's configuration. The one on the network has a clock, the one on the serial line has none."""
         tcp = {"kind": "tcp", "host": "127.0.0.1", "port": self.gateway.port}
         uart = {"kind": "uart", "path": self.line.near, "baud": SERIAL_BAUD}
         first = device == NETWORK_DEVICE
@@ -172,4 +172,4 @@ filters = ["{self.topic_root}/#"]
 
 
 def holdfast(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "tools.cli", *arguments]
+    return [sys.executable, "-m", "tools.cli.main", *arguments]

@@ -1,4 +1,4 @@
-"""How far the readings had come at each moment of a run: made, forwarded, landed; and when something was broken."""
+"""The numbers of readings made, forwarded and landed at each moment of a run, and the outages."""
 
 import asyncio
 import json
@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from tools.demo.process import ProcessFailed
+from tools.lab.testing.process import ProcessFailed
 
 SAMPLE_EVERY_S = 0.2
 SUBSCRIBE_TIMEOUT_S = 10.0
 
 
 class Sample(NamedTuple):
-    """Readings in all, `at_s` seconds after the first look."""
+    """The numbers of readings so far, `at_s` seconds after the first sample."""
 
     at_s: float
     made: int
@@ -25,7 +25,7 @@ class Sample(NamedTuple):
 
 
 class Outage(NamedTuple):
-    """What was broken, from when until when, in seconds after the first look."""
+    """An outage: its name, its start and its end in seconds after the first sample."""
 
     name: str
     from_s: float
@@ -33,13 +33,8 @@ class Outage(NamedTuple):
 
 
 class Timeline:
-    """Takes samples from ``open`` to ``close``.
-
-    Args:
-        count: returns how many readings the devices have made, and how many have landed.
-        broker: where the central broker listens.
-        topic_filter: what the devices publish there.
-    """
+    """Takes samples from ``open`` to ``close``. ``count`` returns how many readings the devices have made, and how many
+    have landed. A subscription at ``broker`` counts the forwarded readings."""
 
     def __init__(self, count: Callable[[], tuple[int, int]], broker: tuple[str, int], topic_filter: str) -> None:
         self.samples: list[Sample] = []
@@ -54,7 +49,7 @@ class Timeline:
         self._client = self._make_client()
 
     async def open(self) -> None:
-        """Subscribes to the central broker and begins to take samples. Raises ProcessFailed where that cannot be."""
+        """Subscribes at the central broker and begins to take samples. Raises ProcessFailed if it cannot subscribe."""
         try:
             self._client.connect(*self._broker, clean_start=True)
         except OSError as error:
@@ -66,7 +61,7 @@ class Timeline:
         self._sampling = asyncio.create_task(self._take_samples())
 
     async def close(self) -> None:
-        """Takes the last sample, and leaves the broker."""
+        """Takes the last sample, and disconnects from the broker."""
         if self._sampling is not None:
             self._sampling.cancel()
             await asyncio.wait([self._sampling])
@@ -75,7 +70,7 @@ class Timeline:
         self._client.loop_stop()
 
     def note_outage(self, name: str, from_s: float, until_s: float) -> None:
-        """Times are those of the running loop."""
+        """Adds an outage; its times are from the running loop's clock."""
         self.outages.append(Outage(name, from_s - self._started_s, until_s - self._started_s))
 
     async def _take_samples(self) -> None:
@@ -89,7 +84,7 @@ class Timeline:
         self.samples.append(Sample(at_s, made, sum(list(self._heard.values())), landed))
 
     def _make_client(self) -> Client:
-        """It has no session and subscribes at QoS 0, so that nothing waits for it at a broker that others use too."""
+        """Subscribes without a session and at QoS 0, so that the broker keeps nothing for it."""
         client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
 
         def subscribe(*_: Any) -> None:
@@ -102,7 +97,7 @@ class Timeline:
         return client
 
     def _hear(self, _client: Client, _userdata: Any, message: MQTTMessage) -> None:
-        """A message that the route repeats has the same payload and counts once."""
+        """Counts a message's readings; a message that the route repeats has the same payload and counts once."""
         try:
             self._heard[bytes(message.payload)] = len(json.loads(message.payload))
         except (ValueError, TypeError):

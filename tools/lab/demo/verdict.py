@@ -1,15 +1,15 @@
-"""The verdict: what the devices counted, held against what the tables hold."""
+"""The verdict: compares the devices' counts with the rows in the tables."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from tools.demo.journal import Made
+from tools.lab.demo.journal import Made
 
 
 class OriginVerdict(NamedTuple):
-    """Readings of one origin: counted by the device, found in the table, and the difference.
+    """The readings of one origin: the device's count, the rows in the table, and the difference.
 
     ``uncounted`` are in the table although the device had not counted them: they were in its hand, stored but not
     yet counted, when its power was cut.
@@ -24,7 +24,7 @@ class OriginVerdict(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """All origins, and how many repeated messages were removed on the way into the tables."""
+    """All origins, and the number of repeated messages that the job removed."""
 
     origins: list[OriginVerdict]
     removed: int
@@ -53,12 +53,7 @@ FROM compared GROUP BY origin ORDER BY origin
 
 
 def judge(spark: SparkSession, made: Iterable[Made]) -> Verdict:
-    """Compares message by message, by identity.
-
-    Args:
-        spark: a session with the tables as views.
-        made: what the devices counted.
-    """
+    """Compares messages by identity; the Spark session has the tables as views."""
     schema = "origin string, epoch long, seq long, readings long"
     spark.createDataFrame(list(made), schema).createOrReplaceTempView("made")
     origins = [OriginVerdict(*row) for row in spark.sql(COMPARE).collect()]

@@ -1,6 +1,7 @@
-"""A simulated board with power: starts its program, and starts it again after a reset, a watchdog's bite or a sleep.
+"""A simulated board with power: it starts its program, and starts it again after a reset, a watchdog's timeout or a
+sleep.
 
-`python -m tools.sim.board FOLDER PLATFORM PROGRAM`. The folder is the chip: flash, the memory that lasts
+`python -m tools.lab.sim.board FOLDER PLATFORM PROGRAM`. The folder is the chip: flash, the memory that lasts
 through a sleep, and the world around it: `wifi` says whether there is a Wi-Fi, `uart1` names the terminal at UART 1.
 With a file `hurry` sleeps take no time; a folder `lib` has what was built for the board. To cut the power is to kill
 this process.
@@ -14,12 +15,12 @@ import sys
 import time
 from pathlib import Path
 
-from tools.micropython import MicroPython, find
-from tools.paths import source_root
-from tools.sim.boards._chip import DEEPSLEEP_RESET, HARD_RESET, PWRON_RESET, RESETS, SLEEPS, WDT_RESET
+from tools.cli.paths import source_root
+from tools.lab.micropython import MicroPython, find
+from tools.lab.sim.boards._chip import DEEPSLEEP_RESET, HARD_RESET, PWRON_RESET, RESETS, SLEEPS, WDT_RESET
 
-SHIM = source_root() / "tools/sim/boards"
-HEAP = ["-X", "heapsize=256wk"]  # the simulated modules take of it too
+SHIM = source_root() / "tools/lab/sim/boards"
+HEAP = ["-X", "heapsize=256wk"]  # the simulated modules use it too
 PR_SET_PDEATHSIG = 1
 
 

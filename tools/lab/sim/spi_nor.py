@@ -2,8 +2,8 @@
 MicroPython VM have one as well.
 
 It keeps a NOR chip's rules: a program clears bits and never sets one, and wraps inside its page; programs and erases
-need the write-enable latch, which they reset; while the chip is busy it answers nothing but its status; what is
-protected is not done and leaves the latch. A power cut leaves a page or a sector torn.
+need the write-enable latch, which they reset; while the chip is busy it answers only with its status; it ignores
+programs and erases of protected sectors, and they leave the latch. A power cut leaves a page or a sector torn.
 """
 
 PAGE_SIZE = 256

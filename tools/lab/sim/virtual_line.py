@@ -6,8 +6,8 @@ Every random choice comes from one seed, so a failure is replayed by its seed.
 from wire.link import Link
 
 BITS_PER_BYTE = 10  # 8N1: a start bit, eight of data, a stop bit
-TRANSMIT_BUFFER_BYTES = 64  # as a UART's; a side gives the next frame when so much or less waits
-DRIVER_BUFFER_BYTES = 4096  # what a side that does not read takes before bytes are lost, as Linux's drivers do
+TRANSMIT_BUFFER_BYTES = 64  # as a UART's; a side sends its next frame when at most so much waits
+DRIVER_BUFFER_BYTES = 4096  # bytes that wait for a side that does not read; more are lost, as in Linux's drivers
 
 
 class Dice:
@@ -123,9 +123,9 @@ class VirtualLine:
         if self._lose and dice.roll(self._lose) == 0:
             return b""
         while self._corrupt and self._errors_in < len(chunk):
-            spoilt = bytearray(chunk)
-            spoilt[self._errors_in] ^= 1 << dice.roll(8)
-            chunk = bytes(spoilt)
+            changed = bytearray(chunk)
+            changed[self._errors_in] ^= 1 << dice.roll(8)
+            chunk = bytes(changed)
             self._errors_in += self._next_error()
         self._errors_in -= len(chunk)
         if self._insert and dice.roll(self._insert) == 0:
@@ -139,12 +139,8 @@ class VirtualLine:
 
 
 class VirtualCable:
-    """A line in each direction, an end at each side, and one clock.
-
-    Args:
-        ends: two, each with a `link`, and with `act(now_ms)` that takes the link's events and sends.
-        line: of each direction, as `VirtualLine` takes it.
-    """
+    """A line in each direction, an end at each side, and one clock. `ends`: two, each with a `link`, and with
+    `act(now_ms)` that takes the link's events and sends. `line`: of each direction, as `VirtualLine` takes it."""
 
     def __init__(self, dice: Dice, ends: list, **line: int) -> None:
         self.now_ms = 1000

@@ -1,4 +1,4 @@
-"""Certificates to try things with: an authority, what it signs, and what it revokes, as PEM files."""
+"""Certificates for tests, as PEM files: an authority, the certificates that it signs, and its revocation list."""
 
 import datetime
 import ipaddress

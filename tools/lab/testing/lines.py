@@ -1,4 +1,4 @@
-"""A client's end of each kind of line to a gateway, as a stream of bytes both ways."""
+"""A client's end of each kind of line to a gateway: TCP, TLS, Unix socket, WebSocket and serial."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ import os
 import ssl
 import struct
 import tty
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from wire.link import Link, LinkData, LinkDown, LinkUp
 
@@ -16,7 +16,7 @@ UPGRADE = (
 )
 BINARY, CLOSE = 0x82, 0x88
 READ_MOST = 65_536
-NO_MASK = bytes(4)  # an allowed one, which costs nothing
+NO_MASK = bytes(4)  # RFC 6455 allows any mask; this one needs no work
 
 
 class Ways(NamedTuple):
@@ -29,7 +29,7 @@ class Ways(NamedTuple):
     key: str
 
     def context(self, kind: str) -> ssl.SSLContext | None:
-        """What TLS needs on a kind of line; None where there is none."""
+        """The TLS settings for a kind of line; None for a kind without TLS."""
         if kind not in ("tls", "mutual", "wss"):
             return None
         context = ssl.create_default_context(cafile=self.authority)
@@ -38,27 +38,41 @@ class Ways(NamedTuple):
         return context
 
 
-class Line(Protocol):
-    """A line that is open."""
+class Line:
+    """A line that is open: bytes go out and come in."""
 
-    async def write(self, data: bytes) -> None:
-        """Sends bytes. Raises OSError."""
+    def send(self, data: bytes) -> None:
+        """Queues bytes. Raises OSError where the line has ended."""
+        raise NotImplementedError
+
+    async def drain(self) -> None:
+        """Waits until the line takes more. Raises OSError where the line has ended."""
+        raise NotImplementedError
 
     async def read(self) -> bytes:
         """Returns what comes next, b"" at the end. Raises OSError."""
+        raise NotImplementedError
 
     def close(self) -> None:
-        """Ends it at once."""
+        """Ends the line at once."""
+        raise NotImplementedError
+
+    async def write(self, data: bytes) -> None:
+        """Sends bytes and waits until the line takes more. Raises OSError."""
+        self.send(data)
+        await self.drain()
 
 
-class StreamLine:
-    """TCP, TLS or a Unix socket."""
+class StreamLine(Line):
+    """A line over TCP, TLS or a Unix socket."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
-    async def write(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         self._writer.write(data)
+
+    async def drain(self) -> None:
         await self._writer.drain()
 
     async def read(self) -> bytes:
@@ -67,16 +81,39 @@ class StreamLine:
     def close(self) -> None:
         self._writer.transport.abort()
 
+    async def closed(self) -> None:
+        """Waits until the system has closed the socket."""
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
 
-class WebSocketLine:
-    """WebSocket over one of these; each write is a frame."""
+
+class _ClosingProtocol(asyncio.StreamReaderProtocol):
+    """Closes the connection when the other end does: a broker that stops waits for that."""
+
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False
+
+
+async def connect_tcp(port: int, host: str = "127.0.0.1", address: str | None = None) -> StreamLine:
+    """Connects over TCP, from an address of this machine if one is given. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    protocol = _ClosingProtocol(reader)
+    local = (address, 0) if address else None
+    transport, _ = await loop.create_connection(lambda: protocol, host, port, local_addr=local)
+    return StreamLine(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+
+
+class WebSocketLine(Line):
+    """WebSocket over a stream; each write is a frame."""
 
     def __init__(self, stream: StreamLine) -> None:
         self._stream = stream
         self._buffer = bytearray()
 
     async def open(self) -> None:
-        """Raises ConnectionError where it is refused."""
+        """Sends the handshake. Raises ConnectionError where the server refuses it."""
         await self._stream.write(UPGRADE)
         while (end := self._buffer.find(b"\r\n\r\n")) < 0:
             await self._fill()
@@ -84,7 +121,7 @@ class WebSocketLine:
             raise ConnectionRefusedError(bytes(self._buffer[:40]).decode(errors="replace"))
         del self._buffer[: end + 4]
 
-    async def write(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         size = len(data)
         if size < 126:
             head = bytes((BINARY, 0x80 | size))
@@ -92,10 +129,13 @@ class WebSocketLine:
             head = struct.pack(">BBH", BINARY, 0xFE, size)
         else:
             head = struct.pack(">BBQ", BINARY, 0xFF, size)
-        await self._stream.write(head + NO_MASK + data)
+        self._stream.send(head + NO_MASK + data)
+
+    async def drain(self) -> None:
+        await self._stream.drain()
 
     async def read(self) -> bytes:
-        """The contents of the frames that are there."""
+        """The contents of all frames that have come."""
         while True:
             came = bytearray()
             while (frame := self._cut()) is not None:
@@ -125,7 +165,7 @@ class WebSocketLine:
             return None
         frame = buffer[0], bytes(buffer[start : start + size])
         if frame[0] != CLOSE:
-            del buffer[: start + size]  # nothing counts behind a Close
+            del buffer[: start + size]  # a Close stays: nothing after it counts
         return frame
 
     async def _fill(self) -> None:
@@ -135,8 +175,8 @@ class WebSocketLine:
         self._buffer += data
 
 
-class SerialEnd:
-    """The far end of a serial line, on which one stream follows the other; for the time of each it is a `Line`."""
+class SerialEnd(Line):
+    """The far end of a serial line, which carries one stream after the other: a `Line` for the stream that is open."""
 
     def __init__(self, path: str, boot_id: int) -> None:
         self._link = Link(boot_id)
@@ -154,7 +194,7 @@ class SerialEnd:
         self._outgoing = bytearray()
 
     async def open(self) -> "SerialEnd":
-        """Takes the next stream, which the gateway may have begun already."""
+        """Waits for the next stream and takes it; opens one unless the gateway has opened one already."""
         if not self._is_up or self._taken == self._streams:
             self._link.open(self._now_ms())
             self._advance()
@@ -166,9 +206,11 @@ class SerialEnd:
         self._outgoing.clear()
         return self
 
-    async def write(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         self._outgoing += data
         self._advance()
+
+    async def drain(self) -> None:
         while self._outgoing and self._is_ours:
             await self._change()
 
@@ -180,7 +222,7 @@ class SerialEnd:
         return data
 
     def close(self) -> None:
-        """Leaves it at that; the next one opens another stream."""
+        """Leaves the stream; the next `open` opens another one."""
         self._is_left = True
         self._changed.set()
 
@@ -189,7 +231,7 @@ class SerialEnd:
         return self._is_up and self._taken == self._streams and not self._is_left
 
     def unplug(self) -> None:
-        """Ends all of it."""
+        """Closes the terminal."""
         self._loop.remove_reader(self._descriptor)
         if self._timer is not None:
             self._timer.cancel()
@@ -242,18 +284,21 @@ class SerialEnd:
 
 
 class Lines:
-    """Opens lines to a gateway; what TLS needs is read once."""
+    """Opens lines to a gateway; the files of TLS are read once."""
 
     def __init__(self, ways: Ways) -> None:
         self._ways = ways
         self._contexts = {kind: ways.context(kind) for kind in ways.ports}
 
     async def open(self, kind: str, *, is_raw: bool = False) -> Line:
-        """Connects. With ``is_raw`` neither TLS nor WebSocket is spoken. Raises OSError."""
+        """Connects, with ``is_raw`` without TLS and WebSocket. Raises OSError."""
         if kind == "unix":
             return StreamLine(*await asyncio.open_unix_connection(self._ways.paths[kind]))
         context = None if is_raw else self._contexts[kind]
-        stream = StreamLine(*await asyncio.open_connection("127.0.0.1", self._ways.ports[kind], ssl=context))
+        if context is None:
+            stream = await connect_tcp(self._ways.ports[kind])
+        else:
+            stream = StreamLine(*await asyncio.open_connection("127.0.0.1", self._ways.ports[kind], ssl=context))
         if is_raw or kind not in ("websocket", "wss"):
             return stream
         line = WebSocketLine(stream)

@@ -1,6 +1,6 @@
 """A TCP path that can be cut and mended, for the demo and the tests.
 
-Whoever should reach ``(host, port)`` connects to the link's own port instead. A cut resets the connections that
+A client that is to reach ``(host, port)`` connects to the link's own port instead. A cut resets the connections that
 are open, with whatever bytes were on the way, and refuses new ones, as a router without power does.
 """
 
@@ -135,7 +135,7 @@ class _End(asyncio.Protocol):
 
 
 class _NearEnd(_End):
-    """The end that somebody connected to; it keeps what comes before the far end is there."""
+    """The end to which a client connected; it keeps the bytes that come before the far end is connected."""
 
     def __init__(self, link: NetworkLink) -> None:
         super().__init__(link)

@@ -1,7 +1,7 @@
-"""NOR flash in RAM with its faults: torn programs, half erases, bad sectors, stuck bits, read disturb, wear.
+"""NOR flash in RAM with its faults: torn programs and erases, bad sectors, bits that drift.
 
 Erased bits are 1, a program clears bits; a granule takes one program until its sector is erased. Times are those of a
-W25Q. All that is random follows from the seed.
+W25Q. All random choices follow from the seed.
 """
 
 import errno
@@ -13,14 +13,13 @@ from flash_store.block_device import IOCTL_BLOCK_COUNT, IOCTL_BLOCK_ERASE, IOCTL
 from flash_store.errors import DeviceFailed
 
 PAGE_SIZE = 256
-PROGRAM_US = (700, 3_000)  # of a page, typical and worst
-ERASE_US = (45_000, 400_000)  # of a sector of 4 KiB, typical and worst
+PROGRAM_US = 700  # of a page
+ERASE_US = 45_000  # of a sector of 4 KiB
 READ_BYTES_PER_US = 20
-WORN_OUT_ODDS = 4  # beyond its endurance every fourth erase of a sector fails, and from then on all
 
 
 class PowerCut(BaseException):
-    """The power went during a program or an erase: nothing that a program catches."""
+    """The power went during a program or an erase. It is a BaseException, so that no code under test catches it."""
 
 
 class Operation(NamedTuple):
@@ -43,10 +42,10 @@ class NorFlash:
     """A block device of MicroPython's protocol, extended form. `image` is what it holds; counters go on for ever.
 
     Faults, all without effect until they are set: `bad_erases`, sectors where an erase has no effect, and
-    `bad_programs`, where a program stops half-way, both raise DeviceFailed unless `silent`; `stuck_at_0` and
-    `stuck_at_1`, masks of bits by address; `disturb_after`, reads of a sector that cost it a bit; `endurance`, erases
-    that a sector stands; `drifts`: a torn program may read as whole, with bits that `drift` later; `has_ecc`: what a
-    cut left of a granule, and what has drifted too far, may raise OSError when it is read.
+    `bad_programs`, where a program stops half-way, both raise DeviceFailed unless `silent`;
+    `drifts`: a torn program may read as whole, with bits that `drift` later;
+    `uncorrectable`, addresses of granules whose reads raise OSError until their sector is erased; `has_ecc`: what a cut
+    left of a granule, and what has drifted too far, may become uncorrectable.
     `before_operation` and `after_operation` are called with each operation; `operations` tells them all.
     `violations` counts granules programmed twice, and programs of a sector whose last erase was cut.
     """
@@ -59,22 +58,17 @@ class NorFlash:
         self.bad_erases: set[int] = set()
         self.bad_programs: set[int] = set()
         self.silent = False
-        self.stuck_at_0: dict[int, int] = {}
-        self.stuck_at_1: dict[int, int] = {}
-        self.disturb_after: int | None = None
-        self.endurance: int | None = None
         self.drifts = self.has_ecc = False
+        self.uncorrectable: set[int] = set()
         self.before_operation: Callable[[Operation], None] = _nothing
         self.after_operation: Callable[[Operation], None] = _nothing
         self.operations: list[Operation] = []
         self.violations = self.reads = self.bytes_read = self.bytes_programmed = self.pages_programmed = 0
         self.erase_counts = [0] * sector_count
         self._random = random.Random(seed)
-        self._reads_since_erase = [0] * sector_count
         self._half_erased: set[int] = set()
         self._weak: dict[int, tuple[int, float]] = {}  # by sector: a mask of its bits, how often they read as 0
         self._marginal: dict[int, int] = {}  # masks of bits by address
-        self._uncorrectable: set[int] = set()  # addresses of granules
         self._cut_after: int | None = None
         blank = b"\xff" * granule
         self._programmed = bytearray(
@@ -87,13 +81,9 @@ class NorFlash:
 
     @property
     def time_us(self) -> int:
-        """What all this would have taken at typical times."""
-        return self._time_us(0)
-
-    @property
-    def worst_time_us(self) -> int:
-        """What all this would have taken at the worst times."""
-        return self._time_us(1)
+        """The time of all operations at typical durations, in microseconds."""
+        erases = self.erases * ERASE_US
+        return erases + self.pages_programmed * PROGRAM_US + self.bytes_read // READ_BYTES_PER_US
 
     def readblocks(self, block: int, buffer: bytearray | memoryview, offset: int = 0) -> None:
         """Read len(buffer) bytes from `offset` in `block`."""
@@ -104,14 +94,12 @@ class NorFlash:
         buffer[:] = self.image[start : start + size]
         self.reads += 1
         self.bytes_read += size
-        if self._uncorrectable:
+        if self.uncorrectable:
             first = start // self.granule * self.granule
-            if any(at in self._uncorrectable for at in range(first, start + size, self.granule)):
+            if any(at in self.uncorrectable for at in range(first, start + size, self.granule)):
                 raise OSError(errno.EIO, f"sector {block}: uncorrectable error at {offset}")
         if block in self._weak:
             self._read_weak(block, offset, buffer)
-        if self.disturb_after is not None:
-            self._disturb(block)
 
     def writeblocks(self, block: int, buffer: bytes | bytearray | memoryview, offset: int = 0) -> None:
         """Program whole granules."""
@@ -134,7 +122,7 @@ class NorFlash:
         return 0
 
     def size_of(self, operation: Operation) -> int:
-        """In how many places an operation can be cut: at each byte it programs or erases."""
+        """The number of places where an operation can be cut: each byte that it programs or erases."""
         return len(operation.content) or self.sector_size
 
     def cut_at(self, byte: int | None) -> None:
@@ -160,33 +148,29 @@ class NorFlash:
                 self.image[at] |= gone
                 self._marginal[at] = mask & ~gone
                 if self.has_ecc and self._random.randrange(2):
-                    self._uncorrectable.add(at // self.granule * self.granule)
+                    self.uncorrectable.add(at // self.granule * self.granule)
 
     def redo(self, operation: Operation) -> None:
         """Do an operation recorded elsewhere."""
         self._do(operation)
 
     def copy(self) -> "NorFlash":
-        """Another one with the same content and faults, and its own chance. It has no callbacks; counters start."""
+        """A copy with the same content and faults, and its own random choices. It has no callbacks; its counters start
+        at 0."""
         other = NorFlash.__new__(NorFlash)
         other.__dict__.update(self.__dict__)
         other.image = bytearray(self.image)
         other._programmed = bytearray(self._programmed)
         other.bad_erases, other.bad_programs = set(self.bad_erases), set(self.bad_programs)
-        other.stuck_at_0, other.stuck_at_1 = dict(self.stuck_at_0), dict(self.stuck_at_1)
         other._half_erased, other._weak = set(self._half_erased), dict(self._weak)
-        other._marginal, other._uncorrectable = dict(self._marginal), set(self._uncorrectable)
-        other.erase_counts, other._reads_since_erase = list(self.erase_counts), list(self._reads_since_erase)
+        other._marginal, other.uncorrectable = dict(self._marginal), set(self.uncorrectable)
+        other.erase_counts = list(self.erase_counts)
         other.before_operation = other.after_operation = _nothing
         other.operations = []
         other.violations = other.reads = other.bytes_read = other.bytes_programmed = other.pages_programmed = 0
         other._cut_after = None
         other._random = random.Random(self._random.getrandbits(64))
         return other
-
-    def _time_us(self, which: int) -> int:
-        erases = self.erases * ERASE_US[which]
-        return erases + self.pages_programmed * PROGRAM_US[which] + self.bytes_read // READ_BYTES_PER_US
 
     def _do(self, operation: Operation) -> None:
         self.before_operation(operation)
@@ -219,15 +203,13 @@ class NorFlash:
         self.erase_counts[sector] += 1
         # A granule may be programmed once for each erase that was asked for, also where the device was silent.
         self._set_programmed(sector, 0, self.sector_size, 0)
-        if sector in self.bad_erases or self._is_worn_out(sector):
+        if sector in self.bad_erases:
             return False
         start = sector * self.sector_size
         self.image[start : start + self.sector_size] = b"\xff" * self.sector_size
         self._settle(start, start + self.sector_size)
         self._weak.pop(sector, None)
         self._half_erased.discard(sector)
-        self._reads_since_erase[sector] = 0
-        self._stick(start, self.sector_size)
         return True
 
     def _tear(self, operation: Operation, byte: int) -> None:
@@ -250,7 +232,7 @@ class NorFlash:
             return
         self._clear_bits(sector * self.sector_size + offset, content[:done] + torn)
         if self.has_ecc and self._random.randrange(2):
-            self._uncorrectable.add(sector * self.sector_size + offset + done)
+            self.uncorrectable.add(sector * self.sector_size + offset + done)
 
     def _program_weakly(self, operation: Operation) -> None:
         """The cut comes when all bits read as programmed, and some have not enough charge to stay so."""
@@ -268,7 +250,7 @@ class NorFlash:
     def _settle(self, start: int, end: int) -> None:
         """Nothing that was programmed here is left."""
         self._marginal = {at: mask for at, mask in self._marginal.items() if not start <= at < end}
-        self._uncorrectable = {at for at in self._uncorrectable if not start <= at < end}
+        self.uncorrectable = {at for at in self.uncorrectable if not start <= at < end}
 
     def _tear_erase(self, sector: int, byte: int) -> None:
         """An erase was cut when it had come this far: some way between what was there and a blank that cannot last."""
@@ -283,7 +265,7 @@ class NorFlash:
         if self.has_ecc:
             for at in range(start, start + size, self.granule):
                 if self._random.randrange(8) == 0:
-                    self._uncorrectable.add(at)
+                    self.uncorrectable.add(at)
         weakness = self._random.choice((0.0, 0.02, 0.5))
         if weakness:
             mask = self._random.getrandbits(8 * size) & self._random.getrandbits(8 * size)
@@ -292,7 +274,6 @@ class NorFlash:
         first = start // self.granule
         for number in range(size // self.granule):
             self._programmed[first + number] = after[number * self.granule : (number + 1) * self.granule] != blank
-        self._stick(start, size)
 
     def _swept(self, before: bytes, byte: int) -> bytes:
         return b"\xff" * byte + before[byte:]
@@ -335,15 +316,6 @@ class NorFlash:
         there = int.from_bytes(self.image[start : start + len(content)], "little")
         both = there & int.from_bytes(content, "little")
         self.image[start : start + len(content)] = both.to_bytes(len(content), "little")
-        self._stick(start, len(content))
-
-    def _stick(self, start: int, size: int) -> None:
-        for at, mask in self.stuck_at_0.items():
-            if start <= at < start + size:
-                self.image[at] &= ~mask
-        for at, mask in self.stuck_at_1.items():
-            if start <= at < start + size:
-                self.image[at] |= mask
 
     def _read_weak(self, sector: int, offset: int, buffer: bytearray | memoryview) -> None:
         mask, odds = self._weak[sector]
@@ -352,19 +324,6 @@ class NorFlash:
             low = (mask >> 8 * offset) & self._random.getrandbits(bits)
             seen = int.from_bytes(buffer, "little") & ~low
             buffer[:] = seen.to_bytes(len(buffer), "little")
-
-    def _disturb(self, sector: int) -> None:
-        self._reads_since_erase[sector] += 1
-        if self.disturb_after is not None and self._reads_since_erase[sector] % self.disturb_after == 0:
-            at = sector * self.sector_size + self._random.randrange(self.sector_size)
-            self.image[at] &= ~(1 << self._random.randrange(8))
-
-    def _is_worn_out(self, sector: int) -> bool:
-        if self.endurance is None or self.erase_counts[sector] <= self.endurance:
-            return False
-        if self._random.randrange(WORN_OUT_ODDS) == 0:
-            self.bad_erases.add(sector)
-        return sector in self.bad_erases
 
 
 def _either(one: bytes, other: bytes) -> bytes:

@@ -10,11 +10,7 @@ ITERATIONS_MAX = 1_000_000
 
 
 class Scram:
-    """One exchange: `first`, then `final` of what the server answered, then `proves` of what it says at the end.
-
-    Args:
-        user, password: the account.
-    """
+    """One exchange: `first`, then `final` of the server's first message, then `proves` of its last message."""
 
     def __init__(self, user: str, password: bytes) -> None:
         name = user.replace("=", "=3D").replace(",", "=2C")
@@ -26,7 +22,7 @@ class Scram:
         return f"n,,{self._bare}".encode()
 
     def final(self, server_first: bytes) -> bytes:
-        """The proof. Raises ValueError for what is no first message of a server."""
+        """The proof. Raises ValueError if the data is not a server's first message."""
         nonce, salt, iterations = (part.partition("=")[2] for part in server_first.decode().split(","))
         if not 0 < int(iterations) <= ITERATIONS_MAX:
             raise ValueError(f"{iterations} iterations")
@@ -40,5 +36,5 @@ class Scram:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def proves(self, server_final: bytes) -> bool:
-        """Whether the server knows the account too."""
+        """Whether the server's last message proves that it knows the account."""
         return server_final == b"v=" + base64.b64encode(self._signature)

@@ -1,17 +1,18 @@
-"""A server that takes CONNECT and PUBLISHes of one length and acknowledges them, and does nothing else.
+"""A server that only acknowledges: a CONNECT and then PUBLISHes of one length.
 
-``python -m tools.bench.broker_bare PORT``. It stands in a broker's place to show how far the generator goes.
+``python -m tools.lab.bench.broker.bare PORT``. Measured like a broker, it shows how many messages the generator itself
+can send.
 """
 
 import contextlib
 import socket
 import sys
 
-from tools.bench.broker_client import alike, end_of, pubacks
+from tools.lab.bench.broker.client import alike, end_of, pubacks
 
 
 def serve(connection: socket.socket) -> None:
-    """One client, until it goes."""
+    """Serves one client until it disconnects."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.recv(1024)
     connection.sendall(b"\x20\x02\0\0")
@@ -28,7 +29,7 @@ def serve(connection: socket.socket) -> None:
 
 def main(port: int) -> None:
     with socket.create_server(("127.0.0.1", port)) as server:
-        server.accept()[0].close()  # somebody looks whether it is up
+        server.accept()[0].close()  # `Process.listens` connects once to see whether it listens
         while True:
             connection, _ = server.accept()
             with contextlib.suppress(OSError, IndexError):

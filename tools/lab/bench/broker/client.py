@@ -1,4 +1,5 @@
-"""The clients of the broker's benchmarks: they count in bulk, so that the broker is what is measured.
+"""The clients of the broker's benchmarks. They count packets in bulk: a client that decoded each packet, as
+`tools.lab.testing.client` does, would be slower than the broker, and the benchmark would measure the client.
 
 A generator runs many of them on one poller, in a process of its own: ``Poller.run`` until a time is over.
 """
@@ -8,26 +9,21 @@ import socket
 import time
 from collections.abc import Callable
 
-from tools.bench.broker_packets import Publishes, connect, subscribe
-from wire.packets import MQTT_3_1_1, Publish
+from tools.lab.bench.broker.packets import Publishes, connect, subscribe
+from wire.codec.packets import MQTT_3_1_1, Publish
 
 READ_MOST = 256 * 1024
 ANSWER_DEADLINE_S = 30.0
-SESSION_S = 3600  # exactly once needs a session that goes on
+SESSION_S = 3600  # QoS 2 needs a session that outlives its connection
 PUBACK, PUBREC, PUBREL, PUBCOMP = 0x40, 0x50, 0x62, 0x70
 
 
 class Refused(Exception):
-    """The broker sent something else than what a benchmark's client expects."""
+    """The broker sent a packet that a benchmark's client does not expect."""
 
 
 class Client:
-    """One connection, after its CONNACK.
-
-    Args:
-        port: of a broker on the loopback address.
-        client_id, level, expiry_s: of its CONNECT.
-    """
+    """One connection to a broker on the loopback address, after its CONNACK."""
 
     def __init__(self, port: int, client_id: str, level: int = MQTT_3_1_1, expiry_s: int = 0) -> None:
         self.level = level
@@ -48,12 +44,12 @@ class Client:
         self._expect(PUBACK)
 
     def close(self) -> None:
-        """Says DISCONNECT."""
+        """Sends a DISCONNECT."""
         self.socket.sendall(b"\xe0\x00")
         self.socket.close()
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
-        """Sends what the line takes, and the rest later."""
+        """Sends as much as the socket takes now; `on_writable` sends the rest."""
         if self._unsent:
             self._unsent += data
             return
@@ -81,7 +77,7 @@ class Client:
         self._left = data[self.take(data) :]
 
     def take(self, data: bytes) -> int:
-        """Acts on what has come; returns how much of it was whole packets."""
+        """Handles whole packets; returns how many bytes they have."""
         raise NotImplementedError
 
     def _expect(self, first_byte: int) -> bytes:
@@ -99,7 +95,7 @@ def _closed() -> bytes:
 
 
 class Publisher(Client):
-    """Keeps ``window`` messages on the way for as long as ``may_send`` says so."""
+    """Keeps ``window`` messages unacknowledged as long as ``may_send`` allows it."""
 
     def __init__(self, port: int, client_id: str, publishes: Publishes, qos: int, window: int, level: int) -> None:
         super().__init__(port, client_id, level, SESSION_S if qos == 2 else 0)
@@ -107,12 +103,12 @@ class Publisher(Client):
         self._qos = qos
         self._window = window
         self.sent = 0
-        self._received = 0  # at QoS 2, those with a PUBREC
+        self._received = 0  # at QoS 2: the messages with a PUBREC
         self.acknowledged = 0
         self.may_send: Callable[[], int] = lambda: 1 << 30
 
     def fill(self) -> None:
-        """Sends as many as the window has room for."""
+        """Sends as many messages as the window has room for."""
         count = min(self._window - (self.sent - self.acknowledged), self.may_send())
         if count > 0:
             self.send_some(count)
@@ -180,8 +176,20 @@ class Subscriber(Client):
         return at
 
 
+class Counter(Subscriber):
+    """Counts QoS 0 messages, which need no acknowledgement."""
+
+    def take(self, data: bytes) -> int:
+        end = at = 0
+        while at < len(data) and (end := end_of(data, at)) <= len(data):
+            count = alike(data, at, end)
+            self.received += count
+            at += count * (end - at)
+        return at
+
+
 class SubscriberOnce(Subscriber):
-    """Takes QoS 2 messages through their four packets, and counts those that are released."""
+    """Answers each packet of QoS 2 messages, and counts the released messages."""
 
     def take(self, data: bytes) -> int:
         end = at = 0
@@ -209,7 +217,7 @@ def _count_pubrels(data: bytes, at: int) -> int:
 
 
 def end_of(data: bytes, at: int) -> int:
-    """Where the packet at a place ends; beyond the data where it is cut."""
+    """Returns where the packet at ``at`` ends, which is beyond the data if the packet is not complete."""
     length = shift = 0
     for index in range(at + 1, min(at + 5, len(data))):
         length |= (data[index] & 0x7F) << shift
@@ -220,7 +228,7 @@ def end_of(data: bytes, at: int) -> int:
 
 
 def alike(data: bytes, at: int, end: int) -> int:
-    """How many packets of the same first bytes and length follow one another: almost always all of them."""
+    """Returns how many packets with the same first bytes and length follow one another, usually all."""
     size = end - at
     head = data[at : at + 4]
     count = (len(data) - at) // size
@@ -232,7 +240,7 @@ def alike(data: bytes, at: int, end: int) -> int:
 
 
 def pubacks(data: bytes, at: int, size: int, count: int, kind: int = PUBACK) -> bytes:
-    """The PUBACKs, or PUBRECs, of some PUBLISHes of one length."""
+    """Returns the PUBACKs or PUBRECs of some PUBLISHes of one length."""
     start = at + 2 if data[at + 1] < 0x80 else at + 3
     if data[at] & 0xF6 != (0x32 if kind == PUBACK else 0x34):
         raise Refused(f"another PUBLISH expected, got {data[at : at + 8].hex(' ')}")
@@ -245,7 +253,7 @@ def pubacks(data: bytes, at: int, size: int, count: int, kind: int = PUBACK) -> 
 
 
 class Poller:
-    """Serves clients until a time is over."""
+    """Serves clients for a given time."""
 
     def __init__(self, clients: list[Client]) -> None:
         self._epoll = select.epoll()
@@ -261,7 +269,7 @@ class Poller:
         is_done: Callable[[], bool] = lambda: False,
         wait_s: float = 0.05,
     ) -> float:
-        """Calls ``between`` after each turn; returns how long it took."""
+        """Calls ``between`` after each poll; returns how long it ran, in seconds."""
         started = time.perf_counter()
         while (now := time.perf_counter()) < started + seconds and not is_done():
             for number, events in self._epoll.poll(wait_s):

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tools import strace
-from tools.bench import slow_disk
-from tools.bench.broker_processes import (
+from tools.cli.failure import failing_on
+from tools.lab import strace
+from tools.lab.bench.broker.disk import paced_syncs_s, sync_s
+from tools.lab.bench.broker.processes import (
     BenchUnavailable,
     Broker,
     Generator,
@@ -24,16 +25,17 @@ from tools.bench.broker_processes import (
     mosquitto,
     slow_sync_s,
 )
-from tools.bench.disk import paced_syncs_s, sync_s
-from tools.bench.figure import Figure
-from tools.failure import failing_on
-from tools.result import JSON_OPTION, end_bench, quick_option
-from wire.packets import MQTT_5
+from tools.lab.bench.figure import Figure
+from tools.lab.result import JSON_OPTION, end_bench, quick_option
+from wire.codec.packets import MQTT_5
 
 PUBLISHERS = (1, 4)
 WINDOWS = (200, 2000)
 SMALL_WINDOWS = (1, 20)
-PIECES, PIECE_S = 4, 0.1  # of a measurement of small windows, with the disk measured between them; none is shorter
+PIECES, PIECE_S = (
+    4,
+    0.1,
+)  # a small window is measured in so many pieces, of this length at least, and the disk between them
 LEAST_TIMES_MEMORY = 2
 LEAST_TIMES_AUTOSAVE = 8
 LEAST_OF_SYNC = 0.9
@@ -70,7 +72,7 @@ def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]
                 task = {"qos": qos, "publishers": publishers, "window": window, "seconds": seconds}
                 name = f"QoS {qos}, publishers {publishers}, window {window:,}"
                 yield _full_speed(ours, memory, generator, folder, name, **task)
-    # Kept: to a message that nobody gets mosquitto's answer over MQTT 5 is another one.
+    # Kept, because mosquitto answers a message without subscribers with another reason code over MQTT 5.
     device = {"window": 2000, "seconds": seconds, "level": MQTT_5, "from_device": True, "is_kept": True}
     name = "QoS 1, window 2,000, MQTT 5 with a device's properties, kept"
     yield _full_speed(ours, memory, generator, folder, name, **device)
@@ -87,7 +89,7 @@ def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]
 
 
 def _full_speed(ours: Broker, memory: Broker, generator: Generator, folder: Path, name: str, **task: float) -> Figure:
-    """Where the disk does not allow the bar, the bar is what the disk allows."""
+    """Lowers the goal to the rate that the disk allows."""
     theirs, rate = generator.load(memory, **task)["rate"], generator.load(ours, **task)["rate"]
     on_the_way = task.get("publishers", 1) * task["window"]
     allowed = LEAST_OF_SYNC * on_the_way / (task.get("qos", 1) * sync_s(folder))
@@ -99,7 +101,7 @@ def _full_speed(ours: Broker, memory: Broker, generator: Generator, folder: Path
 def _beside_autosave(
     ours: Broker, autosave: Broker, generator: Generator, publishers: int, window: int, seconds: float
 ) -> Figure:
-    """Both keep the messages for a subscriber that is away: else mosquitto has nothing to write."""
+    """Measures with an offline subscriber, for which both store the messages; mosquitto writes nothing without it."""
     task = {"publishers": publishers, "window": window, "seconds": seconds, "is_kept": True}
     theirs, rate = generator.load(autosave, **task)["rate"], generator.load(ours, **task)["rate"]
     name = f"QoS 1, publishers {publishers}, window {window:,}, kept, beside mosquitto with autosave on every change"
@@ -109,8 +111,8 @@ def _beside_autosave(
 def _small_windows(
     ours: Broker, bare: Broker, generator: Generator, sync: Callable[[], float], disk: str, seconds: float
 ) -> Iterator[Figure]:
-    """In turn with the disk, whose speed changes. The round trip to a server that does nothing is what remains where
-    storing takes no time at all."""
+    """Measures small windows, and the disk between them, because its speed changes. The round trip to a server that
+    stores nothing shows the time that is not the disk's."""
     pieces = min(PIECES, max(1, round(seconds / PIECE_S)))
     for window in SMALL_WINDOWS:
         syncs, rates = [], []
@@ -128,7 +130,7 @@ def _small_windows(
 
 
 def _on_a_slow_disk(bare: Broker, generator: Generator, folder: Path, seconds: float) -> Iterator[Figure]:
-    """The small windows where the disk decides, as an SD card does."""
+    """Measures the small windows on a disk that is as slow as an SD card."""
     try:
         strace.check()
     except strace.StraceUnavailable as error:
@@ -137,13 +139,13 @@ def _on_a_slow_disk(bare: Broker, generator: Generator, folder: Path, seconds: f
     (folder / "slow").mkdir()
     with gateway(folder / "slow", disk_is_slow=True) as ours:
         load(ours, window=2000, seconds=1)  # so that its files have the size that they keep
-        disk = f"a disk {slow_disk.DELAY_MS} ms slower"
+        disk = f"a disk {strace.SLOW_SYNC_MS} ms slower"
         yield from _small_windows(ours, bare, generator, lambda: slow_sync_s(folder), disk, seconds)
 
 
 def _latency(generator: Generator, folder: Path, seconds: float) -> Iterator[Figure]:
-    """With messages that are kept, or mosquitto would have nothing to write: each at half of its own peak, and the
-    gateway at mosquitto's rate. Each time it is a new broker, which has nothing of an earlier load to do away with."""
+    """Measures latencies: each broker at half of its peak, and the gateway at mosquitto's rate too. The messages are
+    for an offline subscriber, or mosquitto would write nothing. Each measurement has a new broker."""
     numbers = itertools.count()
 
     def measured(kind: Callable[[Path], AbstractContextManager[Broker]], **task: float) -> dict[str, Any]:

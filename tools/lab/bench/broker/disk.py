@@ -1,6 +1,6 @@
 """What the disk below a folder can do, and how much has been written to it.
 
-``python -m tools.bench.disk FOLDER`` prints how long a sync takes, in seconds.
+``python -m tools.lab.bench.broker.disk FOLDER`` prints how long a sync takes, in seconds.
 """
 
 import os
@@ -8,20 +8,20 @@ import sys
 import time
 from pathlib import Path
 
-from gateway.store.wal import FRAME_HEADER_SIZE, OURS
+from gateway.store import FRAME_HEADER_SIZE, PAGE_SIZE
 
-FRAME_SIZE = FRAME_HEADER_SIZE + OURS  # what SQLite writes for a page of a store
+FRAME_SIZE = FRAME_HEADER_SIZE + PAGE_SIZE  # what SQLite writes for a page of a store
 SYNCS = 100
 SECTOR_SIZE = 512  # of /sys/dev/block, whatever the disk's own is
 
 
 def sync_s(folder: Path) -> float:
-    """How long the disk takes on average to take what the smallest commit writes, into a file that is there already."""
+    """Returns the average seconds to write and sync as much as the smallest commit, into a file that exists."""
     return sum(_syncs_s(folder, SYNCS, 0.0)) / SYNCS
 
 
 def paced_syncs_s(folder: Path, rate: float, seconds: float) -> list[float]:
-    """How long it takes each time, in order, where somebody syncs at a rate (1/s): a disk with pauses is slower."""
+    """Returns the seconds of each sync in ascending order, at a rate in syncs/s; a disk with pauses is slower."""
     return sorted(_syncs_s(folder, int(rate * seconds) + 1, 1 / rate))
 
 
@@ -47,7 +47,7 @@ def _syncs_s(folder: Path, count: int, interval_s: float) -> list[float]:
 
 
 def bytes_written(folder: Path) -> int | None:
-    """Bytes that its disk was given to write since the start, by everybody; None where the system does not say."""
+    """Returns the bytes written to the folder's disk since the machine's start; None if the system does not count."""
     device = os.stat(folder).st_dev
     try:
         statistics = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text()

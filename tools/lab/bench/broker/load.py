@@ -1,4 +1,4 @@
-"""The generator of the broker's benchmarks: ``python -m tools.bench.broker_load TASK``, TASK as JSON, result as JSON.
+"""The load of the broker's benchmarks: ``python -m tools.lab.bench.broker.load TASK``, TASK as JSON, result as JSON.
 
 It runs on the core that the broker does not run on.
 """
@@ -11,9 +11,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from tools.bench.broker_client import Client, Poller, Publisher, Subscriber, SubscriberOnce
-from tools.bench.broker_packets import Publishes
-from wire.packets import MQTT_3_1_1
+from tools.lab.bench.broker.client import Client, Counter, Poller, Publisher, Subscriber, SubscriberOnce
+from tools.lab.bench.broker.packets import Publishes
+from wire.codec.packets import MQTT_3_1_1
 
 WARM_UP_S = 0.5
 AWAY, AWAY_S = "bench-away", 3600
@@ -26,11 +26,12 @@ idle: list[Client] = []
 
 @dataclass
 class Task:
-    """What to do, for some ``seconds`` or until ``count`` messages are through.
+    """A load, for some ``seconds`` or until ``count`` messages have arrived.
 
-    ``rate`` is in messages/s, 0 for as fast as the window allows. ``is_kept``: for a subscriber that is away. With
-    ``others`` there are so many wildcard subscriptions in all, those of the subscribers among them. ``from_device``:
-    with the properties that a device of ours gives its messages.
+    ``rate`` is in messages/s, 0 for as fast as the window allows. ``is_kept``: the broker keeps the messages for an
+    offline subscriber. ``others``: the number of wildcard subscriptions, with those of the subscribers. ``next_port``:
+    the subscribers are clients of the broker at this port, at QoS 0. ``from_device``: the messages have the properties
+    of a device's messages.
     """
 
     port: int
@@ -44,6 +45,7 @@ class Task:
     level: int = MQTT_3_1_1
     is_kept: bool = False
     others: int = 0
+    next_port: int = 0
     count: int = 0
     from_device: bool = False
 
@@ -53,10 +55,11 @@ def run(task: Task) -> dict[str, Any]:
     if task.is_kept:
         keep(task.port, task.level)
     publishers = [_publisher(task, number) for number in range(task.publishers)]
-    kind = Subscriber if task.qos == 1 else SubscriberOnce
-    subscribers = [kind(task.port, f"bench-to-{number}", task.level) for number in range(task.subscribers)]
+    kind = Counter if task.next_port else Subscriber if task.qos == 1 else SubscriberOnce
+    at = task.next_port or task.port
+    subscribers = [kind(at, f"bench-to-{number}", task.level) for number in range(task.subscribers)]
     for subscriber in subscribers:
-        subscriber.subscribe("bench/#", qos=task.qos)
+        subscriber.subscribe("bench/#", qos=0 if task.next_port else task.qos)
     _subscribe_to_nothing(task)
     poller = Poller([*publishers, *subscribers])
     if task.rate:
@@ -72,7 +75,7 @@ def _publisher(task: Task, number: int) -> Publisher:
 
 
 def keep(port: int, level: int = MQTT_3_1_1) -> None:
-    """All that comes is kept for a subscriber that is away; what earlier loads left for it goes."""
+    """Makes a new offline session, for which the broker keeps all messages."""
     Client(port, AWAY).close()
     away = Client(port, AWAY, level, AWAY_S)
     away.subscribe("bench/#")
@@ -80,7 +83,7 @@ def keep(port: int, level: int = MQTT_3_1_1) -> None:
 
 
 def _subscribe_to_nothing(task: Task) -> None:
-    """What the subscribers do not make up of the wildcard subscriptions belongs to clients that stay connected."""
+    """Makes the other wildcard subscriptions, for clients that stay connected."""
     left = max(0, task.others - task.subscribers)
     for first in range(0, left, FILTERS_OF_A_CLIENT):
         client = Client(task.port, f"bench-other-{first}", task.level)
@@ -89,7 +92,7 @@ def _subscribe_to_nothing(task: Task) -> None:
 
 
 def _warm_up_s(task: Task) -> float:
-    """A short measurement has a warm-up that is as short."""
+    """Warms up, no longer than the measurement takes."""
     return min(WARM_UP_S, task.seconds) if not task.count else WARM_UP_S
 
 
@@ -115,11 +118,12 @@ def _at_full_speed(
     is_done = (lambda: done() >= task.count) if task.count else (lambda: False)
     seconds = poller.run(math.inf if task.count else task.seconds, fill, is_done)
     cpu = time.process_time() - cpu
-    return {"messages": done() - before, "rate": (done() - before) / seconds, "generator_cpu": cpu / seconds}
+    rate = (done() - before) / seconds
+    return {"messages": done() - before, "with_warm_up": done(), "rate": rate, "generator_cpu": cpu / seconds}
 
 
 def _paced(task: Task, poller: Poller, publisher: Publisher) -> dict[str, Any]:
-    """Sends at a rate, whatever comes back; latencies are from when a message was due to its acknowledgement."""
+    """Sends at a fixed rate; a latency is the time from the moment a message was due to its acknowledgement."""
     latencies: list[float] = []
     started = time.perf_counter()
     noted = 0

@@ -1,4 +1,4 @@
-"""``holdfast bench memory``: what the gateway takes up, idle, for connections and with messages stored."""
+"""``holdfast bench memory``: the gateway's memory when idle, with connections and with stored messages."""
 
 import tempfile
 import time
@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from tools.bench.broker_client import Client
-from tools.bench.broker_processes import BenchUnavailable, Broker, gateway, load, mosquitto
-from tools.bench.figure import Figure
-from tools.failure import failing_on
-from tools.result import JSON_OPTION, end_bench, quick_option
+from tools.cli.failure import failing_on
+from tools.lab.bench.broker.client import Client
+from tools.lab.bench.broker.processes import BenchUnavailable, Broker, gateway, load, mosquitto
+from tools.lab.bench.figure import Figure
+from tools.lab.result import JSON_OPTION, end_bench, quick_option
 
 IDLE_MB_MAX, CONNECTION_KB_MAX, GROWTH_MB_MAX = 60, 15, 20
 START_S_MAX, IDLE_CPU_MAX = 2, 0.01

@@ -4,32 +4,32 @@ import functools
 import hashlib
 from typing import Any
 
+from wire.codec.packets import MQTT_5, Connect, Publish
 from wire.codec.subscribe import Subscribe
 from wire.identity import IDENTITY_PROPERTY, encode_identity
-from wire.packets import MQTT_5, Connect, Publish
 from wire.properties import CONTENT_TYPE, SESSION_EXPIRY_INTERVAL, USER_PROPERTY
 
 IDENTIFIERS = 32_000
-"""How many packet identifiers a publisher goes round: far more than any window, so that none comes too early."""
+"""How many packet identifiers a publisher uses in turn: far more than a window, so that each is free again."""
 FIRST_SEQ = 1_000_000
 
 
-@functools.cache  # all publishers send the same
+@functools.cache  # all publishers send the same packets
 def payload(number: int, size: int) -> bytes:
-    """A reading of ``size`` bytes, at least 40, which are as hard to make smaller as hexadecimal digits by chance."""
+    """Returns a reading of ``size`` bytes, at least 40, with random hexadecimal digits, which compress badly."""
     text = f'{{"t":{1_700_000_000_000 + 977 * number},"v":{20 + number * 7919 % 10_007 / 1000:.3f},"u":"Cel","n":"'
     digits = hashlib.shake_128(number.to_bytes(4, "big")).hexdigest(size)
     return (text + digits).encode()[: size - 2] + b'"}'
 
 
 def device_properties(client_id: str, number: int) -> dict[int, Any]:
-    """Of equal length for all numbers."""
+    """Returns a name whose length is the same for all numbers."""
     identity = encode_identity(client_id, 0xA3F1, FIRST_SEQ + number)
     return {CONTENT_TYPE: "application/senml+cbor", USER_PROPERTY: [(IDENTITY_PROPERTY, identity)]}
 
 
 def connect(client_id: str, level: int = MQTT_5, expiry_s: int = 0) -> bytes:
-    """A CONNECT; over MQTT 3.1.1 an expiry only says whether the session outlives the connection."""
+    """Returns a CONNECT; over MQTT 3.1.1 an expiry only decides whether the session outlives the connection."""
     properties = {SESSION_EXPIRY_INTERVAL: expiry_s} if expiry_s and level == MQTT_5 else {}
     return Connect(client_id, not expiry_s, properties=properties, protocol_level=level).encode(level)
 
@@ -39,15 +39,8 @@ def subscribe(*topic_filters: str, qos: int = 1, level: int = MQTT_5) -> bytes:
 
 
 class Publishes:
-    """PUBLISHes of equal length back to back, one for each packet identifier, twice around.
-
-    Args:
-        topic: of all of them.
-        qos: 1 or 2.
-        size: bytes of each payload.
-        level: the protocol level.
-        device: the client identifier of a device of ours, which gives them its properties; without one they have none.
-    """
+    """PUBLISHes of equal length, one for each packet identifier, all of them twice. Each payload has ``size`` bytes.
+    With the client identifier of a ``device`` they have the properties of a device's messages."""
 
     def __init__(self, topic: str, qos: int, size: int, level: int = MQTT_5, device: str = "") -> None:
         packets = [
@@ -66,12 +59,12 @@ class Publishes:
         self._answers = {kind: answers(kind, identifiers) for kind in (0x40, 0x50, 0x70)}
 
     def cut(self, first: int, count: int) -> memoryview:
-        """The bytes of ``count`` PUBLISHes from the one with index ``first`` on, both counted without end."""
+        """Returns the bytes of ``count`` PUBLISHes from index ``first`` on; the index may exceed the ring."""
         start = first % IDENTIFIERS * self.length
         return self._packets[start : start + count * self.length]
 
     def answers(self, kind: int, first: int, count: int) -> bytes:
-        """The bytes of their PUBACKs (0x40), PUBRECs (0x50) or PUBCOMPs (0x70), all of success."""
+        """Returns the bytes of their PUBACKs (0x40), PUBRECs (0x50) or PUBCOMPs (0x70), all with success."""
         start = first % IDENTIFIERS * 4
         return self._answers[kind][start : start + count * 4]
 

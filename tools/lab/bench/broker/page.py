@@ -1,6 +1,7 @@
-"""The page of the gateway's figures, made of what its benchmarks print.
+"""Writes the page of the gateway's figures from the output of its benchmarks.
 
-``python -m tools.bench.page BROKER FANOUT MEMORY STORAGE``: files with the output of ``holdfast bench NAME --json``.
+``python -m tools.lab.bench.broker.page BROKER FANOUT MEMORY STORAGE`` takes files with the output of
+``holdfast bench NAME --json``.
 """
 
 import json
@@ -8,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tools.bench.figure import VERDICT, number
-from tools.paths import source_root
+from tools.cli.paths import source_root
+from tools.lab.bench.figure import VERDICT, number
 
 PAGE = source_root() / "docs/reference/figures.md"
 SIGNS = {"<=": "≤", ">=": "≥"}
-BEGIN, END = "<!-- made of the benchmarks' output by tools/bench/page.py: begin -->", "<!-- end -->"
+BEGIN, END = "<!-- made of the benchmarks' output by tools/lab/bench/broker/page.py: begin -->", "<!-- end -->"
 
 
 def renew(page: str, outputs: list[str]) -> str:

@@ -12,21 +12,21 @@ from typing import Annotated
 
 import typer
 
-from tools.bench.broker_client import Client
-from tools.bench.broker_load import keep
-from tools.bench.broker_processes import BenchUnavailable, Broker, gateway, load
-from tools.bench.disk import bytes_written
-from tools.bench.figure import Figure
-from tools.failure import failing_on
-from tools.result import JSON_OPTION, end_bench, quick_option
-from wire.packets import MQTT_3_1_1
+from tools.cli.failure import failing_on
+from tools.lab.bench.broker.client import Client
+from tools.lab.bench.broker.disk import bytes_written
+from tools.lab.bench.broker.load import keep
+from tools.lab.bench.broker.processes import BenchUnavailable, Broker, gateway, load
+from tools.lab.bench.figure import Figure
+from tools.lab.result import JSON_OPTION, end_bench, quick_option
+from wire.codec.packets import MQTT_3_1_1
 
 GATHERING_MS = 1000
 # messages/s: commit_interval_ms, most bytes a message (4.2 KB, 300, 200)
 RATES = {1: (0, 4300), 100: (GATHERING_MS, 300), 10_000: (GATHERING_MS, 200)}
-ACKNOWLEDGEMENT = 4  # bytes to the client, which the kernel counts as written too
+ACKNOWLEDGEMENT = 4  # bytes to the client, which the kernel counts as written
 SHORT_S = 1.0
-QUIET_S, LOOK_S = 2.5, 0.25  # longer than between two looks of the housekeeping, and than a commit's interval
+QUIET_S, LOOK_S = 2.5, 0.25  # longer than between two runs of the maintenance, and than a commit's interval
 STORE, KERNEL, DEVICE = "wchar", "write_bytes", "sectors"
 FORGOTTEN, FORGOTTEN_EXPIRY_S = "bench-forgotten", 3600
 FORGOTTEN_BYTES_MAX = 64_000_000  # of all files
@@ -52,7 +52,7 @@ def storage(
 
 @dataclass(frozen=True)
 class Tried:
-    """A gateway that is given messages at a rate."""
+    """A gateway that receives messages at a rate."""
 
     rate: int
     ours: Broker
@@ -60,7 +60,7 @@ class Tried:
 
 
 def _figures(seconds: float) -> Iterator[Figure]:
-    """Each rate has a gateway of its own. They settle together, as that is waiting; then one at a time has its load."""
+    """Measures each rate with a gateway of its own, one after the other; all gateways become idle at the same time."""
     written = []
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(RATES)) as threads:
         tried = [stack.enter_context(_trying(rate)) for rate in RATES]
@@ -80,18 +80,18 @@ def _trying(rate: int) -> Iterator[Tried]:
 
 
 def _of_rate(rate: int, short: dict[str, int], long: dict[str, int]) -> Iterator[Figure]:
-    """What a long load takes more than a short one: it costs nothing to connect."""
+    """Returns the difference between a long load and a short one, without the bytes of connecting."""
     interval_ms, bar = RATES[rate]
     messages = long["messages"] - short["messages"]
     name = f"at {rate:,}/s, commit_interval_ms = {interval_ms}"
     for key, what in KINDS.items():
         yield Figure(f"{name}, {what}", "bytes", (long[key] - short[key]) / messages, None, bar, at_most=True)
     if DEVICE in long:
-        yield Figure(f"{name}, to the whole disk, whoever wrote it", "bytes", long[DEVICE] / long["messages"])
+        yield Figure(f"{name}, to the whole disk, by all processes", "bytes", long[DEVICE] / long["messages"])
 
 
 def _behind_one_that_waits(count: int) -> Figure:
-    """One message waits for a session that is away; then many come that another subscriber takes."""
+    """Stores a message for an offline session, and then many messages that another subscriber receives."""
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder, gateway(Path(folder)) as ours:
         forgotten = Client(ours.port, FORGOTTEN, MQTT_3_1_1, FORGOTTEN_EXPIRY_S)
         forgotten.subscribe("alarm")
@@ -114,8 +114,7 @@ def _written(one: Tried, seconds: float) -> dict[str, int]:
 
 
 def _settle(one: Tried) -> None:
-    """From now on messages are kept. Waits until the gateway has nothing left to do of earlier loads and what they left
-    in the store."""
+    """Makes the gateway keep messages from now on, and waits until it has finished the work of earlier loads."""
     keep(one.ours.port)
     before, since = one.ours.io(STORE), time.monotonic()
     while time.monotonic() < since + QUIET_S:

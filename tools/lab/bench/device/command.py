@@ -1,4 +1,4 @@
-"""``holdfast bench device``: what the firmware takes of a board, and what it does with it."""
+"""``holdfast bench device``: the heap that the firmware needs, and its speed."""
 
 import subprocess
 import sys
@@ -10,15 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from tools.bench.device_figures import BAR_KIB, FROZEN_BAR_KIB, FULL, Bench
-from tools.bench.figure import Figure
-from tools.bench.frozen import FrozenUnavailable
-from tools.demo.process import ProcessFailed
-from tools.failure import failing_on
-from tools.micropython import MicroPython, MicroPythonUnavailable, find, find_32_bit
-from tools.result import JSON_OPTION, end_bench, quick_option
-from tools.sim.certificates import Authority
-from tools.sim.mosquitto import Mosquitto, MosquittoUnavailable, free_port
+from tools.cli.failure import failing_on
+from tools.lab.bench.device.figures import BAR_KIB, FROZEN_BAR_KIB, FULL, Bench
+from tools.lab.bench.device.frozen import FrozenUnavailable
+from tools.lab.bench.figure import Figure
+from tools.lab.micropython import MicroPython, MicroPythonUnavailable, find, find_32_bit
+from tools.lab.result import JSON_OPTION, end_bench, quick_option
+from tools.lab.testing.certificates import Authority
+from tools.lab.testing.mosquitto import Mosquitto, MosquittoUnavailable
+from tools.lab.testing.process import ProcessFailed, free_port
 
 FAILURES = (
     FrozenUnavailable,
@@ -31,9 +31,6 @@ FAILURES = (
 
 
 def device(
-    umqtt: Annotated[
-        Path | None, typer.Option(help="A folder with micropython-lib's umqtt, which is then measured too.")
-    ] = None,
     source: Annotated[
         Path | None,
         typer.Option("--micropython", help="MicroPython's sources: the firmware is then measured frozen as well."),
@@ -48,12 +45,12 @@ def device(
     started = time.monotonic()
     with failing_on(*FAILURES, command="bench device"), tempfile.TemporaryDirectory() as folder:
         vm = find()
-        report = _measure(Path(folder), vm, umqtt, source, quick)
+        report = _measure(Path(folder), vm, source, quick)
     about = {"vm": f"MicroPython {vm.version}"}
-    end_bench("device", list(_figures(report)), time.monotonic() - started, as_json, ("measured", "umqtt"), about)
+    end_bench("device", list(_figures(report)), time.monotonic() - started, as_json, about=about)
 
 
-def _measure(folder: Path, vm: MicroPython, umqtt: Path | None, source: Path | None, quick: bool) -> dict[str, Any]:
+def _measure(folder: Path, vm: MicroPython, source: Path | None, quick: bool) -> dict[str, Any]:
     authority = Authority(folder, "ca")
     certificate, key = authority.server()
     tls_port = free_port()
@@ -61,7 +58,7 @@ def _measure(folder: Path, vm: MicroPython, umqtt: Path | None, source: Path | N
     broker = Mosquitto(folder, f"listener {tls_port} 127.0.0.1\n{files}")
     broker.start()
     try:
-        bench = Bench(folder, broker.port, tls_port, vm, _vm_32_bit(), umqtt, source)
+        bench = Bench(folder, broker.port, tls_port, vm, _vm_32_bit(), source)
         return bench.measure_quickly() if quick else bench.measure()
     finally:
         broker.stop()
@@ -79,11 +76,6 @@ FORMS = {"in_place": "in place, from a ROMFS", "frozen": "frozen", "from_mpy": "
 GOALS_KIB = {  # with words of 32 bits
     "in_place": {"qos 1": BAR_KIB, "qos 2": BAR_KIB, "qos 2, tls": 2 * BAR_KIB, f"qos 2{FULL}": BAR_KIB},
     "frozen": {f"qos 2{FULL}": FROZEN_BAR_KIB},
-}
-RECONNECT = {
-    "peak_per_s": ("connections in the busiest second", "1/s"),
-    "fixed_peak_per_s": ("the same of devices that try every 5 s", "1/s"),
-    "s_until_99_percent": ("until 99 % are connected", "s"),
 }
 TRAFFIC = {
     "reset_to_first_publish_ms": ("reset to first PUBLISH", "ms"),
@@ -103,12 +95,7 @@ def _figures(report: dict[str, Any]) -> Iterator[Figure]:
             )
     for qos in (1, 2):
         if traffic := report.get(f"qos {qos}"):
-            umqtt = report.get("umqtt") if qos == 1 else None
-            rate = traffic["messages_per_s"]
-            yield Figure(f"QoS {qos}: a backlog", "messages/s", rate, umqtt and umqtt["messages_per_s"])
+            yield Figure(f"QoS {qos}: a backlog", "messages/s", traffic["messages_per_s"])
             for key, (what, unit) in TRAFFIC.items():
                 yield Figure(f"QoS {qos}: {what}", unit, traffic[key])
     yield Figure("the VM alone, from start to end", "ms", report["bare_start_ms"])
-    devices = report["reconnect"]["devices"]
-    for key, (what, unit) in RECONNECT.items():
-        yield Figure(f"the broker is back for {devices:,} devices: {what}", unit, report["reconnect"][key])

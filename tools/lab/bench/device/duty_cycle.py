@@ -1,6 +1,6 @@
-"""What a duty cycle costs: the firmware over days of simulated time, on a simulated board.
+"""The cost of a duty cycle: runs the firmware over days of simulated time on a simulated board.
 
-`python -m tools.sim.duty_cycle` prints a Markdown table, which docs/explanation/duty-cycle.md shows.
+`python -m tools.lab.bench.device.duty_cycle` prints a Markdown table, which docs/explanation/duty-cycle.md shows.
 """
 
 import sys
@@ -12,21 +12,20 @@ from typing import Any, NamedTuple
 from device.clock import Uptime
 from device.config import Config
 from device.ports import Down, Up
-from device.sleep_memory import decode
-from device.sleeper import Sleeper
-from flash_store.block_device import IOCTL_BLOCK_COUNT, IOCTL_BLOCK_ERASE, IOCTL_BLOCK_SIZE
+from device.sleeper import Sleeper, decode_slept
 from flash_store.log import Log
-from wire.packets import Connect, Publish
+from tools.lab.testing.nor import NorFlash
+from wire.codec.packets import Connect, Publish
+from wire.connection.server import ServerConnection
 from wire.properties import USER_PROPERTY
-from wire.server import ServerConnection
 from wire.time_offer import TIME_PROPERTY, encode_time
 
 DAY_MS = 86_400_000
 FIRST_UNIX_MS = 1_780_000_000_000
-JOIN_MS = 2_000  # to join a Wi-Fi and get an address
+JOIN_MS = 2_000  # the time to join a Wi-Fi and get an address
 ROUND_TRIP_MS = 20
 AWAKE_FIRST_MS = 800  # from reset to the first line of the firmware
-SECTORS, SECTOR_BYTES = 16, 4096  # small, so that the ring goes round; what a sample costs does not depend on it
+SECTORS, SECTOR_BYTES = 16, 4096  # so small that the ring wraps; the cost of a sample does not depend on it
 READINGS = [("air.temperature", "Cel", 21.37), ("air.humidity", "%RH", 48.2), ("air.pressure", "Pa", 100653.3)]
 
 
@@ -41,30 +40,6 @@ class Cost(NamedTuple):
     awake_ms: int
 
 
-class RamFlash:
-    """NOR flash that counts what wears it."""
-
-    def __init__(self) -> None:
-        self._content = bytearray(b"\xff" * (SECTORS * SECTOR_BYTES))
-        self.programmed = self.erases = 0
-
-    def readblocks(self, block: int, buffer: Any, offset: int = 0) -> None:
-        start = block * SECTOR_BYTES + offset
-        buffer[:] = self._content[start : start + len(buffer)]
-
-    def writeblocks(self, block: int, buffer: Any, offset: int = 0) -> None:
-        start = block * SECTOR_BYTES + offset
-        self._content[start : start + len(buffer)] = buffer
-        self.programmed += len(buffer)
-
-    def ioctl(self, operation: int, argument: int) -> int:
-        if operation == IOCTL_BLOCK_ERASE:
-            start = argument * SECTOR_BYTES
-            self._content[start : start + SECTOR_BYTES] = b"\xff" * SECTOR_BYTES
-            self.erases += 1
-        return {IOCTL_BLOCK_COUNT: SECTORS, IOCTL_BLOCK_SIZE: SECTOR_BYTES}.get(operation, 0)
-
-
 class Probe:
     """Three readings, as of a BME280."""
 
@@ -76,7 +51,7 @@ class Probe:
 
 
 class Station:
-    """The radio, as MicroPython's `network.WLAN` shows it; `on_ms` is how long it was on."""
+    """A radio with the interface of MicroPython's `network.WLAN`; `on_ms` is the time that it was on."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -105,7 +80,7 @@ class Station:
 
 
 NETWORK = SimpleNamespace(STA_IF=0, WLAN=None)
-"""Stands in for the module `network` of a board; its `WLAN` is the station of the board that runs."""
+"""Replaces a board's module `network`; its `WLAN` is the station of the running board."""
 
 
 def board_wifi() -> Any:
@@ -119,7 +94,7 @@ def board_wifi() -> Any:
 
 
 class BrokerPort:
-    """A broker, to and from which it is half a round trip."""
+    """A broker; a packet to it takes half a round trip."""
 
     name = "broker"
     has_room = True
@@ -163,14 +138,14 @@ class BrokerPort:
         """There was no pause."""
 
     def log(self, text: str) -> None:
-        """Nobody reads them."""
+        """Drops the line."""
 
     def close(self) -> None:
         self._events.clear()
 
 
 class Board:
-    """What the firmware asks of its board: time passes here only when the device waits."""
+    """The board that the firmware uses. Its time passes only while the device waits."""
 
     NAME = "simulated"
     Watchdog = None
@@ -179,9 +154,10 @@ class Board:
     def __init__(self) -> None:
         self.station = Station(lambda: self.ticks_ms)
         NETWORK.WLAN = lambda _interface: self.station
-        self.flash = RamFlash()
+        self.flash = NorFlash(SECTOR_BYTES, SECTORS, 16)
         Log.format(self.flash, 1)
-        self.flash.programmed = self.flash.erases = 0
+        self.flash.bytes_programmed = 0
+        self.flash.erase_counts = [0] * SECTORS
         self.ticks_ms = 0
         self.asleep_ms = 0
         self._kept = b""
@@ -189,7 +165,7 @@ class Board:
     def Uptime(self, start_ms: int) -> Uptime:  # noqa: N802 - a class of a real board
         return Uptime(lambda: self.ticks_ms, lambda later, earlier: later - earlier, start_ms)
 
-    def open_flash(self, _path: str, _sector_count: int) -> RamFlash:
+    def open_flash(self, _path: str, _sector_count: int) -> NorFlash:
         return self.flash
 
     def free_heap(self) -> None:
@@ -202,17 +178,17 @@ class Board:
         return self._kept
 
     def deep_sleep(self, sleep_ms: int, kept: bytes) -> None:
-        assert decode(kept) is not None
+        assert decode_slept(kept) is not None
         self._kept = kept
         self.ticks_ms += sleep_ms
         self.asleep_ms += sleep_ms
 
     def say(self, _line: str) -> None:
-        """Nobody listens."""
+        """Drops the line."""
 
 
 class SleepingDevice(Sleeper):
-    """The firmware, with a sensor, a radio and a broker that are simulated as well."""
+    """The firmware with a simulated sensor, radio and broker."""
 
     def _make_probes(self) -> list[Probe]:
         return [Probe()]
@@ -221,7 +197,7 @@ class SleepingDevice(Sleeper):
         return BrokerPort()
 
     def _wait(self, timers_ms: list[int | None]) -> bool:
-        """Time goes on to the first of these moments."""
+        """Moves the time forward to the first of these moments."""
         now_ms = self.uptime.now_ms()
         wait_ms = min(timer_ms for timer_ms in timers_ms if timer_ms is not None) - now_ms
         self.board.ticks_ms += max(1, wait_ms)
@@ -229,7 +205,7 @@ class SleepingDevice(Sleeper):
 
 
 def run(connect_every: int, days: int = 4, interval_ms: int = 600_000) -> Cost:
-    """A device that samples every ten minutes, and whose broker is always there."""
+    """Measures a device that samples every ten minutes, and whose broker always answers."""
     config = _config(connect_every, interval_ms)
     board = Board()
     connections = wakes = 0
@@ -240,7 +216,7 @@ def run(connect_every: int, days: int = 4, interval_ms: int = 600_000) -> Cost:
         wakes += 1
         connections += device.connects
     awake_ms = board.ticks_ms - board.asleep_ms
-    return Cost(wakes, connections, board.flash.programmed, board.flash.erases, board.station.on_ms, awake_ms)
+    return Cost(wakes, connections, board.flash.bytes_programmed, board.flash.erases, board.station.on_ms, awake_ms)
 
 
 def _config(connect_every: int, interval_ms: int) -> Config:
@@ -263,7 +239,7 @@ def _config(connect_every: int, interval_ms: int) -> Config:
 
 
 def table(costs: dict[int, Cost]) -> list[str]:
-    """The lines of the Markdown table."""
+    """Returns the lines of the Markdown table."""
     lines = [
         "| `connect_every` | connections a day | flash bytes a sample | erases a day | radio seconds a connection "
         "| radio seconds a day | awake seconds a day |",

@@ -1,7 +1,6 @@
 """The figures that `holdfast bench device` prints."""
 
 import asyncio
-import os
 import subprocess
 import time
 from pathlib import Path
@@ -10,13 +9,10 @@ from typing import Any
 from flash_store.devices.file import FileFlash
 from flash_store.errors import StoreFull
 from flash_store.log import Log
-from tools import device_build
-from tools.bench import reconnect
-from tools.bench.device_run import SECTOR_BYTES, SECTORS, Board, Traffic
-from tools.bench.frozen import build_frozen, has_tls
-from tools.demo.process import Process
-from tools.micropython import MicroPython
-from tools.sim.network_link import NetworkLink
+from tools.cli.device import build
+from tools.lab.bench.device.frozen import build_frozen, has_tls
+from tools.lab.bench.device.run import SECTOR_BYTES, SECTORS, Board
+from tools.lab.micropython import MicroPython
 
 BAR_KIB = 64  # of a 32-bit board, for this device executed in place; with TLS twice as much
 FROZEN_BAR_KIB = 80  # of the same device frozen into its MicroPython, with a full store
@@ -26,18 +22,15 @@ BACKLOG = 2700
 COMMANDS = "bench/commands"
 FULL = ", full store"  # of small messages, which the device finds at its start and sends
 SMALL_TOPIC, SMALL_PAYLOAD = "telemetry/garage", b'[{"n":"adc.voltage","v":1.5125,"u":"V","bt":1795348180.250}]'
-PACKET_BYTES = 20  # of umqtt's PUBLISH beside its payload
-UMQTT_PUBLISH = Path(__file__).with_name("umqtt_publish.py")
 
 
 class Bench:
     """Measures in `folder`, which has `ca.pem`, with the broker at `port`, and at `tls_port` with TLS.
 
     Args:
-        vm: the MicroPython that times are taken on.
-        vm_32_bit: where heaps are measured; None: there is none here, and they are measured on `vm`.
-        umqtt: a folder with micropython-lib's umqtt; None: nothing is measured beside it.
-        source: MicroPython's source tree, to build one with the firmware frozen into it; None: that is not measured.
+        vm: the MicroPython on which times are measured.
+        vm_32_bit: the MicroPython on which heaps are measured; None: `vm`.
+        source: MicroPython's source tree, to build one with the firmware frozen into it; None: frozen is not measured.
     """
 
     def __init__(
@@ -47,7 +40,6 @@ class Bench:
         tls_port: int,
         vm: MicroPython,
         vm_32_bit: MicroPython | None,
-        umqtt: Path | None,
         source: Path | None = None,
     ) -> None:
         self._folder = folder
@@ -55,28 +47,27 @@ class Bench:
         self._tls_port = tls_port
         self._vm = vm
         self._bits, self._heap_vm = (64, vm) if vm_32_bit is None else (32, vm_32_bit)
-        self._umqtt = umqtt
         self._source = source
         self._firmware = folder / "firmware"
         self._runs = 0
-        self._image = folder / device_build.IMAGE
-        device_build.build_board(device_build.Board.UNIX, self._firmware)
-        self._image.write_bytes(device_build.make_image(device_build.Board.UNIX))
+        self._image = folder / build.IMAGE
+        build.build_board(build.Board.UNIX, self._firmware)
+        self._image.write_bytes(build.make_image(build.Board.UNIX))
 
     def measure(self) -> dict[str, Any]:
-        """Takes some minutes. Raises FrozenUnavailable."""
+        """Measures everything, which takes some minutes. Raises FrozenUnavailable."""
         forms: dict[str, tuple[MicroPython, Path | None]] = {
             "in_place": (self._heap_vm, self._image),
             "from_mpy": (self._heap_vm, self._firmware),
         }
         if self._source is not None:
-            manifest = self._firmware / device_build.FROZEN / "manifest.py"
+            manifest = self._firmware / build.FROZEN / "manifest.py"
             forms["frozen"] = build_frozen(self._source, manifest, self._folder), None
         heaps = {form: self._least_heaps_kib(form, *of) for form, of in forms.items()}
         return {"least_heap_kib": heaps, "bits": self._bits, **self._measure_the_rest((1, 2))}
 
     def measure_quickly(self) -> dict[str, Any]:
-        """The least heap of one device executed in place, and what is measured at QoS 1."""
+        """Measures the least heap of one device executed in place, and the figures at QoS 1."""
         heap = {"qos 1": self._least_heap_kib(self._heap_vm, self._image, "qos 1")}
         return {"least_heap_kib": {"in_place": heap}, "bits": self._bits, **self._measure_the_rest((1,))}
 
@@ -92,16 +83,13 @@ class Bench:
         return asyncio.run(self._least_heap_kw(vm, firmware, name)) * bits // 32
 
     def _measure_the_rest(self, levels: tuple[int, ...]) -> dict[str, Any]:
-        """Traffic at these QoS levels, start and reconnecting."""
+        """Measures the traffic at these QoS levels, and the start of the VM."""
         report: dict[str, Any] = {f"qos {qos}": asyncio.run(self._traffic(qos)) for qos in levels}
         report["bare_start_ms"] = self._bare_start_ms()
-        report["reconnect"] = reconnect.peaks(seed=1)
-        if self._umqtt is not None:
-            report["umqtt"] = asyncio.run(self._beside_umqtt(report["qos 1"]))
         return report
 
     def _devices(self) -> dict[str, dict[str, Any]]:
-        """The configurations whose heap is measured: the keys in which they differ."""
+        """Returns the keys in which the measured configurations differ."""
         tls = {"kind": "tls", "server_name": "localhost", "ca": str(self._folder / "ca.pem")}
         return {
             "qos 1": {"qos": 1},
@@ -113,7 +101,7 @@ class Bench:
         }
 
     async def _least_heap_kw(self, vm: MicroPython, firmware: Path | None, name: str) -> int:
-        """In units of 1024 words of 4 bytes, to the next one. The flash is there: to make the file takes more heap."""
+        """Returns the least heap in units of 1024 words. The flash file exists, as making it takes more heap."""
         board = self._board(firmware, **self._devices()[name])
         await board.run(vm, HEAP_MAX_KW, 1)
         is_full = name.endswith(FULL)
@@ -129,7 +117,7 @@ class Bench:
         return runs
 
     async def _traffic(self, qos: int) -> dict[str, Any]:
-        """Of a device that has gathered messages without a broker, and then sends them all."""
+        """Measures a device that has stored messages without a broker and then sends them all."""
         board = self._board(self._firmware, qos=qos)
         await board.run(self._vm, HEAP_MAX_KW, BACKLOG, is_online=False)
         started = time.monotonic()
@@ -147,26 +135,10 @@ class Bench:
         }
 
     def _bare_start_ms(self) -> float:
-        """From the start of the VM to its end, with nothing to do."""
+        """Returns the time from the start of a VM without a program to its end."""
         started = time.monotonic()
         subprocess.run([*self._vm.argv, "-c", "pass"], check=True, timeout=60)
         return round(1000 * (time.monotonic() - started), 1)
-
-    async def _beside_umqtt(self, ours: dict[str, Any]) -> dict[str, Any]:
-        """umqtt sends as many messages of the same size, each acknowledged before the next, and stores nothing."""
-        traffic = Traffic()
-        link = NetworkLink("127.0.0.1", self._port, traffic.hear)
-        port = await link.open()
-        size = round(ours["bytes_per_message_up"] - PACKET_BYTES)
-        command = [*self._vm.argv, str(UMQTT_PUBLISH), str(port), str(ours["messages"]), str(size)]
-        environment = {**os.environ, "MICROPYPATH": f"{self._umqtt}:.frozen"}
-        process = Process("umqtt", command, self._folder / "umqtt.log", environment)
-        await process.start()
-        code, lines = await process.ended()
-        await link.cut()
-        assert code == 0 and traffic.first_publish is not None, lines
-        rate = ours["messages"] / (traffic.last - traffic.first_publish)
-        return {"messages_per_s": round(rate)}
 
     def _board(self, firmware: Path | None, **keys: Any) -> Board:
         self._runs += 1
@@ -179,7 +151,7 @@ class Bench:
 def fill(flash: Path) -> int:
     """Fills a device's flash file with small messages until no more fit; returns how many.
 
-    They are what a device of one sensor has, 76 bytes of topic and payload.
+    They are messages of a device with one sensor: 76 bytes of topic and payload.
     """
     log = Log(FileFlash(str(flash), SECTOR_BYTES, SECTORS))
     count = 0

@@ -3,10 +3,10 @@
 import subprocess
 from pathlib import Path
 
-from tools.micropython import MicroPython
+from tools.lab.micropython import MicroPython
 
 BUILD_TIMEOUT_S = 900
-LEFT_OUT = ("MICROPY_PY_BTREE=0", "MICROPY_PY_FFI=0")  # they need libraries of 32 bits that few machines have
+LEFT_OUT = ("MICROPY_PY_BTREE=0", "MICROPY_PY_FFI=0")  # these parts need libraries of 32 bits that few machines have
 SHOWN_LINES = 5
 
 
@@ -15,15 +15,8 @@ class FrozenUnavailable(Exception):
 
 
 def build_frozen(source: Path, manifest: Path, folder: Path) -> MicroPython:
-    """Builds it; takes some minutes.
-
-    Args:
-        source: MicroPython's source tree; TLS needs its submodule `lib/mbedtls`.
-        manifest: of the modules to freeze, beside asyncio.
-        folder: for all that the build makes.
-
-    Raises FrozenUnavailable.
-    """
+    """Builds MicroPython in `folder` with frozen asyncio and the modules of `manifest`, which takes some minutes. TLS
+    needs the submodule `lib/mbedtls` of the source tree. Raises FrozenUnavailable."""
     whole = folder / "manifest.py"
     whole.write_text(f'include("$(MPY_DIR)/extmod/asyncio")\ninclude("{manifest.resolve()}")\n')
     _make(source / "mpy-cross")
@@ -36,7 +29,7 @@ def build_frozen(source: Path, manifest: Path, folder: Path) -> MicroPython:
 
 
 def has_tls(source: Path) -> bool:
-    """Whether the sources have what TLS is built from."""
+    """Returns whether the source tree has the sources of TLS."""
     return (source / "lib/mbedtls/library").is_dir()
 
 

@@ -14,7 +14,7 @@ PROT_READ, MAP_PRIVATE, O_RDONLY = 1, 2, 0
 
 
 def map_file(path: str) -> bytearray:
-    """The file's bytes, without a copy of them."""
+    """Maps the file into memory, without a copy on the heap."""
     c = ffi.open(None)
     size = os.stat(path)[6]
     descriptor = c.func("i", "open", "si")(path, O_RDONLY)

@@ -1,4 +1,4 @@
-"""The firmware on a real MicroPython as a board has it: compiled, its heap limited, its flash a file."""
+"""Runs the compiled firmware on a real MicroPython with a limited heap and with a file as its flash."""
 
 import asyncio
 import json
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.demo.journal import read_journal
-from tools.demo.process import Process
-from tools.flash.reader import read_store
-from tools.flash.store import NoStore
-from tools.micropython import MicroPython
-from tools.sim.network_link import NetworkLink
+from tools.cli.flash.reader import read_store
+from tools.cli.flash.store import NoStore
+from tools.lab.demo.journal import read_journal
+from tools.lab.micropython import MicroPython
+from tools.lab.testing.network_link import NetworkLink
+from tools.lab.testing.process import Process
 
 SECTOR_BYTES, SECTORS = 4096, 64
 IN_PLACE = Path(__file__).with_name("in_place.py")
@@ -23,7 +23,7 @@ SENSORS = [{"kind": "host", "name": name} for name in ("one", "two", "three")]
 
 @dataclass
 class Traffic:
-    """What went over the device's line; times are of `time.monotonic`."""
+    """The bytes on the device's line; times are of `time.monotonic`."""
 
     up: int = 0
     down: int = 0
@@ -41,11 +41,8 @@ class Traffic:
 
 
 class Board:
-    """A device in `folder`, whose flash and journal stay from one run to the next.
-
-    Args:
-        firmware: a folder of compiled modules, or a ROMFS image of them; None where the VM has them frozen into it.
-    """
+    """A device in `folder`, whose flash and journal stay from one run to the next. `firmware` is a folder of compiled
+    modules or a ROMFS image; None if the modules are frozen into the VM."""
 
     def __init__(self, folder: Path, firmware: Path | None, broker_port: int, **keys: Any) -> None:
         self.flash, self._journal = folder / "flash.bin", folder / "journal"
@@ -64,11 +61,8 @@ class Board:
         }
 
     async def run(self, vm: MicroPython, heap_kw: int, readings: int, is_online: bool = True) -> Traffic | None:
-        """Makes up to so many readings in all, and sends all that is in its flash; None where it dies.
-
-        Args:
-            heap_kw: the heap in units of 1024 words of 4 bytes, doubled where a word has 8.
-        """
+        """Runs until the device has made `readings` in all and sent its messages; returns None if it dies. `heap_kw` is
+        the heap in units of 1024 words."""
         traffic = Traffic()
         link = NetworkLink("127.0.0.1", self._broker_port, traffic.hear)
         port = await link.open()
@@ -79,7 +73,7 @@ class Board:
         argv = [*vm.argv, "-X", f"heapsize={heap_kw}wk", *self._program()]
         path = ".frozen" if self._firmware is None else f"{self._firmware}:.frozen"
         process = Process("device", argv, self._output, {"MICROPYPATH": path})
-        await process.start()
+        process.start()
         try:
             async with asyncio.timeout(DEADLINE_S):
                 while not self._is_done(readings, is_online):
@@ -89,12 +83,12 @@ class Board:
         except TimeoutError:
             return None
         finally:
-            await process.kill()
+            process.kill()
             await link.cut()
         return traffic
 
     def made(self) -> int:
-        """Readings."""
+        """Returns how many readings the device has made."""
         return sum(one.readings for one in read_journal("", self._journal))
 
     def messages(self) -> int:

@@ -1,23 +1,28 @@
-"""The figures that `holdfast bench flash` prints, each with its bar."""
+"""``holdfast bench flash``: what the store costs on simulated flash and a real MicroPython, beside littlefs."""
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from flash_store.log import Log
-from tools.bench.figure import Figure
-from tools.bench.file_queue import FileQueue
-from tools.bench.metered_flash import MeteredFlash
-from tools.bench.workload import OUTSTANDING, SECTORS, TOPIC, Use, Workload, fill, run
-from tools.micropython import MicroPython, find
+from tools.cli.failure import failing_on
+from tools.lab.bench.figure import Figure
+from tools.lab.bench.flash.file_queue import FileQueue
+from tools.lab.bench.flash.metered_flash import MeteredFlash
+from tools.lab.bench.flash.workload import OUTSTANDING, SECTORS, TOPIC, Use, Workload, fill, run
+from tools.lab.micropython import MicroPython, MicroPythonUnavailable, find
+from tools.lab.result import JSON_OPTION, end_bench, quick_option
 
 GRANULE = 16
-FILE_GRANULE = 32  # what MicroPython gives littlefs; with 16 a message of 128 bytes needs a block of its own
-LONG_RUN = 10  # times the messages, for wear
+FILE_GRANULE = 32  # MicroPython's value for littlefs; with 16 a message of 128 bytes needs a block of its own
+LONG_RUN = 10  # times as many messages, to measure wear
 STRAGGLERS_MAX = 10_000  # messages of the workload that leaves one in ten: more fill the ring
 LIVE_MESSAGES = 1000
 JUST_MOUNTED = 1000  # messages: not once around, so that each sector is looked at before its first use
@@ -26,6 +31,23 @@ W25Q_CYCLES, STM32_CYCLES = 100_000, 10_000
 W25Q128_SECTORS = 4096
 PAGES_MAX = 3  # a record of 144 bytes lies in two pages at most, the OPEN header of a new sector in one
 VM_TIMEOUT_S = 1800
+
+
+def flash(
+    messages: Annotated[int, typer.Option(min=100, help="How many messages to store.")] = 10_000,
+    quick: Annotated[bool, quick_option(messages=1_000)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Count bytes programmed, erases and memory of the flash store, and of littlefs for the same messages.
+
+    Runs on a simulated flash chip and a real MicroPython. Ends with 1 if a goal is missed.
+    """
+    started = time.monotonic()
+    with failing_on(MicroPythonUnavailable, command="bench flash"):
+        report = measure(messages)
+    about = {"workload": report.workload, "store": report.store, "littlefs": report.littlefs, "vm": report.vm}
+    seconds = time.monotonic() - started
+    end_bench("flash", report.figures, seconds, as_json, names=("measured", "littlefs"), about=about)
 
 
 @dataclass(frozen=True)
@@ -40,7 +62,7 @@ class Report:
 
 
 def measure(messages: int) -> Report:
-    """Run everything: about two minutes for 10,000 messages. Raises MicroPythonUnavailable."""
+    """Measures everything: about two minutes for 10,000 messages. Raises MicroPythonUnavailable."""
     vm = find()
     ram = _run_on_vm(vm, LONG_RUN * messages)
     figures = [
@@ -71,8 +93,8 @@ def _on_store(workload: Workload) -> Use:
     return run(workload, flash, Log(flash))
 
 
-def _on_littlefs(workload: Workload, granule: int = FILE_GRANULE) -> Use:
-    flash = MeteredFlash(SECTORS, granule)
+def _on_littlefs(workload: Workload) -> Use:
+    flash = MeteredFlash(SECTORS, FILE_GRANULE)
     return run(workload, flash, FileQueue(flash))
 
 
@@ -138,7 +160,7 @@ def _mount_figures() -> Iterator[Figure]:
 
 
 def _read_at_mount(sectors: int, is_full: bool) -> int:
-    """Bytes that a mount reads of a store that is freshly formatted, or takes no message more."""
+    """Returns the bytes that a mount reads of an empty store, or of a full one."""
     flash = MeteredFlash(sectors, GRANULE)
     Log.format(flash, 1)
     if is_full:
@@ -149,21 +171,10 @@ def _read_at_mount(sectors: int, is_full: bool) -> int:
 
 
 def _other_figures(messages: int) -> Iterator[Figure]:
-    for size, name in ((32, "32 bytes"), (144, f"128 bytes + {len(TOPIC)} of topic"), (512, "512 bytes")):
-        ours, theirs = _on_store(Workload(messages, size)), _on_littlefs(Workload(messages, size))
-        yield _cost(f"{name}: bytes programmed / message", ours.programmed, None, theirs.programmed)
-        yield _cost(f"{name}: erases / message", ours.erases_per_message, None, theirs.erases_per_message)
-    ours, theirs = _on_store(Workload(messages)), _on_littlefs(Workload(messages), GRANULE)
-    name = f"128 bytes, littlefs with unit {GRANULE}"
-    yield _cost(f"{name}: bytes programmed / message", ours.programmed, None, theirs.programmed)
-    yield _cost(f"{name}: erases / message", ours.erases_per_message, None, theirs.erases_per_message)
-
     left = Workload(min(messages, STRAGGLERS_MAX), has_stragglers=True)
     ours = _on_store(left)
     name = f"1 in 10 never acknowledged, {left.messages:,}"
     yield _cost(f"{name}: bytes programmed / message", ours.programmed)
-    yield _cost(f"{name}: erases / message", ours.erases_per_message)
-    yield _cost(f"{name}: wear, max - min", ours.wear_spread)
     flash, files = MeteredFlash(SECTORS, GRANULE), MeteredFlash(SECTORS, FILE_GRANULE)
     Log.format(flash, 1)
     yield _cost("messages that fit in 256 KiB", fill(Log(flash)), None, fill(FileQueue(files)))

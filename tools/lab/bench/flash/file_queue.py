@@ -1,4 +1,4 @@
-"""The queue that a file system gives: one littlefs file a message."""
+"""A queue on littlefs, with a file for each message."""
 
 import errno
 
@@ -7,12 +7,12 @@ from littlefs.lfs import LFSConfig
 
 from flash_store.block_device import IOCTL_BLOCK_ERASE
 from flash_store.errors import StoreFull
-from tools.bench.metered_flash import MeteredFlash
+from tools.lab.bench.flash.metered_flash import MeteredFlash
 
 
 class FileQueue:
-    """Topic and payload of a message in a file, removed when it is acknowledged. littlefs is set up as MicroPython sets
-    it up, with the flash's granule as the unit of programs."""
+    """A file has the topic and payload of one message, and is removed when the message is acknowledged. littlefs has
+    MicroPython's settings, with the flash's granule as its program size."""
 
     def __init__(self, flash: MeteredFlash) -> None:
         unit = flash.granule
@@ -35,7 +35,7 @@ class FileQueue:
         self._last_id += 1
         fs = self._files.fs
         try:
-            # Not LittleFS.open: a file whose close failed closes itself once more when it is collected, and aborts.
+            # Not LittleFS.open: after a failed close, its file closes itself again when it is collected, and aborts.
             file = lfs.file_open(fs, str(self._last_id), "w")
             lfs.file_write(fs, file, topic.encode() + payload)
             lfs.file_close(fs, file)
@@ -46,14 +46,14 @@ class FileQueue:
         return self._last_id
 
     def note_pubrec(self, message_id: int) -> bool:
-        raise NotImplementedError("files know no QoS 2")
+        raise NotImplementedError("a queue of files has no QoS 2")
 
     def acknowledge(self, message_id: int) -> bool:
         self._files.remove(str(message_id))
         return True
 
     def idle(self) -> None:
-        """littlefs erases when it needs a block."""
+        """Does nothing, because littlefs erases only when it needs a block."""
 
 
 class _OnFlash(UserContext):

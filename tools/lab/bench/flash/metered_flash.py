@@ -1,18 +1,18 @@
-"""The simulated NOR flash that the figures are counted on."""
+"""A simulated NOR flash that counts its work."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flash_store.sector import records_offset
-from tools.sim.flash import NorFlash, Operation
+from tools.lab.testing.nor import NorFlash, Operation
 
 SECTOR_SIZE = 4096
 
 
 @dataclass
 class Cost:
-    """What something did to the flash: bytes, operations, pages of 256 bytes, microseconds at typical times.
-    `records` are programs that are not of a sector's header."""
+    """The work of a flash: bytes, operations, pages of 256 bytes, microseconds at typical times. `records` counts
+    programs, without those of a sector's header."""
 
     programmed: int = 0
     read: int = 0
@@ -28,7 +28,7 @@ class Cost:
         return Cost(*(mine - others for mine, others in self._pairs(other)))
 
     def worst(self, other: "Cost") -> "Cost":
-        """The higher of each count."""
+        """Returns the higher value of each count."""
         return Cost(*(max(pair) for pair in self._pairs(other)))
 
     def _pairs(self, other: "Cost") -> Iterator[tuple[int, int]]:
@@ -36,7 +36,7 @@ class Cost:
 
 
 class MeteredFlash(NorFlash):
-    """The simulated NOR, which also counts records and does not keep what was programmed."""
+    """The simulated NOR flash, which also counts records, and keeps no list of its operations."""
 
     def __init__(self, sector_count: int, granule: int) -> None:
         super().__init__(SECTOR_SIZE, sector_count, granule)
@@ -44,7 +44,7 @@ class MeteredFlash(NorFlash):
         self.after_operation = self._count
 
     def cost(self) -> Cost:
-        """All that was done so far."""
+        """Returns all work so far."""
         return Cost(
             self.bytes_programmed, self.bytes_read, self.erases, self._records, self.pages_programmed, self.time_us
         )

@@ -1,4 +1,4 @@
-"""What a mounted store takes of a board's heap. Runs on the real MicroPython VM.
+"""Measures how much heap a mounted store takes. Runs on the real MicroPython VM.
 
 usage: ram.py LIVE_MESSAGES APPENDS
 
@@ -25,7 +25,7 @@ def allocated() -> int:
 
 
 def turn(log: Log, count: int) -> int:
-    """Heap bytes taken after `count` messages that came and went."""
+    """Returns the heap bytes in use after `count` messages were stored and acknowledged."""
     for _ in range(count):
         log.acknowledge(log.append(TOPIC, PAYLOAD))
         log.idle()

@@ -1,4 +1,4 @@
-"""The workload that the figures about messages are from, and what it costs on a queue."""
+"""The workload of the figures about messages, and its cost on a queue."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -7,18 +7,18 @@ from itertools import islice
 from typing import Protocol
 
 from flash_store.errors import StoreFull
-from tools.bench.metered_flash import SECTOR_SIZE, Cost, MeteredFlash
+from tools.lab.bench.flash.metered_flash import SECTOR_SIZE, Cost, MeteredFlash
 
 SECTORS = 64
 TOPIC = "telemetry/garage"
-OUTSTANDING = 8  # messages sent and not yet acknowledged
+OUTSTANDING = 8  # unacknowledged messages
 STRAGGLER = 10  # of a workload with stragglers one message in ten is never acknowledged
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is asked of a queue on 64 sectors: `size` is topic and payload in bytes; without `is_idle` nobody calls
-    `idle`; without `is_warm` the queue was mounted just now and the counting begins at once."""
+    """The work of a queue on 64 sectors. `size` is topic and payload in bytes. Without `is_idle` nothing calls `idle`.
+    Without `is_warm` the counting begins at once, on a queue that was just mounted."""
 
     messages: int
     size: int = 128
@@ -29,7 +29,7 @@ class Workload:
 
     @property
     def warm_up(self) -> int:
-        """Messages that come before the counting: they fill the ring once, so that erases come as they do for ever."""
+        """The messages before the counting; they fill the ring once, so that erases come as often as later."""
         return SECTOR_SIZE * SECTORS // self.size if self.is_warm else 0
 
     @property
@@ -38,7 +38,7 @@ class Workload:
 
 
 class Queue(Protocol):
-    """What a workload needs. `append` and `note_pubrec` are durable on return; StoreFull when there is no room."""
+    """A queue for a workload. `append` and `note_pubrec` are durable on return; they raise StoreFull without room."""
 
     def append(self, topic: str, payload: bytes, qos: int) -> int: ...
 
@@ -51,8 +51,8 @@ class Queue(Protocol):
 
 @dataclass
 class Use:
-    """What a workload cost after its warm-up: in all, in `append`, in `note_pubrec`, and the highest of each count in
-    any one `append`. `erases` are by sector."""
+    """The cost of a workload after its warm-up: in total, in `append`, in `note_pubrec`, and the highest of each count
+    in one `append`. `erases` are by sector."""
 
     messages: int
     total: Cost
@@ -63,7 +63,7 @@ class Use:
 
     @property
     def programmed(self) -> float:
-        """Bytes a message."""
+        """Bytes for each message."""
         return self.total.programmed / self.messages
 
     @property
@@ -72,7 +72,7 @@ class Use:
 
     @property
     def read_on_append(self) -> float:
-        """Bytes an `append`."""
+        """Bytes for each `append`."""
         return self.append.read / self.messages
 
     @property
@@ -81,17 +81,17 @@ class Use:
 
     @property
     def wear_ratio(self) -> float:
-        """The most worn sector's erases by the average; 1 where nothing was erased."""
+        """The erases of the most worn sector, divided by the average; 1 without erases."""
         return max(self.erases) * len(self.erases) / sum(self.erases) if any(self.erases) else 1.0
 
     def years(self, cycles: int) -> float:
-        """Until the most worn sector has had this many erases, at one message a second."""
+        """The time until the most worn sector has had this many erases, at one message a second."""
         seconds_per_year = 365.25 * 86400
         return cycles * self.messages / max(1, *self.erases) / seconds_per_year
 
 
 def run(workload: Workload, flash: MeteredFlash, queue: Queue) -> Use:
-    """Append, acknowledge what has been outstanding longest, be idle, and so on."""
+    """Runs a workload: for each message it appends, acknowledges the oldest message, and lets the queue be idle."""
     turns = _turns(workload, flash, queue)
     for _ in islice(turns, workload.warm_up):
         pass
@@ -106,7 +106,7 @@ def run(workload: Workload, flash: MeteredFlash, queue: Queue) -> Use:
 
 
 def fill(queue: Queue) -> int:
-    """Append until no message more fits; returns how many did."""
+    """Appends until the queue is full; returns how many messages fit."""
     taken = 0
     try:
         while True:

@@ -7,20 +7,20 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from tools import micropython
-from tools.bench import real_link, virtual_link
-from tools.bench.figure import Figure
-from tools.failure import failing_on
-from tools.result import JSON_OPTION, end_bench, quick_option
+from tools.cli.failure import failing_on
+from tools.lab import micropython
+from tools.lab.bench.figure import Figure
+from tools.lab.bench.link import real_link, virtual_link
+from tools.lab.result import JSON_OPTION, end_bench, quick_option
 
 BAUD = 115_200
-# What is asked for: bytes of which one is spoilt (a byte has eight bits), and the least share of the line.
+# The goals: one of so many bytes is corrupt (a byte has eight bits), and the least share of the line's rate.
 ERROR_RATES = {"clean": (0, 0.94), "1e-5": (12_500, 0.90), "1e-4": (1_250, 0.70)}
 RESYNC_MAX_MS = 200
 
 
 class Sizes(NamedTuple):
-    """How much is done: bytes and repetitions in virtual time; bytes, faults, erases and a stall in real time."""
+    """The sizes of a run: bytes and repetitions in virtual time; bytes, faults, erases and a stall in real time."""
 
     simulated_bytes: int
     runs: int
@@ -35,9 +35,7 @@ QUICK = Sizes(200_000, 3, 20_000, 1, 2, 8.0)
 
 
 def link(
-    seed: Annotated[
-        int, typer.Option(help="The number from which errors are drawn; the same number, the same errors.")
-    ] = 1,
+    seed: Annotated[int, typer.Option(help="The seed of the random errors: the same seed gives the same errors.")] = 1,
     quick: Annotated[bool, quick_option()] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
@@ -55,7 +53,7 @@ def link(
 
 
 def simulated(seed: int, size: int, runs: int) -> dict[str, Any]:
-    """In virtual time; see `virtual_link`."""
+    """Measures in virtual time; see `virtual_link`."""
     return {
         "share": {
             name: round(virtual_link.share(seed, BAUD, size, corrupt=corrupt), 3)
@@ -73,7 +71,7 @@ def simulated(seed: int, size: int, runs: int) -> dict[str, Any]:
 
 
 async def _real(seed: int, sizes: Sizes) -> dict[str, Any]:
-    """Real processes; see `real_link`."""
+    """Measures real processes; see `real_link`."""
     vm = micropython.find()
     bare = await real_link.bare_bytes_per_s(BAUD)
     return {
@@ -93,7 +91,7 @@ async def _real(seed: int, sizes: Sizes) -> dict[str, Any]:
 
 
 def _figures(found: dict[str, Any]) -> Iterator[Figure]:
-    """Times and rates between real processes have no goal: a busy machine would miss it."""
+    """Yields figures without a goal: times and rates between real processes depend on the machine."""
     for where, part in found.items():
         timed = where == "simulated"
         for name, (_, least) in ERROR_RATES.items():

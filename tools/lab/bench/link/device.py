@@ -12,7 +12,7 @@ import time
 from device.boards import unix as board
 from device.ports import Up
 from device.ports.uart import Uart
-from tools.bench.link_stream import Check, piece
+from tools.lab.bench.link.stream import Check, piece
 
 ERASE_MS = 400
 
@@ -26,12 +26,12 @@ check = Check()
 done = False
 erased = 0
 erasing_since_ms = None
-heard: list = []  # the line, once it has said something
+heard: list = []  # the line, after its first bytes
 ready = 0
 
 
 def erase(line: io.FileIO) -> int:
-    """Hears nothing for a while, as a board that erases its flash; returns how many bytes went by unheard."""
+    """Reads nothing for a while, like a board that erases its flash; returns how many bytes were lost."""
     time.sleep_ms(ERASE_MS)  # type: ignore[attr-defined]
     lost = 0
     only_this = select.poll()

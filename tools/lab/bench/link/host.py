@@ -8,10 +8,10 @@ import asyncio
 import sys
 import time
 
-from gateway.config import SerialConfig
+from gateway.config.schema import SerialConfig
 from gateway.listeners.serial import SerialListener
 from gateway.port import Port
-from tools.bench.link_stream import Check, piece
+from tools.lab.bench.link.stream import Check, piece
 
 FLOWING_BYTES = 2560
 

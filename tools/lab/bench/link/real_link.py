@@ -14,31 +14,30 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tools.demo.process import Process
-from tools.micropython import MicroPython
-from tools.paths import source_root
-from tools.sim.paced_line import PacedLine
-from tools.sim.virtual_line import Dice
+from tools.cli.paths import source_root
+from tools.lab.micropython import MicroPython
+from tools.lab.sim.virtual_line import Dice
+from tools.lab.testing.process import Process
+from tools.lab.testing.serial_line import PacedLine
 
-PROGRAM = "tools.bench.link_device"
+PROGRAM = "tools.lab.bench.link.device"
 BARE_BYTES = 20_000
 FAULT_S = 1.0
 
 
 class Host(Process):
-    """The gateway's end, which can be made to stand still."""
+    """The gateway's end of the line, a process that can be stopped and continued."""
 
     def freeze(self, frozen: bool) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+        self.signal(signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def arrivals(self) -> list[tuple[float, int]]:
-        """When how many bytes of the stream had come, in all."""
-        found = (re.fullmatch(r"([\d.]+) (\d+)", line) for line in self._lines)  # others are the listener's log
+        """Pairs of a moment and how many bytes of the stream had arrived by then."""
+        found = (re.fullmatch(r"([\d.]+) (\d+)", line) for line in self.lines)  # the other lines are the listener's log
         return [(float(match[1]), int(match[2])) for match in found if match]
 
     def starts(self) -> int:
-        return self._lines.count("up")
+        return self.lines.count("up")
 
 
 class Ends:
@@ -50,33 +49,33 @@ class Ends:
         self.host = host
 
     async def arrived(self, total: int, deadline_s: float = 120.0) -> None:
-        await self.host.says(f" {total}", deadline_s)
+        await asyncio.to_thread(self.host.says, f" {total}", deadline_s)
 
 
 @asynccontextmanager
 async def running(
     vm: MicroPython, dice: Dice, baud: int, up_bytes: int, down_bytes: int = 0, erases: int = 0, corrupt: int = 0
 ) -> AsyncIterator[Ends]:
-    """The device sends `up_bytes`, the host `down_bytes`."""
+    """Measures while the device sends `up_bytes` and the host `down_bytes`."""
     with tempfile.TemporaryDirectory(prefix="holdfast-link-") as folder:
         cable = PacedLine(dice, baud, corrupt)
         cable.open()
         device_argv = [*vm.argv, "-m", PROGRAM, cable.near, *map(str, (baud, up_bytes, down_bytes, erases))]
         device = Process("device", device_argv, Path(folder, "device.log"), vm.environment())
-        host_argv = [sys.executable, "-m", "tools.bench.link_host", cable.far, str(baud), str(down_bytes)]
+        host_argv = [sys.executable, "-m", "tools.lab.bench.link.host", cable.far, str(baud), str(down_bytes)]
         host = Host("host", host_argv, Path(folder, "host.log"), {"PYTHONPATH": str(source_root())})
         try:
-            await host.start()
-            await device.start()
+            host.start()
+            device.start()
             yield Ends(cable, device, host)
         finally:
-            await device.kill()
-            await host.kill()
+            device.kill()
+            host.kill()
             cable.close()
 
 
 async def bare_bytes_per_s(baud: int) -> float:
-    """What the cable itself carries here, without the link."""
+    """Measures the rate of the cable itself, without the link."""
     cable = PacedLine(Dice(1), baud)
     cable.open()
     near, far = (os.open(path, os.O_RDWR | os.O_NOCTTY) for path in (cable.near, cable.far))
@@ -111,23 +110,23 @@ def _rate(arrivals: list[tuple[float, int]]) -> float:
 
 
 async def share(vm: MicroPython, seed: int, baud: int, size: int, corrupt: int, bare: float) -> float:
-    """Of the bare cable's rate `bare`, how much the stream from the device gets."""
+    """Returns the share of the cable's rate `bare` that the stream from the device gets."""
     async with running(vm, Dice(seed), baud, size, corrupt=corrupt) as ends:
         await ends.arrived(size)
         return _rate(ends.host.arrivals()) / bare
 
 
 async def erase(vm: MicroPython, seed: int, baud: int, size: int, erases: int) -> dict[str, int]:
-    """The device erases its flash, 400 ms each, while both sides send `size` bytes."""
+    """Measures erases of the device's flash, 400 ms each, while both sides send `size` bytes."""
     async with running(vm, Dice(seed), baud, size, size, erases) as ends:
         await ends.arrived(size)
-        await ends.device.says(f"received {size}")
+        await asyncio.to_thread(ends.device.says, f"received {size}")
         return {**(await _erases(ends.device, erases)), "restarts": ends.host.starts() - 1}
 
 
 async def _erases(device: Process, erases: int) -> dict[str, int]:
-    await device.kill()
-    _, lines = await device.ended()
+    device.kill()
+    lines = device.lines
     numbers = [list(map(int, line.split()[1:])) for line in lines if line.startswith("erase")]
     return {
         "erases": len(numbers),
@@ -141,7 +140,7 @@ async def resync_ms(vm: MicroPython, seed: int, baud: int, noise: bool, faults: 
     size = int(baud / 10 * (faults + 1) * 1.5)
     mended: list[float] = []
     async with running(vm, Dice(seed), baud, size) as ends:
-        await ends.host.says("flowing")
+        await asyncio.to_thread(ends.host.says, "flowing")
         for _ in range(faults):
             await _fault(ends.cable, noise)
             mended.append(time.monotonic())
@@ -159,13 +158,13 @@ async def _fault(cable: PacedLine, noise: bool) -> None:
 
 
 async def stall(vm: MicroPython, seed: int, baud: int, stall_s: float) -> dict[str, float]:
-    """The host's process is stopped while the device sends, and goes on afterwards."""
+    """Measures a pause of the host's process while the device sends."""
     size = 20_000
     async with running(vm, Dice(seed), baud, size, size) as ends:
-        await ends.host.says("flowing")
+        await asyncio.to_thread(ends.host.says, "flowing")
         ends.host.freeze(True)
         await asyncio.sleep(stall_s)
         ends.host.freeze(False)
         await ends.arrived(size)
-        await ends.device.says(f"received {size}")
+        await asyncio.to_thread(ends.device.says, f"received {size}")
         return {"stall_s": stall_s, "restarts": ends.host.starts() - 1}

@@ -1,4 +1,4 @@
-"""A stream of which each end knows every byte; runs on CPython and on MicroPython."""
+"""A stream whose bytes both ends can compute; runs on CPython and on MicroPython."""
 
 from struct import pack
 
@@ -6,7 +6,7 @@ BLOCK_BYTES = 64
 
 
 def piece(start: int, length: int) -> bytes:
-    """`length` bytes of the stream from byte `start` on."""
+    """Returns `length` bytes of the stream from byte `start` on."""
     first = start // BLOCK_BYTES
     last = (start + length) // BLOCK_BYTES + 1
     blocks = [pack(">I", number * 2654435761 & 0xFFFFFFFF) * (BLOCK_BYTES // 4) for number in range(first, last)]
@@ -15,12 +15,12 @@ def piece(start: int, length: int) -> bytes:
 
 
 class Check:
-    """Counts what comes, and raises ValueError where it is not the stream."""
+    """Counts received bytes, and raises ValueError if they are not the stream's."""
 
     def __init__(self) -> None:
         self.total = 0
 
     def take(self, data: bytes) -> None:
         if data != piece(self.total, len(data)):
-            raise ValueError(f"something else after byte {self.total}")
+            raise ValueError(f"a wrong byte after byte {self.total}")
         self.total += len(data)

@@ -1,6 +1,6 @@
-"""What the serial link makes of a simulated line, in virtual time: the same numbers on every machine."""
+"""Measures the serial link on a simulated line in virtual time; the figures are the same on every machine."""
 
-from tools.sim.virtual_line import Dice, VirtualCable, VirtualLine
+from tools.lab.sim.virtual_line import Dice, VirtualCable, VirtualLine
 from wire.link import Link, LinkData, LinkDown, LinkUp
 
 STEADY_MS = 500
@@ -10,7 +10,7 @@ FAULT_MS = (50, 300, 1_000, 5_000)
 
 
 class End:
-    """A link and an application that always has something to send, or never."""
+    """A link and its application, which always has bytes to send, or never."""
 
     def __init__(self, boot_id: int, talks: bool) -> None:
         self.link = Link(boot_id)
@@ -34,14 +34,14 @@ class End:
 
 
 class Cable(VirtualCable):
-    """A talking device at the first end; the second talks as well where `both`."""
+    """A line whose first end sends, and whose second end sends too if `both`."""
 
     def __init__(self, seed: int, both: bool = False, **line: int) -> None:
         super().__init__(Dice(seed), [End(1, True), End(2, both)], **line)
         self.run(STEADY_MS)
 
     def resumed_after_ms(self) -> int:
-        """How long it takes until each direction in use has delivered something again."""
+        """Returns the time until each direction in use has delivered bytes again."""
         started_ms = self.now_ms
         before = [end.received for end in self.ends]
         waiting = {index for index in (0, 1) if self.ends[1 - index].talks}
@@ -51,7 +51,7 @@ class Cable(VirtualCable):
         return self.now_ms - started_ms
 
     def settle(self) -> int:
-        """Lets all arrive that was sent; returns how many bytes did not, or came twice."""
+        """Waits for all sent bytes; returns how many were lost or came twice."""
         for end in self.ends:
             end.talks = False
         self.run(NOT_WITHIN_MS)
@@ -60,7 +60,7 @@ class Cable(VirtualCable):
 
 
 def share(seed: int, baud: int, size: int, corrupt: int) -> float:
-    """How long `size` bytes take on the bare line, in parts of what they take through the link."""
+    """Returns the time of `size` bytes on the bare line, divided by their time through the link."""
     bare = VirtualLine(Dice(seed), baud)
     bare.write(bytes(size), 0)
     last_ms = 0
@@ -88,7 +88,7 @@ def resync_ms(seed: int, runs: int, noise: bool, both: bool) -> int:
 
 
 def erase(seed: int, erases: int) -> dict[str, int]:
-    """Flash erases of the first end while both talk."""
+    """Measures flash erases of the first end while both ends send."""
     cable = Cable(seed, both=True)
     device = cable.ends[0].link
     quiet_ms = 0
@@ -111,7 +111,7 @@ def erase(seed: int, erases: int) -> dict[str, int]:
 
 
 def stall(seed: int) -> dict[str, int]:
-    """A host that does nothing for a minute while both sides have much to say."""
+    """Measures a host that reads nothing for a minute while both ends send."""
     cable = Cable(seed, both=True)
     cable.deaf[1] = True
     cable.run(STALL_MS)

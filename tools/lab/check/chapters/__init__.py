@@ -1,1 +1,1 @@
-"""The checks: a file for each chapter of the standards, a function for each thing that a server does or does not do."""
+"""The checks: a file for each chapter of the standards, a function for each behaviour of a server."""

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from tools.check.client import Client
-from tools.check.outcome import Failed, NoAccount, Skipped
-from tools.check.scram import METHOD, Scram
-from tools.check.subject import Broker
-from tools.check.suite import check
+from tools.lab.check.client import Client
+from tools.lab.check.outcome import Failed, NoAccount, Skipped
+from tools.lab.check.subject import Broker
+from tools.lab.check.suite import check
+from tools.lab.testing.scram import METHOD, Scram
 from wire import properties as p
 from wire import reasons
-from wire.packets import Auth, Connack, Connect, Pingreq
+from wire.codec.packets import Auth, Connack, Connect, Pingreq
 
 CONTINUE, AGAIN = reasons.CONTINUE_AUTHENTICATION, reasons.RE_AUTHENTICATE
 REFUSED = (reasons.NOT_AUTHORIZED, reasons.BAD_USER_NAME_OR_PASSWORD)
@@ -74,7 +74,7 @@ async def admitted(broker: Broker) -> Client:
 
 
 async def expect_turned_away(client: Client, *reason_codes: int) -> None:
-    """The connection closes, without a DISCONNECT before it was accepted, and never accepted."""
+    """The broker refuses: the connection closes without being accepted, and no DISCONNECT comes before a CONNACK."""
     await client.expect_closed()
     for packet in client.received:
         refused = isinstance(packet, Connack) and packet.reason_code in (*reason_codes, *REFUSED)
@@ -93,13 +93,13 @@ async def a_wrong_password_is_refused(broker: Broker) -> None:
 
 
 @check(v5="4.12.0-2 4.12.0-5 3.15.2-1 3.2.0-1")
-async def who_proves_to_be_the_user_is_let_in(broker: Broker) -> None:
+async def a_client_that_proves_its_password_is_accepted(broker: Broker) -> None:
     client = await admitted(broker)
     await client.ping()
 
 
 @check(v5="4.12.0-4 3.14.0-1")
-async def who_proves_another_password_is_refused(broker: Broker) -> None:
+async def a_client_that_proves_another_password_is_refused(broker: Broker) -> None:
     user, password = account(broker)
     scram = Scram(user, password + b"!")
     client, server_first = await begin(broker, scram)
@@ -131,7 +131,7 @@ async def an_answer_with_another_method_is_refused(broker: Broker) -> None:
 
 
 @check(v5="4.12.1-1 4.12.0-2 4.12.0-5 3.15.2-1")
-async def a_client_may_prove_again_who_it_is(broker: Broker) -> None:
+async def a_client_may_prove_its_password_again(broker: Broker) -> None:
     client = await admitted(broker)
     scram = Scram(*account(broker))
     await client.send(auth(AGAIN, scram.first()))

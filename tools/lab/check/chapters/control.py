@@ -1,12 +1,12 @@
 """PINGREQ, DISCONNECT and packets that no client sends (sections 2.1, 3.12 to 3.15)."""
 
-from tools.check.outcome import Failed
-from tools.check.subject import Broker
-from tools.check.suite import check
+from tools.lab.check.outcome import Failed
+from tools.lab.check.subject import Broker
+from tools.lab.check.suite import check
 from wire import properties as p
 from wire import reasons
-from wire.codec.packet import frame
-from wire.packets import Disconnect, Pingreq, Pingresp, Publish, Will
+from wire.codec import frame
+from wire.codec.packets import Disconnect, Pingreq, Pingresp, Publish, Will
 
 # Packets of good length with flags that their type does not have.
 BAD_FLAGS = {
@@ -15,7 +15,7 @@ BAD_FLAGS = {
     "pubcomp": b"\x74\x02\x00\x01",
     "pingreq": b"\xc1\x00",
 }
-# Packets that only a server sends, or nobody.
+# Packets that only a server sends, or that MQTT does not have.
 NOT_FROM_CLIENTS = {
     "type_0": b"\x00\x00",
     "connack": b"\x20\x02\x00\x00",
@@ -59,57 +59,42 @@ async def a_pingreq_is_answered(broker: Broker) -> None:
 
 @check(v3="2.2.2-1 2.2.2-2", v5="2.1.3-1 4.13.1-1", cases=BAD_FLAGS)
 async def reserved_flags_close_the_connection(broker: Broker, packet: bytes) -> None:
-    client = await broker.connect()
-    await client.send(packet)
-    await client.expect_closed(reasons.MALFORMED_PACKET, reasons.PROTOCOL_ERROR)
+    await broker.expect_closed(packet, reasons.MALFORMED_PACKET, reasons.PROTOCOL_ERROR)
 
 
 @check(v3="4.8.0-1", v5="4.13.1-1", cases=NOT_FROM_CLIENTS)
 async def a_packet_that_no_client_sends_closes_the_connection(broker: Broker, packet: bytes) -> None:
-    client = await broker.connect()
-    await client.send(packet)
-    await client.expect_closed(reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
+    await broker.expect_closed(packet, reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
 
 
 @check(v3="4.8.0-1")
 async def an_auth_closes_the_connection_of_an_older_client(broker: Broker) -> None:
-    client = await broker.connect()
-    await client.send(frame(0xF0, b""))
-    await client.expect_closed()
+    await broker.expect_closed(frame(0xF0, b""))
 
 
 @check(v3="4.8.0-1", cases=BAD_LENGTHS)
 async def a_packet_that_does_not_fit_its_length_closes_the_connection(broker: Broker, packet: bytes) -> None:
-    client = await broker.connect()
-    await client.send(packet)
-    await client.expect_closed()
+    await broker.expect_closed(packet)
 
 
 @check(v5="4.13.1-1 2.2.2-1", cases=BAD_LENGTHS_5)
 async def a_malformed_packet_closes_the_connection(broker: Broker, packet: bytes) -> None:
-    client = await broker.connect()
-    await client.send(packet)
-    await client.expect_closed(reasons.MALFORMED_PACKET, reasons.PROTOCOL_ERROR)
+    await broker.expect_closed(packet, reasons.MALFORMED_PACKET, reasons.PROTOCOL_ERROR)
 
 
 @check(v5="1.5.5-1 4.13.1-1")
 async def a_length_of_more_bytes_than_it_needs_closes_the_connection(broker: Broker) -> None:
-    client = await broker.connect()
-    await client.send(b"\x30\x88\x00\x00\x05hello\x00")
-    await client.expect_closed(reasons.MALFORMED_PACKET)
+    await broker.expect_closed(b"\x30\x88\x00\x00\x05hello\x00", reasons.MALFORMED_PACKET)
 
 
 @check(v5="3.15.1-1")
 async def an_auth_with_flags_closes_the_connection(broker: Broker) -> None:
-    client = await broker.connect()
-    await client.send(b"\xf1\x00")
-    await client.expect_closed(reasons.MALFORMED_PACKET, reasons.PROTOCOL_ERROR)
+    await broker.expect_closed(b"\xf1\x00", reasons.MALFORMED_PACKET, reasons.PROTOCOL_ERROR)
 
 
 @check(v3="3.14.1-1", v5="3.14.1-1")
 async def a_disconnect_with_flags_closes_the_connection_and_is_none(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher = await broker.connect()
+    topic, watcher = broker.topic(), await broker.connect()
     await watcher.subscribe(topic)
     client = await broker.connect(will=Will(topic, b"will"))
     await client.send(b"\xe1\x00")
@@ -119,9 +104,7 @@ async def a_disconnect_with_flags_closes_the_connection_and_is_none(broker: Brok
 
 @check(v3="3.14.4-1 3.14.4-2", v5="3.14.4-1")
 async def nothing_behind_a_clients_disconnect_is_processed(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await broker.connect(), await broker.connect()
-    await watcher.subscribe(topic)
+    topic, watcher, client = await broker.watched()
     await client.send(Disconnect(), Publish(topic, b"behind a DISCONNECT"))
     await client.close()
     await watcher.publish(topic, b"marker")

@@ -1,12 +1,12 @@
 """Flow control and packet sizes (sections 3.1.2.11.3, 3.1.2.11.4, 3.3.4 and 4.9 of MQTT 5.0)."""
 
-from tools.check.client import Client
-from tools.check.outcome import Failed, Skipped
-from tools.check.subject import Broker
-from tools.check.suite import check
+from tools.lab.check.client import Client
+from tools.lab.check.outcome import Failed, Skipped
+from tools.lab.check.subject import Broker
+from tools.lab.check.suite import check
 from wire import properties as p
 from wire import reasons
-from wire.packets import (
+from wire.codec.packets import (
     Packet,
     Puback,
     Pubcomp,
@@ -20,17 +20,14 @@ from wire.packets import (
 )
 
 LARGE = 20_000_000  # bytes that a check sends to go beyond a Maximum Packet Size
-PATIENT = 4000  # as many messages a check sends to go beyond a Receive Maximum
+PATIENT = 4000  # messages that a check sends to go beyond a Receive Maximum
 
 
 async def full(broker: Broker, qos: int) -> tuple[Client, Client, str]:
     """A subscriber with a Receive Maximum of 2 and five messages for it, their publisher, and the topic."""
     broker.needs(p.MAXIMUM_QOS, qos)
-    topic = broker.topic()
-    watcher, client = await broker.connect(properties={p.RECEIVE_MAXIMUM: 2}), await broker.connect()
-    await watcher.subscribe(topic, options=qos)
-    for number in range(5):
-        await client.publish(topic, bytes((number,)), qos=qos)
+    topic, watcher, client = await broker.watched(qos, properties={p.RECEIVE_MAXIMUM: 2})
+    await client.publish_all(topic, [bytes((number,)) for number in range(5)], qos)
     return watcher, client, topic
 
 
@@ -71,16 +68,12 @@ async def a_pubrec_that_refuses_frees_its_place(broker: Broker) -> None:
 
 @check(v5="4.9.0-1 3.3.4-9 4.4.0-1")
 async def the_send_quota_begins_anew_with_each_connection(broker: Broker) -> None:
-    topic = broker.topic()
     two = {p.RECEIVE_MAXIMUM: 2}
-    watcher, client = await broker.resume(broker.client_id(), properties=two), await broker.connect()
-    await watcher.subscribe(topic, options=1)
-    for number in range(4):
-        await client.publish(topic, bytes((number,)), qos=1)
+    topic, watcher, client = await broker.watched(1, is_kept=True, properties=two)
+    await client.publish_all(topic, [bytes((number,)) for number in range(4)], 1)
     await watcher.expect(Publish)
     await watcher.expect(Publish)
-    await watcher.close()
-    watcher = await broker.resume(watcher.client_id, properties=two)
+    watcher = await broker.reconnect(watcher, properties=two)
     for number in range(4):
         await watcher.ping()
         expect_on_the_way(watcher, number + 2)
@@ -89,15 +82,11 @@ async def the_send_quota_begins_anew_with_each_connection(broker: Broker) -> Non
 
 @check(v5="4.9.0-1 3.3.4-9 4.4.0-1")
 async def a_smaller_receive_maximum_of_the_next_connection_counts(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await broker.resume(broker.client_id()), await broker.connect()
-    await watcher.subscribe(topic, options=1)
-    for number in range(5):
-        await client.publish(topic, bytes((number,)), qos=1)
+    topic, watcher, client = await broker.watched(1, is_kept=True)
+    await client.publish_all(topic, [bytes((number,)) for number in range(5)], 1)
     for _ in range(5):
         await watcher.expect(Publish)
-    await watcher.close()
-    watcher = await broker.resume(watcher.client_id, properties={p.RECEIVE_MAXIMUM: 2})
+    watcher = await broker.reconnect(watcher, properties={p.RECEIVE_MAXIMUM: 2})
     for number in range(5):
         await watcher.ping()
         expect_on_the_way(watcher, number + 2)
@@ -153,7 +142,7 @@ def receive_maximum(client: Client) -> int:
 
 
 async def fill(client: Client, count: int) -> None:
-    """So many QoS 2 messages of which no PUBREL has been sent."""
+    """Sends so many QoS 2 messages without their PUBRELs."""
     topic = f"hfcheck/{client.client_id}"
     await client.send(*(Publish(topic, b"", 2, packet_identifier=number + 1) for number in range(count)))
     for number in range(count):
@@ -188,10 +177,8 @@ async def a_message_as_large_as_the_client_takes_arrives(broker: Broker) -> None
 
 @check(v5="3.1.2-25 3.1.2-24")
 async def messages_too_large_take_none_of_the_places(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher = await broker.connect(properties={p.MAXIMUM_PACKET_SIZE: 100, p.RECEIVE_MAXIMUM: 1})
-    client = await broker.connect()
-    await watcher.subscribe(topic, options=1)
+    properties = {p.MAXIMUM_PACKET_SIZE: 100, p.RECEIVE_MAXIMUM: 1}
+    topic, watcher, client = await broker.watched(1, properties=properties)
     for payload in (b"x" * 100, b"x" * 200, b"fits"):
         await client.publish(topic, payload, qos=1)
     await watcher.receive(payload=b"fits")
@@ -235,10 +222,11 @@ async def a_client_that_wants_no_reasons_gets_them_only_at_the_end(broker: Broke
 
 
 def refusals(broker: Broker) -> list[tuple[Packet, type[Puback | Pubrec | Pubcomp | Suback | Unsuback]]]:
-    """Requests that end well or not, about which a server might have something to say, and what answers them."""
+    """Sends requests that succeed and requests that fail, to which a server might add a reason string, and expects
+    their answers."""
     return [
-        (Publish(f"{broker.topic()}/nobody", b"", 1, packet_identifier=1), Puback),
-        (Publish(f"{broker.topic()}/nobody", b"", 2, packet_identifier=2), Pubrec),
+        (Publish(f"{broker.topic()}/unread", b"", 1, packet_identifier=1), Puback),
+        (Publish(f"{broker.topic()}/unread", b"", 2, packet_identifier=2), Pubrec),
         (Pubrel(2), Pubcomp),
         (Pubrel(99), Pubcomp),
         (Subscribe(3, [(broker.topic(), 0), ("$SYS/hfcheck/+", 0)]), Suback),

@@ -1,12 +1,12 @@
 """PUBLISH and PUBACK (sections 3.3, 3.4 and 4.3), but for QoS 2, retained messages and topic aliases."""
 
-from tools.check.outcome import Failed, Skipped
-from tools.check.subject import Broker
-from tools.check.suite import check
+from tools.lab.check.outcome import Failed, Skipped
+from tools.lab.check.subject import Broker
+from tools.lab.check.suite import check
 from wire import properties as p
 from wire import reasons
-from wire.codec.packet import frame
-from wire.packets import MQTT_3_1_1, MQTT_5, Puback, Publish, Pubrec, Subscribe, encode
+from wire.codec import frame
+from wire.codec.packets import MQTT_3_1_1, MQTT_5, Puback, Publish, Pubrec, Subscribe, encode
 from wire.primitives import encode_string
 
 # Payloads whose packets have a remaining length of one to three bytes, and those at the steps between.
@@ -30,16 +30,13 @@ def raw_publish(broker: Broker, topic: bytes, properties: bytes = b"", first_byt
 
 @check(v3="3.3.1-4 4.8.0-1", v5="3.3.1-4 4.13.1-1")
 async def qos_3_closes_the_connection(broker: Broker) -> None:
-    client = await broker.connect()
-    await client.send(frame(0x36, encode_string(broker.topic()) + b"\x00\x01" + broker.no_properties))
-    await client.expect_closed(reasons.MALFORMED_PACKET)
+    packet = frame(0x36, encode_string(broker.topic()) + b"\x00\x01" + broker.no_properties)
+    await broker.expect_closed(packet, reasons.MALFORMED_PACKET)
 
 
 @check(v3="3.3.1-2", v5="3.3.1-2 4.3.1-1")
 async def dup_at_qos_0_is_not_passed_on(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await broker.connect(), await broker.connect()
-    await watcher.subscribe(topic)
+    topic, watcher, client = await broker.watched()
     await client.send(raw_publish(broker, topic.encode(), first_byte=0x38))
     await watcher.publish(topic, b"marker")
     message = await watcher.expect(Publish)
@@ -49,9 +46,7 @@ async def dup_at_qos_0_is_not_passed_on(broker: Broker) -> None:
 
 @check(v3="3.3.1-3 4.3.2-1", v5="3.3.1-3 4.3.2-2")
 async def dup_is_not_passed_on(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await broker.connect(), await broker.connect()
-    await watcher.subscribe(topic, options=1)
+    topic, watcher, client = await broker.watched(1)
     await client.send(Publish(topic, b"", 1, dup=True, packet_identifier=7))
     await client.expect(Puback, packet_identifier=7)
     await watcher.receive(qos=1, dup=False)
@@ -59,23 +54,20 @@ async def dup_is_not_passed_on(broker: Broker) -> None:
 
 @check(v3="3.3.2-2 4.7.1-1 4.8.0-1", v5="3.3.2-2 4.7.0-1 4.13.1-1", cases=TOPIC_WITH_WILDCARD)
 async def a_topic_name_with_a_wildcard_closes_the_connection(broker: Broker, topic: str) -> None:
-    client = await broker.connect()
-    await client.send(raw_publish(broker, topic.encode()))
-    await client.expect_closed(reasons.MALFORMED_PACKET, reasons.PROTOCOL_ERROR, reasons.TOPIC_NAME_INVALID)
+    packet = raw_publish(broker, topic.encode())
+    await broker.expect_closed(packet, reasons.MALFORMED_PACKET, reasons.PROTOCOL_ERROR, reasons.TOPIC_NAME_INVALID)
 
 
 @check(v3="4.7.3-1 3.3.2-1 4.8.0-1", v5="4.7.3-1 3.3.2-1 4.13.1-1")
 async def an_empty_topic_name_closes_the_connection(broker: Broker) -> None:
-    client = await broker.connect()
-    await client.send(raw_publish(broker, b""))
-    await client.expect_closed(reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET, reasons.TOPIC_NAME_INVALID)
+    packet = raw_publish(broker, b"")
+    await broker.expect_closed(packet, reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET, reasons.TOPIC_NAME_INVALID)
 
 
 @check(v3="2.3.1-1 4.8.0-1", v5="2.2.1-3", cases={"qos_1": 0x32, "qos_2": 0x34})
 async def packet_identifier_0_closes_the_connection(broker: Broker, first_byte: int) -> None:
-    client = await broker.connect()
-    await client.send(frame(first_byte, encode_string(broker.topic()) + b"\x00\x00" + broker.no_properties))
-    await client.expect_closed(reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
+    packet = frame(first_byte, encode_string(broker.topic()) + b"\x00\x00" + broker.no_properties)
+    await broker.expect_closed(packet, reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
 
 
 @check(v3="3.3.2-3 2.3.1-5 4.3.1-1 4.5.0-1", v5="3.3.2-3 2.2.1-2 4.3.1-1 4.5.0-1")
@@ -108,9 +100,7 @@ async def qos_0_is_not_answered(broker: Broker) -> None:
 
 @check(v3="4.3.2-2", v5="4.3.2-5")
 async def a_packet_identifier_that_comes_again_after_its_puback_is_a_new_message(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await broker.connect(), await broker.connect()
-    await watcher.subscribe(topic, options=1)
+    topic, watcher, client = await broker.watched(1)
     for dup in (False, True):
         await client.send(Publish(topic, b"", 1, dup=dup, packet_identifier=9))
         await client.expect(Puback, packet_identifier=9)
@@ -120,9 +110,7 @@ async def a_packet_identifier_that_comes_again_after_its_puback_is_a_new_message
 
 @check(v3="2.3.1-4 4.3.2-1", v5="2.2.1-4 4.3.2-1 4.3.2-2")
 async def messages_on_the_way_have_different_packet_identifiers(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await broker.connect(), await broker.connect()
-    await watcher.subscribe(topic, options=1)
+    topic, watcher, client = await broker.watched(1)
     for _ in range(5):
         await client.publish(topic, qos=1)
     messages = [await watcher.expect(Publish, qos=1, dup=False) for _ in range(5)]
@@ -132,9 +120,7 @@ async def messages_on_the_way_have_different_packet_identifiers(broker: Broker) 
 
 @check(v3="4.3.2-2", v5="4.3.2-4")
 async def both_sides_may_use_the_same_packet_identifier(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await broker.connect(), await broker.connect()
-    await watcher.subscribe(topic, options=1)
+    topic, watcher, client = await broker.watched(1)
     await client.publish(topic, b"", qos=1)
     message = await watcher.expect(Publish)
     await watcher.send(Publish(broker.topic(), b"", 1, packet_identifier=message.packet_identifier))
@@ -145,9 +131,7 @@ async def both_sides_may_use_the_same_packet_identifier(broker: Broker) -> None:
 
 @check(v3="2.3.1-4 4.3.3-1", v5="2.2.1-4 4.3.3-1")
 async def messages_of_qos_1_and_2_on_the_way_have_different_packet_identifiers(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await broker.connect(), await broker.connect()
-    await watcher.subscribe(topic, options=2)
+    topic, watcher, client = await broker.watched(2)
     for qos in (1, 2, 1, 2):
         await client.publish(topic, qos=qos)
     messages = [await watcher.expect(Publish) for _ in range(4)]
@@ -170,8 +154,7 @@ async def a_payload_of_any_size_arrives(broker: Broker, size: int) -> None:
 
 @check(v3="7.1.1-1 4.5.0-1", v5="4.2.0-1 4.5.0-1")
 async def packets_that_come_byte_by_byte_are_taken(broker: Broker) -> None:
-    topic = broker.topic()
-    client = await broker.open()
+    topic, client = broker.topic(), await broker.open()
     packets = (broker.connect_packet(), Subscribe(1, [(topic, 0)]), Publish(topic, b"in pieces"))
     for byte in b"".join(encode(packet, broker.level) for packet in packets):
         await client.send(bytes((byte,)))
@@ -180,8 +163,7 @@ async def packets_that_come_byte_by_byte_are_taken(broker: Broker) -> None:
 
 @check(v5="3.3.2-4 3.3.2-15 3.3.2-16 3.3.2-17 3.3.2-18 3.3.2-20", cases=CARRIED)
 async def properties_arrive_as_they_were_sent(broker: Broker, properties: dict[int, object]) -> None:
-    topic = broker.topic()
-    client = await broker.connect()
+    topic, client = broker.topic(), await broker.connect()
     await client.subscribe(topic)
     await client.publish(topic, b"", properties=properties)
     message = await client.receive(topic=topic)
@@ -204,22 +186,19 @@ async def a_message_that_is_not_allowed_is_answered_or_ends_the_connection(broke
 
 @check(v5="3.3.2-14 4.13.1-1")
 async def a_response_topic_with_a_wildcard_closes_the_connection(broker: Broker) -> None:
-    client = await broker.connect()
-    await client.send(raw_publish(broker, broker.topic().encode(), b"\x08" + encode_string("a/+")))
-    await client.expect_closed(reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET, reasons.TOPIC_NAME_INVALID)
+    packet = raw_publish(broker, broker.topic().encode(), b"\x08" + encode_string("a/+"))
+    await broker.expect_closed(packet, reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET, reasons.TOPIC_NAME_INVALID)
 
 
 @check(v5="3.3.4-6 4.13.1-1")
 async def a_subscription_identifier_from_a_client_closes_the_connection(broker: Broker) -> None:
-    client = await broker.connect()
-    await client.send(raw_publish(broker, broker.topic().encode(), b"\x0b\x01"))
-    await client.expect_closed(reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
+    packet = raw_publish(broker, broker.topic().encode(), b"\x0b\x01")
+    await broker.expect_closed(packet, reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
 
 
 @check(v3="4.5.0-1", v5="4.5.0-1")
 async def the_other_version_of_mqtt_is_reached(broker: Broker) -> None:
-    topic = broker.topic()
-    client = await broker.connect()
+    topic, client = broker.topic(), await broker.connect()
     other = Broker(broker.address, MQTT_3_1_1 if broker.level == MQTT_5 else MQTT_5)
     try:
         watcher = await other.connect()
@@ -232,6 +211,5 @@ async def the_other_version_of_mqtt_is_reached(broker: Broker) -> None:
 
 @check(v5="4.13.1-1", cases={"payload_format_2": b"\x01\x02", "expiry_twice": b"\x02\x00\x00\x00\x09" * 2})
 async def bad_properties_of_a_publish_close_the_connection(broker: Broker, properties: bytes) -> None:
-    client = await broker.connect()
-    await client.send(raw_publish(broker, broker.topic().encode(), properties))
-    await client.expect_closed(reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET, reasons.PAYLOAD_FORMAT_INVALID)
+    packet = raw_publish(broker, broker.topic().encode(), properties)
+    await broker.expect_closed(packet, reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET, reasons.PAYLOAD_FORMAT_INVALID)

@@ -1,19 +1,12 @@
 """QoS 2: PUBLISH, PUBREC, PUBREL, PUBCOMP (sections 3.5 to 3.7 and 4.3.3), both ways."""
 
-from tools.check.client import Client, elapse
-from tools.check.outcome import Failed, Skipped
-from tools.check.subject import Broker
-from tools.check.suite import check
+from tools.lab.check.client import Client, elapse
+from tools.lab.check.outcome import Failed, Skipped
+from tools.lab.check.subject import Broker
+from tools.lab.check.suite import check
 from wire import reasons
-from wire.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
+from wire.codec.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
 from wire.properties import MESSAGE_EXPIRY_INTERVAL
-
-
-async def subscriber(broker: Broker, topic: str) -> Client:
-    """A client with a session that is kept, subscribed at QoS 2."""
-    client = await broker.resume(broker.client_id())
-    await client.subscribe(topic, options=2)
-    return client
 
 
 async def expect_only_marker(client: Client, publisher: Client, topic: str) -> None:
@@ -34,8 +27,7 @@ async def qos_2_is_answered_in_its_two_steps(broker: Broker) -> None:
 
 @check(v3="4.3.3-2", v5="4.3.3-10")
 async def a_message_that_comes_again_before_its_pubrel_is_delivered_once(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await subscriber(broker, topic), await broker.connect()
+    topic, watcher, client = await broker.watched(2, is_kept=True)
     for dup in (False, True):
         await client.send(Publish(topic, b"once", 2, dup=dup, packet_identifier=5))
         await client.expect(Pubrec, packet_identifier=5)
@@ -47,12 +39,11 @@ async def a_message_that_comes_again_before_its_pubrel_is_delivered_once(broker:
 
 @check(v3="4.3.3-2 4.4.0-1 3.1.2-4", v5="4.3.3-10 4.1.0-1 3.1.2-5")
 async def a_message_that_comes_again_over_a_new_connection_is_delivered_once(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await subscriber(broker, topic), await broker.resume(broker.client_id())
+    topic, watcher, _ = await broker.watched(2, is_kept=True)
+    client = await broker.resume(broker.client_id())
     await client.send(Publish(topic, b"once", 2, packet_identifier=5))
     await client.expect(Pubrec, packet_identifier=5)
-    await client.close()
-    client = await broker.resume(client.client_id)
+    client = await broker.reconnect(client)
     await client.send(Publish(topic, b"once", 2, dup=True, packet_identifier=5))
     await client.expect(Pubrec, packet_identifier=5)
     await client.send(Pubrel(5))
@@ -63,8 +54,7 @@ async def a_message_that_comes_again_over_a_new_connection_is_delivered_once(bro
 
 @check(v3="4.3.3-2", v5="4.3.3-12")
 async def a_packet_identifier_that_comes_again_after_its_pubcomp_is_a_new_message(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await subscriber(broker, topic), await broker.connect()
+    topic, watcher, client = await broker.watched(2, is_kept=True)
     for payload in (b"first", b"second"):
         await client.send(Publish(topic, payload, 2, packet_identifier=5))
         await client.expect(Pubrec, packet_identifier=5)
@@ -85,8 +75,7 @@ async def a_pubrel_of_an_unknown_packet_identifier_is_answered(broker: Broker) -
 
 @check(v3="4.3.3-1 2.3.1-4 3.6.1-1", v5="4.3.3-1 4.3.3-2 4.3.3-4 2.2.1-4 3.6.1-1 3.6.2-1")
 async def qos_2_is_delivered_in_its_two_steps(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await subscriber(broker, topic), await broker.connect()
+    topic, watcher, client = await broker.watched(2, is_kept=True)
     await client.publish(topic, b"first", qos=2)
     await client.publish(topic, b"second", qos=2)
     first = await watcher.expect(Publish, qos=2, dup=False, payload=b"first")
@@ -102,8 +91,7 @@ async def qos_2_is_delivered_in_its_two_steps(broker: Broker) -> None:
 
 @check(v3="4.3.3-1", v5="4.3.3-4 3.6.2-1")
 async def a_pubrec_that_comes_again_is_answered_again(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await subscriber(broker, topic), await broker.connect()
+    topic, watcher, client = await broker.watched(2, is_kept=True)
     await client.publish(topic, b"", qos=2)
     message = await watcher.expect(Publish, qos=2)
     for _ in range(2):
@@ -115,25 +103,21 @@ async def a_pubrec_that_comes_again_is_answered_again(broker: Broker) -> None:
 
 @check(v3="4.3.3-1 4.4.0-1 3.3.1-1 2.3.1-4", v5="4.3.3-3 4.4.0-1 3.3.1-1")
 async def a_publish_without_pubrec_is_sent_again_over_a_new_connection(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await subscriber(broker, topic), await broker.connect()
+    topic, watcher, client = await broker.watched(2, is_kept=True)
     await client.publish(topic, b"", qos=2)
     message = await watcher.expect(Publish, qos=2)
-    await watcher.close()
-    watcher = await broker.resume(watcher.client_id)
+    watcher = await broker.reconnect(watcher)
     await watcher.receive(qos=2, dup=True, packet_identifier=message.packet_identifier)
 
 
 @check(v3="4.3.3-1 4.4.0-1", v5="4.3.3-5 4.3.3-6 4.4.0-1")
 async def a_pubrel_without_pubcomp_is_sent_again_over_a_new_connection_and_its_publish_is_not(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await subscriber(broker, topic), await broker.connect()
+    topic, watcher, client = await broker.watched(2, is_kept=True)
     await client.publish(topic, b"", qos=2)
     message = await watcher.expect(Publish, qos=2)
     await watcher.answer(Pubrec, message)
     await watcher.expect(Pubrel, packet_identifier=message.packet_identifier)
-    await watcher.close()
-    watcher = await broker.resume(watcher.client_id)
+    watcher = await broker.reconnect(watcher)
     await watcher.expect(Pubrel, packet_identifier=message.packet_identifier)
     await watcher.answer(Pubcomp, message)
     await expect_only_marker(watcher, client, topic)
@@ -141,15 +125,13 @@ async def a_pubrel_without_pubcomp_is_sent_again_over_a_new_connection_and_its_p
 
 @check(v3="4.4.0-1 4.3.3-1 4.6.0-1", v5="4.4.0-1 4.3.3-3 4.3.3-5 4.3.3-6")
 async def each_delivery_goes_on_where_it_stopped_over_a_new_connection(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await subscriber(broker, topic), await broker.connect()
+    topic, watcher, client = await broker.watched(2, is_kept=True)
     for payload in (b"first", b"second", b"third"):
         await client.publish(topic, payload, qos=2)
     first, second, third = [await watcher.expect(Publish, qos=2) for _ in range(3)]
     await watcher.answer(Pubrec, second)
     await watcher.expect(Pubrel, packet_identifier=second.packet_identifier)
-    await watcher.close()
-    watcher = await broker.resume(watcher.client_id)
+    watcher = await broker.reconnect(watcher)
     for message in (first, third):
         await watcher.expect(Publish, packet_identifier=message.packet_identifier, payload=message.payload, dup=True)
     await watcher.expect(Pubrel, packet_identifier=second.packet_identifier)
@@ -163,13 +145,11 @@ async def each_delivery_goes_on_where_it_stopped_over_a_new_connection(broker: B
 
 @check(v3="4.4.0-1", v5="4.4.0-1")
 async def what_is_acknowledged_is_not_sent_again_over_a_new_connection(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await subscriber(broker, topic), await broker.connect()
+    topic, watcher, client = await broker.watched(2, is_kept=True)
     await client.publish(topic, b"done", qos=2)
     await watcher.receive(payload=b"done")
     await watcher.ping()
-    await watcher.close()
-    watcher = await broker.resume(watcher.client_id)
+    watcher = await broker.reconnect(watcher)
     await expect_only_marker(watcher, client, topic)
 
 
@@ -187,8 +167,7 @@ async def pubrecs_and_pubcomps_come_in_the_order_of_what_they_answer(broker: Bro
 
 @check(v3="4.6.0-4 4.6.0-6", v5="4.3.3-4")
 async def pubrels_come_in_the_order_of_the_pubrecs(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await subscriber(broker, topic), await broker.connect()
+    topic, watcher, client = await broker.watched(2, is_kept=True)
     for _ in range(4):
         await client.publish(topic, b"", qos=2)
     messages = [await watcher.expect(Publish, qos=2) for _ in range(4)]
@@ -200,8 +179,7 @@ async def pubrels_come_in_the_order_of_the_pubrecs(broker: Broker) -> None:
 
 @check(v5="4.4.0-1")
 async def nothing_is_sent_again_over_the_same_connection(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await subscriber(broker, topic), await broker.connect()
+    topic, watcher, client = await broker.watched(2, is_kept=True)
     await client.publish(topic, b"", qos=2)
     await watcher.expect(Publish, qos=2)
     await watcher.ping()
@@ -210,22 +188,19 @@ async def nothing_is_sent_again_over_the_same_connection(broker: Broker) -> None
 
 @check(v5="4.3.3-4 4.4.0-2 3.5.2-1")
 async def a_pubrec_that_refuses_ends_the_delivery(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await subscriber(broker, topic), await broker.connect()
+    topic, watcher, client = await broker.watched(2, is_kept=True)
     await client.publish(topic, b"refused", qos=2)
     message = await watcher.expect(Publish, qos=2)
     await watcher.answer(Pubrec, message, reasons.IMPLEMENTATION_SPECIFIC_ERROR)
     await watcher.expect_no(Pubrel)
-    await watcher.close()
-    watcher = await broker.resume(watcher.client_id)
+    watcher = await broker.reconnect(watcher)
     await watcher.expect_no(Pubrel)
     await expect_only_marker(watcher, client, topic)
 
 
 @check(v5="4.3.3-9")
 async def a_packet_identifier_that_was_refused_stands_for_a_new_message(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await subscriber(broker, topic), await broker.connect()
+    topic, watcher, client = await broker.watched(2, is_kept=True)
     await client.send(Publish("$SYS/hfcheck", b"", 2, packet_identifier=5))
     refusal = await client.expect_or_close(Pubrec)
     if refusal is None or refusal.reason_code < reasons.UNSPECIFIED_ERROR:
@@ -239,15 +214,12 @@ async def a_packet_identifier_that_was_refused_stands_for_a_new_message(broker: 
 
 @check(v5="4.4.0-2")
 async def a_puback_that_refuses_ends_the_delivery(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await broker.resume(broker.client_id()), await broker.connect()
-    await watcher.subscribe(topic, options=1)
+    topic, watcher, client = await broker.watched(1, is_kept=True)
     await client.publish(topic, b"refused", qos=1)
     message = await watcher.expect(Publish, qos=1)
     await watcher.answer(Puback, message, reasons.IMPLEMENTATION_SPECIFIC_ERROR)
     await watcher.ping()
-    await watcher.close()
-    watcher = await broker.resume(watcher.client_id)
+    watcher = await broker.reconnect(watcher)
     await client.publish(topic, b"marker", qos=1)
     await watcher.receive(payload=b"marker")
 
@@ -274,8 +246,7 @@ async def the_exchange_goes_on_when_its_message_has_expired(broker: Broker) -> N
 
 @check(v5="4.3.3-7")
 async def a_message_that_was_sent_no_longer_expires(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await subscriber(broker, topic), await broker.connect()
+    topic, watcher, client = await broker.watched(2, is_kept=True)
     await client.publish(topic, b"sent", qos=2, properties={MESSAGE_EXPIRY_INTERVAL: 1})
     message = await watcher.expect(Publish, qos=2)
     await watcher.close()

@@ -1,11 +1,11 @@
 """Retained messages (section 3.3.1.3), and the subscription options that concern them (section 3.8.3.1)."""
 
-from tools.check.client import Client, elapse
-from tools.check.outcome import Failed
-from tools.check.subject import Broker
-from tools.check.suite import check
+from tools.lab.check.client import Client, elapse
+from tools.lab.check.outcome import Failed
+from tools.lab.check.subject import Broker
+from tools.lab.check.suite import check
 from wire import properties as p
-from wire.packets import RETAIN_AS_PUBLISHED, RETAIN_IF_NEW, RETAIN_NEVER
+from wire.codec.packets import RETAIN_AS_PUBLISHED, RETAIN_IF_NEW, RETAIN_NEVER
 
 QOS = {f"published_{sent}_subscribed_{granted}": (sent, granted) for sent in range(3) for granted in range(3)}
 ALL_QOS = {"qos_0": 0, "qos_1": 1, "qos_2": 2}
@@ -15,8 +15,7 @@ async def retain(broker: Broker, payload: bytes = b"retained", qos: int = 1, **f
     """A client, and a new topic on which it has retained a message."""
     broker.needs(p.RETAIN_AVAILABLE)
     broker.needs(p.MAXIMUM_QOS, qos)
-    topic = broker.retained_topic()
-    client = await broker.connect()
+    topic, client = broker.retained_topic(), await broker.connect()
     await client.publish(topic, payload, qos=qos, retain=True, **fields)
     await client.ping()
     return client, topic
@@ -91,8 +90,7 @@ async def a_message_without_retain_leaves_the_retained_one(broker: Broker, paylo
 
 @check(v3="3.3.1-12", v5="3.3.1-8")
 async def a_message_without_retain_is_not_retained(broker: Broker) -> None:
-    topic = broker.retained_topic()
-    client = await broker.connect()
+    topic, client = broker.retained_topic(), await broker.connect()
     await client.publish(topic, b"not retained", qos=1)
     later = await subscribed(broker, topic)
     await later.expect_no_message()
@@ -151,8 +149,7 @@ async def retain_handling_1_sees_a_subscription_of_an_earlier_connection(broker:
     await later.subscribe(topic, options=RETAIN_IF_NEW | 1)
     await later.receive(retain=True)
     await later.ping()
-    await later.close()
-    later = await broker.resume(later.client_id)
+    later = await broker.reconnect(later)
     await later.subscribe(topic, options=RETAIN_IF_NEW | 1)
     await later.expect_no_message()
 

@@ -1,11 +1,11 @@
 """Sessions: what is kept when a connection ends, and for how long (sections 3.1.2.4, 4.1, 4.4 to 4.6)."""
 
-from tools.check.client import elapse
-from tools.check.outcome import Failed
-from tools.check.subject import Broker
-from tools.check.suite import check
+from tools.lab.check.client import elapse
+from tools.lab.check.outcome import Failed
+from tools.lab.check.subject import Broker
+from tools.lab.check.suite import check
 from wire import properties as p
-from wire.packets import Connack, Puback, Publish
+from wire.codec.packets import Connack, Puback, Publish
 
 QOS_ABOVE_0 = {"qos_1": 1, "qos_2": 2}
 ALL_QOS = {"qos_0": 0, **QOS_ABOVE_0}
@@ -18,12 +18,10 @@ def expect_present(connack: Connack, present: bool) -> None:
 
 @check(v3="3.1.2-4 3.2.2-2 3.1.3-2", v5="3.1.2-5 3.2.2-3 3.1.3-2 3.1.2-23")
 async def a_session_goes_on_over_a_new_connection(broker: Broker) -> None:
-    topic = broker.topic()
-    first = await broker.resume(broker.client_id())
+    topic, first = broker.topic(), await broker.resume(broker.client_id())
     expect_present(first.connack, False)
     await first.subscribe(topic)
-    await first.close()
-    second = await broker.resume(first.client_id)
+    second = await broker.reconnect(first)
     expect_present(second.connack, True)
     await second.publish(topic)
     await second.receive(topic=topic)
@@ -53,11 +51,9 @@ async def a_clean_start_discards_the_session(broker: Broker) -> None:
 
 @check(v3="3.1.2-6", v5="3.1.2-23 4.1.0-2")
 async def a_session_that_is_not_kept_ends_with_its_connection(broker: Broker) -> None:
-    topic = broker.topic()
-    first = await broker.connect()
+    topic, first = broker.topic(), await broker.connect()
     await first.subscribe(topic)
-    await first.close()
-    second = await broker.resume(first.client_id)
+    second = await broker.reconnect(first)
     expect_present(second.connack, False)
     await second.publish(topic)
     await second.expect_no_message()
@@ -66,13 +62,10 @@ async def a_session_that_is_not_kept_ends_with_its_connection(broker: Broker) ->
 @check(v3="3.1.2-5 4.1.0-1", v5="3.1.2-23 4.5.0-1", cases=QOS_ABOVE_0)
 async def messages_for_a_client_that_is_away_are_kept(broker: Broker, qos: int) -> None:
     broker.needs(p.MAXIMUM_QOS, qos)
-    topic = broker.topic()
-    watcher, client = await broker.resume(broker.client_id()), await broker.connect()
-    await watcher.subscribe(topic, options=qos)
+    topic, watcher, client = await broker.watched(qos, is_kept=True)
     await watcher.close()
     numbers = [bytes((number,)) for number in range(10)]
-    for number in numbers:
-        await client.publish(topic, number, qos=qos)
+    await client.publish_all(topic, numbers, qos)
     watcher = await broker.resume(watcher.client_id)
     for number in numbers:
         await watcher.receive(payload=number, qos=qos, dup=False)
@@ -80,16 +73,12 @@ async def messages_for_a_client_that_is_away_are_kept(broker: Broker, qos: int) 
 
 @check(v3="3.3.1-1 4.4.0-1 2.3.1-4 4.6.0-1", v5="3.3.1-1 4.4.0-1 4.3.2-3")
 async def unacknowledged_messages_are_sent_again_in_order_over_a_new_connection(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await broker.resume(broker.client_id()), await broker.connect()
-    await watcher.subscribe(topic, options=1)
-    for number in range(5):
-        await client.publish(topic, bytes((number,)), qos=1)
+    topic, watcher, client = await broker.watched(1, is_kept=True)
+    await client.publish_all(topic, [bytes((number,)) for number in range(5)], 1)
     messages = [await watcher.expect(Publish) for _ in range(5)]
     await watcher.answer(Puback, messages[1])
     await watcher.ping()
-    await watcher.close()
-    watcher = await broker.resume(watcher.client_id)
+    watcher = await broker.reconnect(watcher)
     for message in (messages[0], *messages[2:]):
         await watcher.receive(payload=message.payload, packet_identifier=message.packet_identifier, dup=True)
 
@@ -111,12 +100,9 @@ async def a_session_that_is_taken_over_goes_on(broker: Broker) -> None:
 @check(v3="4.6.0-5 4.6.0-6 4.5.0-1", v5="4.6.0-5 4.6.0-6", cases=ALL_QOS)
 async def messages_arrive_in_the_order_in_which_they_were_sent(broker: Broker, qos: int) -> None:
     broker.needs(p.MAXIMUM_QOS, qos)
-    topic = broker.topic()
-    watcher, client = await broker.connect(), await broker.connect()
-    await watcher.subscribe(topic, options=qos)
+    topic, watcher, client = await broker.watched(qos)
     numbers = [number.to_bytes(2, "big") for number in range(50)]
-    for number in numbers:
-        await client.publish(topic, number, qos=qos)
+    await client.publish_all(topic, numbers, qos)
     for number in numbers:
         await watcher.receive(payload=number)
 
@@ -124,16 +110,12 @@ async def messages_arrive_in_the_order_in_which_they_were_sent(broker: Broker, q
 @check(v3="4.6.0-5 4.6.0-6 3.1.2-5", v5="4.6.0-5 4.6.0-6 4.5.0-1", cases=QOS_ABOVE_0)
 async def messages_keep_their_order_over_an_absence(broker: Broker, qos: int) -> None:
     broker.needs(p.MAXIMUM_QOS, qos)
-    topic = broker.topic()
-    watcher, client = await broker.resume(broker.client_id()), await broker.connect()
-    await watcher.subscribe(topic, options=qos)
+    topic, watcher, client = await broker.watched(qos, is_kept=True)
     await watcher.close()
     numbers = [bytes((number,)) for number in range(60)]
-    for number in numbers[:30]:
-        await client.publish(topic, number, qos=qos)
+    await client.publish_all(topic, numbers[:30], qos)
     watcher = await broker.resume(watcher.client_id)
-    for number in numbers[30:]:
-        await client.publish(topic, number, qos=qos)
+    await client.publish_all(topic, numbers[30:], qos)
     for number in numbers:
         await watcher.receive(payload=number)
 
@@ -158,8 +140,7 @@ async def a_session_ends_when_its_expiry_interval_has_passed(broker: Broker) -> 
 
 @check(v3="4.1.0-1 4.1.0-2", v5="4.1.0-1")
 async def a_session_does_not_end_while_it_is_connected(broker: Broker) -> None:
-    topic = broker.topic()
-    client = await broker.connect(expiry_s=1)
+    topic, client = broker.topic(), await broker.connect(expiry_s=1)
     await client.subscribe(topic, options=1)
     await elapse(2.5)
     await client.publish(topic, b"", qos=1)
@@ -193,9 +174,7 @@ async def an_expiry_interval_in_a_disconnect_after_none_in_the_connect_is_an_err
 
 @check(v5="3.3.2-5")
 async def a_message_that_has_expired_is_not_delivered(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await broker.resume(broker.client_id()), await broker.connect()
-    await watcher.subscribe(topic, options=1)
+    topic, watcher, client = await broker.watched(1, is_kept=True)
     await watcher.close()
     await client.publish(topic, b"expires", qos=1, properties={p.MESSAGE_EXPIRY_INTERVAL: 1})
     await client.publish(topic, b"marker", qos=1)
@@ -206,9 +185,7 @@ async def a_message_that_has_expired_is_not_delivered(broker: Broker) -> None:
 
 @check(v5="3.3.2-6")
 async def the_expiry_interval_shrinks_by_the_time_a_message_has_waited(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await broker.resume(broker.client_id()), await broker.connect()
-    await watcher.subscribe(topic, options=1)
+    topic, watcher, client = await broker.watched(1, is_kept=True)
     await watcher.close()
     await client.publish(topic, b"", qos=1, properties={p.MESSAGE_EXPIRY_INTERVAL: 100})
     await elapse(2.5)

@@ -1,13 +1,13 @@
 """Shared subscriptions (section 4.8.2 of MQTT 5.0)."""
 
-from tools.check.chapters.subscribe import expect_not_granted, raw_subscribe
-from tools.check.client import Client, first_of
-from tools.check.outcome import Failed
-from tools.check.subject import Broker
-from tools.check.suite import check
+from tools.lab.check.chapters.subscribe import expect_not_granted, raw_subscribe
+from tools.lab.check.client import Client, first_of
+from tools.lab.check.outcome import Failed
+from tools.lab.check.subject import Broker
+from tools.lab.check.suite import check
 from wire import properties as p
 from wire import reasons
-from wire.packets import NO_LOCAL, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from wire.codec.packets import NO_LOCAL, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
 BAD_SHARES = {
     "no_share_name": "$share//{}",
@@ -44,9 +44,8 @@ async def an_ill_formed_share_is_not_granted(broker: Broker, pattern: str) -> No
 @check(v5="3.8.3-4 4.13.1-1")
 async def a_share_with_no_local_closes_the_connection(broker: Broker) -> None:
     broker.needs(p.SHARED_SUBSCRIPTION_AVAILABLE)
-    client = await broker.connect()
-    await client.send(raw_subscribe(broker, f"$share/group/{broker.topic()}".encode(), NO_LOCAL))
-    await client.expect_closed(reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
+    packet = raw_subscribe(broker, f"$share/group/{broker.topic()}".encode(), NO_LOCAL)
+    await broker.expect_closed(packet, reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
 
 
 @check(v5="4.8.2-1 4.8.2-2")
@@ -56,8 +55,7 @@ async def each_message_goes_to_one_of_the_group(broker: Broker) -> None:
     alone, client = await broker.connect(), await broker.connect()
     await alone.subscribe(topic, options=1)
     numbers = [bytes((number,)) for number in range(12)]
-    for number in numbers:
-        await client.publish(topic, number, qos=1)
+    await client.publish_all(topic, numbers, 1)
     came: list[bytes] = []
     while len(came) < len(numbers):
         member, message = await first_of((first, second), Publish)
@@ -74,8 +72,7 @@ async def each_message_goes_to_one_of_the_group(broker: Broker) -> None:
 @check(v5="4.8.2-1 4.8.2-2 4.5.0-1")
 async def each_group_gets_each_message(broker: Broker) -> None:
     broker.needs(p.SHARED_SUBSCRIPTION_AVAILABLE)
-    topic = broker.topic()
-    client = await broker.connect()
+    topic, client = broker.topic(), await broker.connect()
     groups = [await broker.connect() for _ in range(2)]
     for number, member in enumerate(groups):
         await member.subscribe(f"$share/group{number}/{topic}", options=1)
@@ -104,8 +101,7 @@ async def a_qos_2_delivery_that_has_begun_ends_with_the_same_member(broker: Brok
     member, other, message = await one_that_got(*pair)
     await member.answer(Pubrec, message)
     await member.expect(Pubrel)
-    await member.close()
-    member = await broker.resume(member.client_id)
+    member = await broker.reconnect(member)
     await member.expect(Pubrel, packet_identifier=message.packet_identifier)
     await member.answer(Pubcomp, message)
     await other.expect_no_message()

@@ -1,13 +1,13 @@
 """SUBSCRIBE and SUBACK (sections 3.8 and 3.9), but for retained messages and shared subscriptions."""
 
-from tools.check.client import NO_REASON, Client
-from tools.check.outcome import Failed
-from tools.check.subject import Broker
-from tools.check.suite import check
+from tools.lab.check.client import NO_REASON, Client
+from tools.lab.check.outcome import Failed
+from tools.lab.check.subject import Broker
+from tools.lab.check.suite import check
 from wire import properties as p
 from wire import reasons
-from wire.codec.packet import frame
-from wire.packets import MQTT_5, NO_LOCAL, Publish, Suback, Subscribe
+from wire.codec import frame
+from wire.codec.packets import MQTT_5, NO_LOCAL, Publish, Suback, Subscribe
 
 
 def raw_subscribe(
@@ -20,7 +20,8 @@ def raw_subscribe(
 
 
 async def expect_not_granted(client: Client, *reason_codes: int) -> None:
-    """The SUBACK says so, with one of these reasons in MQTT 5; or the connection closes, which an error always may."""
+    """The SUBACK refuses, with one of these reasons in MQTT 5; or the connection closes, which MQTT allows after any
+    error."""
     packet = await client.expect_or_close(Suback)
     if packet is None:
         return
@@ -83,16 +84,14 @@ async def many_filters_in_one_packet_all_count(broker: Broker) -> None:
 
 @check(v3="3.8.1-1 2.2.2-2", v5="3.8.1-1 2.1.3-1")
 async def a_subscribe_with_other_flags_closes_the_connection(broker: Broker) -> None:
-    client = await broker.connect()
-    await client.send(raw_subscribe(broker, broker.topic().encode(), first_byte=0x80))
-    await client.expect_closed(reasons.MALFORMED_PACKET)
+    packet = raw_subscribe(broker, broker.topic().encode(), first_byte=0x80)
+    await broker.expect_closed(packet, reasons.MALFORMED_PACKET)
 
 
 @check(v3="3.8.3-3 4.8.0-1", v5="3.8.3-2 4.13.1-1")
 async def a_subscribe_without_a_filter_closes_the_connection(broker: Broker) -> None:
-    client = await broker.connect()
-    await client.send(frame(0x82, b"\x00\x01" + broker.no_properties))
-    await client.expect_closed(reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
+    packet = frame(0x82, b"\x00\x01" + broker.no_properties)
+    await broker.expect_closed(packet, reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
 
 
 @check(v3="2.3.1-1 4.8.0-1", v5="2.2.1-3")
@@ -105,54 +104,44 @@ async def a_subscribe_with_packet_identifier_0_closes_the_connection(broker: Bro
 
 @check(v3="3-8.3-4", v5="3.8.3-5", cases=RESERVED_OPTIONS)
 async def reserved_options_close_the_connection(broker: Broker, options: int) -> None:
-    client = await broker.connect()
-    await client.send(raw_subscribe(broker, broker.topic().encode(), options))
-    await client.expect_closed(reasons.MALFORMED_PACKET)
+    await broker.expect_closed(raw_subscribe(broker, broker.topic().encode(), options), reasons.MALFORMED_PACKET)
 
 
 @check(v3="3-8.3-4", cases=OPTIONS_OF_5)
 async def options_of_a_later_version_close_the_connection(broker: Broker, options: int) -> None:
-    client = await broker.connect()
-    await client.send(raw_subscribe(broker, broker.topic().encode(), options))
-    await client.expect_closed()
+    await broker.expect_closed(raw_subscribe(broker, broker.topic().encode(), options))
 
 
 @check(v3="3-8.3-4", v5="4.13.1-1")
 async def a_subscription_at_qos_3_closes_the_connection(broker: Broker) -> None:
-    client = await broker.connect()
-    await client.send(raw_subscribe(broker, broker.topic().encode(), 3))
-    await client.expect_closed(reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
+    packet = raw_subscribe(broker, broker.topic().encode(), 3)
+    await broker.expect_closed(packet, reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
 
 
 @check(v5="4.13.1-1")
 async def retain_handling_3_closes_the_connection(broker: Broker) -> None:
-    client = await broker.connect()
-    await client.send(raw_subscribe(broker, broker.topic().encode(), 0x30))
-    await client.expect_closed(reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
+    packet = raw_subscribe(broker, broker.topic().encode(), 0x30)
+    await broker.expect_closed(packet, reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
 
 
 @check(v5="4.13.1-1")
 async def subscription_identifier_0_closes_the_connection(broker: Broker) -> None:
-    client = await broker.connect()
-    await client.send(raw_subscribe(broker, broker.topic().encode(), properties=b"\x0b\x00"))
-    await client.expect_closed(reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
+    packet = raw_subscribe(broker, broker.topic().encode(), properties=b"\x0b\x00")
+    await broker.expect_closed(packet, reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
 
 
 @check(v3="3.8.4-6 3.3.5-1", v5="3.8.4-8", cases=QOS)
 async def a_message_arrives_at_the_lower_qos(broker: Broker, case: tuple[int, int]) -> None:
     published, granted = case
     broker.needs(p.MAXIMUM_QOS, max(case))
-    topic = broker.topic()
-    watcher, client = await broker.connect(), await broker.connect()
-    await watcher.subscribe(topic, options=granted)
+    topic, watcher, client = await broker.watched(granted)
     await client.publish(topic, b"", qos=published)
     await watcher.receive(qos=min(published, granted))
 
 
 @check(v3="3.8.4-3", v5="3.8.4-3")
 async def a_filter_that_comes_again_replaces_the_first(broker: Broker) -> None:
-    topic = broker.topic()
-    client = await broker.connect()
+    topic, client = broker.topic(), await broker.connect()
     await client.subscribe(topic, options=0)
     await client.subscribe(topic, options=1)
     await client.publish(topic, b"", qos=1)
@@ -163,9 +152,7 @@ async def a_filter_that_comes_again_replaces_the_first(broker: Broker) -> None:
 
 @check(v3="3.8.4-3", v5="3.8.4-4")
 async def no_message_is_lost_while_a_filter_is_replaced(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await broker.connect(), await broker.connect()
-    await watcher.subscribe(topic, options=1)
+    topic, watcher, client = await broker.watched(1)
     numbers = [bytes((number,)) for number in range(20)]
     for number in numbers:
         await client.send(Publish(topic, number, 1, packet_identifier=client.identifier()))
@@ -192,8 +179,7 @@ async def an_empty_filter_closes_the_connection(broker: Broker, first_byte: int)
 @check(v3="4.7.1-2 4.7.1-3 4.7.3-4 3.3.2-3 3.8.3-2", v5="4.7.1-1 4.7.1-2 4.7.3-4 3.3.2-3", cases=MATCHES)
 async def a_filter_takes_what_it_names(broker: Broker, case: tuple[str, tuple[str, ...], tuple[str, ...]]) -> None:
     ending, taken, not_taken = case
-    topic = broker.topic()
-    client = await broker.connect()
+    topic, client = broker.topic(), await broker.connect()
     await client.subscribe(f"{topic}{ending}")
     for name in (*not_taken, *taken):
         await client.publish(f"{topic}{name}")
@@ -204,8 +190,7 @@ async def a_filter_takes_what_it_names(broker: Broker, case: tuple[str, tuple[st
 
 @check(v3="4.7.3-4", v5="4.7.3-4")
 async def characters_are_compared_as_they_are(broker: Broker) -> None:
-    topic = broker.topic()
-    client = await broker.connect()
+    topic, client = broker.topic(), await broker.connect()
     composed, decomposed = f"{topic}/\u00e9", f"{topic}/e\u0301"
     await client.subscribe(composed)
     await client.publish(decomposed)
@@ -219,7 +204,7 @@ async def a_filter_that_begins_with_a_wildcard_takes_no_dollar_topic(broker: Bro
     watcher, client = await broker.connect(), await broker.connect()
     await watcher.subscribe(pattern.format(name))
     await client.publish(f"$hfcheck/{name}")
-    client = await broker.connect()  # the first may have been sent away: servers keep such names for themselves
+    client = await broker.connect()  # the broker may have disconnected the first client: servers may reserve such names
     await client.publish(f"hfcheck/{name}")
     await watcher.receive(topic=f"hfcheck/{name}")
 
@@ -252,8 +237,7 @@ async def a_filter_that_begins_with_a_wildcard_brings_no_retained_dollar_topic(b
 
 @check(v3="3.3.5-1", v5="3.3.4-2")
 async def overlapping_filters_give_the_highest_qos(broker: Broker) -> None:
-    topic = broker.topic()
-    client = await broker.connect()
+    topic, client = broker.topic(), await broker.connect()
     highest = min(2, broker.offered.get(p.MAXIMUM_QOS, 2))
     await client.subscribe(f"{topic}/#", options=0)
     await client.subscribe(f"{topic}/+", options=highest)
@@ -290,12 +274,9 @@ async def a_message_names_the_subscriptions_that_it_answers(broker: Broker) -> N
 
 @check(v5="3.8.4-4")
 async def what_waits_for_room_comes_though_its_filter_was_replaced(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher, client = await broker.connect(properties={p.RECEIVE_MAXIMUM: 1}), await broker.connect()
-    await watcher.subscribe(topic, options=1)
+    topic, watcher, client = await broker.watched(1, properties={p.RECEIVE_MAXIMUM: 1})
     numbers = [bytes((number,)) for number in range(4)]
-    for number in numbers:
-        await client.publish(topic, number, qos=1)
+    await client.publish_all(topic, numbers, 1)
     await watcher.subscribe(topic, options=1)
     for number in numbers:
         await watcher.receive(payload=number)
@@ -304,8 +285,7 @@ async def what_waits_for_room_comes_though_its_filter_was_replaced(broker: Broke
 @check(v5="3.8.4-3 3.3.4-3")
 async def a_filter_that_comes_again_brings_its_own_identifier_or_none(broker: Broker) -> None:
     broker.needs(p.SUBSCRIPTION_IDENTIFIERS_AVAILABLE)
-    topic = broker.topic()
-    client = await broker.connect()
+    topic, client = broker.topic(), await broker.connect()
     for given in ({p.SUBSCRIPTION_IDENTIFIER: [1]}, {p.SUBSCRIPTION_IDENTIFIER: [2]}, {}):
         await client.subscribe(topic, properties=given)
         await client.publish(topic)

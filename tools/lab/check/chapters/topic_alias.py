@@ -1,13 +1,13 @@
 """Topic aliases (section 3.3.2.3.4 of MQTT 5.0), both ways."""
 
-from tools.check.client import Client
-from tools.check.outcome import Failed, Skipped
-from tools.check.subject import Broker
-from tools.check.suite import check
+from tools.lab.check.client import Client
+from tools.lab.check.outcome import Failed, Skipped
+from tools.lab.check.subject import Broker
+from tools.lab.check.suite import check
 from wire import properties as p
 from wire import reasons
-from wire.codec.packet import frame
-from wire.packets import Publish
+from wire.codec import frame
+from wire.codec.packets import Publish
 from wire.primitives import encode_string
 
 BAD_ALIAS = (reasons.TOPIC_ALIAS_INVALID, reasons.PROTOCOL_ERROR, reasons.MALFORMED_PACKET)
@@ -23,8 +23,7 @@ def maximum(client: Client) -> int:
 
 @check(v5="3.3.2-12")
 async def aliases_are_taken_up_to_the_maximum_announced(broker: Broker) -> None:
-    topic = broker.topic()
-    client = await broker.connect()
+    topic, client = broker.topic(), await broker.connect()
     largest = maximum(client)
     await client.subscribe(f"{topic}/+")
     for alias in (1, largest):
@@ -36,8 +35,7 @@ async def aliases_are_taken_up_to_the_maximum_announced(broker: Broker) -> None:
 
 @check(v5="3.3.2-12", cases={"qos_0": 0, "qos_1": 1, "qos_2": 2})
 async def an_alias_may_be_given_to_another_topic(broker: Broker, qos: int) -> None:
-    topic = broker.topic()
-    client = await broker.connect()
+    topic, client = broker.topic(), await broker.connect()
     maximum(client)
     await client.subscribe(f"{topic}/+", options=2)
     for name in ("a", "b", ""):
@@ -48,9 +46,7 @@ async def an_alias_may_be_given_to_another_topic(broker: Broker, qos: int) -> No
 
 @check(v5="3.3.2-8 4.13.1-1")
 async def alias_0_closes_the_connection(broker: Broker) -> None:
-    client = await broker.connect()
-    await client.send(frame(0x30, encode_string(broker.topic()) + b"\x03\x23\x00\x00"))
-    await client.expect_closed(*BAD_ALIAS)
+    await broker.expect_closed(frame(0x30, encode_string(broker.topic()) + b"\x03\x23\x00\x00"), *BAD_ALIAS)
 
 
 @check(v5="3.3.2-9 3.2.2-17 3.2.2-18 4.13.1-1")
@@ -69,16 +65,14 @@ async def an_alias_ends_with_its_connection(broker: Broker) -> None:
     maximum(client)
     await client.publish(broker.topic(), b"", properties={p.TOPIC_ALIAS: 1})
     await client.ping()
-    await client.close()
-    client = await broker.resume(client.client_id)
+    client = await broker.reconnect(client)
     await client.publish("", b"", properties={p.TOPIC_ALIAS: 1})
     await client.expect_closed(reasons.PROTOCOL_ERROR, reasons.TOPIC_ALIAS_INVALID)
 
 
 @check(v5="3.1.2-27 3.3.2-11")
 async def no_alias_goes_to_a_client_that_takes_none(broker: Broker) -> None:
-    topic = broker.topic()
-    client = await broker.connect()
+    topic, client = broker.topic(), await broker.connect()
     await client.subscribe(topic)
     for _ in range(3):
         await client.publish(topic)
@@ -89,8 +83,7 @@ async def no_alias_goes_to_a_client_that_takes_none(broker: Broker) -> None:
 
 @check(v5="3.1.2-26 3.3.2-11 3.3.2-8")
 async def no_alias_is_beyond_what_the_client_takes(broker: Broker) -> None:
-    topic = broker.topic()
-    client = await broker.connect(properties={p.TOPIC_ALIAS_MAXIMUM: 2})
+    topic, client = broker.topic(), await broker.connect(properties={p.TOPIC_ALIAS_MAXIMUM: 2})
     await client.subscribe(f"{topic}/+")
     for name in ("a", "b", "c", "a", "b", "c"):
         await client.publish(f"{topic}/{name}")

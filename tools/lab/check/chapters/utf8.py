@@ -1,13 +1,13 @@
 """UTF-8 encoded strings (section 1.5.3 of MQTT 3.1.1, 1.5.4 of MQTT 5.0), wherever they stand."""
 
-from tools.check.chapters.connect import HAS_USERNAME, HAS_WILL, expect_refused, raw_connect
-from tools.check.chapters.publish import raw_publish
-from tools.check.chapters.subscribe import raw_subscribe
-from tools.check.subject import Broker
-from tools.check.suite import check
+from tools.lab.check.chapters.connect import HAS_USERNAME, HAS_WILL, expect_refused, raw_connect
+from tools.lab.check.chapters.publish import raw_publish
+from tools.lab.check.chapters.subscribe import raw_subscribe
+from tools.lab.check.subject import Broker
+from tools.lab.check.suite import check
 from wire import reasons
-from wire.codec.packet import frame
-from wire.packets import MQTT_5
+from wire.codec import frame
+from wire.codec.packets import MQTT_5
 from wire.primitives import encode_binary, encode_string
 
 ILL_FORMED = {
@@ -28,37 +28,32 @@ MALFORMED = (reasons.MALFORMED_PACKET, reasons.PROTOCOL_ERROR)
 
 @check(v3="1.5.3-1 3.3.2-1", v5="1.5.4-1 3.3.2-1", cases=ILL_FORMED)
 async def an_ill_formed_topic_name_closes_the_connection(broker: Broker, text: bytes) -> None:
-    client = await broker.connect()
-    await client.send(raw_publish(broker, broker.topic().encode() + text))
-    await client.expect_closed(*MALFORMED, reasons.TOPIC_NAME_INVALID)
+    packet = raw_publish(broker, broker.topic().encode() + text)
+    await broker.expect_closed(packet, *MALFORMED, reasons.TOPIC_NAME_INVALID)
 
 
 @check(v3="1.5.3-2 4.7.3-2", v5="1.5.4-2 4.7.3-2")
 async def a_null_in_a_topic_name_closes_the_connection(broker: Broker) -> None:
-    client = await broker.connect()
-    await client.send(raw_publish(broker, broker.topic().encode() + b"\x00"))
-    await client.expect_closed(*MALFORMED, reasons.TOPIC_NAME_INVALID)
+    packet = raw_publish(broker, broker.topic().encode() + b"\x00")
+    await broker.expect_closed(packet, *MALFORMED, reasons.TOPIC_NAME_INVALID)
 
 
 @check(v3="1.5.3-1 3.8.3-1", v5="1.5.4-1 3.8.3-1", cases=ILL_FORMED)
 async def an_ill_formed_filter_closes_the_connection(broker: Broker, text: bytes) -> None:
-    client = await broker.connect()
-    await client.send(raw_subscribe(broker, broker.topic().encode() + text))
-    await client.expect_closed(*MALFORMED, reasons.TOPIC_FILTER_INVALID)
+    packet = raw_subscribe(broker, broker.topic().encode() + text)
+    await broker.expect_closed(packet, *MALFORMED, reasons.TOPIC_FILTER_INVALID)
 
 
 @check(v3="1.5.3-2 4.7.3-2", v5="1.5.4-2 4.7.3-2")
 async def a_null_in_a_filter_closes_the_connection(broker: Broker) -> None:
-    client = await broker.connect()
-    await client.send(raw_subscribe(broker, broker.topic().encode() + b"\x00"))
-    await client.expect_closed(*MALFORMED, reasons.TOPIC_FILTER_INVALID)
+    packet = raw_subscribe(broker, broker.topic().encode() + b"\x00")
+    await broker.expect_closed(packet, *MALFORMED, reasons.TOPIC_FILTER_INVALID)
 
 
 @check(v3="1.5.3-1 3.10.3-1", v5="1.5.4-1 3.10.3-1", cases=ANY)
 async def an_ill_formed_filter_to_unsubscribe_closes_the_connection(broker: Broker, text: bytes) -> None:
-    client = await broker.connect()
-    await client.send(frame(0xA2, b"\x00\x01" + broker.no_properties + encode_binary(text)))
-    await client.expect_closed(*MALFORMED, reasons.TOPIC_FILTER_INVALID)
+    packet = frame(0xA2, b"\x00\x01" + broker.no_properties + encode_binary(text))
+    await broker.expect_closed(packet, *MALFORMED, reasons.TOPIC_FILTER_INVALID)
 
 
 @check(v3="1.5.3-1 1.5.3-2 3.1.3-4", v5="1.5.4-1 1.5.4-2 3.1.3-4 3.1.3-8", cases=ANY)
@@ -89,24 +84,18 @@ async def an_ill_formed_user_name_is_refused(broker: Broker, text: bytes) -> Non
 
 @check(v5="1.5.4-1 1.5.4-2 3.3.2-13", cases=ANY)
 async def an_ill_formed_response_topic_closes_the_connection(broker: Broker, text: bytes) -> None:
-    client = await broker.connect()
-    await client.send(raw_publish(broker, broker.topic().encode(), b"\x08" + encode_binary(text)))
-    await client.expect_closed(*MALFORMED)
+    await broker.expect_closed(raw_publish(broker, broker.topic().encode(), b"\x08" + encode_binary(text)), *MALFORMED)
 
 
 @check(v5="1.5.4-1 1.5.4-2 3.3.2-19", cases=ANY)
 async def an_ill_formed_content_type_closes_the_connection(broker: Broker, text: bytes) -> None:
-    client = await broker.connect()
-    await client.send(raw_publish(broker, broker.topic().encode(), b"\x03" + encode_binary(text)))
-    await client.expect_closed(*MALFORMED)
+    await broker.expect_closed(raw_publish(broker, broker.topic().encode(), b"\x03" + encode_binary(text)), *MALFORMED)
 
 
 @check(v5="1.5.7-1 1.5.4-1 1.5.4-2", cases=ANY)
 async def an_ill_formed_user_property_closes_the_connection(broker: Broker, text: bytes) -> None:
     for pair in (encode_binary(text) + encode_string("b"), encode_string("a") + encode_binary(text)):
-        client = await broker.connect()
-        await client.send(raw_publish(broker, broker.topic().encode(), b"\x26" + pair))
-        await client.expect_closed(*MALFORMED)
+        await broker.expect_closed(raw_publish(broker, broker.topic().encode(), b"\x26" + pair), *MALFORMED)
 
 
 @check(v3="1.5.3-3 4.7.3-4", v5="1.5.4-3 4.7.3-4")
@@ -131,8 +120,7 @@ async def any_character_may_stand_in_a_topic(broker: Broker) -> None:
 
 @check(v3="4.7.3-3", v5="4.7.3-3")
 async def a_long_topic_name_arrives(broker: Broker) -> None:
-    topic = broker.topic()
-    client = await broker.connect()
+    topic, client = broker.topic(), await broker.connect()
     await client.subscribe(f"{topic}/#")
     name = f"{topic}/" + "x" * 10_000
     await client.publish(name)

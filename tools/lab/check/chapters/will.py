@@ -2,13 +2,13 @@
 
 import time
 
-from tools.check.chapters.connect import expect_refused, raw_connect
-from tools.check.client import Client, elapse
-from tools.check.outcome import Failed
-from tools.check.subject import Broker
-from tools.check.suite import check
+from tools.lab.check.chapters.connect import expect_refused, raw_connect
+from tools.lab.check.client import Client, elapse
+from tools.lab.check.outcome import Failed
+from tools.lab.check.subject import Broker
+from tools.lab.check.suite import check
 from wire import properties as p
-from wire.packets import Will
+from wire.codec.packets import Will
 from wire.primitives import encode_string
 from wire.reasons import (
     DISCONNECT_WITH_WILL,
@@ -29,10 +29,11 @@ PROPERTIES = {
 }
 
 
-async def watch(broker: Broker, topic: str) -> Client:
-    watcher = await broker.connect()
+async def watch(broker: Broker, name: str = "") -> tuple[str, Client]:
+    """Returns a topic name, a new one unless it is given, and a client that has subscribed to it."""
+    topic, watcher = name or broker.topic(), await broker.connect()
     await watcher.subscribe(topic, options=min(2, broker.offered.get(p.MAXIMUM_QOS, 2)))
-    return watcher
+    return topic, watcher
 
 
 async def expect_no_will(watcher: Client, topic: str) -> None:
@@ -43,8 +44,7 @@ async def expect_no_will(watcher: Client, topic: str) -> None:
 @check(v3="3.1.2-8 3.1.2-9 3.1.2-14", v5="3.1.2-7 3.1.2-8 3.1.2-9 3.1.2-12", cases=ALL_QOS)
 async def a_lost_connection_publishes_the_will(broker: Broker, qos: int) -> None:
     broker.needs(p.MAXIMUM_QOS, qos)
-    topic = broker.topic()
-    watcher = await watch(broker, topic)
+    topic, watcher = await watch(broker)
     client = await broker.connect(will=Will(topic, b"gone", qos))
     client.cut()
     await watcher.receive(topic=topic, payload=b"gone", qos=qos, retain=False)
@@ -52,16 +52,14 @@ async def a_lost_connection_publishes_the_will(broker: Broker, qos: int) -> None
 
 @check(v3="3.1.2-8", v5="3.1.2-8 3.1.2-22")
 async def a_keep_alive_that_passes_publishes_the_will(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher = await watch(broker, topic)
+    topic, watcher = await watch(broker)
     await broker.connect(keep_alive_s=1, will=Will(topic, b"silent"))
     await watcher.receive(payload=b"silent")
 
 
 @check(v3="3.1.2-8 4.8.0-1", v5="3.1.2-8 4.13.1-1")
 async def a_protocol_error_publishes_the_will(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher = await watch(broker, topic)
+    topic, watcher = await watch(broker)
     client = await broker.connect(will=Will(topic, b"wrong"))
     await client.send(b"\x00\x00")
     await watcher.receive(payload=b"wrong")
@@ -69,8 +67,7 @@ async def a_protocol_error_publishes_the_will(broker: Broker) -> None:
 
 @check(v3="3.1.2-8")
 async def a_connection_that_is_taken_over_publishes_the_will(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher = await watch(broker, topic)
+    topic, watcher = await watch(broker)
     client = await broker.connect(will=Will(topic, b"taken over"))
     await broker.connect(client.client_id)
     await watcher.publish(topic, b"marker")
@@ -81,8 +78,7 @@ async def a_connection_that_is_taken_over_publishes_the_will(broker: Broker) -> 
 
 @check(v3="3.1.2-10 3.14.4-3", v5="3.1.2-10 3.14.4-3")
 async def a_disconnect_discards_the_will(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher = await watch(broker, topic)
+    topic, watcher = await watch(broker)
     client = await broker.connect(will=Will(topic, b"will", 1))
     await client.disconnect()
     await expect_no_will(watcher, topic)
@@ -90,8 +86,7 @@ async def a_disconnect_discards_the_will(broker: Broker) -> None:
 
 @check(v5="3.1.2-8 3.14.4-3")
 async def a_disconnect_with_will_publishes_it(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher = await watch(broker, topic)
+    topic, watcher = await watch(broker)
     client = await broker.connect(will=Will(topic, b"will", 1))
     await client.disconnect(DISCONNECT_WITH_WILL)
     await watcher.receive(payload=b"will")
@@ -99,8 +94,7 @@ async def a_disconnect_with_will_publishes_it(broker: Broker) -> None:
 
 @check(v3="3.1.2-10 3.1.2-12", v5="3.1.2-10")
 async def a_will_is_published_once(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher = await watch(broker, topic)
+    topic, watcher = await watch(broker)
     client = await broker.resume(broker.client_id(), will=Will(topic, b"once", 1))
     client.cut()
     await watcher.receive(payload=b"once")
@@ -111,8 +105,7 @@ async def a_will_is_published_once(broker: Broker) -> None:
 
 @check(v3="3.1.2-12", v5="3.1.2-7")
 async def a_will_does_not_pass_on_to_the_next_connection(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher = await watch(broker, topic)
+    topic, watcher = await watch(broker)
     client = await broker.resume(broker.client_id(), will=Will(topic, b"will", 1))
     await client.disconnect()
     again = await broker.resume(client.client_id)
@@ -124,11 +117,11 @@ async def a_will_does_not_pass_on_to_the_next_connection(broker: Broker) -> None
 async def a_will_is_retained_as_it_says(broker: Broker, retain: bool) -> None:
     broker.needs(p.RETAIN_AVAILABLE)
     topic = broker.retained_topic()
-    watcher = await watch(broker, topic)
+    _, watcher = await watch(broker, topic)
     client = await broker.connect(will=Will(topic, b"gone", 1, retain))
     client.cut()
     await watcher.receive(payload=b"gone")
-    later = await watch(broker, topic)
+    _, later = await watch(broker, topic)
     if retain:
         await later.receive(payload=b"gone", retain=True)
     await later.expect_no_message()
@@ -136,8 +129,7 @@ async def a_will_is_retained_as_it_says(broker: Broker, retain: bool) -> None:
 
 @check(v5="3.1.3-10 3.1.2-9 3.3.2-4 3.3.2-15 3.3.2-16 3.3.2-20")
 async def a_will_keeps_its_properties(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher = await watch(broker, topic)
+    topic, watcher = await watch(broker)
     client = await broker.connect(will=Will(topic, b"gone", properties=PROPERTIES))
     client.cut()
     message = await watcher.receive(payload=b"gone")
@@ -149,8 +141,7 @@ async def a_will_keeps_its_properties(broker: Broker) -> None:
 
 @check(v5="3.1.2-8")
 async def a_will_waits_for_its_delay(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher = await watch(broker, topic)
+    topic, watcher = await watch(broker)
     will = Will(topic, b"gone", properties={p.WILL_DELAY_INTERVAL: 2})
     client = await broker.resume(broker.client_id(), will=will)
     started = time.monotonic()
@@ -163,8 +154,7 @@ async def a_will_waits_for_its_delay(broker: Broker) -> None:
 
 @check(v5="3.1.3-9 3.1.2-8")
 async def a_client_that_comes_back_within_the_delay_has_no_will_published(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher = await watch(broker, topic)
+    topic, watcher = await watch(broker)
     client_id = broker.client_id()
     client = await broker.resume(client_id, will=Will(topic, b"gone", 1, properties={p.WILL_DELAY_INTERVAL: 4}))
     await client.close()
@@ -176,8 +166,7 @@ async def a_client_that_comes_back_within_the_delay_has_no_will_published(broker
 
 @check(v5="3.1.2-8")
 async def a_session_that_ends_before_the_delay_publishes_the_will(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher = await watch(broker, topic)
+    topic, watcher = await watch(broker)
     client = await broker.connect(expiry_s=1, will=Will(topic, b"gone", properties={p.WILL_DELAY_INTERVAL: 3600}))
     client.cut()
     await watcher.receive(payload=b"gone")
@@ -185,8 +174,7 @@ async def a_session_that_ends_before_the_delay_publishes_the_will(broker: Broker
 
 @check(v5="3.1.2-8")
 async def a_disconnect_that_ends_the_session_publishes_the_will_at_once(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher = await watch(broker, topic)
+    topic, watcher = await watch(broker)
     will = Will(topic, b"gone", properties={p.WILL_DELAY_INTERVAL: 3600})
     client = await broker.resume(broker.client_id(), will=will)
     await client.disconnect(DISCONNECT_WITH_WILL, {p.SESSION_EXPIRY_INTERVAL: 0})
@@ -195,8 +183,7 @@ async def a_disconnect_that_ends_the_session_publishes_the_will_at_once(broker: 
 
 @check(v5="3.1.2-8 3.1.2-10")
 async def a_disconnect_with_an_error_publishes_the_will(broker: Broker) -> None:
-    topic = broker.topic()
-    watcher = await watch(broker, topic)
+    topic, watcher = await watch(broker)
     client = await broker.connect(will=Will(topic, b"gone"))
     await client.disconnect(UNSPECIFIED_ERROR)
     await watcher.receive(payload=b"gone")

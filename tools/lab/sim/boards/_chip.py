@@ -1,6 +1,7 @@
-"""What of a simulated chip outlives its program: a folder, named by the environment, which `tools.sim.board` powers.
+"""The state of a simulated chip that stays when its program ends: files in a folder.
 
-Without one everything is in this process's memory, as drivers' tests want it.
+The environment variable HOLDFAST_BOARD names the folder, and `tools.lab.sim.board` switches the chip's power. Without
+the variable the state is in this process's memory, as the tests of drivers need it.
 """
 
 import os
@@ -8,12 +9,12 @@ import sys
 
 FOLDER = os.getenv("HOLDFAST_BOARD")
 SECTOR_SIZE = 4096
-SLEEPS, RESETS = 64, 65  # exit codes by which a program hands the chip over
+SLEEPS, RESETS = 64, 65  # exit codes of a program that resets the chip or lets it sleep
 PWRON_RESET, HARD_RESET, WDT_RESET, DEEPSLEEP_RESET, SOFT_RESET = 1, 2, 3, 4, 5
 
 
 def read(name: str) -> str:
-    """A fact about the chip's surroundings, which may change at any time."""
+    """Returns the content of a file that describes the chip's surroundings; the test may change it at any time."""
     try:
         with open(f"{FOLDER}/{name}") as file:
             return file.read().strip()
@@ -27,23 +28,23 @@ def write(name: str, content: bytes) -> None:
 
 
 def add(name: str, content: bytes) -> None:
-    """Behind what a file has, where there is a folder."""
+    """Appends to a file, if there is a folder."""
     if FOLDER:
         with open(f"{FOLDER}/{name}", "ab") as file:
             file.write(content)
 
 
 def memory(name: str, size: int):
-    """Flash: slices of it are read and set. It begins erased."""
+    """Returns flash of `size` bytes, erased at first; slices of it are read and set."""
     return Cells(f"{FOLDER}/{name}", size) if FOLDER else bytearray(b"\xff" * size)
 
 
 class Cells:
-    """Flash cells on a file."""
+    """Flash cells in a file."""
 
     def __init__(self, path: str, size: int) -> None:
         try:
-            self._file = open(path, "r+b", 0)  # noqa: SIM115 - open as long as the chip has power
+            self._file = open(path, "r+b", 0)  # noqa: SIM115 - it stays open while the chip has power
         except OSError:
             self._file = open(path, "w+b", 0)  # noqa: SIM115
             for _ in range(size // SECTOR_SIZE):
@@ -59,20 +60,20 @@ class Cells:
 
 
 def program(cells, start: int, content) -> None:
-    """A program only clears bits."""
+    """Programs `content`: bits can change from 1 to 0 only."""
     before = cells[start : start + len(content)]
     cells[start : start + len(content)] = bytes(before[at] & content[at] for at in range(len(content)))
 
 
 def function(name: str, result: str, arguments: str):
-    """Of the C library, on MicroPython."""
+    """Returns a function of the C library, on MicroPython."""
     import ffi
 
     return ffi.open(None).func(result, name, arguments)
 
 
 def leave(code: int) -> None:
-    """The program is gone at once, with all that it would have tidied up."""
+    """Ends the program at once, without any cleanup."""
     if sys.implementation.name == "micropython":
         function("_exit", "v", "i")(code)
     os._exit(code)

@@ -1,10 +1,10 @@
-"""`_onewire` of a simulated board: single bits on a wire that any chip can pull low."""
+"""`_onewire` of a simulated board: reads and writes single bits on a wire that every chip can pull low."""
 
 from machine import WIRES
 
 
 def reset(pin) -> bool:
-    """Whether a chip is present. A wire that is shorted to ground looks like one."""
+    """Returns whether a chip is present; a wire that is shorted to ground looks the same."""
     return max([chip.reset() for chip in WIRES.get(pin.number, [])], default=False)
 
 
@@ -30,7 +30,7 @@ def writebyte(pin, value: int) -> None:
 
 
 def crc8(content: bytes) -> int:
-    """The polynomial x⁸ + x⁵ + x⁴ + 1, least significant bit first."""
+    """Returns the CRC with the polynomial x⁸ + x⁵ + x⁴ + 1, least significant bit first."""
     crc = 0
     for byte in content:
         crc ^= byte

@@ -1,4 +1,4 @@
-"""Control of power and resets in a simulated chip: what its `machine` has beside pins and buses."""
+"""The part of a simulated `machine` module about power, resets and time."""
 
 import sys
 import time
@@ -18,13 +18,13 @@ def reset() -> None:
 
 
 def deepsleep(sleep_ms: int = 0) -> None:
-    """The program ends; another start follows after that time."""
+    """Ends the program; the board starts it again after this time."""
     _chip.write("sleep_ms", str(sleep_ms).encode())
     _chip.leave(_chip.SLEEPS)
 
 
 class RTC:
-    """The clock, and on an ESP32 memory that keeps its power in deep sleep and over resets."""
+    """The clock, and an ESP32's memory that keeps its content in deep sleep and over resets."""
 
     def datetime(self, when: tuple) -> None:
         _chip.write("rtc_time", repr(when).encode())
@@ -43,7 +43,7 @@ class RTC:
 
 
 class WDT:
-    """A timer that ends the process, whatever that is doing, unless it is fed. Nothing stops it."""
+    """A timer that ends the process unless the program feeds it in time. The program cannot stop it."""
 
     def __init__(self, id: int = 0, timeout: int = 5000) -> None:
         if sys.platform == "rp2" and timeout > RP2_WDT_MS_MAX:
@@ -67,7 +67,7 @@ class WDT:
 
 
 class Timer:
-    """An RP2's timer: its callback runs beside the program, also where that waits for a name to be looked up."""
+    """An RP2's timer: its callback runs at its time even while the program waits, for example for a DNS answer."""
 
     def __init__(self, number: int, *, period: int, callback) -> None:
         import _thread

@@ -1,4 +1,4 @@
-"""A UART of a simulated chip: a terminal, which its folder names in `uart0`, `uart1`, …"""
+"""A UART of a simulated chip. It is a terminal, whose path is in the file `uart0`, `uart1`, … of the chip's folder."""
 
 import io
 
@@ -8,10 +8,10 @@ GET_FILENO = 10
 
 
 class UART(io.IOBase):
-    """Raises ValueError where nothing is wired to a UART of that number."""
+    """The UART of this number. Raises ValueError if no terminal is connected to it."""
 
     def __init__(self, number: int, baudrate: int, tx: object = None, rx: object = None, rxbuf: int = 256) -> None:
-        from device.boards.terminal import Terminal  # which is on no board itself
+        from device.boards.terminal import Terminal  # imported here: a program on a board does not load it
 
         path = _chip.read(f"uart{number}")
         if not path:
@@ -31,5 +31,5 @@ class UART(io.IOBase):
         return self._line.file.fileno()
 
     def ioctl(self, operation: int, argument: int) -> int:
-        """How MicroPython's poll finds what to wait for."""
+        """Returns the file descriptor that MicroPython's poll waits for."""
         return self._line.file.fileno() if operation == GET_FILENO else -1

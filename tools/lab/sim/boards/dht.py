@@ -4,7 +4,7 @@ from machine import dht_readinto
 
 
 class DHT22:
-    """The sensor at a pin; values are those of the last `measure`."""
+    """The sensor at a pin; `measure` reads its values."""
 
     def __init__(self, pin) -> None:
         self._pin = pin

@@ -1,4 +1,4 @@
-"""`esp` of a simulated board: the flash past the key."""
+"""`esp` of a simulated board: reads flash without decryption."""
 
 from esp32 import FLASH
 

@@ -1,7 +1,7 @@
-"""`esp32` of a simulated board: partitions of one flash, encrypted ones too.
+"""`esp32` of a simulated board: the partitions of one flash, plain and encrypted ones.
 
-The cipher is a keystream of the address, which is enough for what counts here: erased flash reads as noise through
-the key, and whole cipher blocks are written.
+The cipher is a keystream made from the address. Like the real cipher, it turns erased flash into noise when it is read,
+and it needs whole cipher blocks when it is written.
 """
 
 import hashlib
@@ -15,17 +15,17 @@ ENOENT = 2
 FLASH_SIZE = 0x20000
 STORE = (1, 0x06, 0x10000, 0x10000, "holdfast", False)
 TABLE: list = [STORE]  # (type, subtype, address, size, label, is encrypted) of each partition
-FLASH = _chip.memory("flash", FLASH_SIZE)  # the whole chip, as it is without the key
+FLASH = _chip.memory("flash", FLASH_SIZE)  # the whole chip, not decrypted
 
 
 def set_table(flash_size: int, partitions: list) -> None:
-    """A new chip with these partitions."""
+    """Replaces the chip by an erased one with these partitions."""
     FLASH[:] = b"\xff" * flash_size
     TABLE[:] = partitions
 
 
 class Partition:
-    """A partition by its label. Raises OSError where there is none, or the arguments do not suit the flash."""
+    """The partition with this label. Raises OSError if there is none, or for an access outside of it."""
 
     TYPE_APP, TYPE_DATA = 0, 1
 

@@ -1,8 +1,8 @@
-"""`machine` of a simulated board, with chips that `connect` and its like wire up.
+"""`machine` of a simulated board. `connect` and similar functions connect simulated chips to its pins and buses.
 
-The modules of this folder stand in for a board's own where this folder is first on the import path. They keep what a
-driver can trip over: buses that nobody answers on, open lines that read high, contacts that change between two looks,
-interrupts in which no memory can be had, a converter's noise, watchdogs and sleeps that end the program.
+The simulation has the difficulties for which a driver must be ready: buses on which no chip answers, open lines that
+read high, contacts that change between two reads, interrupts that may not allocate memory, a converter's noise,
+watchdogs and sleeps that end the program.
 """
 
 from _chip import DEEPSLEEP_RESET, HARD_RESET, PWRON_RESET, SOFT_RESET, WDT_RESET
@@ -11,7 +11,7 @@ from _uart import UART
 
 try:
     from micropython import heap_lock, heap_unlock
-except ImportError:  # CPython has memory at all times
+except ImportError:  # in an interrupt, CPython may allocate memory
 
     def heap_lock() -> None:
         pass
@@ -42,7 +42,7 @@ VOLTAGES: dict = {}  # pin's number: volts
 HANDLERS: dict = {}  # pin's number: (handler, trigger, hard, pin)
 PIN_MAX = 48
 REFERENCE_V = 3.3
-NOISE_STEPS = 6  # of 4096, to either side
+NOISE_STEPS = 6  # of 4096, up and down
 ENODEV, ETIMEDOUT = 19, 110
 
 
@@ -52,7 +52,7 @@ def connect(chip: object, spi: int, cs: int) -> None:
 
 
 def connect_i2c(chip: object, bus: int, address: int) -> None:
-    """A chip has `write(content)` and `read(length)`, which raise OSError where it does not acknowledge."""
+    """Wires a chip to an I2C bus. Its `write(content)` and `read(length)` raise OSError if it does not acknowledge."""
     I2C_CHIPS[bus, address] = chip
 
 
@@ -61,7 +61,7 @@ def disconnect_i2c(bus: int, address: int) -> None:
 
 
 def connect_wire(chip: object, pin: int) -> None:
-    """Wires a chip to the one data line of a 1-Wire bus or of a DHT sensor."""
+    """Wires a chip to the data line of a 1-Wire bus or of a DHT sensor."""
     WIRES.setdefault(pin, []).append(chip)
 
 
@@ -74,14 +74,14 @@ def apply_voltage(pin: int, volts: float) -> None:
 
 
 def disconnect_all() -> None:
-    """The next test's board begins bare."""
+    """Removes all chips, for the next test's board."""
     for collection in (PINS, I2C_CHIPS, WIRES, VOLTAGES, HANDLERS):
         collection.clear()
     CHIPS.clear()
 
 
 def drive(number: int, level: int) -> None:
-    """Something outside sets a pin's level; an edge interrupts."""
+    """Sets a pin's level from outside; an edge causes an interrupt."""
     before = PINS.get(number, 1)
     PINS[number] = level
     if level == before or number not in HANDLERS:
@@ -98,7 +98,7 @@ def drive(number: int, level: int) -> None:
 
 
 class Pin:
-    """A pin. Raises ValueError where the board has none of that number."""
+    """A pin. Raises ValueError if the board has no pin of this number."""
 
     IN, OUT, OPEN_DRAIN = 0, 1, 2
     PULL_UP, PULL_DOWN = 1, 2
@@ -126,14 +126,14 @@ class Pin:
     value = __call__
 
     def irq(self, handler: object, trigger: int = IRQ_RISING | IRQ_FALLING, hard: bool = False) -> None:
-        """A hard interrupt runs where no memory can be had, as between two bytecodes on a board."""
+        """Sets the handler of an edge; in a hard interrupt it cannot allocate memory, as on a board."""
         HANDLERS[self.number] = (handler, trigger, hard, self)
 
 
 class ADC:
-    """A converter at a pin: 12 bits with noise, stretched to 16 as the ports do."""
+    """A converter at a pin: 12 bits with noise, scaled to 16 bits as MicroPython does."""
 
-    _random = 1  # one source of noise for all of them
+    _random = 1  # the noise of all converters
 
     def __init__(self, pin: object) -> None:
         self._number = getattr(pin, "number", pin)
@@ -147,7 +147,7 @@ class ADC:
 
 
 class I2C:
-    """A bus. Raises ValueError where the board has none of that number; what no chip acknowledges raises OSError."""
+    """An I2C bus. Raises ValueError if the board has no bus of this number, OSError if no chip acknowledges."""
 
     def __init__(self, number: int, *, scl: object, sda: object, freq: int = 400_000) -> None:
         if number not in (0, 1):
@@ -179,7 +179,7 @@ class I2C:
 
 
 class SPI:
-    """A bus in mode 0 or 3, chips do not understand another mode: what no chip drives reads high."""
+    """An SPI bus. Its chips understand only modes 0 and 3; a line that no chip drives reads high."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class SPI:
 
 
 def dht_readinto(pin: Pin, buffer: bytearray) -> None:
-    """The five bytes of a DHT sensor, which firmware times bit by bit. Raises OSError where no sensor answers."""
+    """Reads the five bytes of a DHT sensor, as MicroPython does in C. Raises OSError if no sensor answers."""
     if pin.number not in WIRES:
         raise OSError(ETIMEDOUT)
     (chip,) = WIRES[pin.number]

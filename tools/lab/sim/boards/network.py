@@ -1,7 +1,8 @@
-"""`network` of a simulated board: a Wi-Fi whose access point is what the file `wifi` of the chip's folder says it is.
+"""`network` of a simulated board: a Wi-Fi radio. The file `wifi` in the chip's folder describes the access point.
 
-`up` (with names behind it: only these), `down` (or no such file), `wrong password`; `broken` is the radio itself.
-Joining takes a moment; an ESP32 joins again by itself, an RP2 does not.
+The file has one of these texts. `up`: the access point is there; with names after it, only networks of these names are.
+`down`, or no file: there is no access point. `wrong password`: it refuses the password. `broken`: the radio fails.
+To join takes 200 ms. After a loss an ESP32 joins again by itself, an RP2 does not.
 """
 
 import sys
@@ -29,7 +30,7 @@ def _ticks_ms() -> int:
 
 
 class WLAN:
-    """The station. Raises OSError where it is told to join before it is active, or while it already does."""
+    """The station. `connect` raises OSError before the station is active, and while it already joins."""
 
     def __init__(self, interface: int) -> None:
         self._is_active = False

@@ -3,11 +3,11 @@
 import _onewire
 
 ROM_BITS = 64
-CHIPS_MAX = 255  # that a search tells
+CHIPS_MAX = 255  # the most that a search returns
 
 
 class OneWireError(Exception):
-    """Nothing is present on the wire."""
+    """No chip is present on the wire."""
 
 
 class OneWire:
@@ -45,9 +45,9 @@ class OneWire:
         return _onewire.crc8(content)
 
     def scan(self) -> list:
-        """The ROM codes of all chips, as bytearrays: a walk down the tree of their bits."""
+        """Returns the ROM codes of all chips as bytearrays; it searches the tree of their bits."""
         found: list = []
-        branches: list = [[]]  # ways to go, bit by bit
+        branches: list = [[]]  # the first bits of branches that are not searched yet
         while branches and len(found) < CHIPS_MAX:
             branch = branches.pop()
             rom = self._descend(branch, branches)
@@ -56,7 +56,7 @@ class OneWire:
         return found
 
     def _descend(self, path: list, branches: list):
-        """One search along `path` and then always 0 where chips differ; the other ways are added to `branches`."""
+        """Searches along `path`, then takes bit 0 wherever chips differ, and adds the other branch to `branches`."""
         if not self.reset():
             return None
         self.writebyte(self.SEARCH_ROM)

@@ -1,4 +1,4 @@
-"""What a simulated chip runs at its start: PLATFORM PROGRAM, with this folder first on the import path."""
+"""Starts the program of a simulated chip, with the arguments PLATFORM PROGRAM and this folder first on `sys.path`."""
 
 import sys
 
@@ -6,7 +6,7 @@ program = sys.argv[2]
 
 
 class Sys:
-    """`sys` as on the board."""
+    """`sys` with the board's platform name."""
 
     platform = sys.argv[1]
     implementation = sys.implementation

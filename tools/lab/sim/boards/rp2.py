@@ -1,6 +1,6 @@
 """`rp2` of a simulated board: the storage area of its flash.
 
-Where a real one would spoil what lies around, this one raises AssertionError: it checks neither bounds nor pages.
+A real `rp2.Flash` checks neither bounds nor pages, and would overwrite other data. This one raises AssertionError.
 """
 
 import _chip
@@ -12,7 +12,7 @@ STORAGE = _chip.memory("flash", STORAGE_SIZE)
 
 
 class Flash:
-    """A region of the storage area. Raises ValueError where it does not lie in there."""
+    """A region of the storage area. Raises ValueError if it does not lie in the area."""
 
     def __init__(self, *, start: int = 0, len: int = -1) -> None:
         size = STORAGE_SIZE - start if len == -1 else len
@@ -43,5 +43,5 @@ class Flash:
 
     def _start(self, block: int, offset: int, length: int) -> int:
         start = block * SECTOR_SIZE + offset
-        assert start >= 0 and start + length <= self._size, "nothing stops at the region's end"
+        assert start >= 0 and start + length <= self._size, "a real chip would go on beyond the region"
         return self._base + start

@@ -7,11 +7,7 @@ ETIMEDOUT = 110
 class Dht22:
     """The sensor with that humidity (tenths of a percent) and temperature (tenths of a degree Celsius).
 
-    It answers nothing for two seconds after it got power and after a reading.
-
-    Args:
-        now_ms: tells the moment.
-    """
+    It answers nothing for two seconds after it got power and after a reading. `now_ms` returns the time."""
 
     def __init__(self, now_ms, humidity: int, temperature: int) -> None:
         self.humidity = humidity

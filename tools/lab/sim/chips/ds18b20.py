@@ -8,11 +8,8 @@ ROM_BITS = 64
 
 
 class Ds18b20:
-    """The chip with that serial number (6 bytes) and temperature, in sixteenths of a degree Celsius.
-
-    Args:
-        now_ms: tells the moment.
-    """
+    """The chip with that serial number (6 bytes) and temperature, in sixteenths of a degree Celsius. `now_ms`
+    returns the time."""
 
     def __init__(self, now_ms, serial: bytes, sixteenths: int) -> None:
         self.rom = _with_crc(b"\x28" + serial)

@@ -8,11 +8,7 @@ MEASURE_MS = 15
 class Sht31:
     """The chip that measures the ticks `temperature` and `humidity`, of 65535.
 
-    While it measures, and when there is nothing to read, it does not acknowledge.
-
-    Args:
-        now_ms: tells the moment.
-    """
+    While it measures, and when there is nothing to read, it does not acknowledge. `now_ms` returns the time."""
 
     def __init__(self, now_ms, temperature: int, humidity: int) -> None:
         self.temperature = temperature

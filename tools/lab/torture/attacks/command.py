@@ -1,4 +1,4 @@
-"""``holdfast torture attacks``: what one client does to another one's acknowledgements, and to the gateway's memory."""
+"""``holdfast torture attacks``: measures how attacks delay an ordinary client, and the gateway's memory meanwhile."""
 
 import asyncio
 import sys
@@ -11,15 +11,13 @@ from typing import Annotated
 import typer
 import uvloop
 
-from tools.demo.process import Process, ProcessFailed
-from tools.failure import failing_on
-from tools.paths import memory_folder, source_root
-from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
-from tools.sim.mosquitto import free_port
-from tools.torture.attack_kinds import ATTACKS
-from tools.torture.broker_lines import Lines, Ways
-from tools.torture.broker_witness import Client, WitnessFailed
-from wire.packets import MQTT_5
+from tools.cli.failure import failing_on
+from tools.cli.paths import memory_folder, source_root
+from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
+from tools.lab.testing.client import UnexpectedEvent
+from tools.lab.testing.process import Process, ProcessFailed, free_port
+from tools.lab.torture.attacks.kinds import ATTACKS
+from tools.lab.torture.broker.witness import OrdinaryClient, WitnessFailed
 
 WAIT_MAX_S = 0.5
 MEMORY_MAX_MB = 100
@@ -37,10 +35,9 @@ port = {port}
 
 @dataclass
 class Outcome:
-    """What one attack did: ``acknowledged`` messages of an ordinary client, the longest that one of them waited and the
-    most processor time that the gateway took meanwhile, in seconds, by how many MB of 10**6 bytes the gateway's memory
-    grew at most, and what went wrong in words. The processor time tells the gateway's part on a machine that does other
-    things as well."""
+    """The effect of one attack: ``acknowledged`` messages of an ordinary client, the longest wait of one of them, the
+    gateway's most processor time during a wait, both in seconds, the growth of the gateway's memory in MB of 10**6
+    bytes, and texts about failures. On a busy machine the processor time shows the gateway's part of the wait."""
 
     attack: str
     acknowledged: int = 0
@@ -92,32 +89,31 @@ async def _endure(folder: Path, name: str, seconds: float) -> Outcome:
     config = folder / "gateway.toml"
     config.write_text(CONFIG.format(port=port))
     environment = {"PYTHONPATH": str(source_root())}
-    argv = [sys.executable, "-m", "tools.cli", "gateway", "run", "--config", str(config)]
+    argv = [sys.executable, "-m", "tools.cli.main", "gateway", "run", "--config", str(config)]
     gateway = Process("gateway", argv, folder / "log", environment)
-    await gateway.start()
+    gateway.start()
     try:
-        await gateway.says("ready")
-        line = await Lines(Ways({"tcp": port}, {}, "", "", "")).open("tcp")
+        await asyncio.to_thread(gateway.says, "ready")
+        client = OrdinaryClient("ordinary")
         try:
-            client = Client("ordinary", MQTT_5)
-            await client.connect(line)
+            await client.connect(port)
             await client.publish_all("ordinary", [b"first"], 1)
             await _attack(client, gateway, [str(port), name, str(seconds)], outcome, folder)
         finally:
-            line.close()
+            client.cut()
     finally:
-        await gateway.kill()
+        gateway.kill()
     return outcome
 
 
-async def _attack(client: Client, gateway: Process, task: list[str], outcome: Outcome, folder: Path) -> None:
+async def _attack(client: OrdinaryClient, gateway: Process, task: list[str], outcome: Outcome, folder: Path) -> None:
     """Runs the attacker beside the client, to the end of either."""
     before_kb = _memory_kb(gateway)
-    argv = [sys.executable, "-m", "tools.torture.attack_kinds", *task]
+    argv = [sys.executable, "-m", "tools.lab.torture.attacks.kinds", *task]
     attacker = Process("attacker", argv, folder / "attacker", {"PYTHONPATH": str(source_root())})
-    await attacker.start()
+    attacker.start()
     publishing = asyncio.create_task(_publish(client, gateway, outcome))
-    ended = asyncio.create_task(attacker.ended())
+    ended = asyncio.create_task(asyncio.to_thread(attacker.ended))
     try:
         while not ended.done() and not publishing.done():
             await asyncio.wait([ended, publishing], timeout=SAMPLE_S, return_when=asyncio.FIRST_COMPLETED)
@@ -126,30 +122,30 @@ async def _attack(client: Client, gateway: Process, task: list[str], outcome: Ou
             outcome.fault = "the attacker failed: " + " | ".join(ended.result()[1][-3:])
     finally:
         publishing.cancel()
-        await attacker.stop()
+        await asyncio.to_thread(attacker.stop)
         await ended
         try:
             await publishing
         except asyncio.CancelledError:
             pass
-        except (WitnessFailed, OSError) as error:
+        except (WitnessFailed, UnexpectedEvent, OSError) as error:
             outcome.fault = f"the ordinary client noticed it: {error}"
 
 
-async def _publish(client: Client, gateway: Process, outcome: Outcome) -> None:
+async def _publish(client: OrdinaryClient, gateway: Process, outcome: Outcome) -> None:
     while True:
         sent_s, worked_s = time.monotonic(), _work_s(gateway)
         try:
             await client.publish_all("ordinary", [b"x" * 100], 1)
             outcome.acknowledged += 1
-        finally:  # one that is still waiting counts too
+        finally:  # a message that still waits counts too
             outcome.longest_wait_s = max(outcome.longest_wait_s, round(time.monotonic() - sent_s, 3))
             outcome.longest_work_s = max(outcome.longest_work_s, round(_work_s(gateway) - worked_s, 3))
         await asyncio.sleep(PAUSE_S)
 
 
 def _work_s(gateway: Process) -> float:
-    """The processor time of all threads that the gateway has now. Raises OSError where it has ended."""
+    """Returns the processor time of the gateway's threads. Raises OSError if it has ended."""
     threads = Path(f"/proc/{gateway.pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 

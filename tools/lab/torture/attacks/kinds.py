@@ -1,7 +1,7 @@
-"""The attacks of ``holdfast torture attacks``: ``python -m tools.torture.attack_kinds PORT NAME SECONDS``.
+"""The attacks of ``holdfast torture attacks``: ``python -m tools.lab.torture.attacks.kinds PORT NAME SECONDS``.
 
-Each is what one client can do that an account lets in: it connects as often and under as many client identifiers as it
-likes, reads what comes and keeps to the protocol.
+An attack uses only what a client with an account can do: it makes any number of connections with any client
+identifiers, reads all packets and keeps to the protocol.
 """
 
 import asyncio
@@ -14,22 +14,22 @@ from contextlib import asynccontextmanager
 
 import uvloop
 
-from wire.codec.packet import frame
+from wire.codec import frame
+from wire.codec.packets import MQTT_5, RETAIN_NEVER, Connect, Pingreq, Publish, Unsubscribe, Will, encode
 from wire.codec.requests import FILTERS_MAX
 from wire.packet_types import PUBLISH, SUBSCRIBE, UNSUBSCRIBE
-from wire.packets import MQTT_5, RETAIN_NEVER, Connect, Pingreq, Publish, Unsubscribe, Will, encode
 from wire.primitives import encode_string, encode_varint
 from wire.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY, WILL_DELAY_INTERVAL
 
 PIECE = 64 * 1024  # bytes that an attacker writes at once
-LARGE = 1_000_000  # bytes of what is to take much room: the gateway takes packets of 1 MiB
+LARGE = 1_000_000  # bytes of a large packet: the gateway accepts packets of 1 MiB
 DAY_S = 86_400
-LEVELS = 12  # of filters that fork at each of them
+LEVELS = 12  # of topic filters that differ at each level
 PROPERTY_SIZE = 60_000  # bytes of one user property's value
 
 
 class Line:
-    """An attacker's connection; what comes back is read and thrown away."""
+    """An attacker's connection. It drops all bytes that come, without decoding, to be faster than the gateway."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -53,7 +53,7 @@ class Line:
             await self._writer.drain()
 
     async def answered(self, size: int) -> None:
-        """Waits until so many bytes more have come. Raises OSError."""
+        """Waits for so many more bytes. Raises OSError."""
         wanted = self.came + size
         while self.came < wanted:
             if self.is_over:
@@ -67,7 +67,7 @@ class Line:
 
 @asynccontextmanager
 async def connected(port: int, client_id: str, *, stays: bool = False, will: Will | None = None) -> AsyncIterator[Line]:
-    """A session: a durable one where it ``stays``. Raises OSError."""
+    """Opens a session, which is durable if it ``stays``. Raises OSError."""
     line = Line(*await asyncio.open_connection("127.0.0.1", port))
     try:
         properties = {SESSION_EXPIRY_INTERVAL: DAY_S} if stays else {}
@@ -79,7 +79,7 @@ async def connected(port: int, client_id: str, *, stays: bool = False, will: Wil
 
 
 def _subscribes(filters: list[tuple[str, int]]) -> bytes:
-    """As many SUBSCRIBEs as a gateway's largest packet makes of them."""
+    """Returns SUBSCRIBEs of these filters, each as large as the gateway accepts."""
     packets, some, size = list[bytes](), list[bytes](), 0
     for topic_filter, options in filters:
         some.append(encode_string(topic_filter) + bytes((options,)))
@@ -91,7 +91,7 @@ def _subscribes(filters: list[tuple[str, int]]) -> bytes:
 
 
 def _request(packet_type: int, filters: list[bytes]) -> bytes:
-    """A SUBSCRIBE or UNSUBSCRIBE; encoding it as any other takes a second where it has a hundred thousand filters."""
+    """Returns a SUBSCRIBE or UNSUBSCRIBE; the wire's encoder takes a second for a hundred thousand filters."""
     return frame(packet_type << 4 | 2, bytes((0, 1, 0)) + b"".join(filters))
 
 
@@ -127,14 +127,14 @@ async def empty(port: int) -> None:
 
 
 async def user_properties(port: int) -> None:
-    """PUBLISHes with as many user properties as fit, which are refused."""
+    """PUBLISHes with as many user properties as fit, which the gateway refuses."""
     some = bytes((USER_PROPERTY, 0, 0, 0, 0)) * (LARGE // 5)
     body = encode_string("a") + bytes((0, 1)) + encode_varint(len(some)) + some
     await _again_and_again(port, "properties", frame(PUBLISH << 4 | 2, body))
 
 
 async def unsubscribes(port: int) -> None:
-    """UNSUBSCRIBEs of a filter that is not there."""
+    """UNSUBSCRIBEs of a filter that the session does not have."""
     await _again_and_again(port, "unsubscribes", encode(Unsubscribe(1, ["a"]), MQTT_5))
 
 
@@ -144,7 +144,7 @@ async def one_identifier(port: int) -> None:
 
 
 async def overlapping(port: int) -> None:
-    """Filters that fork at each level, of a hundred sessions, and messages that all of them match."""
+    """Filters of a hundred sessions that differ at each level, and messages that match all of them."""
     filters = [(topic_filter, RETAIN_NEVER) for topic_filter in _forks(LEVELS, 2**LEVELS)]
     numbers, identifiers = itertools.count(), _identifiers()
     async with contextlib.AsyncExitStack() as sessions:
@@ -165,7 +165,7 @@ async def overlapping(port: int) -> None:
 
 
 async def changing(port: int) -> None:
-    """Filters that fork at each level come and go while messages come that they match."""
+    """Filters that differ at each level come and go while messages that match them arrive."""
     filters = [(topic_filter, RETAIN_NEVER) for topic_filter in _forks(LEVELS, 2_000)]
     names = [encode_string(topic_filter) for topic_filter, _ in filters]
     topics = [f"{'a/' * LEVELS}{number}" for number in range(1_000)]
@@ -220,7 +220,7 @@ async def retained(port: int) -> None:
 
 
 async def long_names(port: int) -> None:
-    """Retained messages with names of 60 KB, and filters that have to be held against each."""
+    """Retained messages with topic names of 60 KB, and filters that the gateway must compare with each."""
     name = "a/" * 30_000
     async with connected(port, "keeps") as line:
         for number in range(3_000):
@@ -264,7 +264,7 @@ async def ending(port: int) -> None:
 
 
 async def wills(port: int) -> None:
-    """CONNECTs with wills of a megabyte that wait for a day, each in another name."""
+    """CONNECTs with wills of a megabyte that wait for a day, each from another client."""
     filling = {USER_PROPERTY: [("", "x" * PROPERTY_SIZE)] * (LARGE // PROPERTY_SIZE), WILL_DELAY_INTERVAL: DAY_S}
     for number in itertools.count():
         with contextlib.suppress(OSError):
@@ -308,7 +308,7 @@ ATTACKS: dict[str, Callable[[int], Awaitable[None]]] = {
 
 
 async def _attack(port: int, name: str, seconds: float) -> None:
-    """Attacks for so long; where the gateway ends a connection, over another one."""
+    """Attacks for so long; if the gateway ends a connection, the attack goes on over a new one."""
     until = time.monotonic() + seconds
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""``holdfast torture broker``: malicious and broken sessions over all listeners of a gateway, beside good clients."""
+"""``holdfast torture broker``: malicious and broken sessions over all listeners of a gateway."""
 
 import asyncio
 import sys
@@ -11,12 +11,12 @@ from typing import Annotated
 
 import typer
 
-from tools.demo.process import ProcessFailed
-from tools.failure import failing_on
-from tools.paths import memory_folder
-from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
-from tools.torture.broker_replay import replay
-from tools.torture.broker_run import Outcome, torture
+from tools.cli.failure import failing_on
+from tools.cli.paths import memory_folder
+from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
+from tools.lab.testing.process import ProcessFailed
+from tools.lab.torture.broker.replay import replay
+from tools.lab.torture.broker.run import Outcome, torture
 
 
 def broker(

@@ -1,4 +1,4 @@
-"""The gateway under torture: a process of its own with every kind of listener, and what can be known of it."""
+"""The gateway under torture: a process of its own with every kind of listener, and what it holds, logs and stores."""
 
 import asyncio
 import json
@@ -9,30 +9,24 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tools.demo.process import Process
-from tools.paths import source_root
-from tools.sim.certificates import Authority
-from tools.sim.mosquitto import free_port
-from tools.torture.broker_lines import Ways
+from tools.cli.paths import source_root
+from tools.lab.testing.certificates import Authority
+from tools.lab.testing.lines import Ways
+from tools.lab.testing.process import Process, free_port
 
 PORTS = ("tcp", "tls", "mutual", "websocket", "wss")
 USER = "storm"
 WARNINGS = ["-W", "always::ResourceWarning"]
-QUEUE_MAX = 2_000  # messages of a session: those of the storm are many, and nobody reads most of them
+QUEUE_MAX = 2_000  # messages of a session: most of the storm's messages are never read
 COMPLAINTS = re.compile(
     r"Traceback|never retrieved|never awaited|[Uu]nhandled|unexpected failure|Task was destroyed|ResourceWarning"
     r"|Exception ignored|level=(error|critical)"
 )
-CONTEXT_LINES = 30  # of the log behind a complaint
+CONTEXT_LINES = 30  # of the log after a complaint
 
 
 class Gateway:
-    """A gateway.
-
-    Args:
-        folder: for its store, certificates, sockets and log.
-        serial: paths of serial ports.
-    """
+    """A gateway whose files are in `folder`; `serial` are paths of serial ports."""
 
     def __init__(self, folder: Path, serial: list[str]) -> None:
         authority = Authority(folder / "tls")
@@ -47,25 +41,25 @@ class Gateway:
         config.write_text(_config(self.ways, server, server_key, serial))
         self._process = Process(
             "gateway",
-            [sys.executable, *WARNINGS, "-m", "tools.torture.broker_holdings", str(config), self._holdings],
+            [sys.executable, *WARNINGS, "-m", "tools.lab.torture.broker.holdings", str(config), self._holdings],
             self._log,
             {"PYTHONPATH": str(source_root())},
         )
 
     async def start(self) -> None:
         """Raises ProcessFailed."""
-        await self._process.start()
-        await self._process.says("ready")
+        self._process.start()
+        await asyncio.to_thread(self._process.says, "ready")
 
     async def stop(self) -> None:
-        await self._process.stop()
+        await asyncio.to_thread(self._process.stop)
 
     @property
     def is_alive(self) -> bool:
         return self._process.running
 
     async def holdings(self) -> dict[str, Any]:
-        """What it holds, as `broker_holdings` has it. Raises OSError where it is gone."""
+        """Returns the report of `holdings`. Raises OSError if the gateway has ended."""
         reader, writer = await asyncio.open_unix_connection(self._holdings)
         try:
             told: dict[str, Any] = json.loads(await reader.read())
@@ -74,13 +68,13 @@ class Gateway:
             writer.close()
 
     def retained(self) -> list[str]:
-        """The topics with a retained message."""
+        """Returns the topics with a retained message."""
         uri = f"file:{next(self._store.glob('messages.sqlite'))}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True)) as database:
             return [topic for (topic,) in database.execute("SELECT topic FROM retained")]
 
     def complaints(self) -> list[str]:
-        """What its log should not say, each with the lines behind it."""
+        """Returns the first line of its log that reports a failure, with the lines after it."""
         lines = self._log.read_text(errors="replace").splitlines()
         found = [place for place, line in enumerate(lines) if COMPLAINTS.search(line)]
         return ["\n".join(lines[place : place + CONTEXT_LINES]) for place in found[:1]]

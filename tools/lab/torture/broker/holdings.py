@@ -1,6 +1,6 @@
-"""A gateway that tells what it holds: ``python -m tools.torture.broker_holdings CONFIG SOCKET``.
+"""A gateway that reports what it holds: ``python -m tools.lab.torture.broker.holdings CONFIG SOCKET``.
 
-Whoever connects to the Unix socket reads it as JSON.
+A client that connects to the Unix socket reads the report as JSON.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from gateway.session import Session
-from tools.gateway_process import run
+from gateway.sessions.session import Session
+from tools.cli.gateway.process import run
 
 OURS = ("gateway.", "wire.", "aiohttp.", "uvloop.", "uplink.")
-PASSING = {"Message", "Publish", "Run", "Topics", "Group", "Delivery", "Grant", "Flow", "Common", "_Window"}
-"""Classes whose objects are in caches of bounded size, or on their way."""
+PASSING = {"Message", "Publish", "PublishBatch", "Topics", "LogRow", "Delivery", "Grant", "Flow", "Common", "_Window"}
+"""Classes whose objects are in caches of bounded size, or in transit."""
 
 
 def holdings() -> dict[str, Any]:
-    """What is alive in this process by kind: descriptors, threads, tasks and objects by class; and the sessions.
+    """Counts what is alive in this process by kind: descriptors, threads, tasks and objects by class; and the sessions.
 
     Sessions are pairs of client identifier and user. ``blocks`` are Python's objects and parts of them up to 512 bytes,
     ``malloc_kb`` what is larger, or C's, and in use [mallinfo(3)]; ``memory_kb`` is what the process has from
@@ -36,7 +36,7 @@ def holdings() -> dict[str, Any]:
     kinds: Counter[str] = Counter()
     sessions = []
     for thing in gc.get_objects():
-        kind = type(thing)  # isinstance would ask proxies what they stand for
+        kind = type(thing)  # isinstance would resolve proxies
         if issubclass(kind, asyncio.Task):
             kinds["tasks"] += not thing.done()
         elif str(kind.__module__).startswith(OURS) and kind.__name__ not in PASSING:

@@ -1,14 +1,11 @@
-"""What the standards have a broker do with a client's bytes, as our own protocol core tells it from these alone."""
+"""Computes the answers that the standards demand for a client's bytes, with our protocol core."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from wire import properties as p
-from wire.codec import to_client
-from wire.codec.decoder import PacketDecoder
-from wire.errors import Closed, RemoteProtocolError
-from wire.packet_types import PINGRESP, PUBACK, PUBCOMP, PUBLISH, PUBREC, SUBACK, UNSUBACK
-from wire.packets import (
+from wire.codec.decoder import TO_CLIENT, PacketDecoder
+from wire.codec.packets import (
     MQTT_5,
     Auth,
     Connack,
@@ -22,6 +19,9 @@ from wire.packets import (
     Unsuback,
     Unsubscribe,
 )
+from wire.connection.server import ServerConnection
+from wire.errors import Closed, RemoteProtocolError
+from wire.packet_types import PINGRESP, PUBACK, PUBCOMP, PUBLISH, PUBREC, SUBACK, UNSUBACK
 from wire.reasons import (
     CONNECTION_RATE_EXCEEDED,
     NOT_AUTHORIZED,
@@ -31,7 +31,6 @@ from wire.reasons import (
     SERVER_BUSY,
     SESSION_TAKEN_OVER,
 )
-from wire.server import ServerConnection
 
 RECEIVE_MAXIMUM, MAXIMUM_PACKET_SIZE, TOPIC_ALIAS_MAXIMUM = 2000, 1024 * 1024, 32  # as the gateway has them
 SESSION_EXPIRY_MAX_S = 14 * 24 * 3600  # the gateway's default
@@ -44,7 +43,7 @@ ASSIGNED = "hf-0123456789abcdef"
 
 @dataclass
 class Heard:
-    """What a broker answered: reason codes of CONNACK and DISCONNECT, acknowledgements as (packet type, identifier)."""
+    """A broker's answers: reason codes of CONNACK and DISCONNECT, acknowledgements as (packet type, identifier)."""
 
     connack: int | None = None
     session_present: bool = False
@@ -55,10 +54,11 @@ class Heard:
 
 @dataclass
 class Expected(Heard):
-    """What it has to answer. ``closes``: the broker ends the connection, by this client's fault or its DISCONNECT.
+    """The answers that a broker must give. ``closes``: it ends the connection, for an error or after a DISCONNECT.
 
-    ``logs_in``: somebody who is nobody wants to log in. ``depends``: a packet identifier comes twice, or acknowledges
-    what the broker may have sent, so that it depends on the time what it means. ``is_whole``: the bytes end with a
+    ``logs_in``: a client without an account wants to log in. ``depends``: a packet identifier comes twice, or
+    acknowledges
+    what the broker may have sent, so that its meaning depends on timing. ``is_whole``: the bytes end with a
     packet.
     """
 
@@ -71,16 +71,16 @@ class Expected(Heard):
 
 
 class Ear:
-    """Decodes what a broker says."""
+    """Decodes a broker's packets."""
 
     def __init__(self, heard: Heard, level: int, maximum_packet_size: int) -> None:
         self.heard = heard
-        self._decoder = PacketDecoder(to_client.READERS, maximum_packet_size, level)
+        self._decoder = PacketDecoder(TO_CLIENT, maximum_packet_size, level)
         for kind in (Suback, Unsuback, Auth):
             self._decoder.add_reader(kind)
 
     def hear(self, data: bytes) -> list[Packet]:
-        """Returns the messages and whatever else has to be answered."""
+        """Returns the packets that need an answer."""
         self._decoder.feed(data)
         asked = []
         try:
@@ -103,7 +103,7 @@ class Ear:
 
 
 class _Server(ServerConnection):
-    """The server's end that tells of messages whose packet identifiers may stand for something else by then."""
+    """A server connection that notes messages whose packet identifiers may have another meaning when they arrive."""
 
     def __init__(self, expected: Expected) -> None:
         super().__init__(
@@ -131,7 +131,7 @@ class _Server(ServerConnection):
 
 
 def expect(data: bytes) -> Expected:
-    """What has to come of all the bytes that a client sends."""
+    """Returns the answers that all bytes of a client must get."""
     expected = Expected()
     server = _Server(expected)
     server.receive_data(data, 0)
@@ -188,7 +188,7 @@ def _take(server: ServerConnection, message: Publish) -> None:
 
 
 def _fault(message: Publish) -> int:
-    """Why a broker does not take a message; 0 if it does."""
+    """The reason code with which a broker refuses a message; 0 if it accepts it."""
     if _is_forbidden(message.topic):
         return NOT_AUTHORIZED
     if message.properties.get(p.PAYLOAD_FORMAT_INDICATOR):
@@ -200,23 +200,17 @@ def _fault(message: Publish) -> int:
 
 
 def _is_forbidden(topic: str) -> bool:
-    """Whether it is for what the gateway says of itself."""
+    """Returns whether the topic is reserved for the gateway's own messages."""
     return topic.split("/")[0] == "$SYS"
 
 
 def faults(expected: Expected, heard: Heard, is_closed: bool, is_shared: bool) -> list[str]:
-    """What was wrong with a broker's answer, in sentences.
-
-    Args:
-        expected: what had to come.
-        heard: what came.
-        is_closed: whether it has closed the connection in time.
-        is_shared: whether others use the client identifier too, and may take the session over.
-    """
+    """Returns sentences about faults in a broker's answers. `is_closed`: the broker has closed the connection in time.
+    `is_shared`: other sessions use the client identifier too, and may take the session over."""
     if heard.nonsense:
         return [f"the broker sent nonsense: {heard.nonsense}"]
     connack, disconnect = {expected.connack}, {expected.disconnect}
-    depends = expected.depends or heard.session_present  # a session of before has identifiers in use
+    depends = expected.depends or heard.session_present  # an earlier session has identifiers in use
     if expected.logs_in:
         connack |= LOGINS_REFUSED
     if depends and expected.level == MQTT_5:

@@ -1,11 +1,11 @@
-"""Packets that a client may send, of every type and with every property, drawn by chance."""
+"""Random packets of every type and with every property that a client may send."""
 
 from collections.abc import Callable
 from typing import Any
 
-from tools.sim.virtual_line import Dice
+from tools.lab.sim.virtual_line import Dice
 from wire import properties as p
-from wire.packets import (
+from wire.codec.packets import (
     MQTT_5,
     Auth,
     Connect,
@@ -42,10 +42,10 @@ FILTERS = [
     "never/+",
     "storm/3/+",
 ]
-LARGEST = 20_000  # bytes of a payload: beyond what goes the hot path
+LARGEST = 20_000  # bytes of a payload; the fast path takes smaller ones
 SCRAM = "SCRAM-SHA-256"
 FOR_EVER_S = 0xFFFF_FFFF
-EXPIRIES_S = [0, 0, 0, 0, 1, 1, 60, FOR_EVER_S]  # sessions that stay have all the storm's messages waiting
+EXPIRIES_S = [0, 0, 0, 0, 1, 1, 60, FOR_EVER_S]  # longer sessions collect the storm
 
 Maker = Callable[[Dice, int, int], Packet]
 
@@ -55,7 +55,7 @@ def chosen(dice: Dice, choices: list[Any]) -> Any:
 
 
 def _some(dice: Dice, choices: dict[int, Callable[[], Any]]) -> dict[int, Any]:
-    """Each of some properties once in three times."""
+    """Returns some of these properties, each with a chance of one in three."""
     return {key: make() for key, make in choices.items() if dice.roll(3) == 0}
 
 
@@ -114,7 +114,7 @@ def unsubscribe(dice: Dice, level: int, identifier: int) -> Unsubscribe:
 
 
 def answer(dice: Dice, level: int, identifier: int) -> Packet:
-    """An acknowledgement of what nobody has sent: the broker's own identifiers begin at both ends."""
+    """Returns an acknowledgement of no packet: the broker's own packet identifiers begin at both ends."""
     identifier += 30_000
     kind = chosen(dice, [Puback, Pubrec, Pubrel, Pubcomp])
     if level != MQTT_5 or dice.roll(2):
@@ -151,7 +151,7 @@ def connect(dice: Dice, level: int, client_id: str) -> Connect:
 
 
 def connect_by_scram(dice: Dice, client_id: str) -> list[bytes]:
-    """A login that nobody is allowed, in two steps."""
+    """Returns the packets of a login in two steps, which is always refused."""
     method = {p.AUTHENTICATION_METHOD: SCRAM}
     first = {**method, p.AUTHENTICATION_DATA: b"n,,n=storm,r=abc"}
     last = {**method, p.AUTHENTICATION_DATA: chosen(dice, [b"c=biws,r=abc,p=AAAA", b"", b"\xff"])}
@@ -176,14 +176,14 @@ class Pools:
         self.floods = {level: _flood(level) for level in (4, 5)}
 
     def packets(self, dice: Dice, level: int, count: int) -> list[bytes]:
-        """So many of them, each once at most."""
+        """Returns so many of the packets, each at most once."""
         pool = self._pools[level]
         start, step = dice.roll(POOL_SIZE), chosen(dice, STEPS)
         return [pool[(start + place * step) % POOL_SIZE] for place in range(count)]
 
 
 STEPS = [1, 7, 11, 13, 17, 19, 23, 29]  # none divides POOL_SIZE
-FLOOD_SIZE = 1000  # PUBLISHes that go the hot path, behind one another
+FLOOD_SIZE = 1000  # PUBLISHes in a row, which take the gateway's fast path
 
 
 def _pool(dice: Dice, level: int) -> list[bytes]:
@@ -191,7 +191,7 @@ def _pool(dice: Dice, level: int) -> list[bytes]:
 
 
 def _flood(level: int) -> dict[int, bytes]:
-    """By QoS."""
+    """Returns pools of packets by QoS."""
     return {qos: b"".join(_flood_packet(number, qos, level) for number in range(FLOOD_SIZE)) for qos in (1, 2)}
 
 

@@ -1,29 +1,24 @@
-"""Plays one session of the storm against a broker, and says what the broker did wrong."""
+"""Plays one session of the storm against a broker, and reports the broker's faults."""
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-from tools.torture.broker_lines import Line
-from tools.torture.broker_oracle import Ear, Expected, Heard, expect, faults
-from tools.torture.broker_packets import FLOOD_SIZE, Pools
-from tools.torture.broker_session import StormSession
-from wire.packets import Disconnect, Packet, Pingreq, Puback, Pubcomp, Publish, Pubrec, Pubrel, encode
+from tools.lab.testing.lines import Line
+from tools.lab.torture.broker.oracle import Ear, Expected, Heard, expect, faults
+from tools.lab.torture.broker.packets import FLOOD_SIZE, Pools
+from tools.lab.torture.broker.session import StormSession
+from wire.codec.packets import Disconnect, Packet, Pingreq, Puback, Pubcomp, Publish, Pubrec, Pubrel, encode
 from wire.reasons import UNSPECIFIED_ERROR
 
-DEADLINE_S = 180.0  # the broker has other things to do as well
+DEADLINE_S = 180.0  # long, because the broker serves many other sessions
 DEAF_S = 0.3
-OPENING_BYTES = 300  # that a slow client sends one by one
+OPENING_BYTES = 300  # a slow client sends so many bytes one by one
 Open = Callable[[StormSession], Awaitable[Line]]
 
 
 class Play:
-    """One session on its line.
-
-    Args:
-        session: what is played.
-        pools: where its floods come from.
-    """
+    """One session on its line; `pools` has the packets of its floods."""
 
     def __init__(self, session: StormSession, pools: Pools) -> None:
         self.packets_sent = 0
@@ -37,7 +32,7 @@ class Play:
         self._is_over = False
 
     async def run(self, open_line: Open) -> list[str]:
-        """Returns what the broker did wrong, in sentences."""
+        """Returns sentences about the broker's faults."""
         try:
             async with asyncio.timeout(DEADLINE_S):
                 line = await open_line(self._session)
@@ -58,7 +53,7 @@ class Play:
             with contextlib.suppress(OSError):  # TimeoutError is one
                 async with asyncio.timeout(DEAF_S):
                     await self._send(line)
-                    await self._until(lambda: False)  # nobody reads: until the time is over
+                    await self._until(lambda: False)  # reads nothing until the time is over
             return []
         reading = asyncio.create_task(self._read(line))
         try:
@@ -79,7 +74,7 @@ class Play:
         with contextlib.suppress(OSError):
             await line.write(connect[: self._session.number % (len(connect) or 1)] or b"\x10")
         await self._until(lambda: False)
-        return ["somebody was let in"] if self._heard.connack == 0 else []
+        return ["the broker accepted a CONNECT that is not whole"] if self._heard.connack == 0 else []
 
     async def _send(self, line: Line) -> None:
         session = self._session
@@ -111,7 +106,7 @@ class Play:
             await line.write(data[at : at + step])
 
     async def _flood(self, line: Line, qos: int) -> None:
-        """Messages on the hot path, to their last acknowledgement."""
+        """Sends messages that take the fast path, and waits for their last acknowledgements."""
         answers = self._heard.answers
         answers.clear()
         await line.write(self._floods[self._expected.level][qos])
@@ -123,7 +118,7 @@ class Play:
             await self._until(lambda: len(answers) >= 2 * FLOOD_SIZE)
 
     async def _go_on(self, line: Line) -> None:
-        """Where the connection is to stay: answers as a good client does, waits for what is due, and says goodbye."""
+        """Ends a connection that stays open: answers like an ordinary client, waits for all answers, disconnects."""
         expected, heard, level = self._expected, self._heard, self._expected.level
         if expected.closes:
             return None
@@ -152,7 +147,7 @@ class Play:
         self._news.set()
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        """Waits for that, or for the end."""
+        """Waits for the condition, or for the end of the connection."""
         while not self._is_over and not condition():
             await self._change()
 

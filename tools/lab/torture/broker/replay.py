@@ -1,32 +1,23 @@
-"""One session of the storm alone with a gateway, and the least of it that still shows what is wrong."""
+"""Plays one session of the storm alone against a gateway, and finds the smallest part of it that still fails."""
 
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tools.torture.broker_gateway import Gateway
-from tools.torture.broker_lines import Line, Lines, SerialEnd
-from tools.torture.broker_packets import Pools
-from tools.torture.broker_play import Play
-from tools.torture.broker_run import cables, clean
-from tools.torture.broker_session import StormSession, draw
+from tools.lab.testing.lines import Line, Lines, SerialEnd
+from tools.lab.torture.broker.gateway import Gateway
+from tools.lab.torture.broker.packets import Pools
+from tools.lab.torture.broker.play import Play
+from tools.lab.torture.broker.run import cables, clean
+from tools.lab.torture.broker.session import StormSession, draw
 
 Say = Callable[[str], None]
 
 
 async def replay(folder: Path, seed: int, number: int, say: Say) -> list[str]:
-    """Plays the session with this number; returns what the broker did wrong.
-
-    Args:
-        folder: for the gateway; empty.
-        seed: of the storm.
-        number: of the session.
-        say: told the packets of the smallest session that still fails.
-
-    Raises:
-        ProcessFailed: the gateway did not start.
-    """
+    """Plays one session of a storm against a gateway in an empty folder; returns the gateway's faults. Passes the
+    packets of the smallest session that still fails to `say`. Raises ProcessFailed if the gateway does not start."""
     async with cables(folder, 1) as (near, far):
         gateway = Gateway(folder, near)
         await gateway.start()
@@ -72,7 +63,7 @@ class _Stage:
 
 
 async def _minimised(stage: _Stage, session: StormSession) -> StormSession:
-    """The same without all that can be left out one piece after the other, the larger pieces first."""
+    """Returns the session with only the packets that the failure needs; it tries to leave out large pieces first."""
     plain = replace(session, floods=[], manner="whole")
     smallest = plain if await stage.play(plain) else session
     size = len(smallest.packets) // 2

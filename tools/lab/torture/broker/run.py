@@ -1,7 +1,6 @@
-"""The torture of a broker: rounds of storm beside good clients, and after each all must be as it was before."""
+"""The torture of a broker: rounds of storm. After each round the gateway must hold as much as before."""
 
 import asyncio
-import contextlib
 import json
 import sys
 import time
@@ -12,30 +11,31 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.paths import source_root
-from tools.sim.serial_line import SerialLine
-from tools.torture.broker_gateway import USER, Gateway
-from tools.torture.broker_lines import Lines
-from tools.torture.broker_session import NUMBERS
-from tools.torture.broker_storm import Report, Task
-from tools.torture.broker_witness import WITNESS, Witness, WitnessFailed
-from wire.packets import MQTT_3_1_1, Connect, Disconnect, Publish, encode
-from wire.properties import SESSION_EXPIRY_INTERVAL
+from tools.cli.paths import source_root
+from tools.lab.testing.client import Client, UnexpectedEvent
+from tools.lab.testing.lines import Lines
+from tools.lab.testing.process import Process
+from tools.lab.testing.serial_line import SerialLine
+from tools.lab.torture.broker.gateway import USER, Gateway
+from tools.lab.torture.broker.session import NUMBERS
+from tools.lab.torture.broker.storm import Report, Task
+from tools.lab.torture.broker.witness import WITNESS, Witness, WitnessFailed
+from wire.codec.packets import MQTT_3_1_1
 
 ROUND_PACKETS = 5_000_000
 WARM_UP_PACKETS = 100_000
-CALM_S = 120.0  # for the broker to be as it was before
-CALM_PAUSE_S = 2.0  # between looks, which take the broker's time
-GROWTH_MAX = {"blocks": 300_000, "malloc_kb": 24 * 1024}  # what is in memory of the log is as much, or less
+CALM_S = 120.0  # the time in which the broker must hold as much as before
+CALM_PAUSE_S = 2.0  # between two reports, which take the broker's time
+GROWTH_MAX = {"blocks": 300_000, "malloc_kb": 24 * 1024}  # at most as much as the log's caches
 CLEANED_AT_ONCE = 200
-FIRST_USED = 8  # of a kind: what is made when it is first needed is no leak; a leak grows with hundreds of sessions
+FIRST_USED = 8  # objects of one kind that are made at first use; a leak grows with hundreds of sessions
 
 Say = Callable[[str], None]
 
 
 @dataclass
 class Outcome:
-    """What came of it; ``violations`` are sentences, ``failures`` pairs of session number and sentence."""
+    """The outcome; ``violations`` are sentences, ``failures`` pairs of session number and sentence."""
 
     packets: int = 0
     sessions: int = 0
@@ -58,18 +58,8 @@ class Outcome:
 
 
 async def torture(folder: Path, seed: int, packets: int, generators: int, say: Say) -> Outcome:
-    """Storms a gateway with so many packets at least.
-
-    Args:
-        folder: for the gateway; empty.
-        seed: what all chance follows from.
-        packets: how many to send.
-        generators: processes that send them.
-        say: told how it goes.
-
-    Raises:
-        ProcessFailed: the gateway did not start.
-    """
+    """Storms a gateway in an empty folder with at least so many packets, from so many processes. Passes the progress to
+    `say` after each round. Raises ProcessFailed if the gateway does not start."""
     outcome = Outcome()
     async with cables(folder, generators) as (near, far):
         gateway = Gateway(folder, near)
@@ -82,7 +72,7 @@ async def torture(folder: Path, seed: int, packets: int, generators: int, say: S
                     now = await site.round(min(ROUND_PACKETS, packets - outcome.packets), base)
                     used = f"{now['blocks']:,} blocks and {now['malloc_kb']:,} kB in use"
                     say(f"{outcome.packets:,} packets, {used}, {now['memory_kb']:,} kB from the system")
-        except OSError as error:
+        except (OSError, UnexpectedEvent) as error:
             outcome.violations.append(f"the gateway does not answer: {error!r}")
         finally:
             if not gateway.is_alive:
@@ -103,7 +93,7 @@ class _Site:
         self._next = [place * NUMBERS for place in range(len(serial))]
 
     async def round(self, packets: int, base: dict[str, Any] | None = None) -> dict[str, Any]:
-        """A storm and the calm after it; returns what the gateway holds then. Raises OSError where it is gone."""
+        """Runs a storm, waits for calm, and returns the gateway's report. Raises OSError if the gateway has ended."""
         outcome = self._outcome
         started = time.monotonic()
         reports = await asyncio.gather(
@@ -121,25 +111,19 @@ class _Site:
 
     async def _generate(self, place: int, packets: int) -> Report:
         task = Task(list(self._gateway.ways), self._seed, self._next[place], packets, self._serial[place])
-        generator = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "tools.torture.broker_storm",
-            json.dumps(asdict(task)),
-            stdout=asyncio.subprocess.PIPE,
-            cwd=source_root(),
-        )
+        argv = [sys.executable, "-m", "tools.lab.torture.broker.storm", json.dumps(asdict(task))]
+        generator = Process("generator", argv, environment={"PYTHONPATH": str(source_root())})
+        generator.start()
         try:
-            told, _ = await generator.communicate()
+            code, lines = await asyncio.to_thread(generator.ended)
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                generator.kill()
-        if generator.returncode:
-            return Report(failures=[(task.first, f"its generator failed with exit code {generator.returncode}")])
-        return Report(**json.loads(told))
+            generator.kill()
+        if code:
+            return Report(failures=[(task.first, f"its generator failed with exit code {code}: {lines[-1:]}")])
+        return Report(**json.loads(lines[-1]))
 
     async def _calm(self, base: dict[str, Any] | None) -> dict[str, Any]:
-        """Ends what the storm may leave, as clients would, and waits for the gateway to let go of all of it."""
+        """Ends the sessions that the storm may leave, and waits until the gateway has released all of them."""
         outcome, deadline = self._outcome, time.monotonic() + CALM_S
         while True:
             await clean(self._gateway)
@@ -166,7 +150,7 @@ def _grown(before: Counter[str], now: Counter[str]) -> dict[str, int]:
 
 
 async def clean(gateway: Gateway) -> None:
-    """Ends all sessions and forgets all retained messages, as clients can; witnesses stay."""
+    """Ends all sessions but the witnesses', and removes all retained messages, with means that clients have."""
     lines = Lines(gateway.ways)
     held = await gateway.holdings()
     left = [(name, user) for name, user in held["sessions"] if not name.startswith(WITNESS)]
@@ -177,34 +161,23 @@ async def clean(gateway: Gateway) -> None:
 
 
 async def _end_session(lines: Lines, client_id: str, user: str | None) -> None:
-    """A clean start that ends at once leaves nothing."""
-    line = await lines.open("mutual" if user == USER else "tcp")
-    try:
-        await line.write(encode(Connect(client_id, True, 0, properties={SESSION_EXPIRY_INTERVAL: 0})))
-        await line.read()
-        await line.write(encode(Disconnect()))
-        while await line.read():
-            pass
-    finally:
-        line.close()
+    """Ends a session by a clean start and a DISCONNECT."""
+    client = Client(client_id, clean_start=True, session_expiry_s=0)
+    await client.connect_over(await lines.open("mutual" if user == USER else "tcp"))
+    await client.disconnect()
 
 
 async def _forget_retained(lines: Lines, topics: list[str]) -> None:
-    line = await lines.open("tcp")
-    try:
-        await line.write(encode(Connect("cleaner", True, 0)))
-        await line.read()
-        forgets = [encode(Publish(topic, b"", 0, retain=True)) for topic in topics]
-        await line.write(b"".join(forgets) + encode(Disconnect()))
-        while await line.read():
-            pass
-    finally:
-        line.close()
+    client = Client("cleaner", clean_start=True, session_expiry_s=0)
+    await client.connect_over(await lines.open("tcp"))
+    for topic in topics:
+        client.send(topic, b"", qos=0, retain=True)
+    await client.disconnect()
 
 
 @asynccontextmanager
 async def cables(folder: Path, count: int) -> AsyncIterator[tuple[list[str], list[str]]]:
-    """Serial lines: the near ends' paths, which come to be when the gateway runs already, and the far ends'."""
+    """Serial lines; yields the paths of their near ends and of their far ends."""
     cables = [SerialLine() for _ in range(count)]
     for cable in cables:
         cable.open()
@@ -217,7 +190,7 @@ async def cables(folder: Path, count: int) -> AsyncIterator[tuple[list[str], lis
 
 @asynccontextmanager
 async def _witnessed(gateway: Gateway, outcome: Outcome) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Good clients beside what happens within; yields what they do, which has no end but a failure."""
+    """Runs ordinary clients meanwhile; yields their tasks, which only end with a failure."""
     lines = Lines(gateway.ways)
     witnesses = {
         Witness("one", 1): ("tcp", "unix"),
@@ -234,4 +207,4 @@ async def _witnessed(gateway: Gateway, outcome: Outcome) -> AsyncIterator[list[a
             outcome.witnessed += witness.messages
             outcome.witness_longest_s = max(outcome.witness_longest_s, round(witness.longest_s, 2))
             if isinstance(ended, (WitnessFailed, OSError)):
-                outcome.violations.append(f"a good client noticed it: {ended}")
+                outcome.violations.append(f"an ordinary client noticed it: {ended}")

@@ -1,11 +1,11 @@
-"""One client's session with a broker that it means no good: what it sends, over which line, and in what manner."""
+"""One malicious session: its packets, its line, and the manner in which it sends."""
 
 from dataclasses import dataclass
 
-from tools.sim.virtual_line import Dice
-from tools.torture import mqtt_noise
-from tools.torture.broker_packets import Pools, chosen, connect, connect_by_scram, disconnect
-from wire.packets import MQTT_3_1_1, MQTT_5, encode
+from tools.lab.sim.virtual_line import Dice
+from tools.lab.torture.broker.packets import Pools, chosen, connect, connect_by_scram, disconnect
+from tools.lab.torture.wire import mqtt_noise
+from wire.codec.packets import MQTT_3_1_1, MQTT_5, encode
 
 LINES = ["tcp"] * 8 + ["unix"] * 4 + ["websocket"] * 3 + ["tls"] * 2 + ["mutual", "wss"]
 NUMBERS = 1_000_000_000  # of one generator's sessions
@@ -13,18 +13,19 @@ SERIAL_FROM = NUMBERS // 2  # of these, those on the serial line
 MANNERS = ["whole"] * 14 + ["pieces"] * 4 + ["slow", "cut", "deaf"]
 RARE_MANNERS = ["half-open", "noise"]
 RARE_EVERY = 40
-CLIENTS = 64  # client identifiers in turn, so that sessions of before are taken up
+CLIENTS = 64  # client identifiers in turn, so that earlier sessions are resumed
 OWN_CLIENTS = ("mutual", "serial")  # lines with client identifiers of their own
 SHARED_EVERY = 40
-SHARED = "everybody"
+SHARED = "shared"
 
 
 @dataclass(frozen=True)
 class StormSession:
     """A session; the same for the same seed and number.
 
-    ``packets`` begin with a CONNECT, which may be spoilt like the others. ``floods`` are the QoS of thousands of plain
-    messages that go out behind an unspoilt one. ``manner``: "whole" in one write, "pieces", "slow" in bytes, "cut" off
+    ``packets`` begin with a CONNECT, which may be corrupt like the others. ``floods`` are the QoS of thousands of plain
+    messages that follow a CONNECT that is not corrupt. ``manner``: "whole" in one write, "pieces", "slow" in bytes,
+    "cut" off
     by a reset, "deaf" to all answers, "half-open" for ever before its CONNECT is whole, or "noise" in place of all.
     """
 
@@ -67,7 +68,7 @@ def draw(pools: Pools, seed: int, number: int) -> StormSession:
 
 
 def mutated(dice: Dice, packets: list[bytes], foreign: list[bytes]) -> list[bytes]:
-    """The same with a few changes, which meet the later packets more often: behind most of them nothing counts."""
+    """Returns the packets with a few changes, mostly to later ones, because the broker ends most changed sessions."""
     packets = list(packets)
     for _ in range(1 + dice.roll(3)):
         at = max(dice.roll(len(packets)), dice.roll(len(packets)))
@@ -76,7 +77,7 @@ def mutated(dice: Dice, packets: list[bytes], foreign: list[bytes]) -> list[byte
 
 
 def _changed(dice: Dice, packet: bytes, other: bytes, foreign: bytes) -> list[bytes]:
-    """What becomes of one packet."""
+    """Returns one packet, changed."""
     what = dice.roll(8)
     if what == 0:
         return [packet[: dice.roll(len(packet) + 1)]]  # cut

@@ -1,4 +1,4 @@
-"""A generator of the storm: ``python -m tools.torture.broker_storm TASK``, TASK as JSON, result as JSON.
+"""A generator of the storm: ``python -m tools.lab.torture.broker.storm TASK``, TASK as JSON, result as JSON.
 
 It plays sessions with a broker, many at once, and judges each.
 """
@@ -13,10 +13,10 @@ from itertools import count
 
 import uvloop
 
-from tools.torture.broker_lines import Line, Lines, SerialEnd, Ways
-from tools.torture.broker_packets import Pools
-from tools.torture.broker_play import Play
-from tools.torture.broker_session import SERIAL_FROM, StormSession, draw
+from tools.lab.testing.lines import Line, Lines, SerialEnd, Ways
+from tools.lab.torture.broker.packets import Pools
+from tools.lab.torture.broker.play import Play
+from tools.lab.torture.broker.session import SERIAL_FROM, StormSession, draw
 
 SLOTS = 8
 FAILURES_MAX = 5
@@ -35,7 +35,7 @@ class Task:
 
 @dataclass
 class Report:
-    """What was played. ``failures`` are pairs of session number and what the broker did wrong."""
+    """The played sessions. ``failures`` are pairs of session number and the broker's fault."""
 
     packets: int = 0
     sessions: int = 0
@@ -45,11 +45,7 @@ class Report:
 
 
 class Storm:
-    """Plays a task.
-
-    Args:
-        task: what to play.
-    """
+    """Plays a task."""
 
     def __init__(self, task: Task) -> None:
         self.report = Report()
@@ -77,7 +73,7 @@ class Storm:
         while report.packets < self._task.packets and len(report.failures) < FAILURES_MAX:
             session = draw(self._pools, self._task.seed, next(numbers))
             if session.manner == "half-open" and session.line != "serial":
-                group.create_task(self._play(session))  # it waits until it is sent away: no slot is for that
+                group.create_task(self._play(session))  # it waits until the broker ends it, and must not block a slot
             else:
                 await self._play(session)
 

@@ -1,106 +1,80 @@
-"""Good clients beside the storm: what one publishes at QoS 1 and 2, another has once and in order."""
+"""Ordinary clients beside the storm: one publishes at QoS 1 and 2, another must receive each message once, in order."""
 
 import asyncio
 import time
 
-from tools.torture.broker_lines import Line, Lines
-from wire.client import ClientConnection
+from tools.lab.testing.client import Client, UnexpectedEvent
+from tools.lab.testing.lines import Lines
+from wire.codec.packets import MQTT_5, Disconnect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from wire.errors import Closed
-from wire.packets import MQTT_5, Connack, Disconnect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback
+from wire.reasons import UNSPECIFIED_ERROR
 
-WITNESS = "witness-"  # their client identifiers begin so
+WITNESS = "witness-"  # the start of their client identifiers
 WINDOW = 20  # messages on their way at once
 KEEP_ALIVE_S = 60
-PAUSE_S = 0.25  # between two windows: they are witnesses, not a load
 LATE_S = 120.0
+PAUSE_S = 0.25  # between two windows, because witnesses are not a load
 
 
 class WitnessFailed(Exception):
-    """Something that a good client should never see; the text says what."""
+    """An ordinary client saw a fault of the gateway; the text describes it."""
 
 
-class Client:
-    """One good client on a line of its own; ``open`` counts what it published and has no last answer yet."""
+class OrdinaryClient(Client):
+    """A client that keeps to the protocol, on a line of its own.
 
-    def __init__(self, client_id: str, level: int) -> None:
-        self._protocol = ClientConnection(
+    Attributes:
+        unanswered: how many of its messages have no last acknowledgement yet.
+    """
+
+    def __init__(self, client_id: str, level: int = MQTT_5) -> None:
+        super().__init__(
             client_id, clean_start=True, session_expiry_s=0, keep_alive_s=KEEP_ALIVE_S, protocol_level=level
         )
-        self._line: Line
-        self.open = 0
+        self.unanswered = 0
+        self.deadline_s = LATE_S
 
-    async def connect(self, line: Line) -> None:
-        self._line = line
-        self._protocol.connect(_now_ms())
-        await self.flush()
-        connack = await self.event()
-        if not isinstance(connack, Connack) or connack.reason_code:
-            raise WitnessFailed(f"no CONNACK: {connack!r}")
-
-    async def subscribe(self, topic: str) -> None:
-        self._protocol.subscribe([(topic, 2)])
-        await self.flush()
-        if not isinstance(suback := await self.event(), Suback) or suback.reason_codes != [2]:
-            raise WitnessFailed(f"no SUBACK: {suback!r}")
-
-    async def event(self) -> Packet:
-        """The next packet for it. Raises WitnessFailed at the end of the connection."""
-        while (event := self._protocol.next_event()) is None:
-            await self.flush()
-            try:
-                async with asyncio.timeout(LATE_S):
-                    data = await self._line.read()
-            except OSError as error:  # TimeoutError is one
-                raise WitnessFailed(f"its line failed: {error!r}") from error
-            if not data:
-                raise WitnessFailed("its line was closed")
-            self._protocol.receive_data(data, _now_ms())
+    async def packet(self) -> Packet:
+        """Returns the next packet for it. Raises WitnessFailed at the end of the connection."""
+        try:
+            event = await self.event()
+        except OSError as error:  # TimeoutError is one
+            raise WitnessFailed(f"its line failed: {error!r}") from error
+        if event is None:
+            raise WitnessFailed("its line was closed")
         if isinstance(event, (Closed, Disconnect)):
-            raise WitnessFailed(f"{self._protocol.client_id} was sent away: {event!r}")
+            raise WitnessFailed(f"{self.protocol.client_id} was disconnected: {event!r}")
         return event
 
-    async def flush(self) -> None:
-        await self._line.write(self._protocol.data_to_send())
-
     async def publish_all(self, topic: str, payloads: list[bytes], qos: int) -> None:
-        """Publishes some messages to their last acknowledgement."""
-        open_flows = {self._protocol.publish(topic, payload, qos=qos) for payload in payloads}
-        self.open = len(open_flows)
-        await self.flush()
+        """Publishes some messages and waits for the last acknowledgement of each."""
+        open_flows = {self.protocol.publish(topic, payload, qos=qos) for payload in payloads}
+        self.unanswered = len(open_flows)
+        self.flush()
         while open_flows:
-            packet = await self.event()
-            if isinstance(packet, (Puback, Pubrec)) and packet.reason_code >= 0x80:
+            packet = await self.packet()
+            if isinstance(packet, (Puback, Pubrec)) and packet.reason_code >= UNSPECIFIED_ERROR:
                 raise WitnessFailed(f"a message was refused: {packet!r}")
             if isinstance(packet, Pubrec):
-                self._protocol.pubrel(packet.packet_identifier)
+                self.release(packet.packet_identifier)
             elif isinstance(packet, (Puback, Pubcomp)):
                 open_flows.discard(packet.packet_identifier)
-                self.open = len(open_flows)
+                self.unanswered = len(open_flows)
 
-    async def receive(self) -> bytes:
-        """The next message's payload, acknowledged; the rest of a QoS 2 flow goes on by itself."""
+    async def next_payload(self) -> bytes:
+        """Acknowledges the next message and returns its payload; a QoS 2 flow is completed by the next call."""
         while True:
-            packet = await self.event()
+            packet = await self.packet()
             if isinstance(packet, Pubrel):
-                self._protocol.pubcomp(packet.packet_identifier)
+                self.protocol.pubcomp(packet.packet_identifier)
+                self.flush()
             elif isinstance(packet, Publish):
-                assert packet.packet_identifier is not None
-                answer = self._protocol.puback if packet.qos == 1 else self._protocol.pubrec
-                answer(packet.packet_identifier)
+                self.acknowledge(packet)
                 return bytes(packet.payload)
-
-    def close(self) -> None:
-        self._line.close()
 
 
 class Witness:
-    """A publisher and a subscriber.
-
-    Args:
-        name: of both, and of their topic.
-        qos: of their messages.
-        level: the protocol level of both.
-    """
+    """A publisher and a subscriber; their client identifiers and their topic contain `name`."""
 
     def __init__(self, name: str, qos: int, level: int = MQTT_5) -> None:
         self.messages = 0
@@ -108,25 +82,27 @@ class Witness:
         self._latest_s = time.monotonic()  # of a message received
         self._topic = f"witness/{name}"
         self._qos = qos
-        self._publisher = Client(f"{WITNESS}{name}-from", level)
-        self._subscriber = Client(f"{WITNESS}{name}-to", level)
+        self._publisher = OrdinaryClient(f"{WITNESS}{name}-from", level)
+        self._subscriber = OrdinaryClient(f"{WITNESS}{name}-to", level)
 
     async def run(self, lines: Lines, kinds: tuple[str, str]) -> None:
-        """Goes on until it is cancelled. Raises WitnessFailed."""
-        for client, kind in zip((self._publisher, self._subscriber), kinds, strict=True):
-            await client.connect(await lines.open(kind))
+        """Runs until it is cancelled. Raises WitnessFailed."""
         try:
-            await self._subscriber.subscribe(self._topic)
+            for client, kind in zip((self._publisher, self._subscriber), kinds, strict=True):
+                await client.connect_over(await lines.open(kind))
+            if (codes := await self._subscriber.subscribe(self._topic, options=2)) != [2]:
+                raise WitnessFailed(f"the subscription was answered with {codes}")
             while True:
                 await self._send_window()
                 await asyncio.sleep(PAUSE_S)
-        except WitnessFailed as failure:
+        except (WitnessFailed, UnexpectedEvent) as failure:
             silent_s = time.monotonic() - self._latest_s
-            when = f"after {self.messages} messages, {silent_s:.0f} s after the last, {self._publisher.open} unanswered"
+            unanswered = self._publisher.unanswered
+            when = f"after {self.messages} messages, {silent_s:.0f} s after the last, {unanswered} unanswered"
             raise WitnessFailed(f"{self._topic}, {when}: {failure}") from failure
         finally:
-            self._publisher.close()
-            self._subscriber.close()
+            for client in (self._publisher, self._subscriber):
+                client.cut()
 
     async def _send_window(self) -> None:
         started = time.monotonic()
@@ -135,7 +111,7 @@ class Witness:
         receiving = asyncio.create_task(self._receive_all(payloads))
         try:
             for either in asyncio.as_completed((publishing, receiving)):
-                await either  # where one fails the other would wait in vain
+                await either  # after a failure of one the other would wait forever
         finally:
             publishing.cancel()
             receiving.cancel()
@@ -143,12 +119,8 @@ class Witness:
 
     async def _receive_all(self, payloads: list[bytes]) -> None:
         for expected in payloads:
-            received = await self._subscriber.receive()
+            received = await self._subscriber.next_payload()
             if received != expected:
                 raise WitnessFailed(f"{received!r} came")
             self.messages += 1
             self._latest_s = time.monotonic()
-
-
-def _now_ms() -> int:
-    return int(time.monotonic() * 1000)

@@ -1,4 +1,4 @@
-"""The brokers that devices are tortured against, and what they hold for a subscriber that comes at the end."""
+"""The brokers of the tortured devices, and the messages that they keep for a subscriber at the end."""
 
 import asyncio
 import queue
@@ -12,9 +12,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from tools.demo.process import Process
-from tools.demo.site import holdfast
-from tools.sim.mosquitto import Mosquitto, free_port
+from tools.lab.demo.site import holdfast
+from tools.lab.testing.mosquitto import Mosquitto
+from tools.lab.testing.process import Process, free_port
 from wire.identity import IDENTITY_PROPERTY, RECEIVE, WISH_PROPERTY
 
 READER, ALL, END = "reader", "torture/#", "torture/end"
@@ -30,7 +30,7 @@ class MosquittoBroker:
         self.port = self._mosquitto.port
 
     async def start(self) -> None:
-        await asyncio.to_thread(self._mosquitto.start)
+        self._mosquitto.start()
 
     async def interrupt(self) -> None:
         await self.stop()
@@ -41,7 +41,7 @@ class MosquittoBroker:
 
 
 class GatewayBroker:
-    """Our gateway, which is killed: what it acknowledged it has."""
+    """Our gateway, which is killed: it has stored all that it acknowledged."""
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
@@ -52,15 +52,15 @@ class GatewayBroker:
         self._process = Process("gateway", holdfast("gateway", "run", "--config", str(config)), folder / "gateway.log")
 
     async def start(self) -> None:
-        await self._process.start()
-        await self._process.says("ready")
+        self._process.start()
+        await asyncio.to_thread(self._process.says, "ready")
 
     async def interrupt(self) -> None:
-        await self._process.kill()
+        self._process.kill()
         await self.start()
 
     async def stop(self) -> None:
-        await self._process.stop()
+        await asyncio.to_thread(self._process.stop)
 
 
 BROKERS: dict[str, type[MosquittoBroker] | type[GatewayBroker]] = {
@@ -126,7 +126,7 @@ class Commander:
         self._client.loop_start()
 
     def send(self, topic: str) -> str:
-        """Returns what the command says, like no other."""
+        """Returns the command's payload, which is unique."""
         self._sent += 1
         self._client.publish(topic, f"{topic} {self._sent}", qos=2)
         return f"{topic} {self._sent}"

@@ -1,6 +1,7 @@
 """``holdfast torture device``: the firmware under cuts of power, line and broker; the count must be right."""
 
 import asyncio
+import random
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,15 +12,20 @@ from typing import Annotated
 
 import typer
 
-from tools.demo.process import ProcessFailed
-from tools.failure import failing_on
-from tools.micropython import MicroPythonUnavailable, find
-from tools.paths import memory_folder
-from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
-from tools.sim.mosquitto import MosquittoUnavailable
-from tools.torture.device_outcome import Outcome
-from tools.torture.device_site import torture
+from tools.cli.failure import failing_on
+from tools.cli.paths import memory_folder
+from tools.lab.micropython import MicroPython, MicroPythonUnavailable, find
+from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
+from tools.lab.testing.mosquitto import MosquittoUnavailable
+from tools.lab.testing.process import ProcessFailed
+from tools.lab.torture.device.brokers import BROKERS, Commander, Reader
+from tools.lab.torture.device.kinds import KINDS
+from tools.lab.torture.device.life import Tormented
+from tools.lab.torture.device.outcome import Outcome, judge
 
+BROKER_LIFE_S = (0.2, 1.0)
+COMMAND_PAUSE_S = 0.3  # at most
+COMMANDS_AT_ONCE = 4  # to one device; fewer than its Receive Maximum, which mosquitto forgets in a restart
 FAILURES = (MicroPythonUnavailable, MosquittoUnavailable, ProcessFailed, OSError)
 
 
@@ -54,6 +60,51 @@ def device(
     end_judged("torture", "device", judgement, seconds, _lines(outcome, seconds), as_json)
 
 
+async def torture(vm: MicroPython, folder: Path, broker_name: str, qos: int, cuts: int, seed: int) -> Outcome:
+    """Cuts power, lines and broker at least `cuts` times in all, then lets the devices finish in peace.
+
+    Raises ProcessFailed, OSError or MosquittoUnavailable where the broker does not run.
+    """
+    outcome = Outcome(broker_name, qos)
+    chance = random.Random(seed)
+    broker = BROKERS[broker_name](folder)
+    await broker.start()
+    try:
+        reader = Reader(broker.port, qos)
+        await asyncio.to_thread(reader.subscribe)
+        devices = [
+            Tormented(vm, folder, kind, broker.port, qos, random.Random(chance.getrandbits(64))) for kind in KINDS
+        ]
+        commander = await asyncio.to_thread(Commander, broker.port)
+        enough = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            for device in devices:
+                await device.open()
+                group.create_task(device.live_until(enough))
+            if qos == 2:
+                group.create_task(_command(commander, devices, random.Random(chance.getrandbits(64)), enough))
+            while outcome.broker_cuts + sum(device.cuts for device in devices) < cuts:
+                await asyncio.sleep(chance.uniform(*BROKER_LIFE_S))
+                await broker.interrupt()
+                outcome.broker_cuts += 1
+            enough.set()
+        await asyncio.to_thread(commander.close)
+        await asyncio.gather(*(device.drain() for device in devices))
+        judge(outcome, devices, await asyncio.to_thread(reader.read))
+    finally:
+        await broker.stop()
+    return outcome
+
+
+async def _command(commander: Commander, devices: list[Tormented], chance: random.Random, end: asyncio.Event) -> None:
+    """To devices that have a subscription, as long as not too many are on their way to one."""
+    while not end.is_set():
+        await asyncio.sleep(chance.uniform(0, COMMAND_PAUSE_S))
+        device = chance.choice(devices)
+        if device.witness.has_subscribed and len(device.unanswered) < COMMANDS_AT_ONCE:
+            device.commands.append(commander.send(device.command_topic))
+
+
 def _lines(outcome: Outcome, seconds: float) -> Iterator[str]:
     yield (
         f"{outcome.cuts} cuts in {seconds:.1f} s: {outcome.power_cuts} of power, {outcome.line_cuts} of lines, "
@@ -66,7 +117,7 @@ def _lines(outcome: Outcome, seconds: float) -> Iterator[str]:
     yield f"{outcome.told} did not arrive, as their devices tell; {outcome.resent} came again after a lost session"
     yield (
         f"{outcome.commands} commands: {outcome.unanswered} unanswered, {outcome.answered_twice} answered twice; "
-        f"{outcome.begun_anew} begun anew by the broker"
+        f"{outcome.begun_anew} begun anew and {outcome.overtaken} sent out of order by the broker"
     )
     yield "HOLDS" if outcome.holds else "DOES NOT HOLD"
     for violation in outcome.violations:

@@ -1,4 +1,4 @@
-"""What sorts of devices are tortured, beside each other: what each of them has to bear, and what may become of it."""
+"""The kinds of tortured devices: the faults of each, and what may happen to its messages."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ FEW_SECTORS = 6  # the least that a store can have: it is full soon
 class Kind:
     """One device. Power, line and broker are cut for all of them, and each of their messages arrives.
 
-    But where it is told to drop what does not fit, or what the broker may have lost with the session, it may tell of
-    a gap in their place; and where the broker loses the session, what went out in two of them may be there twice.
+    But a device whose configuration says to drop messages, of a full store or of a lost session, may report a gap in
+    their place. And if the broker loses the session, messages that were sent in two sessions may arrive twice.
     """
 
     name: str
@@ -22,7 +22,7 @@ class Kind:
 
     @property
     def reasons(self) -> set[str]:
-        """Of the gaps that it may tell of; what was torn by a cut was never stored."""
+        """The reasons of the gaps that it may report; a message that was torn by a cut was never stored."""
         reasons = {"dropped": self.on_full == "drop_oldest", "forsaken": self.lost_session == "drop"}
         return {reason for reason, is_allowed in reasons.items() if is_allowed}
 

@@ -6,17 +6,17 @@ import json
 import random
 from pathlib import Path
 
-from tools.demo.journal import read_journal
-from tools.demo.process import Process, ProcessFailed
-from tools.demo.sessions import end_session
-from tools.flash.reader import read_store
-from tools.micropython import MicroPython
-from tools.sim.network_link import NetworkLink
-from tools.torture.device_kinds import Kind
-from tools.torture.device_witness import Witness
+from tools.cli.flash.reader import read_store
+from tools.lab.demo.journal import read_journal
+from tools.lab.micropython import MicroPython
+from tools.lab.testing.client import end_session
+from tools.lab.testing.network_link import NetworkLink
+from tools.lab.testing.process import Process, ProcessFailed
+from tools.lab.torture.device.kinds import Kind
+from tools.lab.torture.device.witness import Witness
 from wire.identity import encode_identity
 
-PROGRAM = ["-m", "tools.torture.device_power"]  # run as a file it would find this folder's `device` first
+PROGRAM = ["-m", "tools.lab.torture.device.power"]  # run as a file it would find this folder's `device` first
 SECTOR_BYTES = 4096
 SAMPLING_INTERVAL_MS = 5
 HEAP = ["-X", "heapsize=1m"]
@@ -33,14 +33,8 @@ COMMANDS = "commands"
 
 
 class Tormented:
-    """A device of this kind in `folder`, connected through a line of its own to the broker at `port`.
-
-    `commands` are those that it has been sent, `excused` those of them that went with a session.
-
-    Args:
-        qos: of its messages.
-        chance: decides all its ends.
-    """
+    """A device of this kind in `folder`, connected through a line of its own to the broker at `port`. `commands` are
+    the commands sent to it, `excused` those that were lost with a session. `chance` decides all its ends."""
 
     def __init__(self, vm: MicroPython, folder: Path, kind: Kind, port: int, qos: int, chance: random.Random) -> None:
         self.kind = kind
@@ -94,7 +88,7 @@ class Tormented:
         self._config.write_text(json.dumps(self._keys))
 
     async def live_until(self, end: asyncio.Event) -> None:
-        """Life after life, each with a power cut at its end."""
+        """Runs the device again and again; each run ends with a power cut."""
         while not end.is_set():
             if self._chance.random() < OFFLINE:
                 await self._link.cut()
@@ -110,12 +104,12 @@ class Tormented:
                 await self._lose_session()
 
     async def drain(self) -> None:
-        """A life in peace that makes nothing more, sends what is left and answers what it has been told."""
+        """Runs the device without faults until it has sent what is left and answered all commands."""
         self._link.break_after(None)
         self._keys["readings_limit"] = sum(one.readings for one in read_journal(self.name, self._journal)) or 1
         self._config.write_text(json.dumps(self._keys))
         process = self._process(0)
-        await process.start()
+        process.start()
         try:
             async with asyncio.timeout(DRAIN_S):
                 while self.unanswered or not self._is_empty():
@@ -124,19 +118,19 @@ class Tormented:
             self.witness.violations.append(
                 f"{self.name} does not come to an end: messages are left in its flash, or commands unanswered"
             )
-        await process.kill()
+        process.kill()
         await self._link.cut()
 
     async def _live(self) -> None:
         ends_by_operation = self._chance.random() < 0.5
         last = self._chance.randrange(1, LAST_OPERATION_MAX) if ends_by_operation else 0
         process = self._process(last)
-        await process.start()
-        end = asyncio.create_task(process.ended())
+        process.start()
+        end = asyncio.create_task(asyncio.to_thread(process.ended))
         moment = asyncio.create_task(asyncio.sleep(LIFE_S) if last else self._moment(process))
         await asyncio.wait([end, moment], return_when=asyncio.FIRST_COMPLETED)
         moment.cancel()
-        await process.kill()
+        process.kill()
         code, lines = await end
         if code != POWER_CUT:
             self.witness.violations.append(f"{self.name} ended by itself, exit code {code}: {lines[-1:]}")
@@ -145,17 +139,18 @@ class Tormented:
     async def _moment(self, process: Process) -> None:
         moment_s, saying = self._chance.uniform(0, MOMENT_S), self._chance.choice(SAYINGS)
         with contextlib.suppress(ProcessFailed):
-            await process.says(saying, LIFE_S)
+            await asyncio.to_thread(process.says, saying, LIFE_S)
         await asyncio.sleep(moment_s)
 
     async def _lose_session(self) -> None:
-        """The device is off and its line cut, so that only the broker takes part in it."""
+        """Makes the broker lose the session while the device is off and its line cut."""
         await self._link.cut()
         self.witness.has_subscribed = False  # so that no command is sent meanwhile
-        if await asyncio.to_thread(end_session, "127.0.0.1", self._broker_port, self.name):
-            self.session_losses += 1
-            self.excused |= self.unanswered
-            self.witness.begin_session()
+        while not await end_session(self._broker_port, self.name):
+            await asyncio.sleep(LOOK_S)  # the broker was cut, perhaps after it had ended the session
+        self.session_losses += 1
+        self.excused |= self.unanswered
+        self.witness.begin_session()
         await self._link.open()
 
     def _process(self, last: int) -> Process:

@@ -1,12 +1,13 @@
-"""What came of a torture: what each device stored, against what the broker holds for a subscriber."""
+"""The outcome of a torture: compares what each device stored with what the broker holds for a subscriber."""
 
 import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import combinations
 
-from tools.torture.device_life import Tormented
-from tools.torture.device_witness import command_of
+from tools.lab.torture.device.life import Tormented
+from tools.lab.torture.device.witness import command_of
 from wire.identity import decode_identity
 
 TOLD_MAX = 10  # messages by number
@@ -32,15 +33,21 @@ class Outcome:
     commands: int = 0  # at QoS 2
     unanswered: int = 0
     answered_twice: int = 0
-    begun_anew: int = 0  # commands that the broker sent again after their PUBREL, which nobody can know again
+    begun_anew: int = 0  # commands that the broker sent again after their PUBREL, which the device cannot recognize
+    overtaken: int = 0  # commands that the broker sent behind a later one, so that their answers are too late as well
     repeated: int = 0  # PUBLISH packets that a device sent again
     violations: list[str] = field(default_factory=list)
 
     @property
     def holds(self) -> bool:
         messages = self.lost or self.disorder or (self.qos == 2 and self.twice)
-        commands = self.unanswered or self.answered_twice or (self.broker == "gateway" and self.begun_anew)
+        commands = self.unanswered or self.answered_twice or self.broker_faults
         return not (messages or commands or self.violations)
+
+    @property
+    def broker_faults(self) -> int:
+        """What mosquitto does with commands now and then, and a gateway must not do."""
+        return self.begun_anew + self.overtaken if self.broker == "gateway" else 0
 
     @property
     def cuts(self) -> int:
@@ -85,7 +92,7 @@ def _judge_messages(outcome: Outcome, device: Tormented, came: list[tuple[str, b
 
 
 def _judge_commands(outcome: Outcome, device: Tormented, came: dict[str, bytes]) -> None:
-    """Each command has one answer, which is a message with an identity of its own; the answers' order is theirs."""
+    """Each command has one answer, a message with its own identity. The answers have the order of the commands."""
     told = [command_of(came[identity]) for identity in sorted(came, key=lambda one: decode_identity(one)[2])]
     answers = [command for command in told if command is not None and command not in device.witness.begun_anew]
     counts = Counter(answers)
@@ -94,8 +101,20 @@ def _judge_commands(outcome: Outcome, device: Tormented, came: dict[str, bytes])
     outcome.unanswered += len(expected - counts.keys())
     outcome.answered_twice += sum(count > 1 for count in counts.values())
     outcome.begun_anew += len(device.witness.begun_anew)
-    if answers != sorted(answers, key=device.commands.index):
+    swapped = [
+        (early, late)
+        for early, late in combinations(answers, 2)
+        if device.commands.index(late) < device.commands.index(early)
+    ]
+    by_broker = {late for early, late in swapped if _came_before(device.witness.heard, early, late)}
+    outcome.overtaken += len(by_broker)
+    if any(late not in by_broker for _, late in swapped):
         outcome.violations.append(f"{device.name} answered its commands in another order: {', '.join(answers)}")
+
+
+def _came_before(heard: list[str], command: str, other: str) -> bool:
+    """Returns whether the broker sent `command` before it sent `other` for the last time."""
+    return command in heard and other in heard[heard.index(command) :]
 
 
 def _told_gaps(payloads: Iterable[bytes], reasons: set[str]) -> list[tuple[int, int, int]]:
@@ -109,7 +128,7 @@ def _told_gaps(payloads: Iterable[bytes], reasons: set[str]) -> list[tuple[int, 
 
 
 def _told(name: str, what: str, identities: set[str]) -> list[str]:
-    """One line for people, where there is something to tell."""
+    """One line to read, if there is something to report."""
     seqs = [str(seq) for seq in sorted(decode_identity(identity)[2] for identity in identities)]
     more = ["…"] if len(seqs) > TOLD_MAX else []
     return [f"{name}, {what}: {', '.join(seqs[:TOLD_MAX] + more)}"] if seqs else []

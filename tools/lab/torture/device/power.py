@@ -1,4 +1,4 @@
-"""The firmware on a real MicroPython whose power goes at one of its flash operations: CONFIG OPERATION SEED.
+"""The firmware on a real MicroPython whose power is cut at one of its flash operations: CONFIG OPERATION SEED.
 
 The operation of that number, from 1, is the last one: a part of it is done, as far as chance says, and SIGKILL ends
 the VM. A program is cut at any byte, and of the granule in which that byte lies only some bits are cleared; an erase

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from tools.failure import failing_on
-from tools.micropython import MicroPythonUnavailable, find
-from tools.paths import memory_folder
-from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
-from tools.sim.mosquitto import Mosquitto, MosquittoUnavailable
+from tools.cli.failure import failing_on
+from tools.cli.paths import memory_folder
+from tools.lab.micropython import MicroPythonUnavailable, find
+from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
+from tools.lab.testing.mosquitto import Mosquitto, MosquittoUnavailable
 
-PROGRAM = ["-m", "tools.torture.device_soak"]  # run as a file it would find this folder's `device` first
+PROGRAM = ["-m", "tools.lab.torture.device.soak_device"]  # run as a file it would find this folder's `device` first
 FAILURES = (MicroPythonUnavailable, MosquittoUnavailable, OSError)
 HEAP = ["-X", "heapsize=512k"]
 GROWTH_MAX = 256  # bytes: less than the least that a message could leave behind in a million

@@ -1,12 +1,12 @@
-"""What goes over one device's line, packet by packet, and whether MQTT allows it."""
+"""Judges each packet on one device's line: whether MQTT allows it."""
 
 import json
 
-from wire.codec import to_client, to_server
-from wire.codec.decoder import PacketDecoder
+from wire.codec.decoder import TO_CLIENT, PacketDecoder
+from wire.codec.packets import Connack, Publish, Pubrel, Suback, Unsuback
+from wire.codec.requests import TO_SERVER
 from wire.errors import RemoteProtocolError
 from wire.identity import IDENTITY_PROPERTY, find_user_property
-from wire.packets import Connack, Publish, Pubrel, Suback, Unsuback
 from wire.reasons import UNSPECIFIED_ERROR
 
 
@@ -17,7 +17,8 @@ class Witness:
     another packet identifier [MQTT-4.4.0-1], DUP in a new session, a PUBLISH after its PUBREL [MQTT-4.3.3-6], except of
     what was sent in a lost session before; and about a broker that loses a session by itself.
     `answered` are the commands that it answers, `begun_anew` those with which the broker did the last of these: the
-    device cannot know them again. `resent` are the messages that go out in a second session.
+    device cannot know them again. `heard` are all commands in the order in which they came, repetitions included.
+    `resent` are the messages that go out in a second session.
     """
 
     def __init__(self, name: str) -> None:
@@ -25,6 +26,7 @@ class Witness:
         self.has_subscribed = False
         self.answered: set[str] = set()
         self.begun_anew: set[str] = set()
+        self.heard: list[str] = []
         self.resent: set[str] = set()
         self.repeated = 0
         self._name = name
@@ -44,7 +46,7 @@ class Witness:
         if connection is not self._connection:
             self._connection = connection
             self._session_present = False
-            self._decoders = {True: PacketDecoder(to_server.READERS), False: PacketDecoder(to_client.READERS)}
+            self._decoders = {True: PacketDecoder(TO_SERVER), False: PacketDecoder(TO_CLIENT)}
             for kind in (Suback, Unsuback):
                 self._decoders[False].add_reader(kind)
         decoder = self._decoders[from_device]
@@ -56,8 +58,8 @@ class Witness:
             self.violations.append(f"{self._name}: {'device' if from_device else 'broker'} sent nonsense: {error}")
 
     def begin_session(self) -> None:
-        """The broker has a new one. The device may never hear of it: that CONNACK goes astray, and the next one says
-        that a session is present."""
+        """Notes that the broker has a new session. The device may never know: if this CONNACK is lost, the next one has
+        Session Present."""
         self._has_session = False
         self._sent_before |= self._sent
         for told in (self._sent, self._released, self._released_commands):
@@ -92,6 +94,7 @@ class Witness:
             return
         command = bytes(packet.payload).decode()
         self._commands[packet.packet_identifier] = command
+        self.heard.append(command)
         if command in self._released_commands:
             self.begun_anew.add(command)
 

@@ -1,4 +1,4 @@
-"""``holdfast torture flash``: power cuts, ruined images and bit rot on the flash store; a model decides what holds."""
+"""``holdfast torture flash``: power cuts, ruined images and bit rot on the flash store, compared with a model."""
 
 import time
 from collections.abc import Iterator
@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
-from tools.torture.images import fuzz
-from tools.torture.power import Torture, torture_with_cuts
-from tools.torture.rot import rot
+from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
+from tools.lab.torture.flash.images import fuzz
+from tools.lab.torture.flash.power import Torture, torture_with_cuts
+from tools.lab.torture.flash.rot import rot
 
 
 def flash(
@@ -23,7 +23,7 @@ def flash(
 ) -> None:
     """Cut the power of flash stores at every byte, mount ruined images, flip bits; compare with a model of the store.
 
-    Ends with 1 if a message is lost without a trace, comes back, or is another one.
+    Ends with 1 if a message is lost without a trace, comes back, or is changed.
     """
     start = time.monotonic()
     torture = Torture()

@@ -7,10 +7,10 @@ from functools import partial
 
 from flash_store.errors import StoreCorrupt, StoreError
 from flash_store.log import Log
-from tools.sim.flash import NorFlash
-from tools.torture.model import IDENTIFIERS, KEYS, expect
-from tools.torture.power import Torture
-from tools.torture.workload import EPOCH, SCENARIOS, Scenario, Workload
+from tools.lab.testing.nor import NorFlash
+from tools.lab.torture.flash.model import IDENTIFIERS, KEYS, expect
+from tools.lab.torture.flash.power import Torture
+from tools.lab.torture.flash.workload import EPOCH, SCENARIOS, Scenario, Workload
 
 READS_OF_IMAGE_MAX = 100  # how often a mount and some use may read as much as the image is
 STEPS = 300
@@ -19,7 +19,7 @@ STORES_OF_SCENARIO = 4  # every second one has another epoch
 
 
 class BoundedFlash(NorFlash):
-    """It breaks a promise to read more than this."""
+    """A flash that counts it as broken promise if the store reads more than this."""
 
     bytes_read_max = 0
 

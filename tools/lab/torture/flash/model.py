@@ -1,4 +1,4 @@
-"""What a store promised, in plain dicts and sets beside it: after each mount they decide what must be there."""
+"""A model of a store in dicts and sets: after each mount it says what the store must hold."""
 
 from flash_store.log import Log
 
@@ -141,8 +141,8 @@ class Model:
                 self.damaged.add(message_id)
 
     def _end_of_room(self, log: Log) -> None:
-        """DESIGN.md, "Where it ends": without any room a boot or an id that was left out cannot be made durable, and of
-        an acknowledged message an erase may leave what cannot be read."""
+        """Without any room a boot_id, or an id that was left out, cannot be made durable, and an erase may leave an
+        unreadable record of an acknowledged message (docs/explanation/flash-store.md, "Where it ends")."""
         self.boot_id = min(self.boot_id, log.boot_id - 1)
         while self.last_id > log.last_id and self.last_id in self.torn:
             self.torn.remove(self.last_id)

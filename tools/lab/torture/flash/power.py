@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from flash_store.errors import StoreError
-from tools.sim.flash import NorFlash, Operation, PowerCut
-from tools.torture.model import Broken, Model, expect
-from tools.torture.workload import SCENARIOS, Scenario, Workload
+from tools.lab.testing.nor import NorFlash, Operation, PowerCut
+from tools.lab.torture.flash.model import Broken, Model, expect
+from tools.lab.torture.flash.workload import SCENARIOS, Scenario, Workload
 
 STEPS = 500  # of a workload
 LIFE_STEPS = 4000  # of a life with many cuts

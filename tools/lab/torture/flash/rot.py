@@ -8,10 +8,10 @@ from functools import partial
 
 from flash_store import record
 from flash_store.log import Log
-from tools.sim.flash import NorFlash
-from tools.torture.images import STORES, Original, originals
-from tools.torture.model import IDENTIFIERS, KEYS, expect
-from tools.torture.power import Torture
+from tools.lab.testing.nor import NorFlash
+from tools.lab.torture.flash.images import STORES, Original, originals
+from tools.lab.torture.flash.model import IDENTIFIERS, KEYS, expect
+from tools.lab.torture.flash.power import Torture
 
 DEAD = ("zeros", "ones", "noise")
 

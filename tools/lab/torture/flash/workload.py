@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from flash_store.errors import StoreFull
 from flash_store.log import Log
-from tools.sim.flash import NorFlash
-from tools.torture.model import ACK_BATCH, IDENTIFIERS, KEYS, Broken, Message, Model, expect
+from tools.lab.testing.nor import NorFlash
+from tools.lab.torture.flash.model import ACK_BATCH, IDENTIFIERS, KEYS, Broken, Message, Model, expect
 
 EPOCH = 0x12345678
 STRAGGLER = 16  # every 16th message waits for its acknowledgement until the store is full
@@ -206,8 +206,8 @@ class Workload:
     def prove_usable(self, may_be_full: bool = False) -> None:
         """Whatever happened: when all is acknowledged, there is room, also for a setting, and it all stays.
 
-        But many cuts, or some where a sector died while the store was full, may use up all room: DESIGN.md, "Where it
-        ends".
+        But many cuts, or some where a sector died while the store was full, may use up all room
+        (docs/explanation/flash-store.md, "Where it ends").
         """
         for message_id in sorted(self.model.stored):
             self.done(message_id)

@@ -1,4 +1,4 @@
-"""``holdfast torture store``: the power goes at each write and sync of a gateway's store."""
+"""``holdfast torture store``: cuts the power at each write and sync of a gateway's store."""
 
 import logging
 import random
@@ -18,16 +18,17 @@ import typer
 
 from gateway.errors import StoreError
 from gateway.message import Message
+from gateway.store import MESSAGES
 from gateway.store.database import Database
-from gateway.store.folder import MESSAGES, take_folder
-from tools.failure import failing_on
-from tools.paths import memory_folder, source_root
-from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
-from tools.strace import StraceUnavailable
-from tools.torture.store_disk import Disk
-from tools.torture.store_life import AWAY, AWAY_TOPIC, COMPACTED, CONSUMER, DURABLE, PASSED, SUBMITTED, on_one_disk
-from tools.torture.store_model import TOPICS, State, number_of, states, topics
-from tools.torture.store_trace import Said, read, trace
+from gateway.store.sqlite.folder import take_folder
+from tools.cli.failure import failing_on
+from tools.cli.paths import memory_folder, source_root
+from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
+from tools.lab.strace import StraceUnavailable
+from tools.lab.torture.store.disk import Disk
+from tools.lab.torture.store.life import AWAY, AWAY_TOPIC, COMPACTED, CONSUMER, DURABLE, PASSED, SUBMITTED, on_one_disk
+from tools.lab.torture.store.model import TOPICS, State, number_of, states, topics
+from tools.lab.torture.store.trace import Said, read, trace
 
 ONE_IN = 200  # of what is left is started on, and cut again
 VIOLATIONS_MAX = 10  # that are told
@@ -38,13 +39,8 @@ class Broken(Exception):
 
 
 class Torture:
-    """Cuts one life wherever it writes or syncs, and looks at what is left; now and then also what opens that.
-
-    Args:
-        seed: of the life, and of what is left.
-        length: steps of the life.
-        attempts: how often the power goes at each place.
-    """
+    """Cuts the power in one life of a store at each write and sync, so many times at each place, and checks what is
+    left; now and then it also cuts the power while a gateway starts on what is left. The life has `length` steps."""
 
     def __init__(self, seed: int, length: int, attempts: int) -> None:
         self.counts = Counter(cuts=0, cuts_two_deep=0, broken=0, compacted=0)
@@ -76,7 +72,7 @@ class Torture:
         disk = Disk(folder)
         with tempfile.TemporaryDirectory() as beside:
             record = Path(beside) / "record"
-            argv = [sys.executable, "-m", "tools.torture.store_life", str(folder), str(self._seed), str(length)]
+            argv = [sys.executable, "-m", "tools.lab.torture.store.life", str(folder), str(self._seed), str(length)]
             trace(argv, record, source_root())
             for place, event in enumerate(read(record, folder)):
                 if isinstance(event, Said):

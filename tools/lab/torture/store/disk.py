@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from tools.torture.store_trace import Event, Remove, SyncBegun, SyncEnded, Truncate, Write
+from tools.lab.torture.store.trace import Event, Remove, SyncBegun, SyncEnded, Truncate, Write
 
 SECTOR_SIZE = 512  # what a disk writes as a whole
 

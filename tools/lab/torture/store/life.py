@@ -1,4 +1,4 @@
-"""The life of a gateway's store, to be traced: ``python -m tools.torture.store_life FOLDER SEED STEPS``.
+"""The life of a gateway's store, to be traced: ``python -m tools.lab.torture.store.life FOLDER SEED STEPS``.
 
 On standard output it says, in a write of its own each: ``submitted N`` before it asks for the N-th step, ``durable N``
 when the log has promised that, ``passed P`` before its consumer acknowledges the message at position P, ``compacted N``
@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from gateway.store import checkpoints, compaction, housekeeper, identity
-from gateway.store.cursor import Cursor
-from gateway.store.log import MessageLog
-from tools.torture.store_model import steps
+from gateway.store import Cursor, MessageLog, compaction, maintenance
+from gateway.store.sqlite import checkpoint, marks
+from tools.lab.torture.store.model import steps
 
 CONSUMER, AWAY, AWAY_TOPIC = "consumer", "away", "a"
 SUBMITTED, DURABLE, PASSED, COMPACTED = "submitted", "durable", "passed", "compacted"
@@ -26,7 +25,7 @@ AT_ONCE = 4  # steps on their way, so that some share a commit
 
 def on_one_disk() -> AbstractContextManager[object]:
     """What a cut leaves lies in another folder, and stands for the same files: it is no copy of the store."""
-    return patch.object(identity, "places_of", return_value=(1, 1))
+    return patch.object(marks, "file_id_of", return_value=1)
 
 
 def _say(what: str, number: int) -> None:
@@ -69,9 +68,9 @@ async def live(folder: Path, seed: int, count: int) -> None:
 
 if __name__ == "__main__":
     # All that happens now and then happens often in a short life.
-    checkpoints.ROOM_PAGES, checkpoints.FULL_PAGES, checkpoints.LAST_FROM_PAGES = 100, 60, 50
-    checkpoints.AHEAD_FROM_PAGES, checkpoints.AHEAD_STEP_PAGES, checkpoints.LAST_PAGES = 40, 10, 5
-    housekeeper.HOUSEKEEPING_INTERVAL_S = 0.02
+    checkpoint.ROOM_PAGES, checkpoint.FULL_PAGES, checkpoint.LAST_FROM_PAGES = 100, 60, 50
+    checkpoint.AHEAD_FROM_PAGES, checkpoint.AHEAD_STEP_PAGES, checkpoint.LAST_PAGES = 40, 10, 5
+    maintenance.MAINTENANCE_INTERVAL_S = 0.02
     compaction.SWEEP_FROM_BYTES, compaction.ROW_BYTES, compaction.PIECE_ROWS = 4_000, 2_000, 5
     with on_one_disk():
         asyncio.run(live(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

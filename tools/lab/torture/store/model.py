@@ -1,4 +1,4 @@
-"""What a gateway's store is asked to write, drawn from a seed, and what must be in it after each of that."""
+"""What a gateway's store is asked to write, drawn from a seed, and what it must hold after each step."""
 
 import random
 from collections.abc import Iterator
@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate, count
 
 from gateway.message import Message
-from gateway.store import incoming, retained, wills
-from gateway.store.database import Work
-from gateway.store.run import Run
-from wire.packets import MQTT_3_1_1, Publish
+from gateway.store import PublishBatch, Work, qos2, retained, wills
+from wire.codec.packets import MQTT_3_1_1, Publish
 
 SESSIONS = ("pump", "valve")
 TOPICS = ("a", "b/c", "b/d")
@@ -62,7 +60,7 @@ def states(seed: int, length: int) -> list[State]:
 def topics(seed: int, length: int) -> dict[int, str]:
     """The topic of each message of the first steps, by its number."""
     found = steps(seed)
-    parts = [part for _ in range(length) for part in next(found).work if isinstance(part, Message | Run)]
+    parts = [part for _ in range(length) for part in next(found).work if isinstance(part, Message | PublishBatch)]
     return {number_of(message.payload): message.topic for part in parts for message in part.messages()}
 
 
@@ -81,13 +79,13 @@ def _run(dice: random.Random, numbers: Iterator[int], _: State) -> Step:
     topic = dice.choice(TOPICS)
     packets = [Publish(topic, b"%d " % number, 1, packet_identifier=number % 65535 + 1) for number in own]
     together = b"".join(packet.encode(MQTT_3_1_1) for packet in packets)
-    return Step([Run(together, {topic: None}, len(own), MQTT_3_1_1, "pump", 1, "gw")], own)
+    return Step([PublishBatch(together, {topic: None}, len(own), MQTT_3_1_1, "pump", 1, "gw")], own)
 
 
 def _received(dice: random.Random, numbers: Iterator[int], state: State) -> Step:
     """A QoS 2 message and its packet identifier."""
     session, identifier, number = dice.choice(SESSIONS), dice.randint(1, 50), next(numbers)
-    work: list[Work] = [_message(dice, number), incoming.add(session, [identifier])]
+    work: list[Work] = [_message(dice, number), qos2.note_incoming(session, [identifier])]
     return Step(work, [number], {"incoming": state.incoming | {(session, identifier)}})
 
 
@@ -95,7 +93,7 @@ def _released(dice: random.Random, _: Iterator[int], state: State) -> Step:
     session = dice.choice(SESSIONS)
     own = [identifier for name, identifier in sorted(state.incoming) if name == session][: dice.randint(1, 3)]
     gone = {(session, identifier) for identifier in own}
-    return Step([incoming.remove(session, own)], [], {"incoming": state.incoming - gone})
+    return Step([qos2.release_incoming(session, own)], [], {"incoming": state.incoming - gone})
 
 
 def _retained(dice: random.Random, numbers: Iterator[int], state: State) -> Step:

@@ -1,4 +1,4 @@
-"""What a process does to its files, by the kernel's own record: strace's."""
+"""What a process does to its files, as strace records it."""
 
 import re
 import subprocess
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tools import strace
+from tools.lab import strace
 
 CALLS = ("pwrite64", "write", "ftruncate", "fsync", "fdatasync", "unlink", "rename")
 SYNCS = ("fsync", "fdatasync")
@@ -101,7 +101,7 @@ def _event(thread: str, call: str, arguments: str, folder: str) -> Iterator[Even
     if call in ("unlink", "rename"):
         names = [bytes.fromhex(name.replace("\\x", "")).decode() for name in STRING.findall(arguments)]
         if names[0].startswith(folder):
-            assert call == "unlink", f"{names} were renamed: nobody does so"
+            assert call == "unlink", f"{names} were renamed, which the store never does"
             yield Remove(names[0])
         return
     if call == "write":

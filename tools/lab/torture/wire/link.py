@@ -1,11 +1,40 @@
-"""The serial link under noise: whatever a line does to the bytes, what is delivered is the stream that was sent."""
+"""`holdfast torture link`: the serial link over lines that lose, corrupt, repeat and invent bytes."""
 
-from tools.bench.link_stream import Check, piece
-from tools.sim.virtual_line import Dice, VirtualCable
+import time
+from typing import Annotated
+
+import typer
+
+from tools.lab.bench.link.stream import Check, piece
+from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
+from tools.lab.sim.virtual_line import Dice, VirtualCable
 from wire.link import Link, LinkData, LinkUp
 
 RUN_MS = 4_000
 FAULT_MS = 400
+
+
+def link(
+    size: Annotated[int, typer.Option("--bytes", min=1, help="How many bytes to send, at least.")] = 1_000_000,
+    seed: Annotated[int, typer.Option(help="The seed of the random errors: the same seed gives the same errors.")] = 1,
+    quick: Annotated[bool, quick_option(size=200_000)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Send streams over simulated serial lines that lose, corrupt, repeat and invent bytes.
+
+    The received streams must be the sent streams, and a repaired line must carry data again. Ends with 1 otherwise.
+    """
+    started = time.monotonic()
+    delivered, failure = 0, ""
+    try:
+        delivered = fuzz(size, seed)
+    except ValueError as error:
+        failure = str(error)
+    more = {"bytes": size, "delivered": delivered}
+    judgement = Judgement(not failure, seed, violations=[failure] if failure else [], more=more)
+    held = f"{size:,} bytes over bad lines: {delivered:,} delivered, all as they were sent"
+    line = f"seed {seed}: {failure}" if failure else held
+    end_judged("torture", "link", judgement, time.monotonic() - started, [line], as_json)
 
 
 class End:

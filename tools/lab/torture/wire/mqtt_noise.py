@@ -1,18 +1,13 @@
-"""Random and spoilt bytes for MQTT's decoders and connections; runs on CPython and on MicroPython.
+"""Random and corrupt bytes for MQTT's decoders and connections; runs on CPython and on MicroPython.
 
-Whatever comes, only what is documented may come out of them: packets, one protocol error, and the same however the
-bytes were split.
+For any bytes they may only return what is documented: packets, then perhaps one protocol error, and the same however
+the bytes are split.
 """
 
-from tools.sim.virtual_line import Dice
+from tools.lab.sim.virtual_line import Dice
 from wire import properties as p
-from wire.authentication import ClientAuthentication
-from wire.client import ClientConnection
-from wire.codec import to_client, to_server
-from wire.connection import Connection
-from wire.errors import Closed, RemoteProtocolError, WireError
-from wire.packet_types import AUTH, CONNACK, CONNECT, SUBACK, UNSUBACK
-from wire.packets import (
+from wire.codec import decoder, requests
+from wire.codec.packets import (
     MQTT_3_1_1,
     MQTT_5,
     Auth,
@@ -35,14 +30,19 @@ from wire.packets import (
     Will,
     encode,
 )
-from wire.server import ServerConnection
+from wire.connection import Connection
+from wire.connection.authentication import ClientAuthentication
+from wire.connection.client import ClientConnection
+from wire.connection.server import ServerConnection
+from wire.errors import Closed, RemoteProtocolError, WireError
+from wire.packet_types import AUTH, CONNACK, CONNECT, SUBACK, UNSUBACK
 
 LEVELS = (MQTT_3_1_1, MQTT_5)
 NOW_MS = 1000
 METHOD = "M"
 PACKET_SIZE_MAX = 4096
-TO_SERVER = list(to_server.READERS)
-TO_CLIENT = list(to_client.READERS) + [SUBACK, UNSUBACK, AUTH]  # noqa: RUF005 - MicroPython unpacks nothing into a list
+TO_SERVER = list(requests.TO_SERVER)
+TO_CLIENT = list(decoder.TO_CLIENT) + [SUBACK, UNSUBACK, AUTH]  # noqa: RUF005 - MicroPython unpacks nothing into a list
 
 _MESSAGE = {
     p.PAYLOAD_FORMAT_INDICATOR: 1,
@@ -116,23 +116,23 @@ ANSWERS = {
 
 def spoil(dice: Dice, data: bytes) -> bytes:
     """`data` with up to three bytes changed, put in, or taken out."""
-    spoilt = bytearray(data)
+    changed = bytearray(data)
     for _ in range(dice.roll(4)):
-        at = dice.roll(len(spoilt) + 1)
+        at = dice.roll(len(changed) + 1)
         what = dice.roll(4)
-        if what == 0 and at < len(spoilt):
-            spoilt[at] ^= 1 << dice.roll(8)
+        if what == 0 and at < len(changed):
+            changed[at] ^= 1 << dice.roll(8)
         elif what == 1:
-            spoilt[at:at] = bytes((dice.roll(256),))
+            changed[at:at] = bytes((dice.roll(256),))
         elif what == 2:
-            spoilt[at : at + 1] = b""
-        elif at < len(spoilt):
-            spoilt[at] = dice.roll(4)
-    return bytes(spoilt)
+            changed[at : at + 1] = b""
+        elif at < len(changed):
+            changed[at] = dice.roll(4)
+    return bytes(changed)
 
 
 def stream(dice: Dice, samples: list) -> bytes:
-    """Some packets one after the other, many of them spoilt; now and then plain noise."""
+    """Some packets one after the other, many of them corrupt; now and then plain noise."""
     if dice.roll(20) == 0:
         return dice.bytes(dice.roll(60))
     packets = []
@@ -194,7 +194,7 @@ def _drive(connection: Connection, pieces: list) -> tuple:
 
 
 def _acknowledge(connection: Connection, event: object) -> None:
-    """As an application does that stores at once."""
+    """Answers as an application does that stores each message at once."""
     if isinstance(event, Publish):
         if event.qos == 1:
             connection.puback(event.packet_identifier)  # type: ignore[arg-type]
@@ -218,7 +218,7 @@ def _serve(connection: ServerConnection, event: object) -> None:
         elif connection.connect_packet is not None:
             _accept(connection, connection.connect_packet)
     elif isinstance(event, Subscribe):
-        connection.suback(event.packet_identifier, [1] * len(event.filters), "granted")
+        connection.suback(event.packet_identifier, [1] * len(event.filters))
     elif isinstance(event, Unsubscribe):
         connection.unsuback(event.packet_identifier, [0] * len(event.filters))
 
@@ -248,10 +248,7 @@ def _consume(connection: ClientConnection, event: object) -> None:
 def served(pieces: list) -> tuple:
     """What a server connection makes of the pieces, and its answer."""
     connection = ServerConnection(
-        receive_maximum=4,
-        maximum_packet_size=PACKET_SIZE_MAX,
-        topic_alias_maximum=2,
-        authentication_methods=(METHOD,),
+        receive_maximum=4, maximum_packet_size=PACKET_SIZE_MAX, topic_alias_maximum=2, authentication_methods=(METHOD,)
     )
     return _drive(connection, pieces)
 
@@ -317,11 +314,8 @@ def check_connections(dice: Dice, level: int, samples: list) -> int:
 
 
 def check(dice: Dice, extra: dict | None = None) -> int:
-    """One stream each for the decoder and the connections, of one version; returns the bytes fed.
-
-    Args:
-        extra: {protocol level: more samples (bytes) to mix and spoil}.
-    """
+    """One stream each for the decoder and the connections, of one version; returns the bytes fed. `extra`: {protocol
+    level: more samples (bytes) to mix and spoil}."""
     level = LEVELS[dice.roll(2)]
     samples = SAMPLES[level] + extra[level] if extra else SAMPLES[level]
     return check_decoder(dice, level, samples) + check_connections(dice, level, samples)

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from tools.result import JSON_OPTION, Judgement, end_judged, quick_option
-from tools.sim.virtual_line import Dice
-from tools.torture import mqtt_noise
+from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
+from tools.lab.sim.virtual_line import Dice
+from tools.lab.torture.wire import mqtt_noise
 
 PROGRESS_BYTES = 10_000_000
 
@@ -22,7 +22,7 @@ def wire(
 ) -> None:
     """Feed corrupt packets to the MQTT decoders and to both ends of a connection.
 
-    They may raise documented errors only, and have to give the same events however the bytes are cut. Ends with 1
+    They may raise documented errors only, and must give the same events for every split of the bytes. Ends with 1
     otherwise.
     """
     dice = Dice(seed)
@@ -34,7 +34,7 @@ def wire(
         try:
             fed += mqtt_noise.check(dice)
             streams += 1
-        except Exception as error:  # whatever it is, it is not documented
+        except Exception as error:  # any other error is not documented
             failure = f"{type(error).__name__}: {error}"
         if fed >= said:
             said += PROGRESS_BYTES

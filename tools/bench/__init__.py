@@ -1,1 +1,0 @@
-"""What the parts cost, counted: the commands of ``holdfast bench``."""

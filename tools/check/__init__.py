@@ -1,1 +1,0 @@
-"""`holdfast check broker`: what the MQTT standards demand of a server, seen from outside."""

@@ -1,0 +1,1 @@
+"""The `holdfast` command, without the laboratory's commands (`tools/lab`)."""

@@ -1,0 +1,35 @@
+"""What the commands of ``holdfast gateway`` have in common: the configuration that they are given, and its store."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.config.load import DEFAULT_PATH
+from gateway.errors import StoreError
+from gateway.store import MESSAGES
+from tools.cli.failure import fail
+
+ConfigFile = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help=f"The gateway's TOML file, by default {DEFAULT_PATH}.")
+]
+ConfigAgain = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The same as FILE.")]
+
+
+def chosen(command: str, file: Path | None, option: Path | None) -> Path:
+    """Returns the configuration that was given as FILE or as ``--config``; two ends the command with exit code 2."""
+    if file is not None and option is not None:
+        fail(command, "expected FILE or --config, got both")
+    return file or option or DEFAULT_PATH
+
+
+def check_exists(folder: Path, *files: str) -> None:
+    """Raises StoreError if a folder has neither a message store nor one of these files, or cannot be looked into."""
+    try:
+        names = {path.name for path in folder.iterdir()}
+    except (FileNotFoundError, NotADirectoryError):
+        names = set()
+    except OSError as error:
+        raise StoreError(f"message store {folder}: {error.strerror}") from error
+    if names.isdisjoint([MESSAGES, *files]):
+        raise StoreError(f"message store {folder}: there is none")

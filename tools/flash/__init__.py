@@ -1,1 +1,0 @@
-"""The device's store read from an image, by its SPEC alone: no line of `flash_store` is used here."""

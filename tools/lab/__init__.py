@@ -1,0 +1,1 @@
+"""The laboratory: commands that measure, torture, check and demonstrate Holdfast."""

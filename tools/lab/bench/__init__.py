@@ -1,0 +1,1 @@
+"""The commands of ``holdfast bench``: they measure speed, memory, wear and bytes."""

@@ -1,0 +1,1 @@
+"""The gateway's benchmarks, beside mosquitto and the disk."""

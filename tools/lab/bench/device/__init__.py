@@ -1,0 +1,1 @@
+"""The firmware's benchmarks, on a real MicroPython."""

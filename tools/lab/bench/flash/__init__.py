@@ -1,0 +1,1 @@
+"""The flash store's benchmarks, beside littlefs."""

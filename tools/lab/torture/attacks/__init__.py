@@ -1,0 +1,1 @@
+"""Attacks by one client on other clients and on the gateway."""

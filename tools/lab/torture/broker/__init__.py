@@ -1,0 +1,1 @@
+"""A storm of broken sessions against a gateway, beside ordinary clients."""

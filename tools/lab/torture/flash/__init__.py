@@ -1,0 +1,1 @@
+"""The flash store under power cuts, bit rot and ruined images."""

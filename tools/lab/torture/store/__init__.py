@@ -1,0 +1,1 @@
+"""Cuts the power of the gateway's store at each write."""

@@ -1,0 +1,1 @@
+"""Noise for MQTT's decoders and for the serial link."""

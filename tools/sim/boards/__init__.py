@@ -1,1 +1,0 @@
-"""Modules of boards as simulations: with this folder first on the import path they stand in for the board's own."""

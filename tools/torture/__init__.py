@@ -1,1 +1,0 @@
-"""What is tried on the parts of Holdfast that must not break, with the faults that break such things."""
