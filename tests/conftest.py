@@ -1,14 +1,31 @@
-"""What every test may use: the seed of this run, a real MicroPython and a Spark session."""
+"""What every test may use: the seed of this run, a real MicroPython, a Spark session, and to be a coroutine.
 
+Nothing but what `wire` and `flash_store` are tested with is imported here, so that their tests run without the rest.
+"""
+
+import gc
+import os
 import random
+import re
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql import SparkSession
+from hypothesis import HealthCheck, settings
 
-from cloud.spark import open_session
-from tools.micropython import MicroPython, find
-from tools.paths import cache_directory
+from tests.support.coroutines import pytest_pyfunc_call
+from tools.cli.paths import cache_directory
+from tools.lab.micropython import MicroPython, find
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from xdist.scheduler import LoadFileScheduling
+
+__all__ = ["pytest_pyfunc_call"]
+
+LONG = ("tests/tools/lab/", "tests/house/test_bootstrap.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -16,12 +33,58 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # How long a machine takes says nothing about what is tested.
+    settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("holdfast")
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(2**32)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {config.option.seed} (repeat this run with --seed {config.option.seed})"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests that need Spark first, since together they take longest, and then the files of other long ones:
+    what is left for the end is short, so that all processes end at once."""
+    items.sort(key=lambda item: (not _needs_spark(item.path), not item.nodeid.startswith(LONG)))
+
+
+def pytest_collection_finish() -> None:
+    """Hides all that exists now from the garbage collector: each collection looked through a million objects of the
+    tests themselves, for up to 0.1 s."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Says how many processes ``--numprocesses auto`` starts: for part of its time a test waits for other processes."""
+    cores = os.cpu_count() or 1
+    return cores + (cores + 1) // 2
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadFileScheduling | None":
+    """Lets ``--dist loadfile`` run all tests that need Spark in one process, not only those of a file.
+
+    A Java that is warm does in 5 s what takes a new one 20 s.
+    """
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneJava(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "spark" if _needs_spark(config.rootpath / file) else file
+
+    return OneJava(config, log)
+
+
+@cache
+def _needs_spark(file: Path) -> bool:
+    return file.suffix == ".py" and re.search(r"\b(SparkSession|Lake)\b", file.read_text()) is not None
 
 
 @pytest.fixture
@@ -39,8 +102,10 @@ def micropython() -> MicroPython:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark() -> "Iterator[SparkSession]":
     """The one Spark session of this test process."""
+    from cloud import open_session
+
     session = open_session(cache_directory())
     yield session
     session.stop()

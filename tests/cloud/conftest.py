@@ -1,4 +1,4 @@
-"""One mosquitto for all tests of the cloud, and where landing files and tables lie."""
+"""One mosquitto for all tests of the cloud, and folders for landing files and tables."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.support.mosquitto import mosquitto
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of a mosquitto without limits."""
+    """Runs a mosquitto without limits; returns its port."""
     with mosquitto(tmp_path_factory.mktemp("mosquitto")) as port:
         yield port
 
@@ -24,5 +24,5 @@ def landing(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the job puts its tables."""
+    """Returns the folder for the tables; the job makes it."""
     return tmp_path / "tables"

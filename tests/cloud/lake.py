@@ -1,4 +1,4 @@
-"""What the tables hold, and whether it is what it should be."""
+"""Reads the tables as another engine does, and checks them against the landed rows."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -10,25 +10,25 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from cloud.job import Report, ingest
-from cloud.landing_file import Row
+from cloud.landing.file import Row
+from cloud.tables.job import Report, ingest
 from cloud.transforms.senml import NotSenml, resolve
 
 Identity = tuple[str, int, int]
 
 
 class Lake(NamedTuple):
-    """A landing folder and the tables made of it."""
+    """A landing folder and its tables."""
 
     spark: SparkSession
     landing: Path
     folder: Path
 
     def ingest(self) -> Report:
-        return ingest(self.spark, self.landing, self.folder)
+        return ingest(self.landing, self.folder, spark=self.spark)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a table, read as another engine would: Delta's log, then the Parquet files that count."""
+        """Returns the rows of a table by Delta's log and the Parquet files that it names."""
         files: dict[str, dict[str, str]] = {}
         for action in self._log(name):
             if add := action.get("add"):
@@ -42,7 +42,7 @@ class Lake(NamedTuple):
         ]
 
     def _log(self, name: str) -> Iterator[dict[str, Any]]:
-        """The last checkpoint of the table's log, and the commits behind it."""
+        """Yields the actions of the last checkpoint of the table's log, and of the commits after it."""
         log = self.folder / name / "_delta_log"
         version = -1
         if (last := log / "_last_checkpoint").exists():
@@ -54,7 +54,7 @@ class Lake(NamedTuple):
                 yield from map(json.loads, commit.read_text().splitlines())
 
     def check(self, landed: Iterable[Row]) -> None:
-        """The tables hold each message once: `landed` are all rows that ever landed, in the order of landing."""
+        """Asserts that the tables hold each message once. `landed` are all rows that ever landed, in order."""
         genuine: dict[Identity, bytes] = {}
         conflicts: set[tuple[Identity, bytes]] = set()
         for row in landed:
@@ -75,7 +75,7 @@ class Lake(NamedTuple):
         self._check_batches(len(genuine), len(undecodable), len(conflicts))
 
     def _check_ledger(self, genuine: Iterable[Identity]) -> None:
-        """It has each arrived number in one interval, and no other."""
+        """Asserts that each arrived number is in one interval, and no other number is."""
         spans = self.rows("ledger")
         numbers = [(row["origin"], row["epoch"], seq) for row in spans for seq in range(row["lo"], row["hi"] + 1)]
         assert sorted(numbers) == sorted(genuine)
@@ -84,10 +84,9 @@ class Lake(NamedTuple):
         batches = self.rows("batches")
         files = [row for row in self.rows("landing_files") if row["status"] == "ingested"]
         for batch in batches:
-            print(batch, [f for f in files if f["batch"] == batch["batch"]])
             assert batch["rows_in"] == batch["new"] + batch["duplicates"] + batch["quarantined"]
             taken = [file["rows"] for file in files if file["batch"] == batch["batch"]]
-            # None when it was cut off just before, and its checkpoint was lost: a later batch took its files again.
+            # Empty when the batch ended just before, and its checkpoint was lost: a later batch took its files again.
             assert taken == [] or sum(taken) == batch["rows_in"]
         assert len({batch["batch"] for batch in batches}) == len(batches)
         assert len({file["file"] for file in files}) == len(files)

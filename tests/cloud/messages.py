@@ -1,19 +1,19 @@
-"""Messages as a lander lands them, and landing folders made of them."""
+"""Messages as a lander lands them, and landing folders with them."""
 
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from cloud.landing_file import Row
-from cloud.landing_folder import LandingFolder
-from cloud.manifest import Manifest
+from cloud.landing.file import Row
+from cloud.landing.folder import LandingFolder
+from cloud.landing.manifest import Manifest
 
 EPOCH = 0xCAFE
 BASE_TIME_S = 1_760_000_000
 
 
 def payload(origin: str, seq: int, metrics: Sequence[str] = ("load", "memory")) -> bytes:
-    """A SenML pack as a device makes it."""
+    """Returns a SenML pack as a device makes it."""
     first = {"bn": f"{origin}:", "bt": BASE_TIME_S + seq, "boot": 2, "up": 1000 * seq}
     records = [{"n": metric, "v": seq + 0.5} for metric in metrics]
     return json.dumps([first | records[0], *records[1:]]).encode()

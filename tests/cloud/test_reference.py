@@ -1,19 +1,19 @@
-"""The reference pages name every column and key that there is."""
+"""The reference pages name every column and key."""
 
 import re
 
 import pytest
 
-from cloud.landing_file import SCHEMA
-from cloud.manifest import Manifest
-from cloud.tables import TABLES, Table
-from tools.paths import source_root
+from cloud.landing.file import SCHEMA
+from cloud.landing.manifest import Manifest
+from cloud.tables.tables import TABLES, Table
+from tools.cli.paths import source_root
 
 REFERENCE = source_root() / "docs/reference"
 
 
 def names_in(text: str) -> set[str]:
-    """What stands in backquotes in the first column of the text's tables."""
+    """Returns the words in backquotes in the first column of the text's tables."""
     first_cells = re.findall(r"^\|([^|]*)\|", text, re.MULTILINE)
     return {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
 

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tests.support.coroutines import after_each_test
 from tests.support.scripted_broker import ScriptedBroker
-from tools.demo.journal import Made, read_journal
-from tools.demo.process import Process
-from tools.micropython import MicroPython
-from tools.paths import source_root
+from tools.cli.paths import source_root
+from tools.lab.demo.journal import Made, read_journal
+from tools.lab.micropython import MicroPython
+from tools.lab.testing.process import Process
+from wire.codec.packets import Publish
 from wire.identity import IDENTITY_PROPERTY, decode_identity, find_user_property
-from wire.packets import Publish
 
 ORIGIN = "garage-1"
 TOPIC = "telemetry/garage"
@@ -22,7 +23,7 @@ HEAP = ["-X", "heapsize=256wk"]
 DEADLINE_S = 12.0
 
 
-class Firmware(Process):
+class Firmware:
     """A device whose files all lie in `folder`; `change` takes keys of its configuration."""
 
     def __init__(self, vm: MicroPython | None, folder: Path, broker: dict[str, Any], **change: Any) -> None:
@@ -44,13 +45,31 @@ class Firmware(Process):
         program = f"import device.main; device.main.main({str(self.config_path)!r})"
         self.argv = [*([*vm.argv, *HEAP] if vm else [sys.executable]), "-c", program]
         self.environment = vm.environment() if vm else {**os.environ, "PYTHONPATH": str(source_root())}
-        super().__init__("device", self.argv, folder / "device.log", self.environment)
+        self._log = folder / "device.log"
+        self._process = Process("device", self.argv, self._log, self.environment)
 
     _started: ClassVar[list["Firmware"]] = []
 
     async def start(self) -> None:
         self._started.append(self)
-        await super().start()
+        self._process = Process("device", self.argv, self._log, self.environment)
+        self._process.start()
+
+    async def says(self, text: str, deadline_s: float = 30.0) -> str:
+        """Waits for a line that holds ``text``, and returns it."""
+        return await asyncio.to_thread(self._process.says, text, deadline_s)
+
+    async def ended(self) -> tuple[int, list[str]]:
+        """Waits for its end, and returns its exit code and its lines."""
+        return await asyncio.to_thread(self._process.ended)
+
+    async def kill(self) -> None:
+        """SIGKILL: nothing in it gets a chance to tidy up."""
+        self._process.kill()
+
+    @property
+    def running(self) -> bool:
+        return self._process.running
 
     @classmethod
     async def kill_all(cls) -> None:
@@ -74,6 +93,9 @@ class Firmware(Process):
         """SIGKILL; returns the lines that it printed."""
         await self.kill()
         return (await self.ended())[1]
+
+
+after_each_test(Firmware.kill_all)
 
 
 def tcp(port: int) -> dict[str, Any]:

@@ -6,7 +6,9 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
+from tools.lab.testing.serial_line import SerialLine
 from wire.link import Link, LinkData, LinkDown, LinkUp
 
 
@@ -96,3 +98,17 @@ async def serial_bridge(path: str, broker_port: int, boot_id: int = 1) -> AsyncI
 
 def _now_ms() -> int:
     return int(time.monotonic() * 1000)
+
+
+@asynccontextmanager
+async def serial_line() -> AsyncIterator[SerialLine]:
+    line = SerialLine()
+    line.open()
+    try:
+        yield line
+    finally:
+        line.close()
+
+
+def uart(path: str) -> dict[str, Any]:
+    return {"kind": "uart", "path": path, "baud": 115_200}

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from device.clock import EARLIEST_UNIX_MS, Clock, SystemClock, Uptime, epoch_offset_s
-from tools.micropython import MicroPython
+from tools.lab.micropython import MicroPython
 
 NOON_MS = 1_780_000_000_000
 DAY_MS = 86_400_000
@@ -66,7 +66,7 @@ def told(unix_ms: int = NOON_MS, asked_ms: int = 1000, told_ms: int = 1040, sour
     return clock
 
 
-def test_nothing_has_utc_until_somebody_tells_it() -> None:
+def test_nothing_has_utc_until_a_source_tells_it() -> None:
     clock = Clock(boot_id=7, source="gateway")
     assert clock.unix_ms(5000) is None and not clock.untold
 
@@ -79,7 +79,7 @@ def test_moments_before_and_after_the_anchor_have_utc_by_their_distance() -> Non
 
 
 @pytest.mark.parametrize("source", ["ntp", "system"])
-def test_only_who_is_configured_is_believed(source: str) -> None:
+def test_only_the_configured_source_is_believed(source: str) -> None:
     assert told(source=source).anchor is None
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from device import config
 from device.config import ConfigError, load
-from tools.paths import source_root
+from tools.cli.paths import source_root
 
 GOOD: dict[str, Any] = {
     "client_id": "garage-1",

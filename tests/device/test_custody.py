@@ -6,8 +6,8 @@ import pytest
 
 from tests.device.firmware import Firmware, eventually, passed, published, reached, records, seq, seqs, tcp
 from tests.support.scripted_broker import scripted_broker
-from tools.micropython import MicroPython
-from wire.packets import Publish
+from tools.lab.micropython import MicroPython
+from wire.codec.packets import Publish
 
 
 def silent(_publish: Publish) -> None:

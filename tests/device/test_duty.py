@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from device.duty import ASLEEP, BACKOFF_MAX, SAMPLING, SENDING, Duty, is_filling, sleep_ms
+from device.sleeper import ASLEEP, BACKOFF_MAX, SAMPLING, SENDING, Duty, is_filling, sleep_ms
 
 EVERY, AWAKE_MS = 12, 20_000
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from device.ports.uart import Uart
 from tests.device.firmware import seqs
-from tests.device.virtual import VirtualBoard, VirtualDevice
+from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
 from tests.support.scripted_broker import ScriptedBroker
-from tools.sim.flash import Operation
+from tools.lab.testing.nor import Operation
+from wire.connection.server import ServerConnection
 from wire.link import Link, LinkData, LinkDown, LinkUp
-from wire.server import ServerConnection
 
 COMMANDS = "commands/garage"
 ERASE_MS = 400
@@ -61,7 +61,7 @@ class SerialDevice(VirtualDevice):
 
     def __init__(self, board: VirtualBoard, broker: ScriptedBroker, terminals: tuple[int, int], **change: Any) -> None:
         master, self._slave = terminals
-        self._gateway = Gateway(master, broker)
+        self.gateway = Gateway(master, broker)
         self.lost = b""
         self.erases = 0
         board.flash.before_operation = self._note
@@ -71,7 +71,7 @@ class SerialDevice(VirtualDevice):
         return Uart(os.ttyname(self._slave), 115_200, self._poller, self.log.boot_id)
 
     def _wait(self, timers_ms: list[int | None]) -> bool:
-        self._gateway.advance(self.board.now_ms)
+        self.gateway.advance(self.board.now_ms)
         found = self._poller.poll(0)
         if not found:
             self.board.now_ms += TURN_MS
@@ -84,7 +84,7 @@ class SerialDevice(VirtualDevice):
         self.erases += 1
         for _ in range(0, ERASE_MS, TURN_MS):
             self.board.now_ms += TURN_MS
-            self._gateway.advance(self.board.now_ms)
+            self.gateway.advance(self.board.now_ms)
         with suppress(BlockingIOError):
             self.lost += os.read(self._slave, 65_536)
 
@@ -108,6 +108,6 @@ def test_nothing_is_lost_while_flash_is_erased_however_much_comes() -> None:
         assert device.run(lambda: device.erases >= 20, 3600)
         device.close()
         assert device.lost == b""
-        assert device._gateway.resets == 0
+        assert device.gateway.resets == 0
         numbers = seqs(broker.publishes[0])
         assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > 100

@@ -4,8 +4,6 @@ import asyncio
 import os
 import select
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,8 @@ from device.ports.uart import Uart
 from device.safe_mode import WAIT_MS, Line
 from tests.device.boards.powered import PLATFORMS, Board
 from tests.device.firmware import DEADLINE_S, Firmware
-from tools.micropython import MicroPython
-from tools.sim.serial_line import SerialLine
+from tests.device.serial_bridge import serial_line, uart
+from tools.lab.micropython import MicroPython
 from wire.link import Link, LinkLog
 
 NOWHERE = {"path": "/nowhere/flash", "sector_count": 16}
@@ -41,20 +39,6 @@ async def hear(path: str) -> str:
                         return event.data.decode()
     finally:
         os.close(descriptor)
-
-
-@asynccontextmanager
-async def serial_line() -> AsyncIterator[SerialLine]:
-    line = SerialLine()
-    line.open()
-    try:
-        yield line
-    finally:
-        line.close()
-
-
-def uart(path: str) -> dict[str, Any]:
-    return {"kind": "uart", "path": path, "baud": 115_200}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +68,7 @@ async def test_flash_that_is_no_store_is_told_over_the_serial_link_and_left_alon
 ) -> None:
     async with serial_line() as line:
         device = Firmware(micropython, tmp_path, uart(line.near))
-        device.flash_path.write_bytes(b"somebody's letter" * 4096)
+        device.flash_path.write_bytes(b"a stranger's letter" * 4096)
         before = device.flash_path.read_bytes()
         await device.start()
         assert (await hear(line.far)).startswith("flash: ")
@@ -158,9 +142,9 @@ async def test_line_that_comes_back_is_told_again(micropython: MicroPython, tmp_
 
 async def test_file_that_is_no_flash_is_refused_and_left_alone(micropython: MicroPython, tmp_path: Path) -> None:
     device = Firmware(micropython, tmp_path, {"kind": "tcp", "host": "127.0.0.1", "port": 9})
-    device.flash_path.write_text("somebody's letter")
+    device.flash_path.write_text("a stranger's letter")
     await device.start()
     code, lines = await device.ended()
     assert code == 2
     assert any("flash.path is" in line and "left alone" in line for line in lines)
-    assert device.flash_path.read_text() == "somebody's letter"
+    assert device.flash_path.read_text() == "a stranger's letter"

@@ -36,7 +36,7 @@ Asked = tuple[Sntp, Clock, bytes, tuple[str, int]]
 
 @pytest.fixture
 def asked(server: socket.socket) -> Iterator[Asked]:
-    """Of a question: who asked it, its number, where the answer goes."""
+    """A question: the Sntp that asked it, its number, where the answer goes."""
     clock = Clock(1, "ntp")
     sntp = Sntp("127.0.0.1", clock, NoWatchdog(), server.getsockname()[1])
     sntp.advance(1000)
@@ -80,7 +80,7 @@ def test_silent_server_is_asked_less_and_less_often(asked: Asked) -> None:
     assert waits == [15_000 * 2**n for n in range(8)] + 2 * [3_600_000]
 
 
-def test_name_that_nobody_knows_is_asked_again_later() -> None:
+def test_a_name_that_does_not_resolve_is_asked_again_after_a_pause() -> None:
     sntp = Sntp("nowhere.invalid", Clock(1, "ntp"), NoWatchdog())
     sntp.advance(1000)
     assert sntp.next_timer_ms() == 1000 + RETRY_SHORTEST_MS

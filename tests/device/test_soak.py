@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.support.result_shape import faults_of
-from tools.torture.soak import soak
+from tools.lab.torture.device.soak import soak
 
 MESSAGES = 5_000
 

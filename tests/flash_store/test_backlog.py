@@ -12,10 +12,10 @@ from flash_store.devices.file import FileFlash
 from flash_store.devices.ram import RamFlash
 from flash_store.errors import HeapFull
 from flash_store.log import Log
-from tests.flash_store.simulated_nor import SimulatedNor
 from tests.micropython.runner import compile_package
-from tools.micropython import MicroPython
-from tools.paths import source_root
+from tools.cli.paths import source_root
+from tools.lab.micropython import MicroPython
+from tools.lab.testing.nor import NorFlash
 
 PROGRAM = str(Path(__file__).with_name("backlog.py"))
 SECTORS = 64
@@ -142,7 +142,7 @@ def test_4096_empty_sectors_mount_in_20_bytes_of_heap_each(micropython: MicroPyt
 
 def work_of_appends(sectors: int) -> tuple[int, int]:
     """(Python calls, bytes read) of messages that come and go, after once around a small ring."""
-    device = SimulatedNor(4096, sectors, 16)
+    device = NorFlash(4096, sectors, 16)
     Log.format(device, 1)
     log = Log(device)
     calls = 0
@@ -175,7 +175,7 @@ def test_an_append_costs_the_same_in_a_store_of_many_sectors() -> None:
 
 def test_a_full_store_of_many_sectors_drops_its_oldest_at_the_cost_of_a_small_one() -> None:
     def cost(sectors: int) -> int:
-        device = SimulatedNor(512, sectors, 16)
+        device = NorFlash(512, sectors, 16)
         Log.format(device, 1)
         log = Log(device, on_full="drop_oldest")
         while not log.gaps():
@@ -189,7 +189,7 @@ def test_a_full_store_of_many_sectors_drops_its_oldest_at_the_cost_of_a_small_on
 
 
 def test_a_message_for_which_ram_does_not_suffice_is_dropped_with_a_gap_and_the_next_one_is_stored() -> None:
-    device = SimulatedNor(512, 8, 16)
+    device = NorFlash(512, 8, 16)
     Log.format(device, 1)
     log = Log(device)
     log.append("t", b"before")

@@ -8,8 +8,7 @@ import pytest
 
 from flash_store.errors import StoreFull
 from flash_store.log import Log
-from tests.flash_store.simulated_nor import SimulatedNor
-from tools.sim.flash import NorFlash, PowerCut
+from tools.lab.testing.nor import NorFlash, Operation, PowerCut
 
 GEOMETRIES = [(8, 512, 6), (16, 512, 8), (32, 512, 8), (64, 1024, 6), (256, 4096, 6)]
 LENGTHS = [(1, 30), (60, 61), (1, 160), (150, 160)]
@@ -22,7 +21,7 @@ def filled(log: Log, rng: random.Random) -> None:
             log.append("t", bytes(rng.randrange(*lengths)), qos=2)
 
 
-def churn(log: Log, device: SimulatedNor, rng: random.Random) -> Log:
+def churn(log: Log, device: NorFlash, rng: random.Random) -> Log:
     """What may go on for long while no message can be sent: settings change, commands come, the power goes."""
     for _ in range(rng.randrange(60)):
         what, name, identifier = rng.randrange(5), rng.choice("abc"), rng.randrange(1, 9)
@@ -46,7 +45,7 @@ def test_a_full_store_can_always_be_drained(
     granule: int, sector_size: int, sector_count: int, has_straggler: bool, seed: int
 ) -> None:
     rng = random.Random(seed)
-    device = SimulatedNor(sector_size, sector_count, granule)
+    device = NorFlash(sector_size, sector_count, granule)
     Log.format(device, 1, granule)
     log = Log(device)
     filled(log, rng)
@@ -106,20 +105,27 @@ def test_a_life_of_cuts_that_once_left_no_room_for_a_pubrec_empties_the_store() 
     raise AssertionError(f"{len(log)} messages are left")
 
 
-def flip_a_length(flash: SimulatedNor, sector: int, record: int) -> None:
+def flip_a_length(flash: NorFlash, sector: int, record: int) -> None:
     """One bit of the length of a record of 48 bytes drifts, so that its header claims 2 KiB more."""
     flash.image[sector * flash.sector_size + 48 + 48 * record + 3] ^= 8
 
 
-def small_messages(sectors: int = 12, on_full: str = "reject_new") -> tuple[SimulatedNor, Log]:
+def small_messages(sectors: int = 12, on_full: str = "reject_new") -> tuple[NorFlash, Log]:
     """A store, full if new messages are refused then."""
-    flash = SimulatedNor(4096, sectors, 16)
+    flash = NorFlash(4096, sectors, 16)
     Log.format(flash, 1)
     log = Log(flash, on_full)
     with contextlib.suppress(StoreFull):
         while on_full == "reject_new" or log.stats()["free"] > 4:
             log.append("t/x", b"v" * 20)
     return flash, log
+
+
+def limit_erases(flash: NorFlash) -> None:
+    def count(operation: Operation) -> None:
+        assert sum(flash.erase_counts) < 12 + 2 * 12, "the store erases more than it has sectors"
+
+    flash.after_operation = count
 
 
 @pytest.mark.parametrize("payload", [20, 3000])
@@ -130,18 +136,14 @@ def test_lengths_that_drift_make_no_endless_erasing(payload: int) -> None:
     log = Log(flash)
     log.acknowledge(log.ids(6)[-1])
     log.flush()
-
-    def count() -> None:
-        assert sum(flash.erase_counts) < 12 + 2 * 12, "the store erases more than it has sectors"
-
-    flash.after_operation = count
+    limit_erases(flash)
     log.idle()
     with contextlib.suppress(StoreFull):
         log.append("t/x", bytes(payload))
 
 
 def test_a_setting_whose_length_drifts_makes_no_endless_erasing() -> None:
-    flash = SimulatedNor(4096, 12, 16)
+    flash = NorFlash(4096, 12, 16)
     Log.format(flash, 1)
     log = Log(flash)
     for number in range(3):
@@ -152,11 +154,7 @@ def test_a_setting_whose_length_drifts_makes_no_endless_erasing() -> None:
             log.append("t/x", b"v" * 20)
     for message_id in log.ids(60):
         log.acknowledge(message_id)
-
-    def count() -> None:
-        assert sum(flash.erase_counts) < 12 + 2 * 12, "the store erases more than it has sectors"
-
-    flash.after_operation = count
+    limit_erases(flash)
     log.idle()
     with contextlib.suppress(StoreFull):
         log.append("t/x", bytes(3000))
@@ -174,7 +172,6 @@ def test_bits_that_drift_in_a_full_store_make_no_endless_erasing(seed: int) -> N
         for message_id in rng.sample(ids, min(len(ids), rng.randrange(30))):
             log.acknowledge(message_id)
         before = sum(flash.erase_counts)
-        flash.after_operation = lambda: None
         flash.operations.clear()
         log.idle()
         with contextlib.suppress(StoreFull):

@@ -6,18 +6,9 @@ import pytest
 
 from flash_store.errors import StoreFull
 from flash_store.log import Log
-from tests.flash_store.simulated_nor import SimulatedNor
+from tests.flash_store.support import formatted, ids, mounted
 from tests.flash_store.workload import payload_of
-
-
-def formatted(granule: int = 16, sector_size: int = 512, sector_count: int = 8) -> SimulatedNor:
-    flash = SimulatedNor(sector_size, sector_count, granule)
-    Log.format(flash, 1, granule)
-    return flash
-
-
-def ids(log: Log) -> list[int]:
-    return [message[0] for message in log.messages()]
+from tools.lab.testing.nor import NorFlash, Operation
 
 
 def append_for_ever(log: Log) -> None:
@@ -77,7 +68,7 @@ def test_a_cut_while_messages_are_dropped_loses_none_that_no_gap_tells(
         if number % 5 == 0:
             log.idle()
     for operation in flash.operations:
-        cut = before.torn(operation, rng)
+        cut = before.torn(operation, rng.randrange(before.size_of(operation)))
         again = Log(cut, on_full="drop_oldest")
         accounted(again)
         for _ in range(20):
@@ -88,8 +79,7 @@ def test_a_cut_while_messages_are_dropped_loses_none_that_no_gap_tells(
 
 
 def test_a_forsaken_message_is_a_gap_and_gone() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     for _ in range(6):
         log.append("t", b"x", 2)
     log.forsake([2, 3, 5])
@@ -99,15 +89,14 @@ def test_a_forsaken_message_is_a_gap_and_gone() -> None:
 
 
 def test_a_cut_while_messages_are_forsaken_leaves_none_without_message_or_gap(seed: int) -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     for _ in range(6):
         log.append("t", b"x", 2)
     before = flash.copy()
     flash.operations.clear()
     log.forsake([2, 3])
     for operation in flash.operations:
-        again = Log(before.torn(operation, random.Random(seed)))
+        again = Log(before.torn(operation, random.Random(seed).randrange(before.size_of(operation))))
         again.forsake([number for number in (2, 3) if again.holds(number)])
         assert [gap for gap in again.gaps() if gap[3] == "forsaken"] == [(2, 3, 2, "forsaken")]
         accounted(again)
@@ -135,8 +124,7 @@ def test_nothing_is_dropped_before_it_was_said_and_where_that_has_no_room() -> N
 
 
 def test_a_message_that_rots_is_a_gap() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     log.append("t", b"first")
     log.append("t", b"precious")
     log.append("t", b"last")
@@ -148,8 +136,7 @@ def test_a_message_that_rots_is_a_gap() -> None:
 
 
 def test_an_id_that_is_left_out_after_a_torn_record_is_a_gap() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     log.append("t", b"first")
     log.append("t", b"precious")
     flash.image[flash.image.index(b"precious")] ^= 1
@@ -184,9 +171,8 @@ def accounted_in_sum(log: Log) -> bool:
     return sum(gap[2] for gap in log.gaps()) + len(log) == log.last_id
 
 
-def with_gaps_that_were_merged() -> tuple[SimulatedNor, Log]:
-    flash = formatted(sector_count=16)
-    log = Log(flash)
+def with_gaps_that_were_merged() -> tuple[NorFlash, Log]:
+    flash, log = mounted(sector_count=16)
     for number in range(60):
         log.append("t", b"payload %02d" % number)
     for message_id in range(1, 50, 3):
@@ -215,8 +201,7 @@ def test_a_message_that_is_forsaken_within_a_merged_range_is_told() -> None:
 
 def test_messages_that_rot_are_told_once_however_many(seed: int) -> None:
     rng = random.Random(seed)
-    flash = formatted(sector_count=16)
-    log = Log(flash)
+    flash, log = mounted(sector_count=16)
     for number in range(60):
         log.append("t", b"payload %02d" % number)
     for number in rng.sample(range(60), 20):
@@ -228,8 +213,7 @@ def test_messages_that_rot_are_told_once_however_many(seed: int) -> None:
 
 
 def test_gaps_are_forgotten_for_good_though_another_one_is_found_meanwhile() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     for number in range(20):
         log.append("t", b"payload %02d" % number)
     for number in (5, 9):
@@ -239,8 +223,8 @@ def test_gaps_are_forgotten_for_good_though_another_one_is_found_meanwhile() -> 
     told = log.gaps()
     flash.image[flash.image.index(b"payload 02")] ^= 1
 
-    def find() -> None:
-        flash.after_operation = lambda: None
+    def find(operation: Operation) -> None:
+        flash.after_operation = lambda operation: None
         ids(log)
 
     flash.after_operation = find

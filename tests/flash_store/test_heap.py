@@ -9,12 +9,12 @@ import pytest
 from flash_store.errors import HeapFull, StoreFull
 from flash_store.ids import Ids
 from flash_store.log import Log
-from tests.flash_store.simulated_nor import SimulatedNor
+from tools.lab.testing.nor import NorFlash
 
 SECTOR_SIZE, SECTORS, GRANULE = 512, 8, 16
 
 
-class Tight(SimulatedNor):
+class Tight(NorFlash):
     """A device whose driver gets no memory in `fails` calls, after `calls` more."""
 
     calls = fails = 0
@@ -119,7 +119,7 @@ def test_power_that_goes_while_a_drop_is_noted_leaves_the_message_or_its_gap(
         with suppress(HeapFull):
             log.append("t", b"reading")
     for operation in device.operations:
-        log = Log(before.torn(operation, random.Random(seed)))
+        log = Log(before.torn(operation, random.Random(seed).randrange(before.size_of(operation))))
         assert log.append("t", b"next") <= 4
         told = sum(count for _, _, count, _ in log.gaps())
         assert len(log) + told == log.last_id
@@ -127,7 +127,7 @@ def test_power_that_goes_while_a_drop_is_noted_leaves_the_message_or_its_gap(
 
 
 def test_a_message_that_was_refused_does_not_come_back_when_it_reads_well_later() -> None:
-    class Flickers(SimulatedNor):
+    class Flickers(NorFlash):
         """Reads fail in a sector, behind what is there."""
 
         sector, end = -1, 0
@@ -140,13 +140,13 @@ def test_a_message_that_was_refused_does_not_come_back_when_it_reads_well_later(
     device = Flickers(SECTOR_SIZE, SECTORS, GRANULE)
     Log.format(device, 1)
     log = Log(device)
-    while log.stats()["free"] > 4 or device.operations[-1][2] < SECTOR_SIZE // 2:
+    while log.stats()["free"] > 4 or device.operations[-1].offset < SECTOR_SIZE // 2:
         log.append("t", b"before")
-    _, device.sector, before, record = device.operations[-1]
+    device.sector, before, record = device.operations[-1]
     device.end = before + len(record)
     with pytest.raises(StoreFull):
         log.append("t", b"reading")
-    assert device.operations[-1][1] != device.sector, "something was written behind it"
+    assert device.operations[-1].sector != device.sector, "something was written behind it"
     device.sector = -1
     again = Log(device)
     assert set(payloads(again)) == {b"before"}

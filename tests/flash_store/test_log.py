@@ -13,21 +13,26 @@ from flash_store.index import Index
 from flash_store.log import Log, packet_identifier
 from flash_store.mount import Mount
 from flash_store.sector import read_open
-from tests.flash_store.simulated_nor import SimulatedNor
 from tests.flash_store.workload import Model, Workload
+from tools.lab.testing.nor import NorFlash, Operation
 
 EPOCH = 0x12345678
 GRANULES = [8, 16, 32, 256]
 
 
-def formatted(granule: int = 16, sector_size: int = 1024, sector_count: int = 8) -> SimulatedNor:
-    flash = SimulatedNor(sector_size, sector_count, granule)
+def formatted(granule: int = 16, sector_size: int = 1024, sector_count: int = 8) -> NorFlash:
+    flash = NorFlash(sector_size, sector_count, granule)
     Log.format(flash, EPOCH, granule)
     return flash
 
 
-def flash_of(image: bytes) -> SimulatedNor:
-    return SimulatedNor(512, 8, 16, image)
+def mounted(*geometry: int, **named: int) -> tuple[NorFlash, Log]:
+    flash = formatted(*geometry, **named)
+    return flash, Log(flash)
+
+
+def flash_of(image: bytes) -> NorFlash:
+    return NorFlash(512, 8, 16, image=image)
 
 
 def fill(log: Log) -> list[int]:
@@ -40,8 +45,7 @@ def fill(log: Log) -> list[int]:
 
 @pytest.mark.parametrize("granule", GRANULES)
 def test_messages_come_back_in_order_after_a_mount(granule: int) -> None:
-    flash = formatted(granule, 4096)
-    log = Log(flash)
+    flash, log = mounted(granule, 4096)
     sent = [("a/b", bytes([n]) * n, n % 3, n % 2 == 0) for n in range(20)]
     ids = [log.append(topic, payload, qos, retain) for topic, payload, qos, retain in sent]
     assert ids == list(range(1, 21))
@@ -51,8 +55,7 @@ def test_messages_come_back_in_order_after_a_mount(granule: int) -> None:
 
 
 def test_an_acknowledged_message_is_gone_and_stays_gone_once_flushed() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     for _ in range(5):
         log.append("t", b"x")
     assert log.acknowledge(2)
@@ -67,8 +70,7 @@ def test_an_acknowledged_message_is_gone_and_stays_gone_once_flushed() -> None:
 
 
 def test_acknowledgements_of_a_batch_take_one_record() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     for _ in range(8):
         log.append("t", b"x")
     before = len(flash.operations)
@@ -89,8 +91,7 @@ def test_every_mount_has_its_own_boot_id_and_the_same_epoch() -> None:
 
 
 def test_ids_go_on_when_no_message_is_left_on_flash() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     for _ in range(100):
         log.acknowledge(log.append("t", b"x" * 50))
         log.idle()
@@ -102,8 +103,7 @@ def test_ids_go_on_when_no_message_is_left_on_flash() -> None:
 
 
 def test_a_full_store_refuses_new_messages_and_keeps_the_old_ones() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     stored = fill(log)
     assert stored == [m[0] for m in log.messages()] == [m[0] for m in Log(flash).messages()]
     with pytest.raises(StoreFull, match=f"{len(stored)} unacknowledged messages fill the store"):
@@ -115,8 +115,7 @@ def test_a_full_store_refuses_new_messages_and_keeps_the_old_ones() -> None:
 
 
 def test_one_message_that_is_never_acknowledged_does_not_wedge_the_ring() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     straggler = log.append("t", b"straggler")
     for _ in range(2000):
         log.acknowledge(log.append("t", b"x" * 100))
@@ -128,20 +127,18 @@ def test_one_message_that_is_never_acknowledged_does_not_wedge_the_ring() -> Non
 
 
 def test_append_erases_nothing_while_idle_is_called_between() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     for _ in range(500):
         before = len(flash.operations)
         message_id = log.append("t", b"x" * 100)
-        assert "erase" not in [operation[0] for operation in flash.operations[before:]]
+        assert not any(operation.is_erase for operation in flash.operations[before:])
         log.acknowledge(message_id)
         log.idle()
 
 
 @pytest.mark.parametrize("granule", GRANULES)
 def test_the_largest_message_is_stored_and_one_byte_more_is_refused(granule: int) -> None:
-    flash = formatted(granule, 4096)
-    log = Log(flash)
+    flash, log = mounted(granule, 4096)
     fits = 4096 - 2 * max(16, granule) - (20 + granule - 1) // granule * granule - 16 - len("t")
     assert log.append("t", b"x" * fits) == 1
     with pytest.raises(MessageTooLarge, match=f"{fits + 2} bytes of topic and payload, {fits + 1} fit"):
@@ -150,8 +147,7 @@ def test_the_largest_message_is_stored_and_one_byte_more_is_refused(granule: int
 
 
 def test_a_corrupt_last_record_is_skipped_and_counted_and_its_id_not_used_again() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     for _ in range(3):
         log.append("t", b"payload")
     at = flash.image.rindex(b"payload")
@@ -164,8 +160,7 @@ def test_a_corrupt_last_record_is_skipped_and_counted_and_its_id_not_used_again(
 
 
 def test_a_corrupt_record_costs_no_other_one(seed: int) -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     payloads = [b"payload %02d" % n for n in range(1, 21)]
     for payload in payloads:
         log.append("t", payload)
@@ -174,15 +169,14 @@ def test_a_corrupt_record_costs_no_other_one(seed: int) -> None:
         image = bytearray(flash.image)
         start = image.rindex(payloads[number - 1]) - 17
         image[start + rng.choice([0, 1, *range(4, 27)])] ^= 1 << rng.randrange(8)
-        log = Log(SimulatedNor(1024, 8, 16, bytes(image)))
+        log = Log(NorFlash(1024, 8, 16, image=bytes(image)))
         assert [m[0] for m in log.messages()] == [n for n in range(1, 21) if n != number]
         assert log.stats()["bad_records"] == 1
         assert log.append("t", b"next") == 21
 
 
 def test_a_record_that_rots_while_mounted_is_skipped_and_counted() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     for _ in range(3):
         log.append("t", b"payload")
     flash.image[flash.image.index(b"payload")] ^= 1
@@ -191,20 +185,19 @@ def test_a_record_that_rots_while_mounted_is_skipped_and_counted() -> None:
 
 
 def test_a_sector_that_takes_no_programs_any_more_is_left_for_the_next_one() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     log.append("t", b"before")
-    head = next(operation[1] for operation in reversed(flash.operations))
-    flash.bad_sectors.add(head)
+    flash.bad_programs.add(flash.operations[-1].sector)
+    flash.silent = True
     ids = [log.append("t", b"after %d" % n) for n in range(3)]
     assert [m[0] for m in log.messages()] == [1, *ids]
     assert [m[4] for m in Log(flash).messages()] == [b"before", b"after 0", b"after 1", b"after 2"]
 
 
 def test_a_sector_that_cannot_be_erased_is_left_out_of_the_ring() -> None:
-    flash = formatted()
-    log = Log(flash)
-    flash.bad_sectors.add(0)
+    flash, log = mounted()
+    flash.bad_erases.add(0)
+    flash.silent = True
     for _ in range(100):
         log.acknowledge(log.append("t", b"x" * 100))
         log.idle()
@@ -215,9 +208,9 @@ def test_a_sector_that_cannot_be_erased_is_left_out_of_the_ring() -> None:
 
 def test_what_is_no_store_is_refused_with_the_reason() -> None:
     with pytest.raises(StoreCorrupt, match="no sector has a valid header: the device is not formatted"):
-        Log(SimulatedNor(1024, 8, 16))
+        Log(NorFlash(1024, 8, 16))
     with pytest.raises(StoreCorrupt, match="not formatted"):
-        Log(SimulatedNor(1024, 8, 16, random.Random(1).randbytes(8192)))
+        Log(NorFlash(1024, 8, 16, image=random.Random(1).randbytes(8192)))
 
 
 def test_a_newer_format_version_is_refused_and_left_untouched() -> None:
@@ -233,8 +226,7 @@ def test_a_newer_format_version_is_refused_and_left_untouched() -> None:
 
 
 def test_a_record_left_from_another_sector_or_life_never_validates() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     log.append("t", b"stale payload")
     start = flash.image.index(b"stale payload") - 17
     stale = bytes(flash.image[start : start + 32])
@@ -253,11 +245,11 @@ def test_a_sector_is_erased_only_when_the_flash_says_that_nothing_in_it_counts(s
     before = bytes(flash.image)
     erased = 0
 
-    def check() -> None:
+    def check(operation: Operation) -> None:
         nonlocal before, erased
-        what, index, _, _ = flash.operations[-1]
+        index = operation.sector
         opened = read_open(Flash(flash_of(before)), index, 16, EPOCH)[0]
-        if what == "erase" and opened:
+        if operation.is_erase and opened:
             assert not (Mount(Flash(flash_of(before)), Index(Flash(flash_of(before))), {})).ring.is_used(index)
             erased += 1
         before = bytes(flash.image)

@@ -11,7 +11,7 @@ import pytest
 from flash_store.devices.file import FileFlash
 from flash_store.log import Log
 from tests.flash_store.workload import Model, payload_of
-from tools.micropython import MicroPython
+from tools.lab.micropython import MicroPython
 
 PROGRAM = str(Path(__file__).with_name("on_micropython.py"))
 STEPS = 400

@@ -4,22 +4,15 @@ import pytest
 
 from flash_store.errors import MessageTooLarge
 from flash_store.log import Log
-from tests.flash_store.simulated_nor import SimulatedNor
-
-
-def formatted(granule: int = 16, sector_size: int = 512) -> SimulatedNor:
-    flash = SimulatedNor(sector_size, 8, granule)
-    Log.format(flash, 1, granule)
-    return flash
+from tests.flash_store.support import formatted, mounted
 
 
 def test_a_pubrec_is_noted_at_once_in_one_program_of_18_bytes_at_most() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     message_id = log.append("t", b"x", qos=2)
     before = len(flash.operations)
     assert log.note_pubrec(message_id)
-    assert [len(content) for _, _, _, content in flash.operations[before:]] == [16]
+    assert [len(operation.content) for operation in flash.operations[before:]] == [16]
     assert log.note_pubrec(message_id)
     assert len(flash.operations) == before + 1, "a PUBREC that comes twice is written once"
     assert Log(flash).has_pubrec(message_id)
@@ -35,8 +28,7 @@ def test_a_message_without_pubrec_says_so_and_an_unknown_one_takes_none() -> Non
 
 
 def test_a_pubrec_outlives_the_relocation_of_its_message() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     first = log.append("t", b"x", qos=2)
     log.note_pubrec(first)
     while flash.erase_counts[1] < 3:
@@ -49,8 +41,7 @@ def test_a_pubrec_outlives_the_relocation_of_its_message() -> None:
 
 @pytest.mark.parametrize(("granule", "sector_size"), [(8, 512), (16, 512), (256, 4096)])
 def test_received_packet_identifiers_are_remembered_until_they_are_released(granule: int, sector_size: int) -> None:
-    flash = formatted(granule, sector_size)
-    log = Log(flash)
+    flash, log = mounted(granule, sector_size)
     for identifier in (7, 65535, 1):
         log.remember(identifier)
     log.remember(7)

@@ -6,18 +6,11 @@ import pytest
 
 from flash_store.errors import MessageTooLarge, StoreCorrupt, StoreFull
 from flash_store.log import Log
-from tests.flash_store.simulated_nor import SimulatedNor
-
-
-def formatted(sector_size: int = 512) -> SimulatedNor:
-    flash = SimulatedNor(sector_size, 8, 16)
-    Log.format(flash, 1)
-    return flash
+from tests.flash_store.support import formatted, mounted
 
 
 def test_a_setting_has_its_last_value_after_a_mount() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     log.settings.set("näme", b"old")
     log.settings.set("näme", b"new")
     log.settings.set("empty", b"")
@@ -32,8 +25,7 @@ def test_a_setting_has_its_last_value_after_a_mount() -> None:
 
 
 def test_settings_move_on_when_the_ring_goes_round() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     log.settings.set("name", b"value")
     log.settings.set("gone", b"value")
     log.settings.remove("gone")
@@ -47,8 +39,7 @@ def test_settings_move_on_when_the_ring_goes_round() -> None:
 
 
 def test_settings_change_any_number_of_times_while_messages_fill_the_store() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     with contextlib.suppress(StoreFull):
         while True:
             log.append("t", b"x" * 60)
@@ -77,8 +68,7 @@ def test_a_name_that_is_empty_or_the_stores_own_is_refused(name: str) -> None:
 
 
 def test_a_setting_that_rots_while_mounted_is_named() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     log.settings.set("name", b"precious")
     at = flash.image.index(b"precious")
     flash.image[at] ^= 1

@@ -8,9 +8,19 @@ import pytest
 from flash_store import record, sector
 from flash_store.devices.ram import RamFlash
 from flash_store.log import Log
-from tools.flash.layout import NAMES, Free, Open, Record, RecordReader, open_offset, parse_free, parse_open, sector_seed
-from tools.flash.reader import read_store
-from tools.paths import source_root
+from tools.cli.flash.layout import (
+    NAMES,
+    Free,
+    Open,
+    Record,
+    RecordReader,
+    open_offset,
+    parse_free,
+    parse_open,
+    sector_seed,
+)
+from tools.cli.flash.reader import read_store
+from tools.cli.paths import source_root
 
 STORE = source_root() / "flash_store"
 SPEC = (STORE / "SPEC.md").read_text()
@@ -153,6 +163,6 @@ def test_the_parts_of_a_sector_are_where_the_code_has_them() -> None:
 
 def test_every_rule_that_the_code_names_is_there() -> None:
     rules = set(re.findall(r"^- \*\*([A-Z]\d)\*\* ", SPEC, re.MULTILINE))
-    for path in [*STORE.glob("*.py"), *(source_root() / "tools/flash").glob("*.py")]:
+    for path in [*STORE.glob("*.py"), *(source_root() / "tools/cli/flash").glob("*.py")]:
         named = set(re.findall(r"\[([A-Z]\d)\]", path.read_text()))
         assert named <= rules, f"{path.name}: {named - rules}"

@@ -9,16 +9,16 @@ import pytest
 from flash_store.flash import Flash
 from flash_store.log import Log
 from flash_store.sector import read_free
-from tests.flash_store.simulated_nor import SimulatedNor
+from tools.lab.testing.nor import NorFlash
 
 IMAGES = sorted(Path(__file__).with_name("images").glob("version-1-*.json"))
 
 
-def flash_of(image: Path) -> tuple[SimulatedNor, dict]:
+def flash_of(image: Path) -> tuple[NorFlash, dict]:
     known = json.loads(image.read_text())
     content = image.with_suffix(".bin").read_bytes()
     size = known["sector_size"]
-    return SimulatedNor(size, len(content) // size, known["granule"], content), known
+    return NorFlash(size, len(content) // size, known["granule"], image=content), known
 
 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.stem)
@@ -58,6 +58,8 @@ def test_a_cut_at_any_operation_of_the_upgrade_costs_nothing(image: Path, seed: 
     log = Log(flash)
     log.idle()
     for operation in flash.operations:
-        found = [message[0] for message in Log(before.torn(operation, rng)).messages()]
+        found = [
+            message[0] for message in Log(before.torn(operation, rng.randrange(before.size_of(operation)))).messages()
+        ]
         assert found == [message[0] for message in known["messages"]]
         before.redo(operation)

@@ -1,6 +1,6 @@
 """A gateway in a process of its own, until SIGTERM.
 
-``process.py FOLDER`` prints its TCP port and its process identifier once it can be reached.
+``process.py FOLDER`` prints ``listens PORT PROCESS_ID`` once clients can connect.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ async def main(folder: Path) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     async with running(folder) as broker:
-        print(tcp_port(broker), os.getpid(), flush=True)
+        print("listens", tcp_port(broker), os.getpid(), flush=True)
         await stopped.wait()
 
 

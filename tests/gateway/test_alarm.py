@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from gateway.alarm import Alarm
+from gateway.timers import Alarm
 
 
 class Ringing:
-    """Counts, and lets somebody wait for the first ring."""
+    """Counts the rings; a task may wait for the first."""
 
     def __init__(self) -> None:
         self.count = 0

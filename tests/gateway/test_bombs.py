@@ -1,9 +1,10 @@
-"""What is small on the line and large in memory, or long in work: others notice nothing of it."""
+"""Packets that are small on the line and large in memory or in work: other clients notice nothing."""
 
 import asyncio
 import gc
 import itertools
 import sqlite3
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -11,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from gateway.accounts import make_account, save_account
-from gateway.broker import Broker
-from gateway.config import LimitsConfig, StoreConfig
-from gateway.sender import Sender
-from gateway.store.audience import SUBSCRIPTIONS_REMEMBERED, TOPICS_REMEMBERED
+from gateway.auth.accounts import make_account, save_account
+from gateway.config.schema import LimitsConfig, StoreConfig
+from gateway.delivery.sender import Sender
+from gateway.delivery.window import Window
+from gateway.store.consumers.audience import SUBSCRIPTIONS_REMEMBERED
 from gateway.subscriptions import SubscriptionTree
-from gateway.window import Window
+from tests.gateway.steps import session_of, with_publisher
 from tests.gateway.store.support import disk_full
-from tests.gateway.support import LONG_S, Client, running, tcp_port, until
-from wire.packets import (
+from tests.gateway.support import LONG_S, Client, connected, running, subscribed, tcp_port, until
+from wire.codec.packets import (
     MQTT_3_1_1,
     RETAIN_NEVER,
     Connack,
@@ -41,10 +42,6 @@ from wire.reasons import QUOTA_EXCEEDED, SERVER_UNAVAILABLE
 from wire.topics import matches
 
 
-async def connected(broker: Broker, name: str, **options: Any) -> Client:
-    return await Client(name, **options).connect(tcp_port(broker))
-
-
 def stored_count(folder: Path, question: str) -> int:
     with closing(sqlite3.connect(folder / "messages.sqlite")) as database:
         return int(database.execute(question).fetchone()[0])
@@ -61,12 +58,11 @@ async def test_a_long_filter_counts_as_many(tmp_path: Path) -> None:
 
 
 async def test_one_long_subscribe_leaves_others_their_turns(tmp_path: Path) -> None:
-    """It is worked on a few filters at a time; somebody who takes the session over meanwhile gets an answer."""
+    """It is worked on a few filters at a time; a client that takes the session over meanwhile gets an answer."""
     filters = [(f"a/{number}", RETAIN_NEVER) for number in range(5_000)]
     async with running(tmp_path) as broker:
         bomber = await connected(broker, "bomber", clean_start=True, session_expiry_s=0)
-        session = broker.sessions.get("bomber")
-        assert session is not None
+        session = session_of(broker, "bomber")
         seen = set()
 
         async def look() -> None:
@@ -84,8 +80,7 @@ async def test_one_long_subscribe_leaves_others_their_turns(tmp_path: Path) -> N
         bomber.protocol.subscribe(filters)
         bomber.flush()
         await until(lambda: session.cursor.filters, "half of it is done")
-        other = await connected(broker, "bomber", clean_start=True)
-        await other.subscribe("a/1")
+        other = await subscribed(broker, "bomber", "a/1", clean_start=True)
         await (await connected(broker, "publisher")).publish("a/1", b"once")
         assert (await other.receive()).payload == b"once"
 
@@ -123,11 +118,12 @@ async def test_names_that_many_filters_match_are_forgotten_again(tmp_path: Path)
     """What is remembered of a topic name is as large as the number of its subscriptions."""
     filters = ["/".join(levels) + "/#" for levels in itertools.product("a+", repeat=6)]
     async with running(tmp_path) as broker:
-        bomber = await connected(broker, "bomber")
-        await bomber.subscribe(*filters)
-        takers = [broker.log.audience.takers("a/" * 6 + str(number)) for number in range(8_000)]
-        assert all(len(matching) == len(filters) for one in takers for matching in one.values())
-        assert broker.log.audience.remembered() <= SUBSCRIPTIONS_REMEMBERED + TOPICS_REMEMBERED
+        await subscribed(broker, "bomber", *filters)
+        (cursor,) = broker.log.audience.takers("a/" * 6 + "0")
+        before = sum(map(sys.getrefcount, cursor.filters.values()))
+        for number in range(1, 8_000):
+            assert len(broker.log.audience.takers("a/" * 6 + str(number))[cursor]) == len(filters)
+        assert sum(map(sys.getrefcount, cursor.filters.values())) - before <= SUBSCRIPTIONS_REMEMBERED
 
 
 @pytest.mark.parametrize("of_the_will", [False, True])
@@ -160,8 +156,7 @@ async def test_messages_that_a_full_store_holds_up_stay_with_their_client(tmp_pa
     """As many as fit a megabyte are held, and the line holds the others."""
     store = StoreConfig(str(tmp_path), max_messages=1, when_full="flow_control")
     async with running(tmp_path, store=store) as broker:
-        away = await connected(broker, "away", session_expiry_s=1000)
-        await away.subscribe("a")
+        away = await subscribed(broker, "away", "a", session_expiry_s=1000)
         away.cut()
         bomber = await connected(broker, "bomber")
         await bomber.publish("a", bytes(700_000))  # the store is full once this one is committed
@@ -169,7 +164,9 @@ async def test_messages_that_a_full_store_holds_up_stay_with_their_client(tmp_pa
             bomber.protocol.publish("a", bytes(700_000))
         bomber.flush()
         await until(lambda: broker.counters.messages_received[1] >= 3, "one is stored, two are held")
-        assert await (await connected(broker, "bystander")).silent()
+        bystander = await connected(broker, "bystander")
+        for _ in range(100):
+            await bystander.ping()
         assert broker.counters.messages_received[1] <= 10
         away = await connected(broker, "away", clean_start=False, session_expiry_s=1000)
         for _ in range(20):
@@ -179,11 +176,10 @@ async def test_messages_that_a_full_store_holds_up_stay_with_their_client(tmp_pa
 async def test_a_client_that_takes_nothing_cannot_ask_for_more_and_more(tmp_path: Path) -> None:
     """A filter that matches more retained messages than may be kept for it is refused, and is no subscription."""
     count = 300
-    async with running(tmp_path, limits=LimitsConfig(kept_bytes=1_048_576)) as broker:
-        publisher = await Client("publisher").connect(tcp_port(broker))
+    async with with_publisher(tmp_path, limits=LimitsConfig(kept_bytes=1_048_576)) as (broker, publisher):
         for number in range(count):
             await publisher.publish(f"a/{number}/{'x' * 600}", b"x", retain=True)
-        subscriber = await Client("subscriber", receive_maximum=1).connect(tcp_port(broker))
+        subscriber = await connected(broker, "subscriber", receive_maximum=1)
         for filters in ([("a/#", 1)], [("a/#", 1)], [("+/+/+", 1), ("+/#", 1)], [("c", 1)]):
             subscriber.protocol.subscribe(filters)
         subscriber.flush()
@@ -212,8 +208,7 @@ async def test_a_client_that_takes_nothing_cannot_ask_for_more_and_more(tmp_path
 @pytest.mark.parametrize("qos", [0, 1])
 async def test_a_subscribe_that_fails_leaves_nothing_on_its_owners_account(tmp_path: Path, qos: int) -> None:
     """What it had found is looked for again by the next one, for which there is room as before."""
-    async with running(tmp_path, limits=LimitsConfig(kept_bytes=1_048_576)) as broker:
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path, limits=LimitsConfig(kept_bytes=1_048_576)) as (broker, publisher):
         for number in range(10):
             await publisher.publish(f"a/{number}/{'x' * 60_000}", b"x", retain=True)
         durable: dict[str, Any] = {"session_expiry_s": 1_000, "clean_start": False}
@@ -239,12 +234,11 @@ async def test_retained_messages_are_searched_past_the_commits_of_others(
         looked_at.append(threading.current_thread().name)
         return matches(topic_filter, topic)
 
-    monkeypatch.setattr("gateway.store.retained.matches", look)
-    async with running(tmp_path) as broker:
-        publisher = await Client("publisher").connect(tcp_port(broker))
+    monkeypatch.setattr("gateway.store.tables.retained.matches", look)
+    async with with_publisher(tmp_path) as (broker, publisher):
         for number in range(50):
             await publisher.publish(f"{'a/' * 5_000}{number}", b"x", retain=True)
-        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        subscriber = await connected(broker, "subscriber")
         assert await subscriber.subscribe("a/#", "+/b") == [1, 1]
         assert len({(await subscriber.receive()).topic for _ in range(50)}) == 50
     assert len(looked_at) == 100 and not any(name.startswith("commit") for name in looked_at)
@@ -285,7 +279,7 @@ async def test_wills_in_many_names_are_counted_together(tmp_path: Path, as_one: 
 
 
 async def test_subscriptions_of_many_sessions_are_counted_together(tmp_path: Path) -> None:
-    """Also those of sessions from before the start, which count for who takes them up."""
+    """Also those of sessions from before the start, which count for the client that resumes them."""
     deep = ["/".join(f"{number}-{level}" for level in range(10)) for number in range(100)]
     limits = LimitsConfig(kept_bytes=1_048_576)
     async with running(tmp_path, limits=limits) as broker:
@@ -411,8 +405,7 @@ async def test_sessions_that_end_together_leave_others_their_turns(
         bombers = [await connected(broker, f"bomber-{number}", session_expiry_s=0) for number in range(10)]
         for bomber in bombers:
             await bomber.subscribe("all", *[f"a/{number}" for number in range(100)])
-        other = await connected(broker, "other")
-        await other.subscribe("all")
+        other = await subscribed(broker, "other", "all")
         monkeypatch.setattr(SubscriptionTree, "discard", count)
         most = [0]
         watching = asyncio.create_task(most_in_a_turn(left, most))

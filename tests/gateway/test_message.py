@@ -6,8 +6,8 @@ import pytest
 
 from gateway.message import identity_properties, message_from, plain_properties
 from wire.codec.decoder import PacketDecoder
-from wire.codec.to_server import READERS
-from wire.packets import Publish
+from wire.codec.packets import Publish
+from wire.codec.requests import TO_SERVER
 from wire.properties import CONTENT_TYPE, TOPIC_ALIAS, USER_PROPERTY
 
 
@@ -85,7 +85,7 @@ def test_what_user_properties_take_in_memory_counts_for_the_size() -> None:
 
 def decode_publish(user_properties: list[tuple[str, str]]) -> Publish:
     encoded = Publish("a", b"", 1, packet_identifier=1, properties={USER_PROPERTY: user_properties}).encode()
-    decoder = PacketDecoder(READERS)
+    decoder = PacketDecoder(TO_SERVER)
     decoder.feed(encoded)
     packet = decoder.next_packet()
     assert isinstance(packet, Publish)

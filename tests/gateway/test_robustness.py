@@ -1,4 +1,4 @@
-"""Whatever arrives, the broker goes on and others notice nothing."""
+"""The broker goes on after any input, and other clients notice nothing."""
 
 import asyncio
 import random
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.support import Client, running, tcp_port
-from wire.packets import Connect, Disconnect, Packet, Puback, Publish, Subscribe, Unsubscribe, encode
+from tests.gateway.steps import joined
+from tests.gateway.support import Client, connected, running, tcp_port
+from wire.codec.packets import Connect, Disconnect, Packet, Puback, Publish, Subscribe, Unsubscribe, encode
 from wire.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY
 
 SESSION: list[Packet] = [
@@ -55,12 +56,13 @@ async def throw(port: int, data: bytes, chance: random.Random) -> None:
         writer.transport.abort()
 
 
-async def test_mutated_sessions_disturb_nobody(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_mutated_sessions_disturb_no_other_client(
+    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     chance = random.Random(seed)
     async with running(tmp_path) as broker:
         port = tcp_port(broker)
-        subscriber = await Client("subscriber").connect(port)
-        await subscriber.subscribe("bystander")
+        subscriber = await joined(port, "subscriber", "bystander")
         publisher = await Client("publisher").connect(port)
         for number in range(60):
             await asyncio.gather(*(throw(port, mutated(chance), chance) for _ in range(5)))
@@ -68,5 +70,5 @@ async def test_mutated_sessions_disturb_nobody(tmp_path: Path, seed: int, caplog
             assert (await subscriber.receive()).payload == b"%d" % number
     assert "unexpected failure" not in caplog.text
     async with running(tmp_path) as broker:
-        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        subscriber = await connected(broker, "subscriber")
         assert subscriber.connack.session_present

@@ -1,11 +1,11 @@
-"""A signal wakes whoever waits, in order, and forgets who gave up."""
+"""A signal wakes the tasks that wait, in order, and forgets those that gave up."""
 
 import asyncio
 
 from gateway.signals import Signal
 
 
-async def test_it_wakes_everybody_in_order_even_if_it_is_cleared_at_once() -> None:
+async def test_it_wakes_all_waiters_in_order_even_if_it_is_cleared_at_once() -> None:
     signal, woken = Signal(), list[int]()
 
     async def wait(number: int) -> None:
@@ -23,7 +23,7 @@ async def test_it_wakes_everybody_in_order_even_if_it_is_cleared_at_once() -> No
     assert woken == [0, 2, 3]
 
 
-async def test_nobody_waits_for_one_that_is_set() -> None:
+async def test_a_signal_that_is_set_keeps_no_task_waiting() -> None:
     signal = Signal()
     signal.set()
     await asyncio.wait_for(signal.wait(), 1)

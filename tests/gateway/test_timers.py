@@ -1,4 +1,4 @@
-"""Everybody is called at its own time by one timer, and nobody is kept in memory by it."""
+"""One timer calls each waiter at its own time, and keeps none in memory."""
 
 import asyncio
 import gc
@@ -41,7 +41,7 @@ async def be_late() -> None:
         await sleeper.done.wait()
 
 
-def test_a_gateway_that_is_late_calls_everybody_on_its_own_loop_too() -> None:
+def test_a_gateway_that_is_late_calls_every_waiter_on_its_own_loop_too() -> None:
     uvloop.run(be_late())
 
 
@@ -60,7 +60,7 @@ async def test_each_is_called_at_its_time_and_not_before() -> None:
     assert past.calls_ms[0] < late.calls_ms[0]
 
 
-async def test_whoever_has_another_time_is_called_then_only() -> None:
+async def test_a_waiter_whose_time_has_changed_is_called_then_only() -> None:
     timers, start = Timers(), now_ms()
     sooner, later, other = Sleeper(), Sleeper(), Sleeper()
     timers.set(sooner, start + 3_600_000)
@@ -88,7 +88,7 @@ async def test_one_that_ends_another_keeps_it_from_being_called() -> None:
     assert murderer.calls_ms and not victim.calls_ms
 
 
-async def test_whoever_waits_no_more_is_forgotten() -> None:
+async def test_a_waiter_that_waits_no_more_is_forgotten() -> None:
     timers, sleeper = Timers(), Sleeper()
     timers.set(sleeper, now_ms() + 3_600_000)
     timers.set(sleeper, None)

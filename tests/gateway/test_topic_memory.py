@@ -1,7 +1,10 @@
 """What is remembered by topic name has an end, and forgetting changes no answer."""
 
-from gateway.access import Access
-from gateway.store.audience import TOPICS_REMEMBERED, Audience
+import sys
+from dataclasses import dataclass
+
+from gateway.store.consumers.audience import TOPICS_REMEMBERED, Audience
+from gateway.subscriptions import Subscription
 from gateway.topic_memory import NAME_SIZE_MAX, remember
 
 LONG = "a" * (NAME_SIZE_MAX + 1)
@@ -16,12 +19,17 @@ def test_long_names_are_not_kept_and_the_others_only_so_many() -> None:
     assert known == {"3": 3, "4": 4}
 
 
+@dataclass(eq=False)
+class Taker:
+    filters: dict[str, Subscription]
+
+
 def test_a_client_that_makes_up_long_topic_names_takes_no_memory() -> None:
-    audience, permissions = Audience(), Access().permissions(None, "client")
-    assert audience.takers(LONG) == {}
-    assert permissions.may_publish(LONG)
-    assert permissions.may_receive(LONG)
-    assert (audience.remembered(), permissions._may_publish, permissions._may_receive) == (0, {}, {})
+    subscription, audience = Subscription("#"), Audience[Taker]()
+    audience.join(Taker({"#": subscription}), "#")
+    before = sys.getrefcount(subscription)
+    audience.takers(LONG)
+    assert sys.getrefcount(subscription) == before
     for number in range(2 * TOPICS_REMEMBERED):
         audience.takers(str(number))
-    assert audience.remembered() == TOPICS_REMEMBERED
+    assert sys.getrefcount(subscription) - before == TOPICS_REMEMBERED

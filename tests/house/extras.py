@@ -3,7 +3,9 @@
 import tomllib
 from functools import cache
 from importlib.metadata import requires
+from importlib.util import find_spec
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -12,11 +14,12 @@ from tests.house.repository import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+NEEDS_ALL_EXTRAS = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs the extras tools and dev")
 
 
 @cache
 def included(extra: str) -> frozenset[str]:
-    """The extra, and those of ours that it brings; none for ""."""
+    """The extra and the extras that it includes; none for ""."""
     own = [Requirement(line) for line in EXTRAS.get(extra, ())]
     others = [other for requirement in own if requirement.name == "holdfast" for other in requirement.extras]
     return frozenset({extra} - {""}).union(*map(included, others))

@@ -1,15 +1,15 @@
-"""What the checks of the repository look at."""
+"""The files that the checks of the repository read."""
 
 import ast
 from functools import cache
 from pathlib import Path
 
-from tools.paths import source_root
+from tools.cli.paths import source_root
 
 ROOT = source_root()
 FOLDERS = ("wire", "flash_store", "device", "gateway", "uplink", "cloud", "tools", "tests")
 PORTABLE_FOLDERS = ("wire", "flash_store", "device")
-CPYTHON_ONLY = ("wire/batch.py",)  # lies in a portable folder and never goes on a board
+CPYTHON_ONLY = ("wire/bulk/",)  # in a portable folder, and never on a board
 
 _OTHER_FOLDERS = (".ci", "constraints", "docs")
 _TEXTS = {".py", ".md", ".toml", ".txt", ".ini", ".xml", ".sql", ".svg", ""}
@@ -17,7 +17,7 @@ _TEXTS = {".py", ".md", ".toml", ".txt", ".ini", ".xml", ".sql", ".svg", ""}
 
 @cache
 def files() -> list[Path]:
-    """Every file of the repository, without what tools and people leave beside its own."""
+    """Every file of the repository, without caches and other leftovers."""
     at_the_root = [path for path in ROOT.iterdir() if path.is_file() and not path.name.startswith(".")]
     below = [path for folder in (*FOLDERS, *_OTHER_FOLDERS) for path in (ROOT / folder).rglob("*") if path.is_file()]
     return sorted(path for path in (*at_the_root, *below) if "__pycache__" not in path.parts)
@@ -32,7 +32,7 @@ def modules(folder: str) -> list[Path]:
 
 
 def portable_modules() -> list[Path]:
-    return [path for folder in PORTABLE_FOLDERS for path in modules(folder) if name(path) not in CPYTHON_ONLY]
+    return [path for folder in PORTABLE_FOLDERS for path in modules(folder) if not name(path).startswith(CPYTHON_ONLY)]
 
 
 def pages() -> list[Path]:
@@ -41,7 +41,7 @@ def pages() -> list[Path]:
 
 
 def name(path: Path) -> str:
-    """The path as one writes it in this repository."""
+    """The path from the repository's root."""
     return path.relative_to(ROOT).as_posix()
 
 

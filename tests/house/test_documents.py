@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.house.repository import ROOT, name, pages, parse
-from tools.cli import COMMANDS, GROUPS, load
+from tests.house.extras import NEEDS_ALL_EXTRAS
+from tests.house.repository import FOLDERS, ROOT, name, pages, parse
+from tools.cli.main import COMMANDS, GROUPS, load
 
 COMMANDS_PAGE = ROOT / "docs/reference/commands.md"
 CODE_LINK = re.compile(r"\[`([\w.]+)`\]\(([^()\s]+\.py)\)")
 LINK = re.compile(r"\]\(([^()\s]+)\)")
-SHELL_BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SHELL_BLOCK = re.compile(r"^ *```(?:sh|console)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+CALL = re.compile(r"^\s*(?:\$ )?(?:sudo (?:-u holdfast )?)?(?:\./|/opt/holdfast\S*/bin/)?(?=holdfast\b)")
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -58,7 +60,7 @@ def long_options(command: str) -> set[str]:
 
 
 def section(command: str) -> str:
-    """What the page of commands says under the command's heading."""
+    """The text of the page of commands below the command's heading."""
     text = COMMANDS_PAGE.read_text()
     _, found, rest = text.partition(f"\n## holdfast {command}\n")
     assert found, f"docs/reference/commands.md has no heading '## holdfast {command}'"
@@ -69,8 +71,8 @@ def shown_commands(page: Path) -> Iterator[list[str]]:
     """The words behind `holdfast` of each command line in the page's shell blocks."""
     for block in SHELL_BLOCK.findall(page.read_text()):
         for line in block.replace("\\\n", " ").splitlines():
-            if re.match(r"(\$ )?(\./)?holdfast\b", line):
-                yield shlex.split(line.removeprefix("$ "), comments=True)[1:]
+            if called := CALL.match(line):
+                yield shlex.split(line[called.end() :], comments=True)[1:]
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
@@ -79,8 +81,18 @@ def test_code_that_a_link_names_is_in_its_file(page: Path) -> None:
     assert [(code, file) for code, file in named if code not in names_in((page.parent / file).resolve())] == []
 
 
-def test_the_walk_through_the_gateway_names_its_steps() -> None:
-    assert len(CODE_LINK.findall((ROOT / "docs/explanation/gateway.md").read_text())) > 30
+def test_the_walk_through_the_gateway_leads_through_fifteen_files_in_order() -> None:
+    steps = re.findall(r"^\*\*(\d+)\. `([\w./]+)`", (ROOT / "docs/explanation/gateway.md").read_text(), re.MULTILINE)
+    assert [int(number) for number, _ in steps] == list(range(1, 16))
+    assert [file for _, file in steps if not (ROOT / file).is_file()] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_paths_in_the_text_exist(page: Path) -> None:
+    named = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]+)`", page.read_text())
+    to_be_written = {"device/sensors/bh1750.py", "tools/lab/sim/chips/bh1750.py"}  # by the reader, to add a sensor
+    found = [path for path in named if (ROOT / path).exists() or (ROOT / f"{path}.py").exists()]
+    assert set(named) - set(found) - to_be_written == set()
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
@@ -94,6 +106,7 @@ def test_index_leads_to_every_page() -> None:
     assert [name(page) for page in pages() if name(page).startswith("docs/") and page not in {*linked, index}] == []
 
 
+@NEEDS_ALL_EXTRAS
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_and_its_options_are_documented_and_no_others(command: str) -> None:
     documented = set(re.findall(r"^\| `(?:-\w, )?(--[\w-]+)", section(command), re.MULTILINE))
@@ -106,6 +119,7 @@ def test_no_other_command_is_documented() -> None:
     assert set(headings) == set(COMMANDS)
 
 
+@NEEDS_ALL_EXTRAS
 @pytest.mark.parametrize("page", pages(), ids=name)
 def test_shown_command_lines_name_commands_and_options_that_exist(page: Path) -> None:
     for words in shown_commands(page):

@@ -3,7 +3,6 @@
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import packages_distributions
 from itertools import pairwise
@@ -13,16 +12,16 @@ from sys import stdlib_module_names
 import pytest
 from packaging.utils import canonicalize_name
 
-from tests.house.extras import EXTRAS, brought_by, included
+from tests.house.extras import EXTRAS, NEEDS_ALL_EXTRAS, brought_by, included
 from tests.house.repository import FOLDERS, PORTABLE_FOLDERS, ROOT, parse
-from tools.cli import COMMANDS
+from tools.cli.main import COMMANDS
 
 DISTRIBUTIONS = packages_distributions()
-OURSELVES = "tools.cli"  # where a command starts it, then to run a gateway, or more that "tools" brings
+OURSELVES = "tools.cli.main"  # where a command starts it, then to run a gateway, or more that "tools" brings
 
 
 def source(module: str) -> Path | None:
-    """The file of one of our modules, None where it is no module."""
+    """The file of one of our modules; None if there is no such module."""
     path = ROOT / module.replace(".", "/")
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
@@ -30,19 +29,16 @@ def source(module: str) -> Path | None:
 @cache
 def named(path: Path) -> frozenset[str]:
     """The modules that a file imports, anywhere in it, or runs by ``-m`` in a process of their own."""
-    return frozenset(_named(path))
-
-
-def _named(path: Path) -> Iterator[str]:
+    found: set[str] = set()
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.List):
             words = [word.value if isinstance(word, ast.Constant) else None for word in node.elts]
-            yield from (module for flag, module in pairwise(words) if flag == "-m" and isinstance(module, str))
+            found |= {module for flag, module in pairwise(words) if flag == "-m" and isinstance(module, str)}
+    return frozenset(found)
 
 
 def needed_by(command: str) -> set[str]:
@@ -67,7 +63,7 @@ def needed_by(command: str) -> set[str]:
 
 
 def installed_by_the_launcher(command: str) -> set[str]:
-    """What the shell finds in its own list."""
+    """The extras that the launcher's own table names for the command."""
     text = (ROOT / "holdfast").read_text()
     choose = re.search(r"^case .*?^esac$", text, re.MULTILINE | re.DOTALL)
     assert choose is not None
@@ -83,6 +79,7 @@ def named_by_the_page(command: str) -> str:
     return str(found)
 
 
+@NEEDS_ALL_EXTRAS
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_has_all_that_it_imports_and_no_extra_where_that_is_nothing(command: str) -> None:
     extra = COMMANDS[command].extra

@@ -1,11 +1,14 @@
-"""Who may import whom. The reasons are in docs/explanation/architecture.md."""
+"""Which folder may import which. The reasons are in docs/explanation/architecture.md."""
 
 import ast
-from collections.abc import Iterator
+import re
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from tests.house.extras import NEEDS_ALL_EXTRAS
 from tests.house.repository import FOLDERS, ROOT, modules, name, parse
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -13,36 +16,38 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "flash_store": (),
     "device": ("wire", "flash_store"),
     "gateway": ("wire",),
-    # The gateway's store by its interface, its numbers, and the way its configuration files and certificates are read.
-    "uplink": (
-        "wire",
-        "gateway.store",
-        "gateway.message",
-        "gateway.config",
-        "gateway.config_errors",
-        "gateway.config_file",
-        "gateway.errors",
-        "gateway.numbers",
-        "gateway.outgoing",
-        "gateway.pem",
-        "gateway.subscriptions",
-    ),
+    "uplink": ("wire", "gateway.routes"),
     "cloud": ("wire",),
     "tools": ("wire", "flash_store", "device", "gateway", "uplink", "cloud"),
     "tests": FOLDERS,
 }
 
+# Packages whose `__init__` says, by `__all__`, what other folders may use; with the folders that may reach inside.
+FACES = {
+    "cloud": ("cloud/", "tests/"),
+    "gateway.delivery": ("gateway/delivery/", "tests/"),
+    "gateway.store": ("gateway/store/", "tests/", "tools/lab/torture/store/"),  # the torture breaks it from inside
+    "gateway.store.repair": ("gateway/store/repair/", "tests/"),
+}
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
+# The same for folders that boards run: the docstring lists modules, since an `__all__` would cost a board's heap.
+PORTABLE_FACES = {
+    "wire": ("wire/", "tests/"),
+    "flash_store": ("flash_store/", "tests/", "tools/lab/torture/flash/"),  # the torture damages it from inside
+}
+
+
+@cache
+def imports(path: Path) -> list[tuple[int, str]]:
     """Every module that the file names in an import, with its line; relative ones as they stand, dots first."""
+    found: list[tuple[int, str]] = []
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
+            found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
-            for alias in node.names:
-                yield node.lineno, f"{module}.{alias.name}"
+            found += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
+    return found
 
 
 def breaches(folder: str) -> list[str]:
@@ -64,3 +69,66 @@ def test_folder_imports_only_what_it_may(folder: str) -> None:
 def test_every_folder_with_modules_has_a_rule() -> None:
     found = {path.parent.name for path in ROOT.glob("*/__init__.py")} | {"tests"}
     assert found == set(MAY_IMPORT)
+
+
+@cache
+def names_in(face: str) -> set[str]:
+    """What the `__all__` of a package lists."""
+    return set(import_module(face).__all__)
+
+
+def past_a_face(path: Path) -> list[str]:
+    """What a file imports of a package with a face that is not listed there, unless the file may reach inside."""
+    found = []
+    for line, module in imports(path):
+        inside = [face for face in FACES if f"{module}.".startswith(f"{face}.")]
+        package, _, listed = module.rpartition(".")
+        if (
+            inside
+            and module not in FACES
+            and not (package in FACES and listed in names_in(package))
+            and not name(path).startswith(FACES[max(inside, key=len)])
+        ):
+            found.append(f"{name(path)}:{line} imports {module}")
+    return found
+
+
+@NEEDS_ALL_EXTRAS
+def test_other_folders_import_what_a_face_lists_and_nothing_else() -> None:
+    assert [found for folder in FOLDERS for path in modules(folder) for found in past_a_face(path)] == []
+
+
+@cache
+def modules_in(face: str) -> set[str]:
+    """The modules that the docstring of a package lists, one a line, each before what it has."""
+    text = ast.get_docstring(parse(ROOT / face / "__init__.py")) or ""
+    return set(re.findall(rf"^    ({face}\.[a-z0-9_.]+)  +\S", text, re.MULTILINE))
+
+
+def past_a_portable_face(path: Path) -> list[str]:
+    """What a file imports of a portable package from a module that is not listed, unless the file may reach inside."""
+    return [
+        f"{name(path)}:{line} imports {module}"
+        for line, module in imports(path)
+        for face, insiders in PORTABLE_FACES.items()
+        if module.startswith(f"{face}.")
+        and not {module, module.rpartition(".")[0]} & modules_in(face)
+        and not name(path).startswith(insiders)
+    ]
+
+
+def test_other_folders_import_from_the_modules_that_a_portable_face_lists_and_from_no_others() -> None:
+    assert [found for folder in FOLDERS for path in modules(folder) for found in past_a_portable_face(path)] == []
+
+
+@pytest.mark.parametrize("face", PORTABLE_FACES)
+def test_a_portable_face_lists_modules_that_there_are_and_that_others_import(face: str) -> None:
+    used = {
+        listed
+        for folder in FOLDERS
+        if folder not in (face, "tests")
+        for path in modules(folder)
+        for _, module in imports(path)
+        for listed in (module, module.rpartition(".")[0])
+    }
+    assert modules_in(face) - used == set()

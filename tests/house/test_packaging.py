@@ -5,7 +5,7 @@ import re
 import pytest
 from packaging.utils import canonicalize_name
 
-from tests.house.extras import EXTRAS, PROJECT, brought_by
+from tests.house.extras import EXTRAS, NEEDS_ALL_EXTRAS, PROJECT, brought_by
 from tests.house.repository import FOLDERS, ROOT, files, name
 
 CONSTRAINTS = ROOT / "constraints/python3.txt"
@@ -23,6 +23,7 @@ def test_constraints_pin_one_version_a_line_without_address_or_hash() -> None:
     assert lines == sorted(lines, key=lambda line: line.partition("==")[0].lower())
 
 
+@NEEDS_ALL_EXTRAS
 def test_constraints_pin_everything_that_is_installed_and_nothing_else() -> None:
     assert {name for extra in EXTRAS for name in brought_by(extra)} == pins()
 

@@ -1,4 +1,4 @@
-"""What runs on MicroPython keeps to what MicroPython understands, shown by reading it and by running it."""
+"""Code for boards uses only what MicroPython has: these tests read the code, and run it."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.repository import PORTABLE_FOLDERS, ROOT, name, portable_modules
-from tools.micropython import MicroPython
+from tools.lab.micropython import MicroPython
 
 MODULES = {
     *("array", "asyncio", "binascii", "collections", "errno", "ffi", "gc", "hashlib", "io", "json", "machine", "math"),
@@ -57,7 +57,7 @@ def _breach(node: ast.AST, source: str) -> str | None:
 
 
 def breaches(source: str) -> Iterator[tuple[int, str]]:
-    """What in a module MicroPython does not understand or silently does otherwise, with its line."""
+    """The places in a module that MicroPython rejects, or runs with another result, with their lines."""
     for node in ast.walk(ast.parse(source)):
         if found := _breach(node, source):
             yield getattr(node, "lineno", 0), found
@@ -99,12 +99,12 @@ def test_the_check_passes(source: str) -> None:
 
 @pytest.mark.parametrize("path", portable_modules(), ids=name)
 def test_module_is_imported_by_a_real_micropython(path: Path, micropython: MicroPython, tmp_path: Path) -> None:
-    """What only a board has comes from the simulated one, behind the VM's own modules."""
+    """Modules that only boards have come from the simulated board, after the VM's own modules."""
     module = name(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     done = subprocess.run(
         [*micropython.argv, "-c", f"import {module}"],
         cwd=tmp_path,
-        env={**micropython.environment(), "MICROPYPATH": f"{ROOT}:.frozen:{ROOT / 'tools/sim/boards'}"},
+        env={**micropython.environment(), "MICROPYPATH": f"{ROOT}:.frozen:{ROOT / 'tools/lab/sim/boards'}"},
         capture_output=True,
         text=True,
         timeout=60,

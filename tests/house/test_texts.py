@@ -1,4 +1,4 @@
-"""What no file of the repository may hold, and how long one may be."""
+"""Texts that no file of the repository may contain, and how long a file may be."""
 
 import re
 from pathlib import Path

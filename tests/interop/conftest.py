@@ -1,4 +1,4 @@
-"""Runs tests written as coroutines, as those of the gateway; MQTT.js for those that try it."""
+"""MQTT.js, for the tests that try the gateway with it."""
 
 import os
 import shutil
@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.conftest import pytest_pyfunc_call
-from tools.paths import cache_directory
-
-__all__ = ["pytest_pyfunc_call"]
+from tools.cli.paths import cache_directory
 
 HERE = Path(__file__).parent / "mqtt_js"
 

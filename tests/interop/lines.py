@@ -1,4 +1,4 @@
-"""A gateway that listens on every kind of line, for clients of every make."""
+"""A gateway that listens on every kind of line, for other projects' clients."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.broker import Broker
-from gateway.config import TcpConfig, TlsConfig, UnixConfig, WebSocketConfig
+from gateway.config.schema import TcpConfig, TlsConfig, UnixConfig, WebSocketConfig
 from tests.gateway.support import running
-from tools.sim.certificates import Authority
+from tools.lab.testing.certificates import Authority
 
 
 @dataclass

@@ -13,9 +13,10 @@ import pytest
 from paho.mqtt.client import MQTTMessage
 
 from tests.support.mosquitto import subscriber
-from tools.micropython import MicroPython
-from tools.sim.certificates import Authority
-from tools.sim.mosquitto import Mosquitto, free_port
+from tools.lab.micropython import MicroPython
+from tools.lab.testing.certificates import Authority
+from tools.lab.testing.mosquitto import Mosquitto
+from tools.lab.testing.process import free_port
 
 PROGRAMS = Path(__file__).parent / "programs"
 LONG_S = 180
@@ -65,7 +66,7 @@ class Talk:
 
     @contextmanager
     def run(self, *program: str) -> Iterator["Said"]:
-        """What the program says; it must have ended well afterwards."""
+        """Returns what the program found; fails unless it ended with exit code 0."""
         command = [*self._vm.argv, "-X", "heapsize=2m", str(PROGRAMS / program[0]), *program[1:], str(self._config)]
         with (
             self._error.open("w") as error,
@@ -109,7 +110,7 @@ class Said:
 
     @property
     def sessions(self) -> list[bool]:
-        """Of each connection whether its session was there before."""
+        """For each connection, whether the broker still had its session."""
         return ["to its old session" in line for line in self.lines if line.startswith("connected to")]
 
 
@@ -123,7 +124,7 @@ def running(broker: Mosquitto) -> Iterator[None]:
 
 
 def publish(port: int, topic: str, numbers: range, qos: int, *options: str) -> None:
-    """mosquitto_pub, a message a line, each acknowledged."""
+    """Publishes each line with mosquitto_pub; returns when all are acknowledged."""
     lines = "".join(f"{number}\n" for number in numbers)
     command = ["mosquitto_pub", "-p", str(port), "-t", topic, "-q", str(qos), "-l", *options]
     subprocess.run(command, input=lines, text=True, check=True, timeout=LONG_S)
@@ -165,7 +166,7 @@ def commands_taken(seen: list[list[int]]) -> list[int]:
     """The commands' numbers as they were acted on, without those that the broker began anew after their PUBREL.
 
     mosquitto 2.0.11 may forget in a restart that it has sent a PUBREL. Then it sends the PUBLISH again, which
-    [MQTT-4.3.3-6] forbids, and nobody can tell it from a new message.
+    [MQTT-4.3.3-6] forbids, and a device cannot tell it from a new message.
     """
     first_at: dict[int, int] = {}
     for at, (number, *identifier) in enumerate(seen):
@@ -236,11 +237,7 @@ def test_64_kb_go_both_ways_over_a_receive_maximum_of_1(
     micropython: MicroPython, tmp_path: Path, version: str, tls: bool
 ) -> None:
     talk = Talk(micropython, tmp_path, version, tls, lines="max_inflight_messages 1")
-    with (
-        running(talk.broker),
-        subscriber(talk.broker.port, "up/#", 2) as received,
-        talk.run("big.py") as said,
-    ):
+    with running(talk.broker), subscriber(talk.broker.port, "up/#", 2) as received, talk.run("big.py") as said:
         assert next(iter(said)) == "subscribed"
         for number in range(4):
             content = tmp_path / "content"

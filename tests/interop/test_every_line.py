@@ -1,4 +1,4 @@
-"""mosquitto's clients, paho and aiomqtt over every line that they can speak."""
+"""mosquitto's clients, paho and aiomqtt over every kind of line that they support."""
 
 import asyncio
 import queue

@@ -1,9 +1,10 @@
-"""The lander on our gateway, without a central broker of another make between them."""
+"""The lander subscribes to our gateway, without a central broker between them."""
 
 import asyncio
 from pathlib import Path
 
-from tests.cloud.running_lander import RunningLander, landed, publisher, wait_until
+from tests.cloud.landing.running_lander import RunningLander, landed, publish, wait_until
+from tests.gateway.store.support import epoch_of
 from tests.gateway.support import Client, running, tcp_port
 from wire.identity import IDENTITY_PROPERTY, encode_identity
 from wire.properties import USER_PROPERTY
@@ -17,11 +18,11 @@ async def test_it_lands_the_identities_that_it_asks_for(tmp_path: Path) -> None:
         for seq in range(1, 4):
             own = (IDENTITY_PROPERTY, encode_identity("device", 7, seq))
             await device.publish("a", b"own", properties={USER_PROPERTY: [own]})
-        await asyncio.to_thread(_publish, port)
+        await asyncio.to_thread(publish, port, "a", [b"of a stock client"])
         await asyncio.to_thread(wait_until, lambda: len(landed(tmp_path / "landing")) == 4, "four rows")
         await asyncio.to_thread(lander.stop)
         rows = landed(tmp_path / "landing")
-        epoch = broker.log.store_epoch
+        epoch = epoch_of(tmp_path / "store")
     assert [(row["origin"], row["epoch"]) for row in rows] == [*[("device", 7)] * 3, ("test-gateway", epoch)]
     assert [row["seq"] for row in rows[:3]] == [1, 2, 3]
     assert {row["gateway"] for row in rows} == {"test-gateway"}
@@ -31,8 +32,3 @@ def _start(port: int, landing: Path) -> RunningLander:
     lander = RunningLander(port, landing, "lander")
     lander.wait_for("connected")
     return lander
-
-
-def _publish(port: int) -> None:
-    with publisher(port) as client:
-        client.publish("a", [b"of a stock client"])

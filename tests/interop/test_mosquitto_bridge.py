@@ -1,4 +1,4 @@
-"""A bridge of mosquitto's to our gateway, with the configuration that it comes with."""
+"""mosquitto's own bridge to our gateway, with its default configuration."""
 
 import asyncio
 import contextlib
@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker import Broker
-from tests.gateway.support import Client, running, tcp_port, until
-from tools.sim.mosquitto import Mosquitto
-from tools.torture.device_brokers import GatewayBroker
-from wire.packets import Puback, Publish
+from tests.gateway.steps import joined
+from tests.gateway.support import Client, running, subscribed, tcp_port, until
+from tools.lab.testing.client import UnexpectedEvent
+from tools.lab.testing.mosquitto import Mosquitto
+from tools.lab.torture.device.brokers import GatewayBroker
+from wire.codec.packets import Puback, Publish
 
 NAME = "host.site"
 STATE = f"$SYS/broker/connection/{NAME}/state"
 
 
 def bridge(folder: Path, port: int, *topics: str, lines: str = "") -> Mosquitto:
-    """What a bridge needs to have, and nothing that it has by itself but its name."""
+    """The settings without which a bridge does not work, and its name; the rest are defaults."""
     topic_lines = "\n".join(f"topic {topic}" for topic in topics)
     (folder / "mosquitto").mkdir()
     text = f"connection site\nremote_clientid {NAME}\naddress 127.0.0.1:{port}\n{topic_lines}\n{lines}"
@@ -36,25 +37,18 @@ async def run(mosquitto: Mosquitto) -> AsyncIterator[int]:
         await asyncio.to_thread(mosquitto.stop)
 
 
-async def watching(broker: Broker) -> Client:
-    watcher = await Client("watcher").connect(tcp_port(broker))
-    await watcher.subscribe(STATE)
-    return watcher
-
-
 @pytest.mark.parametrize("version", ["mqttv31", "mqttv311", "mqttv50"])
 async def test_it_logs_in_at_once_and_says_when_it_comes_and_goes(
     tmp_path: Path, version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     async with running(tmp_path / "store") as broker:
-        watcher = await watching(broker)
+        watcher = await subscribed(broker, "watcher", STATE)
         async with run(bridge(tmp_path, tcp_port(broker), "a/# both 1", lines=f"bridge_protocol_version {version}")):
             states = [(await watcher.receive()).payload]
             while states[-1] != b"1":
                 states.append((await watcher.receive()).payload)
-            late = await Client("late").connect(tcp_port(broker))
-            await late.subscribe("$SYS/#")
+            late = await subscribed(broker, "late", "$SYS/#")
             while (packet := await late.receive()).topic != STATE:
                 pass
             assert (packet.payload, packet.retain) == (b"1", True)
@@ -66,7 +60,7 @@ async def test_it_logs_in_at_once_and_says_when_it_comes_and_goes(
 
 async def test_its_will_says_that_it_was_killed(tmp_path: Path) -> None:
     async with running(tmp_path / "store") as broker:
-        watcher = await watching(broker)
+        watcher = await subscribed(broker, "watcher", STATE)
         mosquitto = bridge(tmp_path, tcp_port(broker), "a/# out 1")
         async with run(mosquitto):
             while (await watcher.receive()).payload != b"1":
@@ -80,7 +74,7 @@ async def test_rules_let_it_in_where_they_name_its_state(tmp_path: Path) -> None
     lines = "publish $SYS/broker/connection/%c/state", "publish,subscribe #", "subscribe $SYS/#"
     rules.write_text("".join(f"allow * {line}\n" for line in lines))
     async with running(tmp_path / "store", acl=str(rules)) as broker:
-        watcher = await watching(broker)
+        watcher = await subscribed(broker, "watcher", STATE)
         async with run(bridge(tmp_path, tcp_port(broker), "a/# out 1")):
             while (await watcher.receive()).payload != b"1":
                 pass
@@ -89,7 +83,7 @@ async def test_rules_let_it_in_where_they_name_its_state(tmp_path: Path) -> None
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
 async def test_messages_go_both_ways_once_with_retained_ones_as_published(tmp_path: Path, version: str) -> None:
     async with running(tmp_path / "store") as broker:
-        watcher = await watching(broker)
+        watcher = await subscribed(broker, "watcher", STATE)
         mosquitto = bridge(tmp_path, tcp_port(broker), "a/# both 2", lines=f"bridge_protocol_version {version}")
         async with run(mosquitto) as port:
             while (await watcher.receive()).payload != b"1":
@@ -113,14 +107,13 @@ async def test_messages_go_both_ways_once_with_retained_ones_as_published(tmp_pa
             await publishers[1].publish("a/kept", b"kept", retain=True)
             assert (await there.receive()).payload == b"kept"
             assert (await here.receive()).payload == b"kept"
-            late = await Client("late").connect(port)
-            await late.subscribe("a/kept")
+            late = await joined(port, "late", "a/kept")
             packet = await late.receive()
             assert (packet.payload, packet.retain) == (b"kept", True)
 
 
 PROBE = -1
-interruptions = contextlib.suppress(OSError, AssertionError)  # no broker, or one that goes before it has answered
+interruptions = contextlib.suppress(OSError, UnexpectedEvent)  # no broker, or one that goes before it has answered
 
 
 class Way:
@@ -135,7 +128,7 @@ class Way:
         self.is_subscribed = asyncio.Event()
 
     async def publish(self, count: int) -> None:
-        """Publishes so many messages more, each until it is acknowledged."""
+        """Publishes this many more messages, and each again until it is acknowledged."""
         last = self._sent + count
         while self._sent < last:
             with interruptions:
@@ -149,7 +142,7 @@ class Way:
         return isinstance(await publisher.event(), Puback)
 
     async def receive(self) -> None:
-        """Takes what comes, over whatever becomes of the broker, for ever."""
+        """Receives messages until it is cancelled; connects again when the broker has ended."""
         while True:
             self.is_subscribed.clear()
             with interruptions:
@@ -166,7 +159,7 @@ class Way:
             await subscriber.subscribe(f"{self._topic}/#")
 
     async def open(self) -> None:
-        """Returns when the bridge passes on what is published."""
+        """Returns when a published message has come over the bridge."""
         await self.is_subscribed.wait()
         publisher = await Client(f"{self._topic}-from").connect(self._source)
         while PROBE not in self.received:
@@ -174,12 +167,12 @@ class Way:
             await asyncio.sleep(0.1)
 
     async def settle(self) -> None:
-        """Returns when all that was acknowledged has come."""
+        """Returns when every acknowledged message has come over the bridge."""
         await until(lambda: len({*self.received} - {PROBE}) == self._sent, f"all of {self._topic}")
 
 
 async def test_nothing_that_was_acknowledged_is_missing_over_kills_of_both(tmp_path: Path) -> None:
-    """mosquitto acknowledges before it writes: amid traffic it is stopped, and killed at rest."""
+    """mosquitto acknowledges before it writes: it is stopped during traffic, and killed only when it is idle."""
     gateway = GatewayBroker(tmp_path)
     await gateway.start()
     lines = "restart_timeout 1\nautosave_interval 1\nautosave_on_changes false"

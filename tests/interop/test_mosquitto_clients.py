@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tests.gateway.store.support import stored
-from tests.gateway.support import LONG_S, Client, running, tcp_port, until
+from tests.gateway.support import LONG_S, running, subscribed, tcp_port, until
 
 Output = asyncio.StreamReader
 
 
 async def publish(port: int, *arguments: str) -> tuple[int, str]:
-    """Runs mosquitto_pub to its end; returns its exit code and what it said."""
+    """Runs mosquitto_pub to its end; returns its exit code and its output."""
     process = await asyncio.create_subprocess_exec(
         "mosquitto_pub",
         *("-V", "5", "-p", str(port)),
@@ -29,10 +29,7 @@ async def publish(port: int, *arguments: str) -> tuple[int, str]:
 async def subscriber(port: int, *arguments: str) -> AsyncIterator[Output]:
     """Runs mosquitto_sub, whose output comes without its log of the packets."""
     process = await asyncio.create_subprocess_exec(
-        "mosquitto_sub",
-        *("-V", "5", "-p", str(port)),
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
+        "mosquitto_sub", *("-V", "5", "-p", str(port)), *arguments, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:
@@ -98,17 +95,13 @@ async def test_a_stored_session_of_mosquitto_sub_gets_what_it_missed_over_a_rest
         for number in range(20):
             assert await publish(port, "-t", "a", "-q", "1", "-m", str(number)) == (0, "")
     assert "session/sub" in names(tmp_path)
-    async with (
-        running(tmp_path) as broker,
-        subscriber(tcp_port(broker), *stored_session) as output,
-    ):
+    async with running(tmp_path) as broker, subscriber(tcp_port(broker), *stored_session) as output:
         assert [await line(output) for _ in range(20)] == [str(number) for number in range(20)]
 
 
 async def test_many_lines_of_one_mosquitto_pub_arrive_in_order(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        ours = await Client("ours").connect(tcp_port(broker))
-        await ours.subscribe("a")
+        ours = await subscribed(broker, "ours", "a")
         process = await asyncio.create_subprocess_exec(
             *("mosquitto_pub", "-V", "5", "-p", str(tcp_port(broker)), "-t", "a", "-q", "1", "-l"),
             stdin=asyncio.subprocess.PIPE,

@@ -14,11 +14,12 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from tests.gateway.support import LONG_S, GatewayProcess, running, tcp_port
+from tests.gateway.steps import started
+from tests.gateway.support import LONG_S, running, tcp_port
 
 
 class Paho:
-    """A paho client on its own thread; what happens is put into queues."""
+    """A paho client on its own thread; each event goes into a queue."""
 
     def __init__(self, client_id: str, *, manual_ack: bool = False) -> None:
         self.client = Client(CallbackAPIVersion.VERSION2, client_id, protocol=MQTTv5, manual_ack=manual_ack)
@@ -126,7 +127,7 @@ async def test_paho_gets_back_what_it_published_unless_no_local(tmp_path: Path) 
 
 async def test_what_paho_saw_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     def publish(port: int, acknowledged: list[str], enough: threading.Event) -> None:
-        """Publishes with paho's own window until the gateway is gone."""
+        """Publishes with paho's own window until the connection to the gateway is lost."""
         with paho("publisher") as publisher:
             sent: dict[int, str] = {}
 
@@ -154,8 +155,7 @@ async def test_what_paho_saw_acknowledged_survives_a_kill(tmp_path: Path) -> Non
             subscriber.connect(port)
             subscriber.subscribe("a")
 
-    gateway = GatewayProcess(tmp_path)
-    await gateway.start()
+    gateway = await started(tmp_path)
     await asyncio.to_thread(subscribe, gateway.port)
     acknowledged: list[str] = []
     enough = threading.Event()

@@ -1,4 +1,4 @@
-"""Properties as clients of other makes publish, receive and republish them: with our gateway as with mosquitto."""
+"""Other projects' clients publish, receive and republish properties with our gateway as with mosquitto."""
 
 import asyncio
 import threading
@@ -13,6 +13,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from tests.gateway.steps import joined
 from tests.gateway.support import LONG_S, Client, running, tcp_port
 from tests.interop.test_paho import Paho, paho
 from tests.support.mosquitto import mosquitto
@@ -108,8 +109,7 @@ async def test_a_flow_of_mqtt_js_publishes_again_what_it_received(
         )
         assert process.stdout is not None
         assert await asyncio.wait_for(process.stdout.readline(), LONG_S) == b"ready\n"
-        reader = await Client("reader", receive_maximum=1).connect(port)
-        await reader.subscribe("out/#", options=qos)
+        reader = await joined(port, "reader", "out/#", options=qos, receive_maximum=1)
         device = await Client("device").connect(port)
         expected = []
         for number in range(count):

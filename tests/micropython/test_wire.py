@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.micropython.runner import compile_package, run_program
-from tools.micropython import MicroPython
+from tools.lab.micropython import MicroPython
 
 
 def test_golden_packets_are_the_same(micropython: MicroPython) -> None:

@@ -6,19 +6,19 @@ A QoS 2 message is delivered at its PUBREL, as late as allowed, so that a broker
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from wire.packets import Connect, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe
+from wire.codec.packets import Connect, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe
+from wire.connection.server import ServerConnection
 from wire.reasons import NO_SUBSCRIPTION_EXISTED, NOT_AUTHORIZED, SUCCESS
-from wire.server import ServerConnection
 
 
 @dataclass
 class BrokerSession:
-    """What outlives a connection.
+    """A session: the state that outlives a connection.
 
     Attributes:
         received: the QoS 2 messages without PUBREL, by packet identifier.
         coming: the QoS 2 messages for the client, by packet identifier; None where PUBREC came.
-        filters: of its subscriptions.
+        filters: the topic filters of its subscriptions.
     """
 
     received: dict[int, Publish] = field(default_factory=dict)
@@ -27,12 +27,12 @@ class BrokerSession:
 
 
 class LineCut(Exception):
-    """Nothing more comes through."""
+    """The connection carries no more bytes."""
 
 
 @dataclass
 class ModelBroker:
-    """One client at a time, of any name.
+    """Serves one client at a time, with any client identifier.
 
     Attributes:
         arrived: what was delivered to subscribers, in order.
@@ -77,11 +77,11 @@ class ModelBroker:
 
     @property
     def session(self) -> BrokerSession:
-        """Of the client that is or was connected."""
+        """The session of the client that is connected, or was last."""
         return self._present
 
     def forget(self) -> None:
-        """All sessions are gone, as in a restart without persistence."""
+        """Drops all sessions, as a restart without persistence does."""
         self.sessions.clear()
         self._present = BrokerSession()
 
@@ -99,7 +99,7 @@ class ModelBroker:
                 self.cut()
 
     def send(self, connection: ServerConnection, command: Publish) -> None:
-        """A QoS 2 message for the client, which has subscribed to it."""
+        """Sends a QoS 2 message to the client, which has subscribed to its topic."""
         assert command.packet_identifier is not None
         self.session.coming[command.packet_identifier] = command
         _send(connection, command, False)

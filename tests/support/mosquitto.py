@@ -10,7 +10,8 @@ from pathlib import Path
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from tools.sim.mosquitto import Mosquitto, free_port
+from tools.lab.testing.mosquitto import Mosquitto
+from tools.lab.testing.process import free_port
 
 __all__ = ("free_port", "mosquitto", "subscriber", "wait_for_port")
 

@@ -19,7 +19,7 @@ GOAL = re.compile(r"[<>]= -?\d[\d.e+-]*")
 
 
 def faults_of(report: dict[str, Any], kind: str) -> list[str]:
-    """What is wrong with a report of a command of that kind: "bench", "torture", "check" or "demo"."""
+    """Returns the faults of a report, by the kind of its command: "bench", "torture", "check" or "demo"."""
     keys: dict[str, Any] = {kind: str, "seconds": NUMBER, "holds": bool}
     if kind == "bench":
         keys["rows"] = list

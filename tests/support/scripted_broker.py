@@ -1,15 +1,15 @@
-"""A broker that answers as the test wants: real sockets and the real protocol, and nothing behind it."""
+"""A broker whose answers a test chooses. It has real sockets and the real protocol, and stores nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from wire.codec.packet import MQTT_5
+from wire.codec import MQTT_5
+from wire.codec.packets import Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe
+from wire.connection.server import ServerConnection
 from wire.errors import Closed
-from wire.packets import Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe
-from wire.properties import MAXIMUM_QOS, USER_PROPERTY
-from wire.server import ServerConnection
+from wire.properties import MAXIMUM_PACKET_SIZE, MAXIMUM_QOS, USER_PROPERTY
 from wire.time_offer import TIME_PROPERTY, encode_time
 
 ACCEPTING_TURNS = 5  # of the loop, at most, from a connection that is accepted to its `serve`
@@ -24,8 +24,8 @@ class ScriptedBroker:
         receive_maximum: how many unacknowledged QoS 1 messages a client may have on the way.
         puback: the reason code for a PUBLISH of QoS 1 or 2, or None to stay silent.
         pubcomp: whether a PUBREL is answered.
-        maximum_qos: what the CONNACK announces, or None.
-        commands: what is sent to who subscribes.
+        maximum_qos, maximum_packet_size: what the CONNACK announces, or None.
+        commands: the messages that a client gets when it subscribes.
         releases: whether a PUBREC is answered.
         time_ms: the time (ms since 1970) that CONNACKs offer, or None.
         port: where it listens.
@@ -44,6 +44,7 @@ class ScriptedBroker:
     puback: Callable[[Publish], int | None] = lambda _publish: 0
     pubcomp: bool = True
     maximum_qos: int | None = None
+    maximum_packet_size: int | None = None
     commands: list[Publish] = field(default_factory=list)
     releases: bool = True
     time_ms: int | None = None
@@ -60,7 +61,7 @@ class ScriptedBroker:
     _writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     def drop_clients(self) -> None:
-        """Ends every connection without a word."""
+        """Closes every connection without a DISCONNECT."""
         for writer in self._writers:
             writer.transport.abort()
 
@@ -81,7 +82,7 @@ class ScriptedBroker:
             writer.close()
 
     def answer(self, connection: ServerConnection, event: object) -> None:
-        """What the script has for it, over that connection."""
+        """Returns the script's answer to a packet on this connection."""
         if isinstance(event, Connect):
             self.connects.append(event)
             self.publishes.append([])
@@ -122,7 +123,7 @@ class ScriptedBroker:
                 connection.pubrel(event.packet_identifier)
 
     def send(self, connection: ServerConnection, command: Publish) -> None:
-        """A message to the client, as it stands there."""
+        """Sends the client a PUBLISH, unchanged."""
         connection.publish(
             command.topic,
             command.payload,
@@ -139,12 +140,14 @@ class ScriptedBroker:
             announced[USER_PROPERTY] = [(TIME_PROPERTY, encode_time(self.time_ms))]
         if self.maximum_qos is not None:
             announced[MAXIMUM_QOS] = self.maximum_qos
+        if self.maximum_packet_size is not None:
+            announced[MAXIMUM_PACKET_SIZE] = self.maximum_packet_size
         return announced
 
 
 @asynccontextmanager
 async def scripted_broker(**script: object) -> AsyncIterator[ScriptedBroker]:
-    """Runs one on a free loopback port."""
+    """Runs a broker on a free loopback port."""
     broker = ScriptedBroker(**script)  # type: ignore[arg-type]
     server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
     broker.port = server.sockets[0].getsockname()[1]

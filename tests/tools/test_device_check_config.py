@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tools.cli import make_app
-from tools.device_check_config import BAUD_MAX, BAUD_MIN, WATCHDOG_MS_MAX
-from tools.paths import source_root
+from tools.cli.device.check_config import BAUD_MAX, BAUD_MIN, WATCHDOG_MS_MAX
+from tools.cli.main import make_app
+from tools.cli.paths import source_root
 
 KEYS: dict[str, Any] = {
     "client_id": "a",

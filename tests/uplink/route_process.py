@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from gateway.store.log import MessageLog
+from gateway.store import MessageLog
 from uplink.config import RouteConfig
 from uplink.route import Route
 

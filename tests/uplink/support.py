@@ -9,7 +9,8 @@ from queue import Queue
 from paho.mqtt.client import MQTTMessage
 
 from gateway.message import Message
-from gateway.store.log import MessageLog
+from gateway.store import MessageLog
+from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from uplink.config import RouteConfig
 from uplink.route import Route
 from wire.identity import IDENTITY_PROPERTY, decode_identity
@@ -24,12 +25,27 @@ def route_config(port: int, **keys: object) -> RouteConfig:
 
 @asynccontextmanager
 async def running(log: MessageLog, config: RouteConfig) -> AsyncIterator[None]:
-    task = asyncio.create_task(Route(config, "gateway-1", log).run())
+    async with serving(Route(config, "gateway-1", log)):
+        yield
+
+
+@asynccontextmanager
+async def serving(route: Route) -> AsyncIterator[None]:
+    task = asyncio.create_task(route.run())
     try:
         yield
     finally:
         task.cancel()
         await asyncio.wait({task})
+
+
+async def backlog_is(route: Route, messages: int) -> None:
+    """Returns once so many messages wait for the route, as it has counted them."""
+    async with asyncio.timeout(DEADLINE_S):
+        await route.watch.count()
+        while route.state.backlog_messages != messages:
+            await asyncio.sleep(0.01)
+            await route.watch.count()
 
 
 @asynccontextmanager
@@ -41,9 +57,16 @@ async def opened(folder: Path) -> AsyncIterator[MessageLog]:
         await log.close()
 
 
+@asynccontextmanager
+async def routed(folder: Path, **script: object) -> AsyncIterator[tuple[ScriptedBroker, MessageLog]]:
+    """A scripted broker, and a log with a route to it."""
+    async with scripted_broker(**script) as broker, opened(folder) as log, running(log, route_config(broker.port)):
+        yield broker, log
+
+
 async def append(log: MessageLog, numbers: range, topic: str = "telemetry/a") -> None:
     await asyncio.gather(
-        *(log.append(Message(topic, b"%d" % number, origin="a", epoch=7, seq=number)) for number in numbers)
+        *(log.submit([Message(topic, b"%d" % number, origin="a", epoch=7, seq=number)]) for number in numbers)
     )
 
 

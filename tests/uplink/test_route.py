@@ -1,53 +1,55 @@
 """A route to the next broker: over lost links, restarts and refusals."""
 
-import asyncio
 import logging
 import time
 from pathlib import Path
-from queue import Queue
 
 import pytest
-from paho.mqtt.client import MQTTMessage
 
 from gateway.message import Message, message_from
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import scripted_broker
-from tests.uplink.support import append, get, identity_of, opened, route_config, running, until
-from tools.sim.network_link import NetworkLink
+from tests.uplink.support import (
+    append,
+    backlog_is,
+    get,
+    identity_of,
+    opened,
+    route_config,
+    routed,
+    running,
+    serving,
+    until,
+)
+from tools.lab.testing.network_link import NetworkLink
 from uplink.route import Route
-from uplink.watch import Watch
-from wire.packets import Publish
+from wire.codec.packets import Publish
 from wire.properties import MESSAGE_EXPIRY_INTERVAL
-from wire.reasons import QUOTA_EXCEEDED
+from wire.reasons import NOT_AUTHORIZED, QUOTA_EXCEEDED
 
 
-def test_a_route_forwards_what_is_stored_with_its_identity(tmp_path: Path) -> None:
-    async def scenario(port: int, received: "Queue[MQTTMessage]") -> None:
+async def test_a_route_forwards_what_is_stored_with_its_identity(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as port, subscriber(port) as received:
         async with opened(tmp_path) as log, running(log, route_config(port)):
             await append(log, range(1, 4))
             messages = [await get(received) for _ in range(3)]
         assert [identity_of(message) for message in messages] == [("a", 7, 1), ("a", 7, 2), ("a", 7, 3)]
         assert [message.payload for message in messages] == [b"1", b"2", b"3"]
 
+
+async def test_a_route_takes_only_what_its_filters_match(tmp_path: Path) -> None:
     with mosquitto(tmp_path) as port, subscriber(port) as received:
-        asyncio.run(scenario(port, received))
-
-
-def test_a_route_takes_only_what_its_filters_match(tmp_path: Path) -> None:
-    async def scenario(port: int, received: "Queue[MQTTMessage]") -> None:
         async with opened(tmp_path) as log, running(log, route_config(port, filters=["telemetry/b"])):
             await append(log, range(1, 3), "telemetry/a")
             await append(log, range(3, 4), "telemetry/b")
             assert identity_of(await get(received)) == ("a", 7, 3)
 
-    with mosquitto(tmp_path) as port, subscriber(port) as received:
-        asyncio.run(scenario(port, received))
 
-
-def test_what_is_stored_while_the_broker_is_away_goes_out_when_it_is_there_and_the_log_says_so_once(
+async def test_what_is_stored_while_the_broker_is_away_goes_out_when_it_is_there_and_the_log_says_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(port: int, received: "Queue[MQTTMessage]") -> None:
+    caplog.set_level(logging.WARNING)
+    with mosquitto(tmp_path) as port, subscriber(port) as received:
         link = NetworkLink("127.0.0.1", port)
         await link.open()
         await link.cut()
@@ -57,17 +59,14 @@ def test_what_is_stored_while_the_broker_is_away_goes_out_when_it_is_there_and_t
             await link.open()
             assert [identity_of(await get(received))[2] for _ in range(500)] == list(range(1, 501))
         await link.cut()
-
-    caplog.set_level(logging.WARNING)
-    with mosquitto(tmp_path) as port, subscriber(port) as received:
-        asyncio.run(scenario(port, received))
     assert caplog.text.count("storing meanwhile") == 1
 
 
-def test_every_message_arrives_in_order_over_a_link_that_is_cut_again_and_again(tmp_path: Path, seed: int) -> None:
+async def test_every_message_arrives_in_order_over_a_link_that_is_cut_again_and_again(
+    tmp_path: Path, seed: int
+) -> None:
     count = 3000
-
-    async def scenario(port: int, received: "Queue[MQTTMessage]") -> None:
+    with mosquitto(tmp_path) as port, subscriber(port) as received:
         link = NetworkLink("127.0.0.1", port)
         await link.open()
         async with opened(tmp_path) as log, running(log, route_config(link.port, inflight_window=50)):
@@ -82,177 +81,166 @@ def test_every_message_arrives_in_order_over_a_link_that_is_cut_again_and_again(
         firsts = list(dict.fromkeys(seqs))
         assert firsts == list(range(1, count + 1))
 
-    with mosquitto(tmp_path) as port, subscriber(port) as received:
-        asyncio.run(scenario(port, received))
 
-
-def test_only_an_acknowledgement_moves_the_cursor_and_a_resumed_session_gets_the_rest_again_with_dup(
+async def test_only_an_acknowledgement_moves_the_cursor_and_a_resumed_session_gets_the_rest_again_with_dup(
     tmp_path: Path,
 ) -> None:
-    async def scenario() -> None:
-        def only_the_first_two(publish: Publish) -> int | None:
-            return 0 if publish.payload in (b"1", b"2") else None
+    def only_the_first_two(publish: Publish) -> int | None:
+        return 0 if publish.payload in (b"1", b"2") else None
 
-        async with scripted_broker(puback=only_the_first_two) as broker:
-            config = route_config(broker.port, inflight_window=10)
-            async with opened(tmp_path) as log, running(log, config):
-                await append(log, range(1, 6))
-                await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 5)
-                broker.session_present = True
-                broker.drop_clients()
-                await until(lambda: len(broker.publishes) == 2 and len(broker.publishes[-1]) == 3)
-        first, second = broker.publishes
-        assert [(p.packet_identifier, p.dup) for p in first] == [(n, False) for n in (1, 2, 3, 4, 5)]
-        assert [(p.packet_identifier, p.dup) for p in second] == [(n, True) for n in (3, 4, 5)]
-        assert [bytes(p.payload) for p in second] == [b"3", b"4", b"5"]
-
-    asyncio.run(scenario())
-
-
-def test_a_broker_that_lost_the_session_gets_the_rest_as_new(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with (
-            scripted_broker(puback=lambda _: None) as broker,
-            opened(tmp_path) as log,
-            running(log, route_config(broker.port)),
-        ):
-            await append(log, range(1, 4))
-            await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 3)
+    async with scripted_broker(puback=only_the_first_two) as broker:
+        config = route_config(broker.port, inflight_window=10)
+        async with opened(tmp_path) as log, running(log, config):
+            await append(log, range(1, 6))
+            await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 5)
+            broker.session_present = True
             broker.drop_clients()
             await until(lambda: len(broker.publishes) == 2 and len(broker.publishes[-1]) == 3)
-        assert [p.dup for p in broker.publishes[1]] == [False, False, False]
+    first, second = broker.publishes
+    assert [(p.packet_identifier, p.dup) for p in first] == [(n, False) for n in (1, 2, 3, 4, 5)]
+    assert [(p.packet_identifier, p.dup) for p in second] == [(n, True) for n in (3, 4, 5)]
+    assert [bytes(p.payload) for p in second] == [b"3", b"4", b"5"]
 
-    asyncio.run(scenario())
+
+async def test_a_broker_that_lost_the_session_gets_the_rest_as_new(tmp_path: Path) -> None:
+    async with routed(tmp_path, puback=lambda _: None) as (broker, log):
+        await append(log, range(1, 4))
+        await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 3)
+        broker.drop_clients()
+        await until(lambda: len(broker.publishes) == 2 and len(broker.publishes[-1]) == 3)
+    assert [p.dup for p in broker.publishes[1]] == [False, False, False]
 
 
-def test_a_restarted_gateway_goes_on_behind_the_last_acknowledged_message_with_the_same_packet_identifiers(
+async def test_a_restarted_gateway_goes_on_behind_the_last_acknowledged_message_with_the_same_packet_identifiers(
     tmp_path: Path,
 ) -> None:
-    async def scenario() -> None:
-        async with scripted_broker(puback=lambda p: 0 if p.payload in (b"1", b"2") else None) as broker:
-            async with opened(tmp_path) as log, running(log, route_config(broker.port)):
-                await append(log, range(1, 6))
-                await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 5)
-            broker.session_present = True
-            async with opened(tmp_path) as log, running(log, route_config(broker.port)):
-                await until(lambda: len(broker.publishes) == 2 and len(broker.publishes[1]) == 3)
-        assert [(p.packet_identifier, bytes(p.payload), p.dup) for p in broker.publishes[1]] == [
-            (3, b"3", True),
-            (4, b"4", True),
-            (5, b"5", True),
-        ]
-
-    asyncio.run(scenario())
+    async with scripted_broker(puback=lambda p: 0 if p.payload in (b"1", b"2") else None) as broker:
+        async with opened(tmp_path) as log, running(log, route_config(broker.port)):
+            await append(log, range(1, 6))
+            await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 5)
+        broker.session_present = True
+        async with opened(tmp_path) as log, running(log, route_config(broker.port)):
+            await until(lambda: len(broker.publishes) == 2 and len(broker.publishes[1]) == 3)
+    assert [(p.packet_identifier, bytes(p.payload), p.dup) for p in broker.publishes[1]] == [
+        (3, b"3", True),
+        (4, b"4", True),
+        (5, b"5", True),
+    ]
 
 
-def test_a_refused_message_is_kept_and_sent_again_and_the_log_names_the_reason(
+async def test_a_refused_message_is_kept_and_sent_again_and_the_log_names_the_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        async with (
-            scripted_broker(puback=lambda _: QUOTA_EXCEEDED) as broker,
-            opened(tmp_path) as log,
-            running(log, route_config(broker.port)),
-        ):
-            await append(log, range(1, 2))
-            await until(lambda: len(broker.publishes) >= 3)
-            broker.puback = lambda _: 0
-            await until(lambda: log.head == 1 and all(bytes(p[0].payload) == b"1" for p in broker.publishes if p))
-
     caplog.set_level(logging.WARNING)
-    asyncio.run(scenario())
+    async with routed(tmp_path, puback=lambda _: QUOTA_EXCEEDED) as (broker, log):
+        await append(log, range(1, 2))
+        await until(lambda: len(broker.publishes) >= 3)
+        broker.puback = lambda _: 0
+        await until(lambda: log.head == 1 and all(bytes(p[0].payload) == b"1" for p in broker.publishes if p))
     assert "refused packet identifier 1: quota exceeded" in caplog.text.lower()
 
 
-def test_never_more_is_on_the_way_than_the_broker_takes(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        answers: list[int | None] = []
+async def test_a_message_that_is_refused_again_and_again_is_logged_once_and_again_when_it_is_accepted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with routed(tmp_path, puback=lambda _: NOT_AUTHORIZED, session_present=True) as (broker, log):
+        await append(log, range(1, 2))
+        await until(lambda: len(broker.publishes) >= 5)
+        broker.puback = lambda _: 0
+        await until(lambda: "now accepts the message that it refused" in caplog.text)
+    assert [
+        record.getMessage().partition(": ")[2][:10] for record in caplog.records if record.name.startswith("uplink")
+    ] == [
+        "connected,",
+        "the broker",
+        "the broker",
+    ]
+    assert "refused packet identifier 1: not authorized (0x87); another Holdfast gateway accepts it if" in caplog.text
 
-        def answer_once_the_window_is_full(publish: Publish) -> int | None:
-            answers.append(publish.packet_identifier)
-            return None if len(answers) <= 3 else 0
 
-        async with (
-            scripted_broker(puback=answer_once_the_window_is_full, receive_maximum=3) as broker,
-            opened(tmp_path) as log,
-            running(log, route_config(broker.port)),
-        ):
-            await append(log, range(1, 11))
-            await until(lambda: len(answers) == 3)
-            broker.drop_clients()
-            await until(lambda: len(answers) == 13)
-        # The protocol core ends a connection on which more than the receive maximum is open.
-        assert [len(publishes) for publishes in broker.publishes] == [3, 10]
+async def test_never_more_is_on_the_way_than_the_broker_takes(tmp_path: Path) -> None:
+    answers: list[int | None] = []
 
-    asyncio.run(scenario())
+    def answer_once_the_window_is_full(publish: Publish) -> int | None:
+        answers.append(publish.packet_identifier)
+        return None if len(answers) <= 3 else 0
+
+    async with routed(tmp_path, puback=answer_once_the_window_is_full, receive_maximum=3) as (broker, log):
+        await append(log, range(1, 11))
+        await until(lambda: len(answers) == 3)
+        broker.drop_clients()
+        await until(lambda: len(answers) == 13)
+    # The protocol core ends a connection on which more than the receive maximum is open.
+    assert [len(publishes) for publishes in broker.publishes] == [3, 10]
+
+
+async def test_a_message_too_large_for_the_broker_stays_and_all_that_follow_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with routed(tmp_path, maximum_packet_size=1000) as (broker, log):
+        for payload in (b"1", b"2" * 2000, b"3"):
+            await log.submit([Message("a", payload)])
+        await until(lambda: "bytes; the peer takes 1000" in caplog.text)
+        assert not any(log.counters.messages_dropped.values())
+        broker.maximum_packet_size = None
+        await until(lambda: len(broker.publishes[-1]) >= 2)
+    assert [bytes(publish.payload) for publish in broker.publishes[-1]][-2:] == [b"2" * 2000, b"3"]
 
 
 @pytest.mark.parametrize("limit", [{"max_messages": 3}, {"max_bytes": 3 * len("telemetry/a" + "1")}])
-def test_a_route_keeps_the_newest_of_what_is_beyond_its_limit(tmp_path: Path, limit: dict[str, int]) -> None:
-    async def scenario() -> None:
-        async with opened(tmp_path) as log:
-            config = route_config(1, **limit)
-            route = Route(config, "gateway-1", log)
+async def test_a_route_keeps_the_newest_of_what_is_beyond_its_limit(tmp_path: Path, limit: dict[str, int]) -> None:
+    async with opened(tmp_path) as log:
+        async with scripted_broker() as broker:
+            route = Route(route_config(broker.port, **limit), "gateway-1", log)
             await append(log, range(1, 10))
-            await Watch(route.state, log, route._cursor, config).look()
+            await route.watch.count()
             assert route.state.backlog_messages == 3
-            assert [int(delivery.message.payload) for delivery in await route._cursor.fetch(9)] == [7, 8, 9]
-            assert log.counters.messages_dropped["evicted"] == 6
+            async with serving(route):
+                await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 3)
+        assert [int(publish.payload) for publish in broker.publishes[-1]] == [7, 8, 9]
+        assert log.counters.messages_dropped["evicted"] == 6
 
-    asyncio.run(scenario())
 
-
-def test_a_route_knows_what_waits_for_it_and_how_it_is_doing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with (
-            scripted_broker(puback=lambda p: 0 if p.payload == b"1" else None) as broker,
-            opened(tmp_path) as log,
-        ):
-            config = route_config(broker.port, filters=["telemetry/#"])
-            route = Route(config, "gateway-1", log)
-            state, watch = route.state, Watch(route.state, log, route._cursor, config)
-            await append(log, range(1, 4))
-            await append(log, range(4, 6), "other")
-            await log.append(Message("telemetry/b", b"6", received_ms=5000))
-            await watch.look()
-            assert (state.connected, state.backlog_messages) == (False, 4)
-            assert state.backlog_bytes == 4 * len("telemetry/a" + "1")
-            task = asyncio.create_task(route.run())
+async def test_a_route_knows_what_waits_for_it_and_how_it_is_doing(tmp_path: Path) -> None:
+    async with (
+        scripted_broker(puback=lambda p: 0 if p.payload == b"1" else None) as broker,
+        opened(tmp_path) as log,
+    ):
+        route = Route(route_config(broker.port, filters=["telemetry/#"]), "gateway-1", log)
+        state = route.state
+        await append(log, range(1, 4))
+        await append(log, range(4, 6), "other")
+        await log.submit([Message("telemetry/b", b"6", received_ms=5000)])
+        await route.watch.count()
+        assert (state.connected, state.backlog_messages) == (False, 4)
+        assert state.backlog_bytes == 4 * len("telemetry/a" + "1")
+        async with serving(route):
             await until(lambda: state.acknowledged_ms > 0)
-            await watch.look()
-            assert (state.connected, state.backlog_messages, state.reconnects, state.retries) == (True, 3, 0, 0)
+            await backlog_is(route, 3)
+            assert (state.connected, state.reconnects, state.retries) == (True, 0, 0)
             broker.puback = lambda p: 0 if p.payload != b"6" else None
             broker.drop_clients()
             await until(lambda: state.reconnects == 1 and state.retries == 3)
-            await until(lambda: route._cursor.position == 5)
-            await watch.look()
-            assert (state.backlog_messages, state.oldest_ms) == (1, 5000)
+            await backlog_is(route, 1)
+            assert state.oldest_ms == 5000
             broker.puback = lambda _: 0
             broker.drop_clients()
-            await until(lambda: route._cursor.position == 6)
-            await watch.look()
-            assert (state.backlog_messages, state.backlog_bytes, state.backlog_age_s) == (0, 0, 0.0)
-            task.cancel()
-            await asyncio.wait({task})
-            assert not state.connected
-
-    asyncio.run(scenario())
+            await backlog_is(route, 0)
+            assert (state.backlog_bytes, state.backlog_age_s) == (0, 0.0)
+        assert not state.connected
 
 
-def test_a_clock_set_back_stops_no_route_and_makes_no_message_live_longer(
+async def test_a_clock_set_back_stops_no_route_and_makes_no_message_live_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     properties = {MESSAGE_EXPIRY_INTERVAL: 0xFFFFFFFF}
     now_ms = int(time.time() * 1000)
-
-    async def scenario() -> None:
-        async with scripted_broker() as broker, opened(tmp_path) as log:
-            monkeypatch.setattr(time, "time", lambda: now_ms / 1000 - 5 * 365 * 86_400)
-            async with running(log, route_config(broker.port)):
-                for number in range(1, 3):
-                    packet = Publish("a", b"", 1, packet_identifier=number, properties=properties)
-                    await log.append(message_from(packet, "client", "gateway-1", now_ms))
-                await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 2)
-        assert [packet.properties[MESSAGE_EXPIRY_INTERVAL] for packet in broker.publishes[-1]] == [0xFFFFFFFF] * 2
-
-    asyncio.run(scenario())
+    async with scripted_broker() as broker, opened(tmp_path) as log:
+        monkeypatch.setattr(time, "time", lambda: now_ms / 1000 - 5 * 365 * 86_400)
+        async with running(log, route_config(broker.port)):
+            for number in range(1, 3):
+                packet = Publish("a", b"", 1, packet_identifier=number, properties=properties)
+                await log.submit([message_from(packet, "client", "gateway-1", now_ms)])
+            await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 2)
+    assert [packet.properties[MESSAGE_EXPIRY_INTERVAL] for packet in broker.publishes[-1]] == [0xFFFFFFFF] * 2

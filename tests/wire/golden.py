@@ -11,7 +11,7 @@ from binascii import unhexlify
 
 from tests.wire import golden_3_1_1
 from wire import properties as p
-from wire.packets import (
+from wire.codec.packets import (
     MQTT_3_1_1,
     MQTT_5,
     Auth,
@@ -114,16 +114,8 @@ GOOD = _table(
     ("PUBLISH QoS 0", Publish("a/b", b"hi"), "30 08 0003 612f62 00 6869"),
     ("PUBLISH empty payload, retain", Publish("a", b"", retain=True), "31 04 0001 61 00"),
     ("PUBLISH QoS 1", Publish("a", b"x", 1, packet_identifier=10), "32 07 0001 61 000a 00 78"),
-    (
-        "PUBLISH QoS 1 again",
-        Publish("a", b"x", 1, dup=True, packet_identifier=65535),
-        "3a 07 0001 61 ffff 00 78",
-    ),
-    (
-        "PUBLISH QoS 2, retain",
-        Publish("a", b"x", 2, True, True, packet_identifier=1),
-        "3d 07 0001 61 0001 00 78",
-    ),
+    ("PUBLISH QoS 1 again", Publish("a", b"x", 1, dup=True, packet_identifier=65535), "3a 07 0001 61 ffff 00 78"),
+    ("PUBLISH QoS 2, retain", Publish("a", b"x", 2, True, True, packet_identifier=1), "3d 07 0001 61 0001 00 78"),
     (
         "PUBLISH properties",
         Publish(
@@ -145,17 +137,9 @@ GOOD = _table(
         "32 3b 0001 74 0002 33 01 01 02 00000100 03 0001 6a 08 0003 722f74 09 0001 00 0b 01 0b 8001 23 0003"
         "26 0005 68662d6964 000c 30303030303030612f312f64 5b5d",
     ),
-    (
-        "PUBLISH by alias alone",
-        Publish("", b"x", properties={p.TOPIC_ALIAS: 1}),
-        "30 07 0000 03 23 0001 78",
-    ),
+    ("PUBLISH by alias alone", Publish("", b"x", properties={p.TOPIC_ALIAS: 1}), "30 07 0000 03 23 0001 78"),
     ("PUBLISH non-ASCII topic", Publish("é/𝄞", b""), "30 0a 0007 c3a92ff09d849e 00"),
-    (
-        "PUBLISH with a two-byte length",
-        Publish("a", b"\x55" * 200),
-        "30 cc01 0001 61 00" + "55" * 200,
-    ),
+    ("PUBLISH with a two-byte length", Publish("a", b"\x55" * 200), "30 cc01 0001 61 00" + "55" * 200),
     # Acknowledgements
     ("PUBACK", Puback(10), "40 02 000a"),
     ("PUBACK no matching subscribers", Puback(10, 0x10), "40 03 000a 10"),
@@ -183,16 +167,8 @@ GOOD = _table(
     ("PINGRESP", Pingresp(), "d0 00"),
     ("DISCONNECT", Disconnect(), "e0 00"),
     ("DISCONNECT with will", Disconnect(4), "e0 01 04"),
-    (
-        "DISCONNECT server moved",
-        Disconnect(0x9D, {p.SERVER_REFERENCE: "h"}),
-        "e0 06 9d 04 1c 0001 68",
-    ),
-    (
-        "DISCONNECT new expiry",
-        Disconnect(0, {p.SESSION_EXPIRY_INTERVAL: 1}),
-        "e0 07 00 05 11 00000001",
-    ),
+    ("DISCONNECT server moved", Disconnect(0x9D, {p.SERVER_REFERENCE: "h"}), "e0 06 9d 04 1c 0001 68"),
+    ("DISCONNECT new expiry", Disconnect(0, {p.SESSION_EXPIRY_INTERVAL: 1}), "e0 07 00 05 11 00000001"),
     (
         "AUTH",
         Auth(0x18, {p.AUTHENTICATION_METHOD: "M", p.AUTHENTICATION_DATA: b"d"}),
@@ -205,11 +181,7 @@ ALSO_GOOD = _table(
     ("PUBACK with empty properties", Puback(1), "40 04 0001 00 00"),
     ("DISCONNECT with a reason said in full", Disconnect(), "e0 01 00"),
     ("DISCONNECT with empty properties", Disconnect(), "e0 02 00 00"),
-    (
-        "a string may begin with U+FEFF [MQTT-1.5.4-3]",
-        Publish("\ufeff", b""),
-        "30 06 0003 efbbbf 00",
-    ),
+    ("a string may begin with U+FEFF [MQTT-1.5.4-3]", Publish("\ufeff", b""), "30 06 0003 efbbbf 00"),
     # The SUBACK refuses an ill-formed filter, not the connection.
     ("SUBSCRIBE # not last [MQTT-4.7.1-1]", Subscribe(1, [("#/a", 0)]), "82 09 0001 00 0003 232f61 00"),
     ("SUBSCRIBE + not alone [MQTT-4.7.1-2]", Subscribe(1, [("a+", 0)]), "82 08 0001 00 0002 612b 00"),
@@ -253,27 +225,15 @@ BAD = _table(
     ("CONNECT reserved flag [MQTT-3.1.2-3]", MALFORMED, "10 0d 0004 4d515454 05 03 0000 00 0000"),
     ("CONNECT will QoS without will [MQTT-3.1.2-11]", MALFORMED, "10 0d 0004 4d515454 05 0a 0000 00 0000"),
     ("CONNECT will retain without will [MQTT-3.1.2-13]", MALFORMED, "10 0d 0004 4d515454 05 22 0000 00 0000"),
-    (
-        "CONNECT will QoS 3 [MQTT-3.1.2-12]",
-        MALFORMED,
-        "10 13 0004 4d515454 05 1e 0000 00 0000 00 0001 77 0000",
-    ),
-    (
-        "CONNECT will topic with wildcard",
-        MALFORMED,
-        "10 13 0004 4d515454 05 06 0000 00 0000 00 0001 23 0000",
-    ),
+    ("CONNECT will QoS 3 [MQTT-3.1.2-12]", MALFORMED, "10 13 0004 4d515454 05 1e 0000 00 0000 00 0001 77 0000"),
+    ("CONNECT will topic with wildcard", MALFORMED, "10 13 0004 4d515454 05 06 0000 00 0000 00 0001 23 0000"),
     ("CONNECT will missing [MQTT-3.1.3-1]", MALFORMED, "10 0d 0004 4d515454 05 06 0000 00 0000"),
     ("CONNECT username missing [MQTT-3.1.3-1]", MALFORMED, "10 0d 0004 4d515454 05 82 0000 00 0000"),
     ("CONNECT password missing [MQTT-3.1.3-1]", MALFORMED, "10 0d 0004 4d515454 05 42 0000 00 0000"),
     ("CONNECT no client identifier [MQTT-3.1.3-3]", MALFORMED, "10 0b 0004 4d515454 05 02 0000 00"),
     ("CONNECT bytes left over", MALFORMED, "10 0e 0004 4d515454 05 02 0000 00 0000 00"),
     ("CONNECT cut off", MALFORMED, "10 05 0004 4d5154"),
-    (
-        "CONNECT Receive Maximum 0 [section 3.1.2.11.3]",
-        PROTOCOL,
-        "10 10 0004 4d515454 05 02 0000 03 21 0000 0000",
-    ),
+    ("CONNECT Receive Maximum 0 [section 3.1.2.11.3]", PROTOCOL, "10 10 0004 4d515454 05 02 0000 03 21 0000 0000"),
     (
         "CONNECT Maximum Packet Size 0 [section 3.1.2.11.4]",
         PROTOCOL,
@@ -294,11 +254,7 @@ BAD = _table(
         PROTOCOL,
         "10 17 0004 4d515454 05 02 0000 0a 11 00000001 11 00000001 0000",
     ),
-    (
-        "CONNECT with a property of PUBLISH [section 2.2.2.2]",
-        MALFORMED,
-        "10 0f 0004 4d515454 05 02 0000 02 01 01 0000",
-    ),
+    ("CONNECT with a property of PUBLISH [section 2.2.2.2]", MALFORMED, "10 0f 0004 4d515454 05 02 0000 02 01 01 0000"),
     # CONNACK
     ("CONNACK reserved flags [MQTT-3.2.2-1]", MALFORMED, "20 03 02 00 00"),
     ("CONNACK session present on refusal [MQTT-3.2.2-6]", PROTOCOL, "20 03 01 87 00"),
@@ -362,7 +318,4 @@ BAD = _table(
     ("AUTH data without method [section 3.15.2.2.3]", PROTOCOL, "f0 06 18 04 16 0001 00"),
 )
 
-VERSIONS = (
-    (MQTT_5, GOOD, ALSO_GOOD, BAD),
-    (MQTT_3_1_1, golden_3_1_1.GOOD, golden_3_1_1.ALSO_GOOD, golden_3_1_1.BAD),
-)
+VERSIONS = ((MQTT_5, GOOD, ALSO_GOOD, BAD), (MQTT_3_1_1, golden_3_1_1.GOOD, golden_3_1_1.ALSO_GOOD, golden_3_1_1.BAD))

@@ -2,7 +2,7 @@
 
 from binascii import unhexlify
 
-from wire.packets import (
+from wire.codec.packets import (
     MQTT_3_1_1,
     Connack,
     Connect,

@@ -2,10 +2,9 @@
 
 import pytest
 
-from tests.wire.talk import NOW_MS, events, sent
+from tests.wire.connection.talk import NOW_MS, events, sent
 from wire import reasons
-from wire.errors import Closed
-from wire.packets import (
+from wire.codec.packets import (
     MQTT_3_1_1,
     MQTT_5,
     NO_LOCAL,
@@ -21,8 +20,9 @@ from wire.packets import (
     Unsubscribe,
     encode,
 )
+from wire.connection.server import ServerConnection
+from wire.errors import Closed
 from wire.primitives import encode_string
-from wire.server import ServerConnection
 
 MQTT_3_1, BRIDGE = 3, 0x80
 

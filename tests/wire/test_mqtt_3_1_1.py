@@ -2,12 +2,10 @@
 
 import pytest
 
-from tests.wire.talk import NOW_MS, connected_client, connected_server, events, sent
+from tests.wire.connection.talk import NOW_MS, connected_client, connected_server, events, sent
 from wire import properties as p
 from wire import reasons
-from wire.client import ClientConnection
-from wire.errors import Closed, LocalProtocolError
-from wire.packets import (
+from wire.codec.packets import (
     MQTT_3_1_1,
     NO_LOCAL,
     Connack,
@@ -21,7 +19,9 @@ from wire.packets import (
     Unsubscribe,
     Will,
 )
-from wire.server import ServerConnection
+from wire.connection.client import ClientConnection
+from wire.connection.server import ServerConnection
+from wire.errors import Closed, LocalProtocolError
 
 
 def client(**arguments) -> ClientConnection:
@@ -76,7 +76,7 @@ def test_receive_maximum_is_not_known_and_not_enforced() -> None:
 def test_refusal_is_said_with_a_return_code_or_not_at_all(reason_code: int, answer: bytes) -> None:
     dev = ServerConnection()
     events(dev, Connect("dev", protocol_level=MQTT_3_1_1))
-    dev.refuse(reason_code, "no", "other.example")
+    dev.refuse(reason_code, "no")
     assert dev.data_to_send() == answer
     assert events(dev) == [Closed(reason_code, "no")]
 
@@ -159,7 +159,7 @@ def test_authentication_is_version_5s() -> None:
         server().authenticate(b"")
 
 
-def test_empty_identifier_of_a_clean_session_is_nobodys_to_name() -> None:
+def test_the_server_gives_no_name_to_an_empty_identifier_of_a_clean_session() -> None:
     dev = ClientConnection("", protocol_level=MQTT_3_1_1, clean_start=True)
     dev.connect(NOW_MS)
     assert events(dev, Connack(False)) == [Connack(False)]

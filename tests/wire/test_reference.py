@@ -5,7 +5,7 @@ from pathlib import Path
 
 from wire.identity import decode_identity, decode_received
 from wire.link import Link
-from wire.link_frames import INFO, encode_frame
+from wire.link.frames import INFO, encode_frame
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/wire.md").read_text()
 SHOWN = [bytes.fromhex(line) for line in re.findall(r"^00 [0-9a-f ]+ 00$", PAGE, re.MULTILINE)]

@@ -5,7 +5,7 @@ import json
 import typer
 from typer.testing import CliRunner
 
-from tools.torture.wire import wire
+from tools.lab.torture.wire.wire import wire
 
 app = typer.Typer()
 app.command()(wire)

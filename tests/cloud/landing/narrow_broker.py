@@ -1,13 +1,13 @@
-"""A broker whose window is smaller than its client's: it has messages for whoever subscribes, and sends few at once."""
+"""A broker with a smaller window than its client's: it has messages for the first subscriber, and sends few at once."""
 
 import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from wire.codec.packets import Connect, Puback, Subscribe
+from wire.connection.server import ServerConnection
 from wire.errors import Closed
-from wire.packets import Connect, Puback, Subscribe
-from wire.server import ServerConnection
 
 
 @contextmanager

@@ -4,9 +4,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from cloud import manifest
-from cloud.landing_file import FileNumber, parse_stem
-from cloud.landing_folder import LanderRunning, LandingFolder
+from cloud.landing import manifest
+from cloud.landing.file import FileNumber, parse_stem
+from cloud.landing.folder import LanderRunning, LandingFolder
 from tests.cloud.messages import EPOCH, land, row
 
 
@@ -24,7 +24,7 @@ def test_landed_rows_read_back_as_they_were(landing: Path) -> None:
 def test_manifest_says_what_the_file_holds(landing: Path) -> None:
     (described,) = land(landing, [row(3), row(1), row(2), row(9), row(9), row(1, "cellar")])
     content = (landing / described.file).read_bytes()
-    assert manifest.read(landing / described.file.replace("parquet", "json")) == described
+    assert manifest.read_manifest(landing / described.file.replace("parquet", "json")) == described
     assert (described.rows, described.bytes) == (6, len(content))
     assert described.sha256 == hashlib.sha256(content).hexdigest()
     assert described.intervals == [("cellar", EPOCH, 1, 1), ("garage", EPOCH, 1, 3), ("garage", EPOCH, 9, 9)]
@@ -73,18 +73,18 @@ def test_second_lander_of_the_same_name_is_refused(landing: Path) -> None:
 def test_failed_landing_leaves_nothing_that_counts_and_keeps_its_number(landing: Path) -> None:
     folder = LandingFolder(landing, "lander-1", boot=1)
     blocked = landing / ".lander-1-00000001-00000001.json"
-    blocked.mkdir()  # the manifest cannot be written, the landing file can
+    blocked.mkdir()  # the landing file can be written, and the manifest cannot
     with pytest.raises(OSError, match="directory"):
         folder.land([row(1)])
     assert visible(landing) == ["lander-1-00000001-00000001.parquet"]
     blocked.rmdir()
     assert folder.land([row(1), row(2)]).number == 1
     folder.close()
-    assert manifest.read(landing / "lander-1-00000001-00000001.json").rows == 2
+    assert manifest.read_manifest(landing / "lander-1-00000001-00000001.json").rows == 2
 
 
 @pytest.mark.parametrize(
     "stem", ["lander-1", "lander-1-xyz-00000001", "-00000001-00000001", "l-00000001-1", "a/b-00000001-00000001"]
 )
-def test_other_names_are_no_landing_files(stem: str) -> None:
+def test_other_names_are_not_of_landing_files(stem: str) -> None:
     assert parse_stem(stem) is None

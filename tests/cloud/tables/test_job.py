@@ -1,3 +1,4 @@
+import fcntl
 import os
 import shutil
 from collections.abc import Iterable
@@ -5,20 +6,14 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from cloud import batch
-from cloud.job import JobRunning, Report, _only_job
-from cloud.landing_file import Row
-from cloud.plan import SetAside
-from cloud.transforms.measure import Counts
+from cloud.landing.file import Row
+from cloud.tables.batch import Counts, ProofFailed
+from cloud.tables.job import JobRunning, Report
+from cloud.tables.plan import SetAside
+from cloud.tables.tables import JOB_LOCK
 from tests.cloud.lake import Lake
 from tests.cloud.messages import EPOCH, land, row
-
-
-@pytest.fixture
-def lake(spark: SparkSession, landing: Path, folder: Path) -> Lake:
-    return Lake(spark, landing, folder)
 
 
 def rows(seqs: Iterable[int], origin: str = "garage") -> list[Row]:
@@ -26,7 +21,7 @@ def rows(seqs: Iterable[int], origin: str = "garage") -> list[Row]:
 
 
 def other(seqs: Iterable[int]) -> list[Row]:
-    """The same identities with another payload."""
+    """Returns rows with the same identities and another payload."""
     return [row(seq, content=b"other") for seq in seqs]
 
 
@@ -68,11 +63,11 @@ def test_messages_become_rows_of_the_tables(lake: Lake) -> None:
     assert aside["reason"] == "Expected `array`, got `float`"
 
 
-def test_message_arriving_again_adds_nothing_whatever_the_batch(lake: Lake) -> None:
+def test_repeated_message_adds_nothing_in_any_batch(lake: Lake) -> None:
     land(lake.landing, rows(range(10, 17)), rows([15, 16, 16]), rows(range(17, 19)))
     assert lake.ingest() == Report(1, 3, rows_in=12, new=9, duplicates=3, readings=18)
     files = land(lake.landing, rows(range(1, 19)), [*rows([22, 21, 22]), *other([3, 22])])
-    for described in files:  # a month late, and from a lander whose clock was late as well
+    for described in files:  # from a lander with a clock that is years behind
         for path in lake.landing.glob(f"{Path(described.file).stem}.*"):
             os.utime(path, (1_000_000, 1_000_000))
     assert lake.ingest() == Report(1, 2, rows_in=23, new=11, duplicates=10, quarantined=2, readings=22)
@@ -94,7 +89,7 @@ def test_deleting_the_checkpoint_and_replaying_every_file_adds_nothing(lake: Lak
     assert {name: lake.rows(name) for name in before} == before
 
 
-def test_unsound_files_are_named_and_set_aside_and_the_others_go_in(lake: Lake) -> None:
+def test_unsound_files_are_set_aside_with_a_reason_and_the_others_are_taken(lake: Lake) -> None:
     files = land(lake.landing, *[rows([seq]) for seq in range(1, 6)])
     missing, truncated, changed, bad, _ = (lake.landing / described.file for described in files)
     kept = missing.read_bytes()
@@ -120,8 +115,8 @@ def test_batch_that_does_not_add_up_fails_loudly_and_writes_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(lake.landing, rows([1, 2]))
-    monkeypatch.setattr("cloud.transforms.measure.count", lambda _: Counts(1, 0, 0, 0, 2))
-    with pytest.raises(batch.ProofFailed, match="batch 1: 2 rows in, but 1 new \\+ 0 duplicates \\+ 0 quarantined"):
+    monkeypatch.setattr("cloud.tables.batch.count", lambda _: Counts(1, 0, 0, 0, 2))
+    with pytest.raises(ProofFailed, match="batch 1: 2 rows in, but 1 new \\+ 0 duplicates \\+ 0 quarantined"):
         lake.ingest()
     assert lake.rows("bronze_messages") == []
 
@@ -130,13 +125,13 @@ def test_manifest_that_lies_about_its_numbers_fails_loudly(lake: Lake) -> None:
     (described,) = land(lake.landing, rows([1, 2]))
     path = (lake.landing / described.file).with_suffix(".json")
     path.write_bytes(path.read_bytes().replace(b",1,2]", b",1,3]"))
-    with pytest.raises(batch.ProofFailed, match="the manifests bring 3 new identities, the rows 2 new"):
+    with pytest.raises(ProofFailed, match="the manifests bring 3 new identities, the rows 2 new"):
         lake.ingest()
     assert lake.rows("bronze_messages") == []
 
 
 def test_large_backlog_is_several_batches_in_order(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloud.plan.ROWS_MAX", 4)
+    monkeypatch.setattr("cloud.tables.plan.ROWS_MAX", 4)
     land(lake.landing, rows([1, 2]), rows([2, 3]), rows([3, 4, 5]), rows([6]))
     report = lake.ingest()
     assert (report.batches, report.files, report.new, report.duplicates) == (2, 4, 6, 2)
@@ -146,5 +141,7 @@ def test_large_backlog_is_several_batches_in_order(lake: Lake, monkeypatch: pyte
 
 def test_second_job_on_the_same_tables_is_refused(lake: Lake) -> None:
     lake.folder.mkdir()
-    with _only_job(lake.folder), pytest.raises(JobRunning, match="another job"):
-        lake.ingest()
+    with (lake.folder / JOB_LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(JobRunning, match="another job"):
+            lake.ingest()

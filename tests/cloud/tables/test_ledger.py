@@ -1,5 +1,6 @@
-from cloud.ledger import Suspect, find_suspects, new_intervals
-from cloud.manifest import Manifest
+from cloud.landing.manifest import Manifest
+from cloud.tables.ledger import find_suspects, new_intervals
+from cloud.transforms.classify import Suspect
 from tests.cloud.messages import EPOCH
 
 GARAGE = ("garage", EPOCH)
@@ -12,13 +13,13 @@ def file(*spans: tuple[int, int], origin: str = "garage", rows: int | None = Non
     return Manifest(1, "f", "lander-1", 1, 1, held, 0, "", intervals)
 
 
-def test_all_is_new_to_an_empty_ledger_and_nothing_is_suspect() -> None:
+def test_with_an_empty_ledger_everything_is_new_and_nothing_suspect() -> None:
     files = [file((1, 5)), file((6, 9), (12, 12)), file((1, 3), origin="cellar")]
     assert new_intervals(files, {}) == {GARAGE: [(1, 9), (12, 12)], CELLAR: [(1, 3)]}
     assert find_suspects(files, {}) == []
 
 
-def test_what_the_ledger_has_is_not_new_and_suspect() -> None:
+def test_known_intervals_are_suspect_and_not_new() -> None:
     known = {GARAGE: [(3, 4), (8, 20)]}
     assert new_intervals([file((1, 10))], known) == {GARAGE: [(1, 2), (5, 7)]}
     assert find_suspects([file((1, 10))], known) == [
@@ -27,7 +28,7 @@ def test_what_the_ledger_has_is_not_new_and_suspect() -> None:
     ]
 
 
-def test_what_two_files_have_is_suspect_where_it_is_not_known() -> None:
+def test_unknown_interval_of_two_files_is_suspect() -> None:
     files = [file((1, 10)), file((8, 14))]
     assert find_suspects(files, {GARAGE: [(9, 9)]}) == [
         Suspect("garage", EPOCH, 9, 9, known=True),

@@ -1,4 +1,4 @@
-"""Queries as a user types them, on tables that the command made."""
+"""Queries as a user types them, on tables made by the command."""
 
 import csv
 import json
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from tests.cloud.messages import EPOCH, land, row
-from tools.cli import make_app
+from tools.cli.main import make_app
 
 
 def holdfast(*arguments: str) -> Result:
@@ -78,7 +78,7 @@ def test_values_are_plain_in_json_and_csv(folder: Path) -> None:
     assert lines == [["" if value is None else str(value) for value in one.values()] for one in (first, second)]
 
 
-def test_table_for_people_is_not_cut_in_a_pipe(folder: Path) -> None:
+def test_long_text_is_not_cut_in_a_pipe(folder: Path) -> None:
     done = holdfast("query", "SELECT repeat('long ', 100) AS text, 1 AS one", "--tables", str(folder))
     assert done.exit_code == 0
     assert "long " * 99 in done.stdout
@@ -99,7 +99,7 @@ def test_bad_sql_is_one_line_and_ends_with_2(folder: Path, sql: str, said: str) 
     assert said in done.stderr
 
 
-def test_landing_folder_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_landing_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     done = holdfast("cloud", "ingest")
     assert done.exit_code == 2

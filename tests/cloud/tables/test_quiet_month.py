@@ -1,18 +1,20 @@
 """A month without a message: Delta removes the old commits of its logs, VACUUM the old files; nothing else changes."""
 
+import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from cloud.job import LedgerLost, Report
-from cloud.spark import generated_code
-from cloud.tables import BATCHES, LANDING_FILES, LEDGER, READINGS, TABLES, Table
-from tests.cloud.cut_job import cut_after
+from cloud.spark.session import generated_code
+from cloud.tables.job import LedgerLost, Report
+from cloud.tables.tables import BATCHES, LANDING_FILES, LEDGER, READINGS, TABLES, Table
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
+from tests.cloud.tables.cut_job import cut_after
 
 LANDED = [row(1), row(2), row(3), row(4, content=b"no SenML"), row(5)]
 
@@ -32,7 +34,7 @@ def two_batches(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def lake(spark: SparkSession, two_batches: Path) -> Lake:
-    """These tables as they were, in their place: a stream's checkpoint holds for one folder."""
+    """Returns these tables as they were, in the same folder: a stream's checkpoint holds for one folder."""
     for name in ("landing", "tables"):
         shutil.rmtree(two_batches / name)
         shutil.copytree(two_batches / "kept" / name, two_batches / name)
@@ -45,14 +47,17 @@ def _delta_logs(spark: SparkSession) -> Any:
 
 
 def let_a_month_pass(lake: Lake) -> None:
-    """Each table gets a commit without a batch, as by VACUUM, and a checkpoint; what is older is removed of its log, as
-    Delta removes it when it is 30 days old."""
+    """Gives each table a commit without a batch, as VACUUM writes it, and a checkpoint; removes the older commits from
+    its log, as Delta does after 30 days."""
     logs = _delta_logs(lake.spark)
+    logs.clearCache()
     with generated_code(lake.spark, False):
         for log in lake.folder.glob("*/_delta_log"):
-            lake.spark.sql(f"ALTER TABLE delta.`{log.parent}` SET TBLPROPERTIES ('quiet' = 'month')")
+            old = sorted(log.glob("[0-9]*.json"))
+            vacuum = {"operation": "VACUUM END", "operationParameters": {"status": "COMPLETED"}, "isBlindAppend": True}
+            commit_info = {"timestamp": time.time_ns() // 1_000_000, **vacuum}
+            (log / f"{int(old[-1].stem) + 1:020}.json").write_text(json.dumps({"commitInfo": commit_info}) + "\n")
             logs.forTable(lake.spark._jsparkSession, str(log.parent)).checkpoint()
-            *old, _ = sorted(log.glob("[0-9]*.json"))
             for commit in old:
                 commit.unlink()
                 commit.with_suffix(".crc").unlink(missing_ok=True)
@@ -91,7 +96,7 @@ def test_batch_cut_off_before_a_quiet_month_is_taken_back_alone(lake: Lake, monk
     [[LEDGER], [LEDGER, LANDING_FILES], [LEDGER, LANDING_FILES, BATCHES]],
     ids=lambda lost: " ".join(table.name for table in lost),
 )
-def test_nothing_is_deleted_or_taken_in_where_the_ledger_is_lost(lake: Lake, lost: list[Table]) -> None:
+def test_nothing_is_written_or_deleted_when_the_ledger_is_lost(lake: Lake, lost: list[Table]) -> None:
     land(lake.landing, [row(1), row(20)])
     for table in lost:
         shutil.rmtree(lake.folder / table.name)
@@ -102,7 +107,7 @@ def test_nothing_is_deleted_or_taken_in_where_the_ledger_is_lost(lake: Lake, los
     assert {table: lake.rows(table.name) for table in kept} == before
 
 
-def test_tables_that_were_removed_are_made_again_though_the_checkpoint_was_kept(lake: Lake) -> None:
+def test_removed_tables_are_made_again_beside_the_old_checkpoint(lake: Lake) -> None:
     for table in TABLES:
         shutil.rmtree(lake.folder / table.name)
     assert lake.ingest() == Report(1, 2, rows_in=6, new=4, duplicates=1, quarantined=1, readings=8)

@@ -1,13 +1,9 @@
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
-from cloud.tables import LANDING_FILES, LEDGER, QUARANTINE, TABLES, Table, Tables, Transaction
-
-PAGE = Path(__file__).parents[2] / "docs/reference/tables.md"
+from cloud.tables.tables import LANDING_FILES, LEDGER, QUARANTINE, Tables, Transaction
 
 
 def spans(tables: Tables) -> list[tuple[int, int]]:
@@ -28,7 +24,7 @@ def test_append_is_done_once_for_each_transaction(spark: SparkSession, tmp_path:
     assert (tables.last_batch(LEDGER), tables.batches_after(LEDGER, 1)) == (1, set())
 
 
-def test_rows_without_a_batch_are_none_of_the_last_one(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_without_a_batch_do_not_count_as_the_last_batch(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables(spark, tmp_path)
     now = datetime.now(UTC)
     row = ("a.parquet", *[None] * 6, "set aside", "missing", None, now)
@@ -40,10 +36,3 @@ def test_rows_without_a_batch_are_none_of_the_last_one(spark: SparkSession, tmp_
 def test_table_that_does_not_exist_reads_as_an_empty_one(spark: SparkSession, tmp_path: Path) -> None:
     frame = Tables(spark, tmp_path).read(QUARANTINE)
     assert (frame.columns, frame.collect()) == (QUARANTINE.column_names, [])
-
-
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_reference_lists_the_columns_of_the_table_and_no_others(table: Table) -> None:
-    sections = dict(part.split("\n", 1) for part in PAGE.read_text().split("\n## ")[1:])
-    cells = re.findall(r"^\| (`[^|]+)\|", sections[table.name], re.MULTILINE)
-    assert sorted(re.findall(r"`(\w+)`", " ".join(cells))) == sorted(table.column_names)

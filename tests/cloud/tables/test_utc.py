@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cloud.tables import READINGS
-from cloud.transforms.utc import ANCHORS, TIMELINE
+from cloud.tables.queries import ANCHORS, TIMELINE
+from cloud.tables.tables import READINGS
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -27,7 +27,7 @@ def anchor(seq: int, uptime_ms: int, time: datetime, **change: Any) -> list[dict
 
 
 def timeline(spark: SparkSession, rows: list[dict[str, Any]]) -> dict[int, tuple[datetime | None, str | None]]:
-    """For each message with a load its (utc, utc_by)."""
+    """Returns (utc, utc_by) of each message with a load, by seq."""
     values = [tuple(row[name] for name in READINGS.column_names) for row in rows]
     spark.createDataFrame(values, READINGS.columns).createOrReplaceTempView("readings")
     spark.sql(ANCHORS).createOrReplaceTempView("anchors")
@@ -43,11 +43,7 @@ def at(ms: int) -> datetime:
 
 def test_readings_before_the_anchor_get_utc_and_those_with_time_keep_it(spark: SparkSession) -> None:
     rows = [reading(1, 0), reading(2, 59_999), *anchor(3, 60_000, NOON), reading(4, 61_000, time=at(1000))]
-    assert timeline(spark, rows) == {
-        1: (at(-60_000), "anchor"),
-        2: (at(-1), "anchor"),
-        4: (at(1000), "device"),
-    }
+    assert timeline(spark, rows) == {1: (at(-60_000), "anchor"), 2: (at(-1), "anchor"), 4: (at(1000), "device")}
 
 
 def test_step_of_the_clock_moves_nothing_that_was_before_the_first_anchor(spark: SparkSession) -> None:
@@ -56,11 +52,7 @@ def test_step_of_the_clock_moves_nothing_that_was_before_the_first_anchor(spark:
         *[reading(1, 1000), *anchor(2, 2000, NOON), reading(3, 3000, time=at(1000))],
         *[*anchor(4, 4000, at(2000) + hour), reading(5, 5000, time=at(3000) + hour)],
     ]
-    assert timeline(spark, rows) == {
-        1: (at(-1000), "anchor"),
-        3: (at(1000), "device"),
-        5: (at(3000) + hour, "device"),
-    }
+    assert timeline(spark, rows) == {1: (at(-1000), "anchor"), 3: (at(1000), "device"), 5: (at(3000) + hour, "device")}
 
 
 def test_nearest_anchor_after_a_reading_counts_and_else_the_last(spark: SparkSession) -> None:

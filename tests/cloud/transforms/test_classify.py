@@ -1,12 +1,11 @@
-"""Verdicts, against a model that is a dictionary."""
+"""Verdicts beside a model that is a dictionary."""
 
 import random
 from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
-from cloud.ledger import Suspect
-from cloud.transforms.classify import CONFLICT, DUPLICATE, NEW, classify
+from cloud.transforms.classify import CONFLICT, DUPLICATE, NEW, Suspect, classify
 
 ROWS = "origin STRING, epoch BIGINT, seq BIGINT, payload BINARY, file STRING, row BIGINT"
 MESSAGES = "origin STRING, epoch BIGINT, seq BIGINT, payload BINARY"
@@ -20,7 +19,7 @@ def verdicts(
     stored: Sequence[Message] = (),
     conflicts: Sequence[Message] = (),
 ) -> list[str]:
-    """In the order of arrival; the rows are spread over two files and given to Spark in another order."""
+    """Returns the verdicts in the order of arrival; Spark gets the rows in two files and in another order."""
     rows = [(*message, f"file-{number // 7}", number % 7) for number, message in enumerate(arrived)]
     frame = spark.createDataFrame(random.Random(1).sample(rows, len(rows)), ROWS)
     judged = classify(
@@ -48,7 +47,7 @@ def test_known_identity_is_judged_by_the_stored_payload(spark: SparkSession) -> 
     assert verdicts(spark, arrived, suspects, stored) == [CONFLICT, DUPLICATE, DUPLICATE, NEW, NEW]
 
 
-def test_conflict_is_put_aside_once_over_batches(spark: SparkSession) -> None:
+def test_conflict_is_found_once_over_batches(spark: SparkSession) -> None:
     arrived = [("a", 1, 1, b"y"), ("a", 1, 1, b"z")]
     suspects = [Suspect("a", 1, 1, 1, known=True)]
     assert verdicts(spark, arrived, suspects, [("a", 1, 1, b"x")], [("a", 1, 1, b"y")]) == [DUPLICATE, CONFLICT]

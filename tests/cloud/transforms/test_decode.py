@@ -14,7 +14,7 @@ payloads = st.none() | st.binary(max_size=5) | st.integers(1, 9).map(lambda seq:
 
 
 @given(st.lists(payloads))
-def test_column_holds_for_each_payload_what_it_resolves_to(given_payloads: list[bytes | None]) -> None:
+def test_column_has_the_records_or_the_problem_of_each_payload(given_payloads: list[bytes | None]) -> None:
     decoded = decode_payloads(given_payloads, [None] * len(given_payloads)).to_pylist()
     assert len(decoded) == len(given_payloads)
     for one, result in zip(given_payloads, decoded, strict=True):
@@ -41,7 +41,7 @@ def test_column_holds_for_each_payload_what_it_resolves_to(given_payloads: list[
         ("application/cbor", False),
     ],
 )
-def test_content_type_decides_whether_it_is_tried(content_type: str | None, decodes: bool) -> None:
+def test_content_type_decides_whether_a_payload_is_decoded(content_type: str | None, decodes: bool) -> None:
     (result,) = decode_payloads([payload("garage", 1)], [content_type]).to_pylist()
     assert (result["problem"] is None) == decodes
     assert decodes or repr(content_type) in result["problem"]

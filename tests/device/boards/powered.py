@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.device.firmware import Firmware
-from tools.micropython import MicroPython
+from tools.lab.micropython import MicroPython
 
 FLASHES = {"esp32": {"path": "holdfast", "sector_count": 16}, "rp2": {"path": "storage", "sector_count": 8}}
 ADC = {"kind": "adc", "pin": 26, "full_scale_mv": 3300}
@@ -23,8 +23,8 @@ class Board(Firmware):
         self._folder = folder
         (folder / "main.py").write_text(program or self.argv[-1])  # an argument of the VM has 255 bytes at most
         run = "exec(open('main.py').read())"
-        self._argv = [sys.executable, "-m", "tools.sim.board", str(folder), platform, run]
+        self.argv = [sys.executable, "-m", "tools.lab.sim.board", str(folder), platform, run]
 
     def wifi(self, state: str) -> None:
-        """`up`, `down` or another state of `tools.sim.boards.network`."""
+        """`up`, `down` or another state of `tools.lab.sim.boards.network`."""
         (self._folder / "wifi").write_text(state)

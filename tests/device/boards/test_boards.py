@@ -8,8 +8,8 @@ from tests.device.boards.powered import PLATFORMS, Board
 from tests.device.firmware import eventually, published, reached, seqs, tcp
 from tests.device.serial_bridge import serial_bridge
 from tests.support.scripted_broker import scripted_broker
-from tools.micropython import MicroPython
-from tools.sim.serial_line import SerialLine
+from tools.lab.micropython import MicroPython
+from tools.lab.testing.serial_line import SerialLine
 
 NETWORK = {"ssid": "attic", "password": "under the roof"}
 NOWHERE = tcp(9)

@@ -7,11 +7,11 @@ import pytest
 from tests.device.boards.powered import PLATFORMS
 from tests.device.boards.powered import Board as Powered
 from tests.device.firmware import Firmware, published, seq, tcp
-from tests.device.test_login import SCRAM, gateway
+from tests.device.mqtt.test_login import SCRAM, gateway
 from tests.support.scripted_broker import scripted_broker
-from tools.device_build import Board, build_board, compile_program
-from tools.micropython import MicroPython
-from tools.paths import source_root
+from tools.cli.device.build import Board, build_board, compile_program
+from tools.cli.paths import source_root
+from tools.lab.micropython import MicroPython
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ async def test_built_firmware_delivers_readings(micropython: MicroPython, tmp_pa
     build_board(Board.UNIX, tmp_path / "lib")
     async with scripted_broker() as broker:
         device = Firmware(micropython, tmp_path, tcp(broker.port))
-        device._environment["MICROPYPATH"] = f"{tmp_path / 'lib'}:.frozen"
+        device.environment["MICROPYPATH"] = f"{tmp_path / 'lib'}:.frozen"
         await device.start()
         await published(broker, 0, 10)
         await device.end()
@@ -55,7 +55,7 @@ async def test_whole_program_delivers_readings_and_takes_commands(
     }
     async with scripted_broker() as broker:
         device = Firmware(micropython, tmp_path, tcp(broker.port), **change)
-        device._environment["MICROPYPATH"] = f"{unix_program}:.frozen"
+        device.environment["MICROPYPATH"] = f"{unix_program}:.frozen"
         await device.start()
         await published(broker, 0, 10)
         await device.end()
@@ -67,7 +67,7 @@ async def test_parts_that_few_devices_load_work_in_the_whole_program(
     """A login by SCRAM, a second broker, and a message that is set aside."""
     async with gateway(tmp_path) as port:
         device = Firmware(micropython, tmp_path, [tcp(9), {**tcp(port), **SCRAM}], readings_limit=60)  # type: ignore[arg-type]
-        device._environment["MICROPYPATH"] = f"{unix_program}:.frozen"
+        device.environment["MICROPYPATH"] = f"{unix_program}:.frozen"
         await device.start()
         await device.says("hashes make the keys of the password")
         await device.says("connected to")
@@ -87,7 +87,7 @@ async def test_whole_program_of_a_board_delivers_readings(
     async with scripted_broker() as broker:
         network = {"ssid": "attic", "password": "under the roof"}
         board = Powered(platform, micropython, tmp_path, tcp(broker.port), network=network, interval_ms=50)
-        board._argv[-1] = program + f"device.main.main({str(board.config_path)!r})"
+        board.argv[-1] = program + f"device.main.main({str(board.config_path)!r})"
         board.wifi("up")
         await board.start()
         await board.says("connected")

@@ -17,9 +17,9 @@ import pytest
 from tests.device.boards.powered import Board
 from tests.device.firmware import DEADLINE_S
 from tests.support.mosquitto import wait_for_port
-from tools.micropython import MicroPython
-from tools.paths import source_root
-from tools.sim.mosquitto import free_port
+from tools.cli.paths import source_root
+from tools.lab.micropython import MicroPython
+from tools.lab.testing.process import free_port
 
 PAGE = (source_root() / "docs/how-to/first-board.md").read_text()
 
@@ -36,7 +36,7 @@ def command(start: str) -> list[str]:
 
 def run(words: list[str], folder: Path, typed: str = "") -> None:
     environment = {**os.environ, "PYTHONPATH": str(source_root())}
-    command = [sys.executable, "-m", "tools.cli", *words]
+    command = [sys.executable, "-m", "tools.cli.main", *words]
     subprocess.run(command, cwd=folder, env=environment, input=typed, text=True, check=True, stdout=subprocess.PIPE)
 
 
@@ -62,7 +62,7 @@ def gateway(folder: Path) -> Iterator[int]:
         run(words, folder, f"{PASSWORDS[words[-1]]}\n")
     environment = {**os.environ, "PYTHONPATH": str(source_root())}
     words = command("./holdfast gateway run")[1:]
-    with subprocess.Popen([sys.executable, "-m", "tools.cli", *words], cwd=folder, env=environment) as process:
+    with subprocess.Popen([sys.executable, "-m", "tools.cli.main", *words], cwd=folder, env=environment) as process:
         try:
             wait_for_port(port)
             yield port

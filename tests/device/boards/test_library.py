@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.device.firmware import TOPIC, Firmware, eventually, tcp
 from tests.support.mosquitto import mosquitto, subscriber
-from tools.device_build import Board, build_board
-from tools.micropython import MicroPython
-from tools.paths import source_root
+from tools.cli.device.build import Board, build_board
+from tools.cli.paths import source_root
+from tools.lab.micropython import MicroPython
 
 ANSWERS = f"{TOPIC}/answer"
 
@@ -19,8 +19,8 @@ async def test_program_of_the_page_publishes_once_flash_has_it(micropython: Micr
     build_board(Board.UNIX, tmp_path / "lib")
     with mosquitto(tmp_path) as port, subscriber(port, "doors/#", 2) as received, subscriber(port, ANSWERS) as answers:
         device = Firmware(micropython, tmp_path, tcp(port), sensors=[], commands="door", journal=None)
-        device._environment["MICROPYPATH"] = f"{tmp_path / 'lib'}:.frozen"
-        device._argv[-1] = program.replace("device.json", str(device.config_path))
+        device.environment["MICROPYPATH"] = f"{tmp_path / 'lib'}:.frozen"
+        device.argv[-1] = program.replace("device.json", str(device.config_path))
         await device.start()
         said = await device.says("is in flash")
         assert re.fullmatch(r"message \d+ is in flash", said)
@@ -42,6 +42,6 @@ async def test_program_of_ones_own_keeps_its_heap_as_dense_as_the_firmware(
 ) -> None:
     device = Firmware(micropython, tmp_path, tcp(9), sensors=[], journal=None)
     start = f"import gc, device.library as holdfast; holdfast.start({str(device.config_path)!r})"
-    device._argv[-1] = f"{start}; print('collects each', gc.threshold())"
+    device.argv[-1] = f"{start}; print('collects each', gc.threshold())"
     await device.start()
     assert await device.says("collects each") == "collects each 4096"

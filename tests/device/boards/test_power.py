@@ -15,10 +15,10 @@ from tests.device.boards.powered import PLATFORMS, Board
 from tests.device.firmware import eventually, published, records, seqs, tcp
 from tests.device.test_sntp import answer
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
-from tools.micropython import MicroPython
-from tools.sim.boards._chip import HARD_RESET, WDT_RESET
-from tools.sim.certificates import Authority
-from wire.packets import Publish
+from tools.lab.micropython import MicroPython
+from tools.lab.sim.boards._chip import HARD_RESET, WDT_RESET
+from tools.lab.testing.certificates import Authority
+from wire.codec.packets import Publish
 
 NETWORK = {"ssid": "attic", "password": "under the roof"}
 DUTY = {"connect_every": 3, "awake_ms": 20_000}
@@ -76,7 +76,7 @@ async def test_watchdog_is_fed_while_the_firmware_turns_and_resets_it_where_it_s
         assert sum("boot 2" in line for line in lines) == 1
 
 
-async def test_what_nobody_foresaw_is_said_and_the_board_starts_anew(micropython: MicroPython, tmp_path: Path) -> None:
+async def test_an_unexpected_error_is_said_and_the_board_starts_anew(micropython: MicroPython, tmp_path: Path) -> None:
     """A file system that is gone in the middle of it, say."""
     folder = tmp_path / "files"
     folder.mkdir()
@@ -158,7 +158,7 @@ async def test_board_that_hangs_while_the_parts_are_made_is_reset(micropython: M
     journal = tmp_path / "made"
     os.mkfifo(journal)  # to open it waits for a reader, for ever
     async with scripted_broker() as broker:
-        change: dict[str, Any] = {"network": NETWORK, "watchdog_ms": 1_000, "journal": str(journal)}
+        change: dict[str, Any] = {"network": NETWORK, "watchdog_ms": 3_000, "journal": str(journal)}
         board = Board("esp32", micropython, tmp_path, tcp(broker.port), **change)
         board.wifi("up")
         await board.start()

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.device.virtual import VirtualBoard, VirtualDevice
+from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
 from tests.support.model_broker import ModelBroker
-from wire.codec.packet import frame
+from wire.codec import frame
 from wire.identity import IDENTITY_PROPERTY, decode_identity, find_user_property
 
 TOPIC = "doors/front"

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from device.scram import METHOD
-from tests.device.publishing import arrived, drain, publish
-from tests.device.virtual import VirtualBoard, VirtualDevice, VirtualPort
+from device.mqtt.scram import METHOD
+from tests.device.mqtt.publishing import arrived, drain, publish
+from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice, VirtualPort
 from tests.support.model_broker import ModelBroker
 from wire.codec.auth import Auth
+from wire.codec.packets import Publish
 from wire.packet_types import CONNECT
-from wire.packets import Publish
 from wire.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
 from wire.reasons import CONTINUE_AUTHENTICATION, NOT_AUTHORIZED
 

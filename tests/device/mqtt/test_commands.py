@@ -8,8 +8,8 @@ import pytest
 
 from tests.device.firmware import TOPIC, Firmware, eventually, records, tcp
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
-from tools.micropython import MicroPython
-from wire.packets import Publish
+from tools.lab.micropython import MicroPython
+from wire.codec.packets import Publish
 from wire.properties import CORRELATION_DATA, RESPONSE_TOPIC
 
 COMMANDS = "commands/garage"
@@ -92,13 +92,13 @@ async def test_command_is_executed_once_wherever_the_power_is_cut(
         await eventually(lambda: broker.publishes[0])
         await device.kill()
         broker.commands = [command(7, command="identify")]
-        whole = device._argv
+        whole = device.argv
         arguments = [str(device.config_path), str(operation), str(seed)]
-        device._argv = [*whole[:-2], "-m", "tools.torture.device_power", *arguments]
+        device.argv = [*whole[:-2], "-m", "tools.lab.torture.device.power", *arguments]
         await device.start()
         await eventually(lambda: not device.running or len(answers(broker)) == 1)
         await device.kill()
-        device._argv = whole
+        device.argv = whole
         broker.commands = [] if 7 in broker.pubrecs else [command(7, dup=True, command="identify")]
         await device.start()
         await eventually(lambda: len(answers(broker)) == 1 and 7 in broker.pubrecs)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from flash_store.errors import StoreFull
-from tests.device.virtual import VirtualBoard, VirtualDevice
+from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
 from tests.support.scripted_broker import ScriptedBroker
-from tools.sim.flash import PowerCut
+from tools.lab.testing.nor import PowerCut
+from wire.codec.packets import Publish, Subscribe
 from wire.codec.subscribe import NO_LOCAL, RETAIN_NEVER
-from wire.packets import Publish, Subscribe
 from wire.properties import CORRELATION_DATA, RESPONSE_TOPIC
 
 COMMANDS = "commands/garage"
@@ -39,7 +39,7 @@ def answers(broker: ScriptedBroker, topic: str = ANSWERS) -> list[Any]:
     return [json.loads(publish.payload) for publish in unique.values()]
 
 
-class Door:
+class DoorOpener:
     """A program of a user's own that counts what it does."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def answered(device: VirtualDevice, broker: ScriptedBroker, payload: bytes, **ho
 
 
 def fill(device: VirtualDevice) -> None:
-    """With messages that nobody acknowledges, until no more go in."""
+    """With messages that are never acknowledged, until no more go in."""
     for size in (900, 0):
         with contextlib.suppress(StoreFull):
             while True:
@@ -87,7 +87,7 @@ def take(_publish: Publish) -> int:
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_message_of_each_qos_is_acted_on_and_acknowledged_as_its_qos_wants(qos: int) -> None:
-    board, broker, door = VirtualBoard(), ScriptedBroker(), Door()
+    board, broker, door = VirtualBoard(), ScriptedBroker(), DoorOpener()
     device = start(board, broker, door)
     assert answered(device, broker, b"open", qos=qos) == {"door": "open"}
     assert (broker.pubacks, broker.pubrecs) == ([7] if qos == 1 else [], [7] if qos == 2 else [])
@@ -96,7 +96,7 @@ def test_a_message_of_each_qos_is_acted_on_and_acknowledged_as_its_qos_wants(qos
 
 @pytest.mark.parametrize("power", [False, True], ids=["line cut", "power cut"])
 def test_a_message_that_comes_again_though_it_was_confirmed_is_not_acted_on_again(power: bool) -> None:
-    board, broker, door = VirtualBoard(), ScriptedBroker(releases=False), Door()
+    board, broker, door = VirtualBoard(), ScriptedBroker(releases=False), DoorOpener()
     device = start(board, broker, door)
     assert answered(device, broker, b"open") == {"door": "open"}
     broker.session_present, broker.releases = True, True
@@ -149,7 +149,7 @@ def test_power_cut_at_any_operation_leaves_one_answer_to_what_was_done(operation
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_full_store_acts_once_and_answers_when_there_is_room(qos: int) -> None:
-    board, broker, door = VirtualBoard(6), ScriptedBroker(puback=silent, session_present=True), Door()
+    board, broker, door = VirtualBoard(6), ScriptedBroker(puback=silent, session_present=True), DoorOpener()
     device = start(board, broker, door)
     fill(device)
     device.port.command(command(b"open", qos))
@@ -182,7 +182,7 @@ def test_restart_that_is_ordered_while_the_store_is_full_waits_for_its_answer() 
 
 @pytest.mark.parametrize("changes_session", [False, True])
 def test_message_that_waited_for_room_is_done_after_its_session_and_the_power_are_gone(changes_session: bool) -> None:
-    board, broker, door = VirtualBoard(6), ScriptedBroker(puback=silent, session_present=True), Door()
+    board, broker, door = VirtualBoard(6), ScriptedBroker(puback=silent, session_present=True), DoorOpener()
     device = start(board, broker, door)
     fill(device)
     device.port.command(command())
@@ -231,7 +231,7 @@ def test_message_larger_than_flash_keeps_is_refused_or_passed_over_and_nothing_i
     version: str,
 ) -> None:
     """Over MQTT 3.1.1, which cannot refuse it, an older message with its identifier lies in flash."""
-    board, broker, door = VirtualBoard(), ScriptedBroker(session_present=True, releases=False), Door()
+    board, broker, door = VirtualBoard(), ScriptedBroker(session_present=True, releases=False), DoorOpener()
     device = start(board, broker, door, mqtt_version=version)
     board.cut_power_at(2, Random(0))
     device.port.command(command(b"older"))
@@ -249,13 +249,13 @@ def test_message_larger_than_flash_keeps_is_refused_or_passed_over_and_nothing_i
 
 def test_answer_to_an_empty_topic_goes_to_the_devices_own() -> None:
     board, broker = VirtualBoard(), ScriptedBroker()
-    device = start(board, broker, Door())
+    device = start(board, broker, DoorOpener())
     assert answered(device, broker, b"open", answer_topic="") == {"door": "open"}
 
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 def test_retained_message_is_acknowledged_and_not_acted_on(version: str) -> None:
-    board, broker, door = VirtualBoard(), ScriptedBroker(), Door()
+    board, broker, door = VirtualBoard(), ScriptedBroker(), DoorOpener()
     device = start(board, broker, door, mqtt_version=version)
     for qos in (0, 1, 2):
         device.port.command(command(b"open", qos, retain=True))
@@ -298,7 +298,7 @@ def test_report_without_room_is_answered_so_and_sampling_does_not_pause_for_it()
 
 
 def test_messages_of_qos_0_that_come_while_the_store_is_full_are_bounded_and_each_that_is_dropped_is_said() -> None:
-    board, broker, door = VirtualBoard(6), ScriptedBroker(puback=silent), Door()
+    board, broker, door = VirtualBoard(6), ScriptedBroker(puback=silent), DoorOpener()
     device = start(board, broker, door)
     fill(device)
     for _ in range(30):
@@ -312,7 +312,7 @@ def test_messages_of_qos_0_that_come_while_the_store_is_full_are_bounded_and_eac
 
 
 def test_filter_that_was_changed_is_unsubscribed_before_the_new_one_is_subscribed() -> None:
-    board, broker, door = VirtualBoard(), ScriptedBroker(), Door()
+    board, broker, door = VirtualBoard(), ScriptedBroker(), DoorOpener()
     start(board, broker, door, commands="old/#")
     broker.session_present = True
     device = start(board, broker, door)
@@ -329,7 +329,7 @@ def test_filter_that_was_changed_is_unsubscribed_before_the_new_one_is_subscribe
 
 
 def test_shared_filter_takes_what_it_shares() -> None:
-    board, broker, door = VirtualBoard(), ScriptedBroker(), Door()
+    board, broker, door = VirtualBoard(), ScriptedBroker(), DoorOpener()
     device = start(board, broker, door, commands=f"$share/doors/{COMMANDS}")
     assert answered(device, broker, b"open") == {"door": "open"}
 

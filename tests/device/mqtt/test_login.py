@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gateway.accounts import make_account, save_account
+from gateway.auth.accounts import make_account, save_account
 from tests.device.firmware import Firmware, eventually, tcp
 from tests.support.mosquitto import wait_for_port
-from tools.demo.process import Process
-from tools.micropython import MicroPython
-from tools.sim.mosquitto import Mosquitto, free_port
+from tools.lab.micropython import MicroPython
+from tools.lab.testing.mosquitto import Mosquitto
+from tools.lab.testing.process import Process, free_port
 
 USER, PASSWORD = "shed", "under the roof"
 LOGIN = {"user": USER, "password": PASSWORD}
@@ -31,14 +31,14 @@ async def gateway(folder: Path) -> AsyncIterator[int]:
         f'name = "attic"\naccounts = "{folder}/accounts"\n[store]\npath = "{folder}/store"\n'
         f'[[listener]]\nkind = "tcp"\nhost = "127.0.0.1"\nport = {port}\nallow_anonymous = false\n'
     )
-    argv = [sys.executable, "-m", "tools.cli", "gateway", "run", "--config", str(folder / "gateway.toml")]
+    argv = [sys.executable, "-m", "tools.cli.main", "gateway", "run", "--config", str(folder / "gateway.toml")]
     process = Process("gateway", argv, folder / "gateway.log")
-    await process.start()
+    process.start()
     try:
-        await process.says("ready")
+        process.says("ready")
         yield port
     finally:
-        await process.kill()
+        process.kill()
 
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])

@@ -6,11 +6,11 @@ import pytest
 
 from flash_store.errors import StoreFull
 from flash_store.log import packet_identifier
-from tests.device.publishing import TOPIC, arrived, drain, gaps, publish, rest, start
-from tests.device.virtual import VirtualBoard
+from tests.device.mqtt.publishing import TOPIC, arrived, drain, gaps, publish, rest, start
+from tests.device.mqtt.virtual import VirtualBoard
 from tests.support.model_broker import ModelBroker
+from wire.codec.packets import Publish
 from wire.errors import WireError
-from wire.packets import Publish
 
 
 def test_messages_refused_for_good_hold_up_no_others() -> None:
@@ -93,7 +93,7 @@ def test_messages_of_qos_0_wait_in_ram_where_the_line_takes_nothing() -> None:
     device.port.has_room = True
     rest(device)
     assert arrived(broker) == list(range(92, 100))
-    assert device.unstored is not None and device.unstored.dropped == 92
+    assert device.qos0_queue is not None and device.qos0_queue.dropped == 92
 
 
 @pytest.mark.parametrize("dies", ["never", "after", "before", "for another policy"])

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tests.device.firmware import Firmware, eventually, published, reached, records, seqs, tcp
-from tests.support.scripted_broker import scripted_broker
-from tools.micropython import MicroPython
-from wire.packets import Publish
+from tests.support.scripted_broker import ScriptedBroker, scripted_broker
+from tools.lab.micropython import MicroPython
+from wire.codec.packets import Publish
 
 
 def silent(_publish: Publish) -> None:
@@ -37,19 +37,26 @@ async def test_each_message_is_published_and_released_once(
         assert broker.connects[0].protocol_level == (5 if version == "5" else 4)
 
 
+def take_two(publish: Publish) -> int | None:
+    return 0 if publish.packet_identifier in (2, 3) else None
+
+
+async def die_after_two(device: Firmware, broker: ScriptedBroker) -> int:
+    """Runs until the broker waits for two PUBCOMPs, and cuts the power; returns how many messages were made."""
+    await device.start()
+    await device.says("all 24 readings made")
+    await eventually(lambda: broker.pubrels[:1] == [[2, 3]])
+    made = len(device.journal())
+    await device.kill()
+    return made
+
+
 async def test_after_a_power_cut_pubrels_come_first_and_then_the_rest_with_dup(
     micropython: MicroPython, tmp_path: Path
 ) -> None:
-    def take_two(publish: Publish) -> int | None:
-        return 0 if publish.packet_identifier in (2, 3) else None
-
     async with scripted_broker(puback=take_two, pubcomp=False) as broker:
         device = ten(micropython, tmp_path, broker.port)
-        await device.start()
-        await device.says("all 24 readings made")
-        made = len(device.journal())
-        await eventually(lambda: broker.pubrels[:1] == [[2, 3]])
-        await device.kill()
+        made = await die_after_two(device, broker)
         broker.session_present, broker.pubcomp, broker.puback = True, True, lambda _publish: 0
         await device.start()
         await eventually(lambda: len(broker.pubrels) == 2 and len(broker.pubrels[1]) == made)
@@ -71,16 +78,9 @@ async def test_after_a_power_cut_pubrels_come_first_and_then_the_rest_with_dup(
 async def test_what_had_its_pubrec_is_forsaken_with_a_gap_or_resent_where_the_session_is_lost(
     choice: dict[str, str], first: int, gap: dict[str, Any], micropython: MicroPython, tmp_path: Path
 ) -> None:
-    def take_two(publish: Publish) -> int | None:
-        return 0 if publish.packet_identifier in (2, 3) else None
-
     async with scripted_broker(puback=take_two, pubcomp=False) as broker:
         device = ten(micropython, tmp_path, broker.port, **choice)
-        await device.start()
-        await device.says("all 24 readings made")
-        made = len(device.journal())
-        await eventually(lambda: broker.pubrels[:1] == [[2, 3]])
-        await device.kill()
+        made = await die_after_two(device, broker)
         broker.puback = silent
         await device.start()
         await published(broker, 1, min(8, made - first + 1))

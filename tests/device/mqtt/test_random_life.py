@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from flash_store.errors import StoreFull
-from tests.device.virtual import VirtualBoard, VirtualDevice
+from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
 from tests.support.model_broker import ModelBroker
-from tools.sim.flash import PowerCut
-from wire.packets import Publish
+from tools.lab.testing.nor import PowerCut
+from wire.codec.packets import Publish
 
 LIVES = 12
 STEPS = 40

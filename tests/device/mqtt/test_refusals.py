@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from device.clock import Clock
-from device.commands import Commands
-from device.refusals import Refusals
+from device.mqtt.commands import Commands
+from device.mqtt.refusals import Refusals
 from flash_store.gaps import DROPPED
 from flash_store.log import Log
-from tests.device.publishing import TOPIC, arrived, drain, fill_heap, gaps, publish, rest, start
-from tests.device.virtual import VirtualBoard, VirtualDevice
+from tests.device.mqtt.publishing import TOPIC, arrived, drain, fill_heap, gaps, publish, rest, start
+from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
 from tests.support.model_broker import ModelBroker
-from tools.sim.flash import NorFlash, PowerCut
-from wire.packets import Publish
+from tools.lab.testing.nor import NorFlash, PowerCut
+from wire.codec.packets import Publish
 from wire.properties import MAXIMUM_PACKET_SIZE, RETAIN_AVAILABLE
 
 MINUTE = 60.0

@@ -10,13 +10,13 @@ from paho.mqtt.client import MQTTMessage
 
 from tests.device.firmware import Firmware, tcp
 from tests.support.mosquitto import subscriber
-from tools.micropython import MicroPython
-from tools.sim.mosquitto import Mosquitto
+from tools.lab.micropython import MicroPython
+from tools.lab.testing.mosquitto import Mosquitto
 
 GOOD, BAD, ALL = "doors/front", "doors/locked", "#"
 PROGRAM = """
-import device.session
-device.session.RETRY_LONGEST_MS = 500  # so that the test does not take long
+import device.mqtt
+device.mqtt.RETRY_LONGEST_MS = 500  # so that the test does not take long
 import device.library as holdfast
 holdfast.start({config!r})
 holdfast.publish({bad!r}, bytes({size}), 2)
@@ -50,7 +50,7 @@ async def test_it_is_set_aside_and_the_others_arrive(
             change: dict[str, Any] = {"mqtt_version": version, "sensors": [], "journal": None}
             device = Firmware(micropython, tmp_path, tcp(broker.port), **change)
             config = str(device.config_path)
-            device._argv[-1] = PROGRAM.format(config=config, bad=BAD, good=GOOD, size=500)
+            device.argv[-1] = PROGRAM.format(config=config, bad=BAD, good=GOOD, size=500)
             await device.start()
             said = await device.says("is set aside: ")
             await device.says("connected")

@@ -4,14 +4,14 @@ import itertools
 
 import pytest
 
-from tests.device.publishing import fill_heap
-from tests.device.virtual import VirtualBoard, VirtualDevice
+from tests.device.mqtt.publishing import fill_heap
+from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
 from tests.support.scripted_broker import ScriptedBroker
+from wire.codec import MQTT_3_1_1
 from wire.codec.decoder import PacketDecoder
-from wire.codec.packet import MQTT_3_1_1
-from wire.codec.to_server import READERS
+from wire.codec.packets import Publish, Pubrel
+from wire.codec.requests import TO_SERVER
 from wire.packet_types import CONNECT
-from wire.packets import Publish, Pubrel
 
 TIMES_S = [20, 60, 140, 300, 620, 940, 1260]  # after 20 s, 40 s … and then every 320 s
 
@@ -23,7 +23,7 @@ def silent(_publish: Publish) -> None:
 def written(device: VirtualDevice, kind: type[Publish] | type[Pubrel]) -> list[tuple[float, int, bool]]:
     """When each PUBLISH or PUBREL went out over MQTT 3.1.1, its packet identifier and whether it had DUP."""
     found = []
-    decoder = PacketDecoder(READERS, level=MQTT_3_1_1)
+    decoder = PacketDecoder(TO_SERVER, level=MQTT_3_1_1)
     for now_ms, data in device.port.written:
         decoder.feed(data)
         while (packet := decoder.next_packet()) is not None:

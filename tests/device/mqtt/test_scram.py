@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from device.scram import Derivation, Scram, hmac
+from device.mqtt.scram import Derivation, Scram, hmac
 from flash_store.log import Log
-from gateway.scram import ScramExchange, ScramKeys, make_keys
-from tools.sim.flash import NorFlash
+from gateway.auth.scram import ScramExchange, ScramKeys, make_keys
+from tools.lab.testing.nor import NorFlash
 from wire.errors import RemoteProtocolError
 
 PASSWORD = "correct horse, battery=staple"
@@ -48,6 +48,11 @@ class Login:
             steps += 1
         return steps
 
+    def make_keys(self) -> None:
+        with refused("make the keys"):
+            self.attempt()
+        self.derive()
+
 
 @contextmanager
 def refused(text: str) -> Iterator[None]:
@@ -84,9 +89,7 @@ def test_keys_are_kept_over_a_restart_until_something_changes() -> None:
     log = make_log()
     keys = make_keys(PASSWORD.encode(), 4096)
     login = Login(log, keys)
-    with refused("make the keys"):
-        login.attempt()
-    login.derive()
+    login.make_keys()
     login.scram.respond(login.attempt())
     Login(log, keys).attempt()
     for changed in (Login(log, make_keys(PASSWORD.encode(), 4096)), Login(log, keys, "another")):
@@ -113,9 +116,7 @@ def test_salt_that_has_changed_when_the_keys_are_derived_ends_that_login_and_not
     with refused("another salt or count"):
         login.attempt()
     assert not login.scram.is_deriving, "the other brokers have their turn"
-    with refused("make the keys"):
-        login.attempt()
-    login.derive()
+    login.make_keys()
     login.scram.respond(login.attempt())
     assert login.scram.is_proven
 
@@ -124,9 +125,7 @@ def test_keys_that_the_store_has_no_room_for_last_until_the_next_start() -> None
     log = make_log()
     log.settings.set("another", bytes(1900))  # of 2 KiB that all settings have
     login = Login(log, make_keys(PASSWORD.encode(), 4096))
-    with refused("make the keys"):
-        login.attempt()
-    login.derive()
+    login.make_keys()
     login.scram.respond(login.attempt())
     assert login.scram.is_proven
     assert "until the next start alone" in login.lines[-1]
@@ -135,9 +134,7 @@ def test_keys_that_the_store_has_no_room_for_last_until_the_next_start() -> None
 def test_broker_that_does_not_know_the_password_is_refused() -> None:
     log = make_log()
     login = Login(log, make_keys(PASSWORD.encode(), 4096))
-    with refused("make the keys"):
-        login.attempt()
-    login.derive()
+    login.make_keys()
     proof = login.attempt()
     with refused("does not prove"):
         login.scram.respond(proof[:-2] + b"x=")

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from tests.device.publishing import arrived, drain, gaps, origins, publish, rest, start
-from tests.device.virtual import VirtualBoard
+from tests.device.mqtt.publishing import arrived, drain, gaps, origins, publish, rest, start
+from tests.device.mqtt.virtual import VirtualBoard
 from tests.support.model_broker import ModelBroker
-from tools.sim.flash import PowerCut
-from wire.packets import Publish
+from tools.lab.testing.nor import PowerCut
+from wire.codec.packets import Publish
 
 
 @pytest.mark.parametrize("change", [{}, {"lost_session": "resend"}])

@@ -13,8 +13,8 @@ from tests.gateway.support import running, tcp_port
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.uplink.support import route_config
 from tests.uplink.support import running as routed
-from tools.micropython import MicroPython
-from tools.sim.network_link import NetworkLink
+from tools.lab.micropython import MicroPython
+from tools.lab.testing.network_link import NetworkLink
 
 TOPIC = "status/garage"
 

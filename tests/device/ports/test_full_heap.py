@@ -7,7 +7,7 @@ import subprocess
 from tests.device.ports.test_uart import serial_line
 from tests.device.serial_bridge import serial_bridge
 from tests.support.scripted_broker import scripted_broker
-from tools.micropython import MicroPython
+from tools.lab.micropython import MicroPython
 
 PROGRAM = """
 import select, sys, time

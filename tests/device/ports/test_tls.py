@@ -1,4 +1,4 @@
-"""The firmware's TLS with a real mosquitto: whom it trusts, and what it says where it does not."""
+"""The firmware's TLS with a real mosquitto: which server it trusts, and what it says of others."""
 
 import subprocess
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ import pytest
 
 from tests.device.firmware import Firmware, eventually
 from tests.support.mosquitto import free_port, subscriber
-from tools.micropython import MicroPython
-from tools.sim.mosquitto import Mosquitto
+from tools.lab.micropython import MicroPython
+from tools.lab.testing.mosquitto import Mosquitto
 
 CURVE = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
 

@@ -2,34 +2,17 @@
 
 import os
 import select
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from device.ports.uart import Uart
 from tests.device.firmware import Firmware, eventually, published, reached, seq, seqs
-from tests.device.serial_bridge import serial_bridge
+from tests.device.serial_bridge import serial_bridge, serial_line, uart
 from tests.support.scripted_broker import scripted_broker
-from tools.micropython import MicroPython
-from tools.sim.serial_line import SerialLine
+from tools.lab.micropython import MicroPython
 from wire.link import Link, LinkLog, LinkUp
-
-
-@asynccontextmanager
-async def serial_line() -> AsyncIterator[SerialLine]:
-    line = SerialLine()
-    line.open()
-    try:
-        yield line
-    finally:
-        line.close()
-
-
-def uart(path: str) -> dict[str, Any]:
-    return {"kind": "uart", "path": path, "baud": 115_200}
 
 
 @pytest.mark.parametrize("vm_name", ["MicroPython", "CPython"])
@@ -130,7 +113,7 @@ def test_pause_waits_for_the_far_side_and_not_for_ever() -> None:
 
     port.open(0)
     exchange(0)
-    assert port.pause(0)  # nobody is there to lose anything from
+    assert port.pause(0)  # there is no peer whose bytes could be lost
     port.resume(0)
     far.open(0)
     exchange(1)

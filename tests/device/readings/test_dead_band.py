@@ -4,7 +4,7 @@ import itertools
 import random
 from collections.abc import Iterable
 
-from device.dead_band import DeadBand
+from device.readings import DeadBand
 
 HEARTBEAT_MS = 60_000
 INTERVAL_MS = 1_000

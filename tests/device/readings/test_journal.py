@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from device.journal import Journal
+from device.readings.journal import Journal
 
 
 def test_journal_counts_over_all_boots(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 from random import Random
 from typing import Any
 
-from tests.device.virtual import VirtualBoard, VirtualDevice
+from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
 from tests.support.model_broker import ModelBroker
 
 DROPPING = {"flash": {"path": "flash.bin", "sector_count": 6, "on_full": "drop_oldest"}}

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from device import payload, senml, senml_cbor
-from tools.micropython import MicroPython
+from device.readings import payload, senml, senml_cbor
+from tools.lab.micropython import MicroPython
 
 AIR = [
     ("bme280.temperature", "Cel", 21.53),
@@ -20,7 +20,7 @@ AIR = [
 PACK = ("greenhouse-1", AIR, 3, 86_400_000, 1_758_000_000_125)
 PROGRAM = """
 import binascii, json, sys
-from device.payload import encoder
+from device.readings.payload import encoder
 client_id, samples, boot_id, uptime_ms, unix_ms = json.loads(sys.stdin.read())
 for name in ("json", "cbor"):
     print(binascii.hexlify(encoder(name)(client_id, samples, boot_id, uptime_ms, unix_ms)).decode())

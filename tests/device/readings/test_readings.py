@@ -12,7 +12,7 @@ from cloud.transforms.senml import resolve
 from tests.device.firmware import ORIGIN, TOPIC, Firmware, eventually, published, reached, records, seq, seqs, tcp
 from tests.support.mosquitto import free_port
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
-from tools.micropython import MicroPython
+from tools.lab.micropython import MicroPython
 from wire.identity import IDENTITY_PROPERTY
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
 
@@ -186,7 +186,7 @@ def test_bad_configuration_ends_with_2_and_names_key_and_expectation(
 
 def test_flash_that_holds_something_else_is_left_alone(micropython: MicroPython, tmp_path: Path) -> None:
     device = Firmware(micropython, tmp_path, tcp(1883))
-    content = b"somebody's photographs" * 2000
+    content = b"a stranger's photographs" * 2000
     device.flash_path.write_bytes(content)
     done = subprocess.run(device.argv, env=device.environment, capture_output=True, text=True, timeout=30)
     assert done.returncode == 2

@@ -9,8 +9,8 @@ import pytest
 from cloud.transforms.senml import Record, resolve, resolve_cbor
 from device.clock import Clock
 from device.config import Config
-from device.journal import NoJournal
-from device.sampler import Sampler
+from device.readings import Sampler
+from device.readings.journal import NoJournal
 from device.sensors.driver import SensorFailed
 from device.sensors.probe import Probe
 from flash_store.devices.file import FileFlash
@@ -178,13 +178,13 @@ def test_anchor_waits_for_room_in_the_store(new_bench: Callable[..., Bench]) -> 
         if bench.said:
             break
     assert "sampling pauses" in bench.said[0]
-    assert bench.sampler.is_filling()
+    assert not bench.sampler.has_room
     bench.clock.offer("gateway", NOON_MS, 4000, 4000)
     bench.sampler.advance(4001)
-    assert (bench.clock.untold, bench.sampler.is_filling()) == (True, True)
+    assert (bench.clock.untold, bench.sampler.has_room) == (True, False)
     bench.acknowledge_all()
     bench.sampler.advance(4002)
-    assert (bench.clock.untold, bench.sampler.is_filling()) == (False, False)
+    assert (bench.clock.untold, bench.sampler.has_room) == (False, True)
     assert metrics(bench.messages()[0]) == {"clock": "gateway", "clock_error": 0}
 
 

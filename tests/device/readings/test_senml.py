@@ -2,7 +2,7 @@
 
 import json
 
-from device.senml import encode_pack
+from device.readings.senml import encode_pack
 
 SAMPLES = [("load", "/", 0.31), ("memory_available", "B", 2**53)]
 

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tools.micropython import MicroPython
-from tools.paths import source_root
+from tools.cli.paths import source_root
+from tools.lab.micropython import MicroPython
 
 PROGRAMS = Path(__file__).parent / "programs"
-BOARD = source_root() / "tools/sim/boards"
+BOARD = source_root() / "tools/lab/sim/boards"
 HEAP = ["-X", "heapsize=256wk"]
 TIMEOUT_S = 60
 

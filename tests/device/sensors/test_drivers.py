@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.device.sensors.simulated_board import run_on_board
-from tools.micropython import MicroPython
+from tools.lab.micropython import MicroPython
 
 AIR = [["bme280.temperature", "Cel", 25.08], ["bme280.humidity", "%RH", 57.81], ["bme280.pressure", "Pa", 100653.3]]
 ROOM = [["sht31.temperature", "Cel", 25.0], ["sht31.humidity", "%RH", 50.0]]

@@ -4,8 +4,8 @@ import pytest
 
 from device.sensors.config import KINDS, load
 from tests.device.sensors.simulated_board import run_on_board
-from tools.micropython import MicroPython
-from tools.paths import source_root
+from tools.cli.paths import source_root
+from tools.lab.micropython import MicroPython
 
 DOCS = source_root() / "docs"
 

@@ -1,11 +1,13 @@
-"""Simulated boards with each kind of flash; `tools/sim/boards` must be first on the import path. Runs on MicroPython
-too."""
+"""Simulated boards with each kind of flash, also for MicroPython.
+
+`tools/lab/sim/boards` must be first on the import path.
+"""
 
 from flash_store.devices.esp32 import Esp32Partition
 from flash_store.devices.ram import RamFlash
 from flash_store.devices.rp2 import Rp2Flash
 from flash_store.devices.spi_nor import SpiNor
-from tools.sim.spi_nor import W25Q
+from tools.lab.sim.spi_nor import W25Q
 
 SECTORS = 8
 SIZE = SECTORS * 4096

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tools.paths import source_root
+from tools.cli.paths import source_root
 
-SHIM = source_root() / "tools/sim/boards"
+SHIM = source_root() / "tools/lab/sim/boards"
 MODULES = [path.stem for path in SHIM.glob("[a-z]*.py")]
 
 

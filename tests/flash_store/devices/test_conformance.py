@@ -11,7 +11,7 @@ from flash_store.log import Log, is_blank
 from tests.flash_store.devices.board import KINDS, SECTORS
 from tests.flash_store.devices.conftest import SHIM
 from tests.flash_store.devices.on_micropython import use
-from tools.micropython import MicroPython
+from tools.lab.micropython import MicroPython
 
 PROGRAM = str(Path(__file__).with_name("on_micropython.py"))
 
@@ -69,10 +69,10 @@ def test_a_program_takes_whole_granules_within_one_sector_of_the_device(flash: A
         with pytest.raises(DeviceFailed, match=f"sector {block} at {offset} is not made of whole granules"):
             flash.writeblocks(block, b"a" * length, offset)
     for block, offset in [(0, 4096 - whole), (0, 4096), (0, -whole)]:
-        with pytest.raises(DeviceFailed, match=f"in sector {block} at {offset} do not lie in the sector"):
+        with pytest.raises(DeviceFailed, match=f"in sector {block} at {offset} go beyond the sector"):
             flash.writeblocks(block, b"a" * 2 * whole, offset)
     for block in (SECTORS, -1):
-        with pytest.raises(DeviceFailed, match=f"sector {block} is none of the device's {SECTORS}"):
+        with pytest.raises(DeviceFailed, match=f"there is no sector {block}: the device has {SECTORS}"):
             flash.writeblocks(block, b"a" * whole, 0)
     assert all(read(flash, block, 0, 4096) == b"\xff" * 4096 for block in range(SECTORS))
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.flash_store.devices.board import SMALL_CHIP
-from tools.flash.reader import read_store
-from tools.paths import source_root
-from tools.sim.spi_nor import W25Q
+from tools.cli.flash.reader import read_store
+from tools.cli.paths import source_root
+from tools.lab.sim.spi_nor import W25Q
 
 PAGE = source_root() / "docs/how-to/board-flash.md"
 *PROGRAMS, COPY = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)

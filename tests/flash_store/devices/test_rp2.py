@@ -11,7 +11,7 @@ from flash_store.log import Log
     ("start", "length"), [(100, 4096), (0, 5000), (0, 17 * 4096), (16 * 4096, 4096), (-4096, 4096)]
 )
 def test_a_region_that_is_not_whole_sectors_of_the_area_is_refused(start: int, length: int) -> None:
-    with pytest.raises(DeviceFailed, match=f"{length} bytes from {start} are no whole sectors of this board's storage"):
+    with pytest.raises(DeviceFailed, match=f"{length} bytes from {start} are not whole sectors of this board's"):
         Rp2Flash(start, length)
 
 

@@ -9,7 +9,7 @@ from flash_store.errors import DeviceFailed
 from flash_store.log import Log
 from tests.flash_store.devices.board import SECTORS, SMALL_CHIP, wire
 from tests.flash_store.workload import Model, Workload
-from tools.sim.spi_nor import W25Q, PowerCut
+from tools.lab.sim.spi_nor import W25Q, PowerCut
 
 
 def small_chip(seed: int = 0) -> W25Q:
@@ -37,7 +37,7 @@ def test_the_jedec_id_tells_the_size(jedec_id: str, size: int) -> None:
 
 
 def test_a_chip_that_does_not_say_its_size_is_refused_by_its_id() -> None:
-    with pytest.raises(DeviceFailed, match="JEDEC ID 1f8401 does not say its size"):
+    with pytest.raises(DeviceFailed, match="JEDEC ID 1f8401 does not give the size"):
         wire(W25Q(b"\x1f\x84\x01"))
 
 
@@ -116,7 +116,7 @@ def test_a_chip_that_takes_no_write_enable_is_told(operation: str) -> None:
     chip = small_chip()
     flash = wire(chip)
     chip.is_locked = True
-    with pytest.raises(DeviceFailed, match="does not take write enable, its status is 0x00"):
+    with pytest.raises(DeviceFailed, match="ignores write enable, its status is 0x00"):
         change(flash, operation)
 
 

@@ -6,36 +6,26 @@ from itertools import islice
 import pytest
 
 from flash_store.log import Log
-from tests.flash_store.simulated_nor import SimulatedNor
+from tests.flash_store.support import formatted, ids, mounted
+from tools.lab.testing.nor import NorFlash
 
 SECTOR_SIZE, GRANULE, SECTORS = 512, 16, 12
 OPEN_AT, RECORDS_AT = 16, 48
 
 
-def formatted() -> SimulatedNor:
-    flash = SimulatedNor(SECTOR_SIZE, SECTORS, GRANULE)
-    Log.format(flash, 1, GRANULE)
-    return flash
-
-
-def with_messages(count: int) -> SimulatedNor:
-    flash = formatted()
-    log = Log(flash)
+def with_messages(count: int) -> NorFlash:
+    flash, log = mounted(sector_count=SECTORS)
     for number in range(1, count + 1):
         log.append("t", b"payload %02d" % number)
     return flash
 
 
-def ids(log: Log) -> list[int]:
-    return [message[0] for message in log.messages()]
-
-
-def flip(flash: SimulatedNor, at: int, *bits: int) -> None:
+def flip(flash: NorFlash, at: int, *bits: int) -> None:
     for bit in bits:
         flash.image[at + bit // 8] ^= 1 << bit % 8
 
 
-def opened(flash: SimulatedNor) -> list[int]:
+def opened(flash: NorFlash) -> list[int]:
     """The sectors in use, oldest first."""
     starts = [sector * SECTOR_SIZE + OPEN_AT for sector in range(SECTORS)]
     used = [at for at in starts if flash.image[at : at + 20] != b"\xff" * 20]
@@ -94,7 +84,7 @@ def test_a_damaged_message_is_told_once_and_stays_gone() -> None:
     assert 7 not in ids(Log(flash))
 
 
-def moved(flash: SimulatedNor) -> tuple[Log, int]:
+def moved(flash: NorFlash) -> tuple[Log, int]:
     """A store whose oldest message was moved, and where its copy is; the original is erased."""
     log = Log(flash)
     log.append("t", b"a straggler")
@@ -108,7 +98,7 @@ def moved(flash: SimulatedNor) -> tuple[Log, int]:
 
 @pytest.mark.parametrize("bits", [(130, 150), (40,), (100,)])
 def test_a_moved_message_of_which_bits_drift_is_a_range(bits: tuple[int, ...]) -> None:
-    flash = formatted()
+    flash = formatted(sector_count=SECTORS)
     _, at = moved(flash)
     assert flash.image[at] == ord("V")
     flip(flash, at, *bits)
@@ -131,8 +121,7 @@ def test_an_acknowledgement_that_a_cut_may_have_torn_does_not_come_back_when_it_
 
 def test_the_ids_that_a_window_of_acknowledgements_left_are_no_damage(seed: int) -> None:
     rng = random.Random(seed)
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted(sector_count=SECTORS)
     for _ in range(400):
         log.append("t", b"x" * rng.randrange(60))
         waiting = [message[0] for message in islice(log.messages(), 8)]

@@ -7,41 +7,15 @@ import pytest
 from flash_store.flash import Flash
 from flash_store.log import Log
 from flash_store.record import mended, seed
-from tests.flash_store.simulated_nor import SimulatedNor
+from tests.flash_store.support import mounted
+from tools.lab.testing.nor import NorFlash
 
 SECTOR_SIZE = 512
 
 
-class EccNor(SimulatedNor):
-    """Reads of granules at the addresses in `bad` raise OSError until their sector is erased; `reads` counts."""
-
-    def __init__(self, granule: int = 16, sector_size: int = SECTOR_SIZE) -> None:
-        super().__init__(sector_size, 8, granule)
-        self.bad: set[int] = set()
-        self.reads = 0
-
-    def readblocks(self, block: int, buffer, offset: int = 0) -> None:
-        self.reads += 1
-        start = block * self.sector_size + offset
-        if any(start < at + self.granule and at < start + len(buffer) for at in self.bad):
-            raise OSError(errno.EIO, "uncorrectable")
-        super().readblocks(block, buffer, offset)
-
-    def ioctl(self, operation: int, argument: int) -> int:
-        if operation == 6:
-            start = argument * self.sector_size
-            self.bad -= set(range(start, start + self.sector_size))
-        return super().ioctl(operation, argument)
-
-    def spoil(self, content: bytes) -> None:
-        """The granule in which this begins cannot be read any more."""
-        self.bad.add(self.image.rindex(content) // self.granule * self.granule)
-
-
-def formatted(granule: int = 16) -> EccNor:
-    flash = EccNor(granule)
-    Log.format(flash, 1, granule)
-    return flash
+def spoil(flash: NorFlash, content: bytes) -> None:
+    """The granule in which this begins cannot be read any more."""
+    flash.uncorrectable.add(flash.image.rindex(content) // flash.granule * flash.granule)
 
 
 def payloads(log: Log) -> list[bytes]:
@@ -50,11 +24,10 @@ def payloads(log: Log) -> list[bytes]:
 
 @pytest.mark.parametrize("granule", [8, 16, 32])
 def test_a_torn_program_that_reads_as_an_error_costs_its_record_only(granule: int) -> None:
-    flash = formatted(granule)
-    log = Log(flash)
+    flash, log = mounted(granule)
     for number in range(4):
         log.append("t", b"payload %d" % number)
-    flash.spoil(b"payload 3")
+    spoil(flash, b"payload 3")
     for _ in range(3):
         log = Log(flash)
         assert payloads(log) == [b"payload %d" % number for number in range(3)]
@@ -67,34 +40,24 @@ def test_a_torn_program_that_reads_as_an_error_costs_its_record_only(granule: in
 
 @pytest.mark.parametrize("granule", [8, 16, 32])
 def test_any_granule_may_become_unreadable_and_all_others_are_found(granule: int) -> None:
-    flash = formatted(granule)
-    log = Log(flash)
+    flash, log = mounted(granule)
     for number in range(10):
         log.append("t", b"payload %d %s" % (number, b"x" * 40))
     found = payloads(log)
     used = [at for at in range(0, len(flash.image), granule) if flash.image[at : at + granule].strip(b"\xff")]
     for at in used:
-        flash.bad = {at}
-        left = payloads(Log(SimilarTo(flash)))
+        flash.uncorrectable = {at}
+        left = payloads(Log(flash.copy()))
         assert set(left) <= set(found)
         is_header = at % SECTOR_SIZE < 48 + granule
         assert is_header or len(left) >= len(found) - 1
 
 
-class SimilarTo(EccNor):
-    """A copy of another one."""
-
-    def __init__(self, other: EccNor) -> None:
-        super().__init__(other.granule, other.sector_size)
-        self.image, self.programmed, self.bad = bytearray(other.image), set(other.programmed), set(other.bad)
-
-
 def test_a_relocation_leaves_out_what_cannot_be_read_and_says_so() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     straggler = log.append("t", b"precious")
     other = log.append("t", b"other straggler")
-    flash.spoil(b"precious")
+    spoil(flash, b"precious")
     while flash.erase_counts[1] < 3:
         log.acknowledge(log.append("t", b"x" * 60))
         log.idle()
@@ -103,11 +66,10 @@ def test_a_relocation_leaves_out_what_cannot_be_read_and_says_so() -> None:
 
 
 def test_an_unreadable_message_is_a_gap_when_its_turn_comes() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     for payload in (b"first", b"precious", b"last"):
         log.append("t", payload)
-    flash.spoil(b"precious")
+    spoil(flash, b"precious")
     assert payloads(log) == [b"first", b"last"]
     assert log.gaps() == [(2, 2, 1, "unreadable")]
 
@@ -115,12 +77,12 @@ def test_an_unreadable_message_is_a_gap_when_its_turn_comes() -> None:
 @pytest.mark.parametrize("length", [0, 20, 1000, 3900])
 @pytest.mark.parametrize("flips", [1, 2])
 def test_a_torn_record_is_read_once_to_say_whether_one_bit_is_wrong(length: int, flips: int) -> None:
-    flash = EccNor(sector_size=4096)
+    flash = NorFlash(4096, 8, 16)
     Log.format(flash, 1, 16)
     Log(flash).append("t", b"p" * length)
     start = flash.image.index(b"M", 4096 + 48)
     for bit in range(8 * 16):
-        hurt = SimilarTo(flash)
+        hurt = flash.copy()
         hurt.image[start + bit // 8] ^= 1 << bit % 8
         hurt.image[start + 16 + length // 2] ^= (flips - 1) << 3
         found = mended(Flash(hurt), 1, start - 4096, seed(1, 1))
@@ -128,14 +90,14 @@ def test_a_torn_record_is_read_once_to_say_whether_one_bit_is_wrong(length: int,
         assert hurt.reads <= 4096 // 64 + 1
 
 
-class Flickers(SimulatedNor):
-    """Some reads fail, `fails` of them behind the next `reads`, and then never again."""
+class Flickers(NorFlash):
+    """Some reads fail, `fails` of them behind the next `left`, and then never again."""
 
-    reads = fails = 0
+    left = fails = 0
 
     def readblocks(self, block: int, buffer, offset: int = 0) -> None:
-        self.reads -= 1
-        if -self.fails <= self.reads < 0:
+        self.left -= 1
+        if -self.fails <= self.left < 0:
             raise OSError(errno.EIO, "uncorrectable")
         super().readblocks(block, buffer, offset)
 
@@ -154,12 +116,12 @@ def test_reads_that_fail_for_a_while_as_a_sector_is_relocated_lose_no_message_wi
             log.acknowledge(message_id)
         log.flush()
         erases = log.stats()["erases"]
-        flash.reads, flash.fails = reads, fails
+        flash.left, flash.fails = reads, fails
         log.idle()
         assert log.stats()["erases"] > erases
-        if flash.reads >= 0:
+        if flash.left >= 0:
             break
-        flash.reads = flash.fails = 0
+        flash.left = flash.fails = 0
         again = Log(flash)
         told = {one for first, last, _, _ in again.gaps() for one in range(first, last + 1)}
         assert {1, *kept[-3:]} == set(again.ids(9)) | told

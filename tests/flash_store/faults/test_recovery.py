@@ -5,36 +5,29 @@ import pytest
 from flash_store import record
 from flash_store.log import Log
 from flash_store.sector import Open, encode_open
-from tests.flash_store.simulated_nor import SimulatedNor
+from tests.flash_store.support import formatted, mounted
+from tools.lab.testing.nor import NorFlash, Operation
 
 SECTOR_SIZE, GRANULE = 512, 16
 FIRST_USED = SECTOR_SIZE  # the first mount opens sector 1
 FREE_SIZE, OPEN_AT, OPEN_SIZE, RECORDS_AT = 16, 16, 20, 48
 
 
-def formatted() -> SimulatedNor:
-    flash = SimulatedNor(SECTOR_SIZE, 8, GRANULE)
-    Log.format(flash, 1, GRANULE)
-    return flash
-
-
-def with_messages(count: int) -> SimulatedNor:
-    flash = formatted()
-    log = Log(flash)
+def with_messages(count: int) -> NorFlash:
+    flash, log = mounted()
     for number in range(count):
         log.append("t", b"payload %d" % number)
     return flash
 
 
-def image_before_an_erase(flash: SimulatedNor, log: Log, turns: int) -> tuple[bytes, int]:
+def image_before_an_erase(flash: NorFlash, log: Log, turns: int) -> tuple[bytes, int]:
     """Uses the store for so many erases; returns the image before the last one, and the sector that it erased."""
     images = [bytes(flash.image)]
     erased: list[tuple[bytes, int]] = []
 
-    def look() -> None:
-        what, sector, _, _ = flash.operations[-1]
-        if what == "erase":
-            erased.append((images[-1], sector))
+    def look(operation: Operation) -> None:
+        if operation.is_erase:
+            erased.append((images[-1], operation.sector))
         images[:] = [bytes(flash.image)]
 
     flash.after_operation = look
@@ -67,7 +60,7 @@ def test_a_free_sector_that_is_not_blank_is_erased_before_its_use() -> None:
     flash = with_messages(1)
     for sector in range(2, 8):
         flash.image[sector * SECTOR_SIZE + 200] = 0
-    flash = flash.copy()  # which takes granules that are not blank as programmed
+    flash = NorFlash(SECTOR_SIZE, 8, GRANULE, image=bytes(flash.image))  # granules that are not blank are programmed
     log = Log(flash)
     for _ in range(30):
         log.acknowledge(log.append("t", b"x" * 60))
@@ -77,22 +70,20 @@ def test_a_free_sector_that_is_not_blank_is_erased_before_its_use() -> None:
 
 
 def test_what_an_erase_that_was_cut_left_blank_is_erased_again() -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     log.append("t", b"a straggler, so that lives end one by one")
     image, cut = image_before_an_erase(flash, log, 20)
     start = cut * SECTOR_SIZE
     blank = b"\xff" * (SECTOR_SIZE - OPEN_AT)
-    flash = SimulatedNor(SECTOR_SIZE, 8, GRANULE, image[: start + OPEN_AT] + blank + image[start + SECTOR_SIZE :])
+    image = image[: start + OPEN_AT] + blank + image[start + SECTOR_SIZE :]
+    flash = NorFlash(SECTOR_SIZE, 8, GRANULE, image=image)
     log = Log(flash)
     assert [message[0] for message in log.messages()][:1] == [1]
-    flash.after_operation = lambda: touched.append(flash.operations[-1][:2])
-    touched: list = []
     for _ in range(60):
         log.acknowledge(log.append("t", b"x" * 60))
         log.flush()
         log.idle()
-    assert next(what for what, sector in touched if sector == cut) == "erase"
+    assert next(operation for operation in flash.operations if operation.sector == cut).is_erase
 
 
 def test_a_boot_id_is_not_given_twice_when_the_record_of_a_boot_rots() -> None:
@@ -116,8 +107,7 @@ def test_a_torn_record_costs_one_id_however_often_the_power_goes() -> None:
 
 
 def test_a_sector_that_reads_as_noise_costs_its_own_records_only(seed: int) -> None:
-    flash = formatted()
-    log = Log(flash)
+    flash, log = mounted()
     for number in range(16):
         log.append("t", b"payload %d" % number + b"x" * 50)
     per_sector: dict[int, list[int]] = {}
@@ -146,9 +136,9 @@ def test_a_head_whose_erase_may_have_been_cut_is_read_and_takes_no_record(sector
     flash.operations.clear()
     log = Log(flash)
     assert [message[4] for message in log.messages()] == [b"1", b"2"]
-    while not any(at == 2 for _, at, _, _ in flash.operations):
+    while not any(operation.sector == 2 for operation in flash.operations):
         for message_id in log.ids(9):
             log.acknowledge(message_id)
         log.append("t", b"x" * 60)
         log.idle()
-    assert next(what for what, at, _, _ in flash.operations if at == 2) == "erase"
+    assert next(operation for operation in flash.operations if operation.sector == 2).is_erase

@@ -1,4 +1,4 @@
-"""The accounts file: what `holdfast gateway passwd` writes, the gateway reads, and nobody else may."""
+"""The accounts file: `holdfast gateway passwd` writes it, the gateway reads it, and other users may not."""
 
 import os
 import pty
@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.accounts import Account, Accounts, load_accounts, make_account, save_account
+from gateway.auth.accounts import Account, Accounts, is_password, load_accounts, make_account, save_account
 from gateway.errors import ConfigError
-from gateway.password import is_password
 from tests.gateway.support import ROOT
 
-COMMAND = [sys.executable, "-m", "tools.cli", "gateway", "passwd"]
+COMMAND = [sys.executable, "-m", "tools.cli.main", "gateway", "passwd"]
 HASH = "$argon2id$v=19$m=12288,t=3,p=1$c2FsdHNhbHRzYWx0c2FsdA$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g"
 
 
@@ -100,7 +99,7 @@ def test_a_deleted_account_is_gone_and_one_that_is_not_there_is_told(file: Path)
     assert done.stderr == f"holdfast gateway passwd: {file}: 'alice' has no account\n"
 
 
-def test_scram_keys_are_there_only_for_who_asked(file: Path) -> None:
+def test_an_account_has_scram_keys_only_where_they_were_asked_for(file: Path) -> None:
     passwd(file, "alice", "--scram", typed="pencil\n")
     passwd(file, "bob", typed="pencil\n")
     accounts = load_accounts(file)
@@ -173,7 +172,7 @@ def test_a_file_that_is_not_there_or_not_text_is_named(file: Path) -> None:
         load_accounts(file)
 
 
-def test_a_reload_tells_whose_account_is_gone_or_another(file: Path) -> None:
+def test_a_reload_tells_which_accounts_are_gone_or_changed(file: Path) -> None:
     file.write_text(f"alice:{HASH}\nbob:{HASH}\ncarl:{HASH}\n")
     file.chmod(0o600)
     accounts = Accounts(file)

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.filters import common, holds, split, takes
+from gateway.auth.filters import common, holds, split, takes
 from wire.topics import matches
 
 LEVELS = ["", "a", "b", "$x"]

@@ -1,4 +1,4 @@
-"""In whose name messages come: a client's own, or another's where a rule says so."""
+"""The publisher a message names: its client, or another one where a rule allows it."""
 
 import itertools
 import logging
@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gateway.message import Message
-from tests.gateway.store.support import messages_in, stored
-from tests.gateway.support import Client, running, tcp_port, until, user_property
+from tests.gateway.store.support import epoch_of, messages_in, stored
+from tests.gateway.support import Client, connected, running, subscribed, tcp_port, until, user_property
+from wire.codec.packets import Puback, Publish, Pubrec, Will
 from wire.identity import IDENTITY_PROPERTY, KEEP, RECEIVE, RECEIVED_PROPERTY, decode_received, encode_identity
-from wire.packets import Puback, Publish, Pubrec, Will
 from wire.properties import MESSAGE_EXPIRY_INTERVAL, REASON_STRING, USER_PROPERTY
 from wire.reasons import NOT_AUTHORIZED
 
@@ -40,16 +40,10 @@ def refusals(folder: Path) -> list[tuple[Any, ...]]:
     return stored(folder, f"SELECT {columns} FROM dropped ORDER BY first, publisher")
 
 
-async def reading(port: int) -> Client:
-    reader = await Client("reader", wishes=(RECEIVE,)).connect(port)
-    await reader.subscribe("#")
-    return reader
-
-
 async def test_a_device_needs_no_rules_for_its_own_name(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        reader = await reading(tcp_port(broker))
-        device = await Client("garage").connect(tcp_port(broker))
+        reader = await subscribed(broker, "reader", "#", wishes=(RECEIVE,))
+        device = await connected(broker, "garage")
         await device.publish("a", **as_from("garage"))
         assert identity(await reader.receive()) == encode_identity("garage", EPOCH, 1)
 
@@ -59,7 +53,7 @@ async def test_no_client_says_when_another_gateway_had_its_message(tmp_path: Pat
     """Only beside an identity that it may bring; as a will no more than as a message."""
     claimed = {USER_PROPERTY: [(RECEIVED_PROPERTY, "17/elsewhere")]}
     async with running(tmp_path) as broker:
-        reader = await reading(tcp_port(broker))
+        reader = await subscribed(broker, "reader", "#", wishes=(RECEIVE,))
         client = await Client("client", will=Will("a", b"", qos, properties=claimed)).connect(tcp_port(broker))
         client.send("a", qos=qos, properties=claimed)
         message = await reader.receive()
@@ -74,15 +68,15 @@ async def test_a_message_in_anothers_name_is_a_new_message(
     tmp_path: Path, origin: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(tmp_path) as broker:
-        reader = await reading(tcp_port(broker))
-        forger = await Client("forger").connect(tcp_port(broker))
+        reader = await subscribed(broker, "reader", "#", wishes=(RECEIVE,))
+        forger = await connected(broker, "forger")
         for seq, (qos, answer) in enumerate([(1, Puback), (2, Pubrec), (1, Puback)], 1):
             forger.send("a", b"forged", qos=qos, **as_from(origin, seq))
             answered = await forger.expect(answer)
             assert (answered.reason_code, REASON_STRING in answered.properties) == (0, seq == 1)
             packet = await reader.receive()
             assert packet.properties[USER_PROPERTY][0] == ("a", "1")
-            assert identity(packet) == f"{broker.log.store_epoch:08x}/{seq}/test-gateway"
+            assert identity(packet) == f"{epoch_of(tmp_path):08x}/{seq}/test-gateway"
             received_ms, gateway = decode_received(str(user_property(packet, RECEIVED_PROPERTY)))
             assert received_ms > 17 and gateway == "test-gateway"
         forger.send("a", b"forged", qos=0, **as_from(origin, 4))
@@ -100,9 +94,9 @@ async def test_a_message_that_gets_a_new_identity_expires_as_long_after_it_came_
 ) -> None:
     started_s, ticks = time.time(), itertools.count()
     async with running(tmp_path) as broker:
-        keeper = await Client("keeper").connect(tcp_port(broker))
+        keeper = await connected(broker, "keeper")
         await keeper.subscribe("#")  # and acknowledges nothing, so that nothing is trimmed
-        forger = await Client("forger").connect(tcp_port(broker))
+        forger = await connected(broker, "forger")
         monkeypatch.setattr(time, "time", lambda: started_s + next(ticks))  # each look at the clock is a second later
         properties = {**named("garage", 1), MESSAGE_EXPIRY_INTERVAL: 60}
         await forger.publish("a", properties=properties)
@@ -116,7 +110,7 @@ async def test_a_client_that_wants_identities_kept_is_refused_where_it_may_not_b
 ) -> None:
     """A route that sends a message again would else have it counted twice."""
     async with running(tmp_path) as broker:
-        reader = await reading(tcp_port(broker))
+        reader = await subscribed(broker, "reader", "#", wishes=(RECEIVE,))
         route = await Client("route", wishes=(KEEP,)).connect(tcp_port(broker))
         for seq, (qos, answer) in enumerate([(1, Puback), (2, Pubrec), (1, Puback)], 1):
             route.send("a", b"forged", qos=qos, **as_from("garage", seq))
@@ -135,7 +129,7 @@ async def test_a_refused_message_leaves_no_range_in_the_name_of_another_client(t
     async with running(tmp_path) as broker:
         broker.publishing.announce(Message(state, b"1", 0, retain=True))  # so that no client may publish there any more
         will = Will(state, b"", 1, properties=named("garage", 1))
-        forger = await Client("forger", will=will).connect(tcp_port(broker))
+        forger = await connected(broker, "forger", will=will)
         for seq, (origin, qos) in enumerate([("garage", 0), ("garage", 1), ("forger", 0), ("forger", 1)], 2):
             forger.send("$SYS/x", qos=qos, properties=named(origin, seq))
         for _ in range(2):
@@ -149,11 +143,11 @@ async def test_an_identity_of_a_name_of_60_kb_is_none(tmp_path: Path, caplog: py
     """Each row of the store that tells of a message would else hold that name."""
     long = 60_000 * "x"
     async with running(tmp_path) as broker:
-        reader = await reading(tcp_port(broker))
-        client = await Client("client").connect(tcp_port(broker))
+        reader = await subscribed(broker, "reader", "#", wishes=(RECEIVE,))
+        client = await connected(broker, "client")
         for seq in (1, 2):
             await client.publish("a", **as_from(long, seq))
-            assert identity(await reader.receive()) == f"{broker.log.store_epoch:08x}/{seq}/test-gateway"
+            assert identity(await reader.receive()) == f"{epoch_of(tmp_path):08x}/{seq}/test-gateway"
         client.send("$SYS/a", **as_from(long, 3))
         assert (await client.expect(Puback)).reason_code == NOT_AUTHORIZED
         assert broker.counters.identities_replaced == 2
@@ -167,10 +161,10 @@ async def test_an_identity_of_a_name_of_60_kb_is_none(tmp_path: Path, caplog: py
 
 async def test_a_client_whose_identifier_is_the_gateways_name_does_not_speak_for_it(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        reader = await reading(tcp_port(broker))
-        forger = await Client("test-gateway").connect(tcp_port(broker))
+        reader = await subscribed(broker, "reader", "#", wishes=(RECEIVE,))
+        forger = await connected(broker, "test-gateway")
         await forger.publish("a", **as_from("test-gateway"))
-        assert identity(await reader.receive()) == f"{broker.log.store_epoch:08x}/1/test-gateway"
+        assert identity(await reader.receive()) == f"{epoch_of(tmp_path):08x}/1/test-gateway"
 
 
 async def test_a_route_of_another_gateway_brings_those_that_a_rule_allows(tmp_path: Path) -> None:
@@ -187,8 +181,8 @@ async def test_a_route_of_another_gateway_brings_those_that_a_rule_allows(tmp_pa
 
 async def test_by_the_hot_path_others_names_do_not_slip_through(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        reader = await reading(tcp_port(broker))
-        device = await Client("garage").connect(tcp_port(broker))
+        reader = await subscribed(broker, "reader", "#", wishes=(RECEIVE,))
+        device = await connected(broker, "garage")
         for seq in (1, 2):  # from the second on that goes the hot path
             await device.publish("a", properties=named("garage", seq))
             await reader.receive()
@@ -205,8 +199,8 @@ async def test_new_rules_count_for_the_next_message(tmp_path: Path) -> None:
     rules = tmp_path / "rules"
     rules.write_text(EVERYTHING + "allow * identify cellar\n")
     async with running(tmp_path / "store", acl=str(rules)) as broker:
-        reader = await reading(tcp_port(broker))
-        device = await Client("garage").connect(tcp_port(broker))
+        reader = await subscribed(broker, "reader", "#", wishes=(RECEIVE,))
+        device = await connected(broker, "garage")
         for seq in range(1, 4):
             await device.publish("a", **as_from("cellar", seq))
             assert str(identity(await reader.receive())).endswith("/cellar")
@@ -218,19 +212,18 @@ async def test_new_rules_count_for_the_next_message(tmp_path: Path) -> None:
 
 async def test_a_will_in_anothers_name_is_published_as_a_new_message(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        reader = await reading(tcp_port(broker))
-        forger = await Client("forger", will=Will("a", b"", 1, **as_from("garage"))).connect(tcp_port(broker))
-        forger.cut()
+        reader = await subscribed(broker, "reader", "#", wishes=(RECEIVE,))
+        (await connected(broker, "forger", will=Will("a", b"", 1, **as_from("garage")))).cut()
         packet = await reader.receive()
         assert packet.properties[USER_PROPERTY][0] == ("a", "1")
-        assert identity(packet) == f"{broker.log.store_epoch:08x}/1/test-gateway"
+        assert identity(packet) == f"{epoch_of(tmp_path):08x}/1/test-gateway"
 
 
 async def test_a_will_is_held_against_the_rules_of_when_it_is_published(tmp_path: Path) -> None:
     rules = tmp_path / "rules"
     rules.write_text(EVERYTHING + "allow * identify garage\n")
     async with running(tmp_path / "store", acl=str(rules)) as broker:
-        reader = await reading(tcp_port(broker))
+        reader = await subscribed(broker, "reader", "#", wishes=(RECEIVE,))
         for rule, origin in (("", "garage"), (EVERYTHING, "test-gateway")):
             client = await Client("client", will=Will("a", b"", 1, **as_from("garage"))).connect(tcp_port(broker))
             if rule:

@@ -9,23 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from gateway.accounts import Accounts, make_account, save_account
-from gateway.failures import SOURCES_MAX, Failures, network_of
-from gateway.logins import WAITING_MAX, WORKERS, Logins
-from gateway.password import hash_of_nobody, hash_password, is_password
-from gateway.scram import ScramError
+from gateway.auth.accounts import Accounts, hash_password, is_password, make_account, save_account, unmatchable_hash
+from gateway.auth.logins import SOURCES_MAX, WAITING_MAX, WORKERS, Logins, LoginThrottle
+from gateway.auth.scram import ScramError
+from gateway.port import network_of
 from tests.gateway.support import ROOT
 from wire.reasons import BAD_USER_NAME_OR_PASSWORD, CONNECTION_RATE_EXCEEDED, SERVER_BUSY, SUCCESS
 
 HERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
 
 
-@asynccontextmanager
-async def logins_of(folder: Path) -> AsyncIterator[Logins]:
-    """Alice and Bob may log in."""
+def accounts_of(folder: Path) -> Accounts:
     for name in ("alice", "bob"):
         save_account(folder / "accounts", make_account(name, b"pencil", with_scram=False))
-    logins = Logins(Accounts(folder / "accounts"))
+    return Accounts(folder / "accounts")
+
+
+@asynccontextmanager
+async def logins_of(folder: Path, accounts: Accounts | None = None) -> AsyncIterator[Logins]:
+    """Alice and Bob may log in, unless there are other accounts."""
+    logins = Logins(accounts or accounts_of(folder))
     try:
         yield logins
     finally:
@@ -36,7 +39,7 @@ async def test_only_the_right_password_of_a_user_lets_in(tmp_path: Path) -> None
     async with logins_of(tmp_path) as logins:
         assert await logins.check_password(HERE, "alice", b"pencil") == SUCCESS
         assert await logins.check_password(HERE, "alice", b"pencils") == BAD_USER_NAME_OR_PASSWORD
-        assert await logins.check_password(HERE, "nobody", b"pencil") == BAD_USER_NAME_OR_PASSWORD
+        assert await logins.check_password(HERE, "unknown", b"pencil") == BAD_USER_NAME_OR_PASSWORD
         assert await logins.check_password(HERE, "Alice", b"pencil") == BAD_USER_NAME_OR_PASSWORD
 
 
@@ -46,15 +49,15 @@ async def test_half_a_login_or_a_huge_one_is_refused(tmp_path: Path, user: str |
         assert await logins.check_password(HERE, user, password) == BAD_USER_NAME_OR_PASSWORD
 
 
-def test_nobody_is_as_expensive_to_compare_with_as_anybody() -> None:
+def test_an_unknown_user_costs_as_much_to_compare_as_a_known_one() -> None:
     """The time is that of the hash, so its parameters are compared instead of times."""
-    nobody, somebody = hash_of_nobody(), hash_password(b"pencil")
-    assert nobody.split("$")[:4] == somebody.split("$")[:4] == ["", "argon2id", "v=19", "m=12288,t=3,p=1"]
-    assert len(nobody) == len(somebody)
-    assert not is_password(b"pencil", nobody)
+    unknown, known = unmatchable_hash(), hash_password(b"pencil")
+    assert unknown.split("$")[:4] == known.split("$")[:4] == ["", "argon2id", "v=19", "m=12288,t=3,p=1"]
+    assert len(unknown) == len(known)
+    assert not is_password(b"pencil", unknown)
 
 
-async def test_a_guesser_waits_but_neither_his_neighbours_nor_the_user_elsewhere(tmp_path: Path) -> None:
+async def test_a_guesser_waits_but_neither_its_neighbours_nor_the_user_elsewhere(tmp_path: Path) -> None:
     async with logins_of(tmp_path) as logins:
         answers = [await logins.check_password(HERE, "alice", b"wrong") for _ in range(12)]
         assert answers == [BAD_USER_NAME_OR_PASSWORD] * 10 + [CONNECTION_RATE_EXCEEDED] * 2
@@ -63,7 +66,7 @@ async def test_a_guesser_waits_but_neither_his_neighbours_nor_the_user_elsewhere
         assert await logins.check_password(ELSEWHERE, "alice", b"pencil") == SUCCESS
 
 
-async def test_a_guesser_who_sends_all_guesses_at_once_gets_no_more_answers(tmp_path: Path) -> None:
+async def test_a_guesser_that_sends_all_guesses_at_once_gets_no_more_answers(tmp_path: Path) -> None:
     async with logins_of(tmp_path) as logins:
         answers = await asyncio.gather(*(logins.check_password(HERE, "alice", b"wrong") for _ in range(100)))
     assert answers.count(BAD_USER_NAME_OR_PASSWORD) <= 10 + WORKERS
@@ -87,7 +90,7 @@ async def test_of_a_flood_from_everywhere_only_so_many_wait(tmp_path: Path) -> N
             task.cancel()
 
 
-async def test_who_hangs_up_while_waiting_has_still_failed(tmp_path: Path) -> None:
+async def test_a_client_that_hangs_up_while_it_waits_has_still_failed(tmp_path: Path) -> None:
     async with logins_of(tmp_path) as logins:
         tries = [asyncio.create_task(logins.check_password(HERE, "alice", b"wrong")) for _ in range(30)]
         await asyncio.sleep(0)
@@ -100,28 +103,30 @@ async def test_who_hangs_up_while_waiting_has_still_failed(tmp_path: Path) -> No
 
 
 async def test_a_changed_password_counts_at_once(tmp_path: Path) -> None:
-    async with logins_of(tmp_path) as logins:
+    accounts = accounts_of(tmp_path)
+    async with logins_of(tmp_path, accounts) as logins:
         save_account(tmp_path / "accounts", make_account("alice", b"brush", with_scram=False))
-        assert logins._accounts.reload() == {"alice"}
+        assert accounts.reload() == {"alice"}
         assert await logins.check_password(HERE, "alice", b"pencil") == BAD_USER_NAME_OR_PASSWORD
         assert await logins.check_password(HERE, "alice", b"brush") == SUCCESS
 
 
 @pytest.mark.parametrize("turns", [0, 1, 5])
-async def test_a_password_that_is_changed_while_it_is_looked_at_lets_nobody_in(tmp_path: Path, turns: int) -> None:
-    async with logins_of(tmp_path) as logins:
+async def test_a_password_that_is_changed_while_it_is_looked_at_is_refused(tmp_path: Path, turns: int) -> None:
+    accounts = accounts_of(tmp_path)
+    async with logins_of(tmp_path, accounts) as logins:
         login = asyncio.create_task(logins.check_password(HERE, "alice", b"pencil"))
         await asyncio.sleep(0)
         for _ in range(turns):
             await asyncio.sleep(0)
         save_account(tmp_path / "accounts", make_account("alice", b"brush", with_scram=False))
-        logins._accounts.reload()
+        accounts.reload()
         assert await login == BAD_USER_NAME_OR_PASSWORD
         save_account(tmp_path / "accounts", make_account("bob", b"brush", with_scram=False))
         login = asyncio.create_task(logins.check_password(HERE, "alice", b"brush"))
         await asyncio.sleep(0)
-        logins._accounts.reload()
-        assert await login == SUCCESS  # somebody else's
+        accounts.reload()
+        assert await login == SUCCESS  # another user's
 
 
 async def test_guesses_by_scram_count_like_any_others(tmp_path: Path) -> None:
@@ -139,7 +144,7 @@ async def test_guesses_by_scram_count_like_any_others(tmp_path: Path) -> None:
 def test_the_memory_of_hashing_goes_back_to_the_system() -> None:
     program = """if True:
         from concurrent.futures import ThreadPoolExecutor
-        from gateway.password import hash_password, is_password, keep_memory_apart
+        from gateway.auth.accounts import hash_password, is_password, keep_memory_apart
         def resident():
             return int(open("/proc/self/statm").read().split()[1]) * 4096
         keep_memory_apart()
@@ -154,7 +159,7 @@ def test_the_memory_of_hashing_goes_back_to_the_system() -> None:
 
 
 def test_failures_are_forgotten_one_after_the_other() -> None:
-    failures = Failures(2, 10.0)
+    failures = LoginThrottle(2, 10.0)
     source = ("192.0.2.1",)
     failures.note(source, 0.0)
     assert not failures.too_many(source, 0.0)
@@ -167,10 +172,9 @@ def test_failures_are_forgotten_one_after_the_other() -> None:
 
 
 def test_a_million_addresses_do_not_take_the_memory() -> None:
-    failures = Failures(1, 10.0)
+    failures = LoginThrottle(1, 10.0)
     for number in range(SOURCES_MAX + 5):
         failures.note((str(number),), 0.0)
-    assert len(failures._counts) == SOURCES_MAX
     assert not failures.too_many(("4",), 0.0)
     assert failures.too_many(("5",), 0.0)
 

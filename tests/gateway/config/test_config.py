@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import (
+from gateway.config.load import load
+from gateway.config.schema import (
     GatewayConfig,
     QueueConfig,
     SerialConfig,
@@ -13,7 +14,6 @@ from gateway.config import (
     UnixConfig,
     allows_anonymous,
 )
-from gateway.config_file import load
 from gateway.errors import ConfigError
 from uplink.config import decode_routes
 
@@ -108,6 +108,11 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
             TCP + '[listener.tls]\ncertificate = "c"\nkey = "k"\nuser_from = "mail"\n',
             "9: listener[0].tls.user_from: 'mail', expected one of 'common_name', 'dns', ",
         ),
+        (
+            TCP + '[listener.tls]\ncertificate = "c"\nkey = "k"\nuser_from = "dns"\nclient_crl = "l"\n',
+            "9: listener[0].tls.user_from: there is no client_ca, so no client shows a certificate\n"
+            "{path}:10: listener[0].tls.client_crl: there is no client_ca, so no client shows a certificate",
+        ),
         (MINIMAL + '[[listener]]\nkind = "serial"\nbaud = 1\n', "4: listener[0].device: missing"),
         ("name = 2026-01-01\n", "1: name: expected text, got a date"),
         ("route = 3\n" + MINIMAL, "1: route: expected a list, got a number"),
@@ -130,7 +135,7 @@ def test_what_is_wrong_is_named_with_its_file_line_and_key(tmp_path: Path, text:
     path = write(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
         decode_routes(path, load(path)[1])
-    assert str(caught.value).startswith(f"{path}:{complaint}")
+    assert str(caught.value).startswith(f"{path}:{complaint.replace('{path}', str(path))}")
 
 
 def test_two_routes_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.config import GatewayConfig, TlsConfig
-from gateway.config_file import load
+from gateway.config.load import load
+from gateway.config.schema import GatewayConfig, TlsConfig
 from tests.gateway.support import ROOT
 from uplink.config import RouteConfig
 

@@ -4,20 +4,20 @@ from pathlib import Path
 
 import msgspec
 
-from gateway import config
-from gateway.config_file import load
-from tools.gateway_reference import PAGE, TABLES, renew
+from gateway.config import schema
+from gateway.config.load import load
+from tools.cli.gateway.reference import PAGE, TABLES, renew
 from uplink.config import RouteConfig, RouteTlsConfig
 
 
 def test_the_tables_on_the_page_are_those_of_the_schema() -> None:
-    """`python -m tools.gateway_reference` renews them."""
+    """`python -m tools.cli.gateway.reference` renews them."""
     page = PAGE.read_text("utf-8")
     assert renew(page) == page
 
 
 def test_every_table_of_the_schema_is_on_the_page() -> None:
-    tables = {one for one in vars(config).values() if isinstance(one, type) and one.__name__.endswith("Config")}
+    tables = {one for one in vars(schema).values() if isinstance(one, type) and one.__name__.endswith("Config")}
     assert set(TABLES.values()) == tables | {RouteConfig, RouteTlsConfig}
 
 

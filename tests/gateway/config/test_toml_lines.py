@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.toml_lines import Path, find_lines, line_of
+from gateway.config.toml_lines import Path, find_lines, line_of
 
 TEXT = '''# a comment with = and [brackets]
 name = "a # is no comment here"   # but here

@@ -3,10 +3,11 @@
 import asyncio
 from pathlib import Path
 
+from tests.gateway.steps import started
 from tests.gateway.store.support import stored
-from tests.gateway.support import Client, GatewayProcess, running, tcp_port
+from tests.gateway.support import Client, connected, running, subscribed
+from wire.codec.packets import Pubcomp, Publish, Pubrec, Pubrel
 from wire.errors import Closed
-from wire.packets import Pubcomp, Publish, Pubrec, Pubrel
 
 WINDOW = 50
 
@@ -98,9 +99,9 @@ class Subscriber:
 
 async def test_a_message_goes_through_at_qos_2(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        subscriber = await connected(broker, "subscriber")
         assert await subscriber.subscribe("a", options=2) == [2]
-        publisher = await Client("publisher").connect(tcp_port(broker))
+        publisher = await connected(broker, "publisher")
         await publisher.publish_once("a", b"once")
         packet = await subscriber.receive()
         assert (packet.payload, packet.qos, packet.dup) == (b"once", 2, False)
@@ -110,8 +111,7 @@ async def test_a_message_goes_through_at_qos_2(tmp_path: Path) -> None:
 
 async def test_each_message_arrives_once_over_kills_of_the_gateway_and_cut_lines(tmp_path: Path) -> None:
     count, kills = 1500, 5
-    gateway = GatewayProcess(tmp_path)
-    await gateway.start()
+    gateway = await started(tmp_path)
     publisher, subscriber = Publisher(count), Subscriber()
     client = await subscriber.connect(gateway.port)
     await client.subscribe("a/#", options=2)
@@ -139,12 +139,11 @@ async def test_each_message_arrives_once_over_kills_of_the_gateway_and_cut_lines
 
 async def test_a_session_that_ends_leaves_nothing_behind(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        client = await Client("client").connect(tcp_port(broker))
-        await client.subscribe("a", options=2)
+        client = await subscribed(broker, "client", "a", options=2)
         client.send("a", b"1", qos=2)
         events = [await client.event() for _ in range(2)]
         assert {type(event) for event in events} == {Pubrec, Publish}
-        again = await Client("client", clean_start=True).connect(tcp_port(broker))
+        again = await connected(broker, "client", clean_start=True)
         assert not again.connack.session_present
         while not isinstance(await client.event(), Closed):
             pass
@@ -157,7 +156,7 @@ async def test_both_versions_at_once(tmp_path: Path) -> None:
         clients = {}
         for level in (4, 5):
             session = {"session_expiry_s": 0} if level == 4 else {}
-            clients[level] = await Client(f"v{level}", protocol_level=level, **session).connect(tcp_port(broker))
+            clients[level] = await connected(broker, f"v{level}", protocol_level=level, **session)
             assert await clients[level].subscribe(f"to/{level}", options=2) == [2]
         for sender, receiver in ((4, 5), (5, 4)):
             topic = f"to/{receiver}"

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.hot import inflow, publishes
-from tests.gateway.store.support import messages_in, stored
-from tests.gateway.support import Client, GatewayProcess, running, tcp_port, user_property
+from tests.gateway.steps import joined, started
+from tests.gateway.store.support import epoch_of, messages_in, stored
+from tests.gateway.support import Client, connected, running, subscribed, user_property
+from wire.bulk import publishes, reader
+from wire.codec.packets import MQTT_3_1_1, MQTT_5, NO_LOCAL, Puback, Pubcomp, Publish, Pubrec
 from wire.errors import Closed
 from wire.identity import IDENTITY_PROPERTY, RECEIVE, RECEIVED_PROPERTY
-from wire.packets import MQTT_3_1_1, MQTT_5, NO_LOCAL, Puback, Pubcomp, Publish, Pubrec
 
 MANY = 300
 
@@ -29,14 +30,14 @@ async def answers(client: Client, kind: type[Puback | Pubrec | Pubcomp], count: 
 def hot(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many messages went each step of the hot path, as it goes."""
     taken: list[int] = []
-    cut = publishes.cut
+    cut = publishes.cut_publishes
 
     def noting_cut(*arguments: object) -> object:
         found = cut(*arguments)  # type: ignore[arg-type]
         taken.append(len(found.identifiers))
         return found
 
-    monkeypatch.setattr(inflow, "cut", noting_cut)
+    monkeypatch.setattr(reader, "cut_publishes", noting_cut)
     return taken
 
 
@@ -45,9 +46,8 @@ async def test_messages_reach_a_subscriber_in_order_with_identity_and_provenance
     tmp_path: Path, level: int, hot: list[int]
 ) -> None:
     async with running(tmp_path) as broker:
-        publisher = await Client("publisher", protocol_level=MQTT_3_1_1).connect(tcp_port(broker))
-        subscriber = await Client("subscriber", wishes=(RECEIVE,), protocol_level=level).connect(tcp_port(broker))
-        await subscriber.subscribe("a/#")
+        publisher = await connected(broker, "publisher", protocol_level=MQTT_3_1_1)
+        subscriber = await subscribed(broker, "subscriber", "a/#", wishes=(RECEIVE,), protocol_level=level)
         await publisher.publish("a/b", b"first")
         assert (await subscriber.receive()).payload == b"first"
         sent = publish_many(publisher, "a/b")
@@ -59,7 +59,7 @@ async def test_messages_reach_a_subscriber_in_order_with_identity_and_provenance
         assert await answers(publisher, Puback) == sent
         if level == MQTT_5:
             identities = [str(user_property(packet, IDENTITY_PROPERTY)) for packet in received]
-            epoch = broker.log.store_epoch
+            epoch = epoch_of(tmp_path)
             assert identities == [f"{epoch:08x}/{seq}/test-gateway" for seq in range(2, MANY + 2)]
             assert str(user_property(received[0], RECEIVED_PROPERTY)).endswith("/test-gateway")
     assert sum(hot) == MANY
@@ -67,8 +67,8 @@ async def test_messages_reach_a_subscriber_in_order_with_identity_and_provenance
 
 async def test_many_subscribers_get_the_same(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        publisher = await Client("publisher", protocol_level=MQTT_3_1_1).connect(tcp_port(broker))
-        subscribers = [await Client(f"subscriber-{i}").connect(tcp_port(broker)) for i in range(20)]
+        publisher = await connected(broker, "publisher", protocol_level=MQTT_3_1_1)
+        subscribers = [await connected(broker, f"subscriber-{i}") for i in range(20)]
         for subscriber in subscribers:
             await subscriber.subscribe("a/+")
         publish_many(publisher, "a/b", count=50)
@@ -78,7 +78,7 @@ async def test_many_subscribers_get_the_same(tmp_path: Path) -> None:
 
 async def test_exactly_once_is_released_many_at_once(tmp_path: Path, hot: list[int]) -> None:
     async with running(tmp_path) as broker:
-        publisher = await Client("publisher", protocol_level=MQTT_3_1_1).connect(tcp_port(broker))
+        publisher = await connected(broker, "publisher", protocol_level=MQTT_3_1_1)
         await publisher.publish_once("a", b"first")
         sent = publish_many(publisher, "a", qos=2)
         assert await answers(publisher, Pubrec) == sent
@@ -93,37 +93,34 @@ async def test_exactly_once_is_released_many_at_once(tmp_path: Path, hot: list[i
 
 
 async def test_after_a_kill_nothing_acknowledged_is_missing_and_qos_2_comes_once(tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path)
-    await gateway.start()
-    subscriber = await Client("subscriber").connect(gateway.port)
-    await subscriber.subscribe("a", options=1)
+    gateway = await started(tmp_path)
+    subscriber = await joined(gateway.port, "subscriber", "a", options=1)
     subscriber.cut()
     publisher = await Client("publisher", protocol_level=MQTT_3_1_1).connect(gateway.port)
     await publisher.publish_once("a", b"first")
     sent = publish_many(publisher, "a", qos=2)
     assert await answers(publisher, Pubrec) == sent
-    await gateway.kill()
-    await gateway.start()
+    await gateway.restart()
     publisher = await Client("publisher", protocol_level=MQTT_3_1_1).connect(gateway.port)
     for number, packet_identifier in enumerate(sent):
         publisher.write(Publish("a", b"%d" % number, 2, False, True, packet_identifier).encode(MQTT_3_1_1))
     subscriber = await Client("subscriber").connect(gateway.port)
     received = [(await subscriber.receive()).payload for _ in range(MANY + 1)]
     assert received == [b"first", *(b"%d" % number for number in range(MANY))]
-    assert await subscriber.silent()
+    await subscriber.expect_no_message()
 
 
 async def test_new_access_rules_count_for_the_next_message(tmp_path: Path, hot: list[int]) -> None:
     rules = tmp_path / "rules"
     rules.write_text("allow * publish,subscribe #\n")
     async with running(tmp_path / "store", acl=str(rules)) as broker:
-        publisher = await Client("publisher", protocol_level=MQTT_3_1_1).connect(tcp_port(broker))
+        publisher = await connected(broker, "publisher", protocol_level=MQTT_3_1_1)
         await publisher.publish("a", b"first")
         publish_many(publisher, "a", count=10)
         await answers(publisher, Puback, 10)
         assert sum(hot) == 10
         rules.write_text("deny * publish a\nallow * publish,subscribe #\n")
-        broker.doorkeeper.reload()
+        broker.reload()
         publish_many(publisher, "a", count=10)
         assert isinstance(await publisher.event(), Closed | None)  # MQTT 3.1.1 cannot say no
     assert sum(hot) == 10
@@ -132,9 +129,8 @@ async def test_new_access_rules_count_for_the_next_message(tmp_path: Path, hot: 
 
 async def test_no_local_holds_for_many_messages_too(tmp_path: Path, hot: list[int]) -> None:
     async with running(tmp_path) as broker:
-        both = await Client("both").connect(tcp_port(broker))
-        await both.subscribe("a", options=1 | NO_LOCAL)
-        other = await Client("other", protocol_level=MQTT_3_1_1).connect(tcp_port(broker))
+        both = await subscribed(broker, "both", "a", options=1 | NO_LOCAL)
+        other = await connected(broker, "other", protocol_level=MQTT_3_1_1)
         both.write(b"".join(Publish("a", b"own", 1, packet_identifier=i).encode(MQTT_5) for i in range(1, 20)))
         await other.publish("a", b"first")
         publish_many(other, "a", count=10)
@@ -145,16 +141,15 @@ async def test_no_local_holds_for_many_messages_too(tmp_path: Path, hot: list[in
 
 async def test_a_client_that_did_not_acknowledge_gets_the_same_again(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        publisher = await Client("publisher", protocol_level=MQTT_3_1_1).connect(tcp_port(broker))
-        subscriber = await Client("subscriber").connect(tcp_port(broker))
-        await subscriber.subscribe("a")
+        publisher = await connected(broker, "publisher", protocol_level=MQTT_3_1_1)
+        subscriber = await subscribed(broker, "subscriber", "a")
         publish_many(publisher, "a", count=100)
         first = [await subscriber.expect(Publish) for _ in range(100)]
         for packet in (*first[:30], first[50]):
             subscriber.acknowledge(packet)
         await subscriber.publish("other", b"")  # so the gateway has read these
         subscriber.cut()
-        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        subscriber = await connected(broker, "subscriber")
         again = [await subscriber.receive() for _ in range(69)]
         assert [(packet.payload, packet.packet_identifier, packet.dup) for packet in again] == [
             (packet.payload, packet.packet_identifier, True) for packet in (*first[30:50], *first[51:])

@@ -1,4 +1,4 @@
-"""The hot path: whatever bytes come, it means what the protocol core alone would mean, only sooner."""
+"""The hot path: it takes any bytes for what the protocol core alone takes them for, only faster."""
 
 import functools
 import itertools
@@ -8,27 +8,17 @@ from typing import Any
 
 import pytest
 
-from gateway.hot.answers import Answers, cut_answers, encode_answers
-from gateway.hot.inflow import Inflow, Publishes
-from gateway.hot.topics import Topics
+from gateway.connection.publish_in import Topics
 from gateway.message import message_from
-from gateway.store.run import Run
-from wire.bulk import BulkServerConnection
+from gateway.store import PublishBatch
+from wire import properties as p
+from wire.bulk.connection import Acknowledgements, BulkServerConnection, cut_acknowledgements, encode_acknowledgements
+from wire.bulk.reader import BulkReader, Publishes
+from wire.codec.packets import MQTT_3_1_1, MQTT_5, Connect, Packet, Pingreq, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from wire.connection.server import ServerConnection
 from wire.errors import Closed
 from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC, PUBREL
-from wire.packets import MQTT_3_1_1, MQTT_5, Connect, Packet, Pingreq, Puback, Pubcomp, Publish, Pubrec, Pubrel
-from wire.properties import (
-    CONTENT_TYPE,
-    CORRELATION_DATA,
-    MESSAGE_EXPIRY_INTERVAL,
-    PAYLOAD_FORMAT_INDICATOR,
-    RESPONSE_TOPIC,
-    SUBSCRIPTION_IDENTIFIER,
-    TOPIC_ALIAS,
-    USER_PROPERTY,
-)
-from wire.server import ServerConnection
 
 Event = tuple[Any, ...]
 LIMITS: dict[str, Any] = {"receive_maximum": 20, "maximum_packet_size": 50_000, "topic_alias_maximum": 2}
@@ -51,11 +41,11 @@ class Application:
         while (event := self.protocol.next_event()) is not None:
             self._handle(event)
 
-    def take(self, step: Publishes | Answers) -> None:
+    def take(self, step: Publishes | Acknowledgements) -> None:
         if isinstance(step, Publishes):
             count, level, brings = len(step.identifiers), self.protocol.protocol_level, step.bring_identities
             first_seq = 0 if brings else self._numbered + 1
-            run = Run(step.packets, step.topics, count, level, "c", 7, "gw", 0, first_seq, brings)
+            run = PublishBatch(step.packets, step.topics, count, level, "c", 7, "gw", 0, first_seq, brings)
             assert {message.topic for message in run.messages()} == set(step.topics)
             assert sum(len(message.payload) for message in run.messages()) == step.payload_size
             self._numbered += 0 if brings else count
@@ -107,13 +97,12 @@ class Application:
     def _answer_all(self, packet_type: int, identifiers: list[int]) -> None:
         assert isinstance(self.protocol, BulkServerConnection)
         protocol = self.protocol
-        encoded = encode_answers(packet_type, identifiers)
-        self._answer(lambda: protocol.answer_all(packet_type, identifiers, encoded))
+        self._answer(lambda: protocol.answer_all(packet_type, identifiers))
 
     def _release_all(self, identifiers: list[int]) -> None:
         assert isinstance(self.protocol, BulkServerConnection)
         protocol = self.protocol
-        self._answer(lambda: protocol.pubrel_all(identifiers, encode_answers(PUBREL, identifiers)))
+        self._answer(lambda: protocol.pubrel_all(identifiers))
 
     def _answer(self, answer: Callable[[], None]) -> None:
         if self._answers_at_once:
@@ -138,7 +127,7 @@ def hot(pieces: list[bytes], at_once: bool) -> tuple[list[Event], bytes, int]:
     """The hot path; also tells how many packets went it."""
     protocol = BulkServerConnection(**LIMITS)
     application = Application(protocol, at_once)
-    inflow = Inflow(protocol, application.topics)
+    inflow = BulkReader(protocol, application.topics, application.topics.origins)
     sent, taken = b"", 0
     for now_ms, piece in enumerate(pieces):
         for step in inflow.feed(piece, now_ms, lambda _: True):
@@ -154,17 +143,17 @@ def hot(pieces: list[bytes], at_once: bool) -> tuple[list[Event], bytes, int]:
 
 def properties(dice: random.Random) -> dict[int, Any]:
     """What a device's messages have, most of the time, and what others' may."""
-    found: dict[int, Any] = {CONTENT_TYPE: dice.choice(["application/senml+cbor", "text/plain", "\u00fc" * 100])}
+    found: dict[int, Any] = {p.CONTENT_TYPE: dice.choice(["application/senml+cbor", "text/plain", "\u00fc" * 100])}
     pairs = [("a", "b"), ("site", "\u00fc" * 60), ("", ""), (IDENTITY_PROPERTY, "00000001/7/other")]
     more = [pair for pair in pairs if dice.random() < 0.1]
     if dice.random() < 0.2:
         found |= dice.choice(
             [
-                {MESSAGE_EXPIRY_INTERVAL: dice.choice([0, 1, 60])},
-                {PAYLOAD_FORMAT_INDICATOR: 1},
-                {RESPONSE_TOPIC: "answers"},
-                {CORRELATION_DATA: dice.randbytes(9)},
-                {SUBSCRIPTION_IDENTIFIER: [1]},
+                {p.MESSAGE_EXPIRY_INTERVAL: dice.choice([0, 1, 60])},
+                {p.PAYLOAD_FORMAT_INDICATOR: 1},
+                {p.RESPONSE_TOPIC: "answers"},
+                {p.CORRELATION_DATA: dice.randbytes(9)},
+                {p.SUBSCRIPTION_IDENTIFIER: [1]},
             ]
         )
     seq, origin = dice.randrange(1, 10 ** dice.choice([3, 3, 20])), dice.choice(["device", "device", "ger\u00e4t", ""])
@@ -172,7 +161,7 @@ def properties(dice: random.Random) -> dict[int, Any]:
     own = [] if dice.random() < 0.2 else [(IDENTITY_PROPERTY, dice.choice([identity] * 9 + ["mine", ""]))]
     last = [(RECEIVED_PROPERTY, "17/north")] if dice.random() < 0.1 else []
     if pairs := [*more, *own, *last]:
-        found[USER_PROPERTY] = pairs
+        found[p.USER_PROPERTY] = pairs
     return found
 
 
@@ -208,7 +197,9 @@ def packets(dice: random.Random, level: int) -> Iterator[bytes]:
         elif kind < 94:
             yield Publish(topic, payload).encode(level)
         elif kind < 96:
-            yield Publish(topic, payload, qos, packet_identifier=identifier, properties={TOPIC_ALIAS: 1}).encode(level)
+            yield Publish(topic, payload, qos, packet_identifier=identifier, properties={p.TOPIC_ALIAS: 1}).encode(
+                level
+            )
         elif kind < 98:
             yield dice.choice([Pingreq(), Pubcomp(3), Puback(200), Pubrec(200), Pubrec(9, 0x80)]).encode(level)
         else:
@@ -247,12 +238,12 @@ def test_what_follows_a_topics_first_message_goes_the_hot_path(level: int) -> No
     events, sent, taken = hot([Connect("c", protocol_level=level).encode(), b"".join(publishes)], True)
     assert taken == 18
     assert [message.payload for message, _ in events] == [b"%d" % i for i in range(1, 20)]
-    assert sent.endswith(encode_answers(PUBACK, list(range(2, 20))))
+    assert sent.endswith(encode_acknowledgements(PUBACK, list(range(2, 20))))
 
 
 def test_what_devices_send_goes_the_hot_path() -> None:
-    common = {CONTENT_TYPE: "application/senml+cbor"}
-    some = [common | {USER_PROPERTY: [(IDENTITY_PROPERTY, f"0000a3f1/{i}/device")]} for i in range(1, 20)]
+    common = {p.CONTENT_TYPE: "application/senml+cbor"}
+    some = [common | {p.USER_PROPERTY: [(IDENTITY_PROPERTY, f"0000a3f1/{i}/device")]} for i in range(1, 20)]
     packets = [Publish("a", b"1", 1, False, False, i, properties) for i, properties in enumerate(some, 1)]
     pieces = [Connect("c").encode(), b"".join(packet.encode(MQTT_5) for packet in packets)]
     events, sent, taken = hot(pieces, True)
@@ -274,7 +265,7 @@ def test_a_packet_that_claims_to_be_large_waits_in_one_place_only(seed: int) -> 
 def test_the_beginning_of_a_packet_keeps_a_client_alive_only_where_it_is_much(step: int, is_alive: bool) -> None:
     protocol = BulkServerConnection(**LIMITS)
     application = Application(protocol, answers_at_once=True)
-    inflow = Inflow(protocol, application.topics)
+    inflow = BulkReader(protocol, application.topics, application.topics.origins)
     data = Connect("c", keep_alive_s=10).encode() + Publish("a", bytes(12_000), 1, packet_identifier=1).encode(MQTT_5)
     for second in range(60):
         piece = data[:60] if not second else data[60 + second * step :][:step]
@@ -288,5 +279,7 @@ def test_answers_are_cut_up_to_the_first_that_is_anything_else() -> None:
     for packet, packet_type in ((Puback, PUBACK), (Pubrec, PUBREC), (Pubrel, PUBREL), (Pubcomp, PUBCOMP)):
         some = b"".join(packet(i).encode(MQTT_5) for i in (7, 65_535, 256))
         for rest in (b"", b"\x40", b"\x40\x02\0", b"\x62\x02\0", b"\xc0\0", b"\x40\x03\0\x01\x10", b"\x62\x03\0\1\x92"):
-            assert cut_answers(b"??" + some + rest, 2) == Answers(2 + len(some), packet_type, [7, 65_535, 256])
-    assert cut_answers(b"\x40\x02\0\x01\x40\x02\0\0", 0) == Answers(4, PUBACK, [1])
+            assert cut_acknowledgements(b"??" + some + rest, 2) == Acknowledgements(
+                2 + len(some), packet_type, [7, 65_535, 256]
+            )
+    assert cut_acknowledgements(b"\x40\x02\0\x01\x40\x02\0\0", 0) == Acknowledgements(4, PUBACK, [1])

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from tests.gateway.connection.test_custody import commits_held_up
+from tests.gateway.steps import session_of, started
 from tests.gateway.store.support import disk_full, messages_in, stored
-from tests.gateway.support import Client, GatewayProcess, running, tcp_port, until
-from tests.gateway.test_custody import commits_held_up
-from wire.packets import Connack, Disconnect, Pubcomp, Pubrec
+from tests.gateway.support import Client, running, subscribed, tcp_port, until
+from wire.codec.packets import Connack, Disconnect, Pubcomp, Pubrec
 
 
 async def test_no_pubrec_leaves_before_message_and_identifier_are_durable(tmp_path: Path) -> None:
@@ -13,26 +14,24 @@ async def test_no_pubrec_leaves_before_message_and_identifier_are_durable(tmp_pa
         client = await Client().connect(tcp_port(broker))
         with commits_held_up(tmp_path):
             client.send("a", b"1", qos=2)
-            assert await client.silent()
+            await client.ping()
             assert messages_in(tmp_path) == []
         pubrec = await client.expect(Pubrec)
         assert [message.payload for _, message in messages_in(tmp_path)] == [b"1"]
         assert stored(tmp_path, "SELECT * FROM incoming") == [("client", pubrec.packet_identifier)]
         with commits_held_up(tmp_path):
             client.release(pubrec.packet_identifier)
-            assert await client.silent()
+            await client.ping()
         await client.expect(Pubcomp)
         assert stored(tmp_path, "SELECT * FROM incoming") == []
 
 
 async def test_a_message_that_comes_again_after_a_crash_is_known(tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path)
-    await gateway.start()
+    gateway = await started(tmp_path)
     client = await Client().connect(gateway.port)
     packet_identifier = client.send("a", b"1", qos=2)
     await client.expect(Pubrec)
-    await gateway.kill()
-    await gateway.start()
+    await gateway.restart()
     client = await Client().connect(gateway.port)
     assert client.connack.session_present
     client.send("a", b"1", qos=2, dup=True, packet_identifier=packet_identifier)
@@ -42,8 +41,7 @@ async def test_a_message_that_comes_again_after_a_crash_is_known(tmp_path: Path)
 
 async def test_a_message_that_could_not_be_stored_is_stored_when_it_comes_again(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        subscriber = await Client("subscriber").connect(tcp_port(broker))
-        await subscriber.subscribe("a", options=2)
+        subscriber = await subscribed(broker, "subscriber", "a", options=2)
         client = await Client().connect(tcp_port(broker))
         with disk_full():
             client.send("a", b"once" + bytes(100_000), qos=2, packet_identifier=7)
@@ -56,16 +54,13 @@ async def test_a_message_that_could_not_be_stored_is_stored_when_it_comes_again(
 
 async def test_a_message_that_comes_again_after_a_take_over_is_known(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        subscriber = await Client("subscriber").connect(tcp_port(broker))
-        await subscriber.subscribe("a", options=2)
-        first = await Client().connect(tcp_port(broker))
-        await first.subscribe("b")
+        subscriber = await subscribed(broker, "subscriber", "a", options=2)
+        first = await subscribed(broker, "client", "b")
         with commits_held_up(tmp_path):
             first.protocol.publish("a", b"once", qos=2, packet_identifier=7)
             first.protocol.unsubscribe(["b"])  # it waits, and with it the reading that brought the message
             first.flush()
-            session = broker.sessions.get("client")
-            assert session is not None
+            session = session_of(broker, "client")
             await until(lambda: "b" in session.unsaved, "the UNSUBSCRIBE came")
             second = Client()
             await second.open(tcp_port(broker))
@@ -74,4 +69,4 @@ async def test_a_message_that_comes_again_after_a_take_over_is_known(tmp_path: P
         second.send("a", b"once", qos=2, packet_identifier=7, dup=True)
         await second.expect(Pubrec)
         assert (await subscriber.receive()).payload == b"once"
-        assert await subscriber.silent()
+        await subscriber.expect_no_message()

@@ -6,41 +6,19 @@ from typing import Any
 
 import pytest
 
-from gateway.accounts import make_account, save_account
-from gateway.config import LimitsConfig, TcpConfig
-from tests.gateway.scram_client import final as scram_final
+from gateway.auth.accounts import make_account, save_account
+from gateway.config.schema import LimitsConfig, TcpConfig
+from tests.gateway.auth.scram_client import final as scram_final
+from tests.gateway.steps import publish_numbers, session_of, with_publisher
 from tests.gateway.store.support import stored
-from tests.gateway.support import Client, running, tcp_port, until
-from wire.authentication import ClientAuthentication
-from wire.packets import (
-    MQTT_3_1_1,
-    NO_LOCAL,
-    Connack,
-    Disconnect,
-    Puback,
-    Publish,
-    Pubrec,
-    Suback,
-    Will,
-)
-from wire.properties import (
-    ASSIGNED_CLIENT_IDENTIFIER,
-    MESSAGE_EXPIRY_INTERVAL,
-    PAYLOAD_FORMAT_INDICATOR,
-    RESPONSE_TOPIC,
-    SERVER_KEEP_ALIVE,
-    SUBSCRIPTION_IDENTIFIER,
-    TOPIC_ALIAS,
-    USER_PROPERTY,
-)
-
-
-async def connected(broker: Any, name: str, **options: Any) -> Client:
-    return await Client(name, **options).connect(tcp_port(broker))
+from tests.gateway.support import Client, all_connected, connected, running, subscribed, tcp_port, until
+from wire import properties as p
+from wire.codec.packets import MQTT_3_1_1, NO_LOCAL, Connack, Disconnect, Puback, Publish, Pubrec, Suback, Will
+from wire.connection.authentication import ClientAuthentication
 
 
 async def subscribe_as(client: Client, identifier: int, topic_filter: str, options: int = 1) -> None:
-    client.protocol.subscribe([(topic_filter, options)], {SUBSCRIPTION_IDENTIFIER: [identifier]})
+    client.protocol.subscribe([(topic_filter, options)], {p.SUBSCRIPTION_IDENTIFIER: [identifier]})
     client.flush()
     await client.expect(Suback)
 
@@ -56,7 +34,7 @@ async def test_overlapping_subscriptions_bring_one_message_with_all_their_identi
             publisher.send("a/b", b"", qos=qos)
             packet = await subscriber.receive()
             assert packet.qos == qos
-            assert sorted(packet.properties[SUBSCRIPTION_IDENTIFIER]) == [1, 2, 268_435_455]
+            assert sorted(packet.properties[p.SUBSCRIPTION_IDENTIFIER]) == [1, 2, 268_435_455]
             if qos == 2:
                 break
             if qos:
@@ -69,23 +47,21 @@ async def test_identifiers_outlive_a_restart(tmp_path: Path) -> None:
         await subscribe_as(subscriber, 7, "a")
         await subscribe_as(subscriber, 8, "$share/group/a")
     async with running(tmp_path) as broker:
-        subscriber = await connected(broker, "subscriber")
-        publisher = await connected(broker, "publisher")
+        subscriber, publisher = await all_connected(broker, "subscriber", "publisher")
         await publisher.publish("a", b"")
         packets = [await subscriber.receive() for _ in range(2)]
-        assert sorted(packet.properties[SUBSCRIPTION_IDENTIFIER] for packet in packets) == [[7], [8]]
+        assert sorted(packet.properties[p.SUBSCRIPTION_IDENTIFIER] for packet in packets) == [[7], [8]]
 
 
 async def test_what_waited_too_long_is_not_sent_and_leaves_a_range(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        subscriber = await connected(broker, "subscriber")
-        await subscriber.subscribe("a", "$share/group/b", options=2)
+        subscriber = await subscribed(broker, "subscriber", "a", "$share/group/b", options=2)
         await subscriber.disconnect()
         publisher = await connected(broker, "publisher")
         for topic in ("a", "b"):
             for qos in (1, 2):
                 for expiry_s in (1, 1000):
-                    payload, properties = b"%d" % expiry_s, {MESSAGE_EXPIRY_INTERVAL: expiry_s}
+                    payload, properties = b"%d" % expiry_s, {p.MESSAGE_EXPIRY_INTERVAL: expiry_s}
                     if qos == 1:
                         await publisher.publish(topic, payload, properties=properties)
                     else:
@@ -94,17 +70,15 @@ async def test_what_waited_too_long_is_not_sent_and_leaves_a_range(tmp_path: Pat
         subscriber = await connected(broker, "subscriber", receive_maximum=1)
         packets = [await subscriber.receive() for _ in range(4)]
         assert [packet.payload for packet in packets] == [b"1000"] * 4
-        assert all(980 < packet.properties[MESSAGE_EXPIRY_INTERVAL] < 1000 for packet in packets)
-        assert await subscriber.silent()
+        assert all(980 < packet.properties[p.MESSAGE_EXPIRY_INTERVAL] < 1000 for packet in packets)
+        await subscriber.expect_no_message()
     dropped = stored(tmp_path, "SELECT reason, consumer, first, last, messages FROM dropped ORDER BY first")
     assert dropped == [("expired", "session/subscriber", number, number, 1) for number in (1, 3, 5, 7)]
 
 
 async def test_what_is_too_large_for_a_client_leaves_a_range(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        small = await connected(broker, "small", maximum_packet_size=500)
-        await small.subscribe("a", options=2)
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
+        small = await subscribed(broker, "small", "a", options=2, maximum_packet_size=500)
         for _ in range(3):
             await publisher.publish("a", b"x" * 1000)
         await publisher.publish_once("a", b"x" * 1000)
@@ -115,38 +89,33 @@ async def test_what_is_too_large_for_a_client_leaves_a_range(tmp_path: Path) -> 
 
 
 async def test_topic_aliases_both_ways(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        subscriber = await connected(broker, "subscriber", topic_alias_maximum=10)
-        await subscriber.subscribe("a/#", options=0)
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
+        subscriber = await subscribed(broker, "subscriber", "a/#", options=0, topic_alias_maximum=10)
         publisher.write(bytes.fromhex("300a0003612f620323000141300700000323000142"))  # a/b with alias 1; alias 1
         assert [(packet.topic, packet.payload) for packet in [await subscriber.receive() for _ in range(2)]] == [
             ("a/b", b"A"),
             ("a/b", b"B"),
         ]
-        assert TOPIC_ALIAS not in (await publisher.publish("b")).properties
+        assert p.TOPIC_ALIAS not in (await publisher.publish("b")).properties
 
 
 async def test_payload_that_says_it_is_text_and_is_not_is_refused(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
-        identifier = publisher.send("a", b"\xff", properties={PAYLOAD_FORMAT_INDICATOR: 1})
+    async with with_publisher(tmp_path) as (_, publisher):
+        identifier = publisher.send("a", b"\xff", properties={p.PAYLOAD_FORMAT_INDICATOR: 1})
         puback = await publisher.expect(Puback)
         assert (puback.packet_identifier, puback.reason_code) == (identifier, 0x99)
-        await publisher.publish("a", b"\xff", properties={PAYLOAD_FORMAT_INDICATOR: 0})
+        await publisher.publish("a", b"\xff", properties={p.PAYLOAD_FORMAT_INDICATOR: 0})
     assert stored(tmp_path, "SELECT reason, consumer, publisher, messages FROM dropped") == [
         ("rejected", "gateway", "publisher", 1)
     ]
 
 
 async def test_user_properties_keep_their_order(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        subscriber = await connected(broker, "subscriber")
-        await subscriber.subscribe("a", options=2)
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
+        subscriber = await subscribed(broker, "subscriber", "a", options=2)
         pairs = [("b", "1"), ("a", "2"), ("b", "1"), ("", "")]
-        await publisher.publish_once("a", b"", properties={USER_PROPERTY: list(pairs)})
-        assert (await subscriber.receive()).properties[USER_PROPERTY][:4] == pairs
+        await publisher.publish_once("a", b"", properties={p.USER_PROPERTY: list(pairs)})
+        assert (await subscriber.receive()).properties[p.USER_PROPERTY][:4] == pairs
 
 
 def rules_file(folder: Path, rules: str) -> str:
@@ -170,7 +139,7 @@ async def test_access_rules_decide_on_publishing_subscribing_and_receiving(tmp_p
             event: Any = await client.event()
             assert event.reason_code == 0x87
         client.send("locks/1", b"open", qos=0)
-        client.send("a", b"", qos=1, properties={RESPONSE_TOPIC: "locks/1"})
+        client.send("a", b"", qos=1, properties={p.RESPONSE_TOPIC: "locks/1"})
         assert (await client.expect(Puback)).reason_code == 0x87
         await client.publish("other")
         client.send("$SYS/broker/version", b"mine", retain=True)
@@ -190,8 +159,7 @@ async def test_what_an_older_client_may_not_publish_ends_its_connection(tmp_path
 
 async def test_rules_that_change_count_for_what_waits(tmp_path: Path) -> None:
     async with running(tmp_path, acl=rules_file(tmp_path, "allow * publish,subscribe #\n")) as broker:
-        subscriber = await connected(broker, "subscriber")
-        await subscriber.subscribe("#", options=1)
+        subscriber = await subscribed(broker, "subscriber", "#", options=1)
         await subscriber.subscribe("$share/group/#", options=1)
         publisher = await connected(broker, "publisher")
         await publisher.publish("locks/1", b"", retain=True)
@@ -205,7 +173,8 @@ async def test_rules_that_change_count_for_what_waits(tmp_path: Path) -> None:
         assert [packet.topic for packet in packets] == ["locks/1", "locks/1"]
         assert [(await subscriber.receive()).topic for _ in range(2)] == ["a", "a"]
         await subscriber.subscribe("+/1")
-        assert await subscriber.silent()
+        await publisher.publish("b", b"")
+        assert (await subscriber.receive()).topic == "b"
     ranges = stored(tmp_path, "SELECT reason, consumer, first, last, messages FROM dropped ORDER BY consumer")
     assert ranges == [("filtered", "session/subscriber", 1, 2, 2), ("filtered", "share/group/#", 1, 2, 2)]
 
@@ -214,8 +183,7 @@ async def test_what_waited_when_a_rule_was_tightened_leaves_a_range_and_nothing_
     allow, deny = "allow * publish,subscribe #\n", "deny * subscribe {}/#\n"
     async with running(tmp_path, acl=rules_file(tmp_path, deny.format("never") + allow)) as broker:
         for name in ("back", "gone"):
-            subscriber = await connected(broker, name)
-            await subscriber.subscribe("#")
+            subscriber = await subscribed(broker, name, "#")
             await subscriber.disconnect()
         publisher = await connected(broker, "publisher", session_expiry_s=0)
         for topic in ("a", "never/1", "locks/1", "doors/1", "a"):
@@ -234,35 +202,18 @@ async def test_what_waited_when_a_rule_was_tightened_leaves_a_range_and_nothing_
     assert stored(tmp_path, query) == [("filtered", "session/back", 4, 4, 1), ("ended", "session/gone", 1, 9, 6)]
 
 
-async def test_rules_that_change_count_for_what_is_on_its_way_at_qos_2(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [0, 2])
+async def test_what_was_denied_on_its_way_at_qos_2_is_told_once(tmp_path: Path, times: int) -> None:
+    """However many times the client comes back before it answers the PUBREL."""
     async with running(tmp_path, acl=rules_file(tmp_path, "allow * publish,subscribe #\n")) as broker:
-        subscriber = await connected(broker, "subscriber")
-        await subscriber.subscribe("#", options=2)
         publisher = await connected(broker, "publisher")
+        subscriber = await subscribed(broker, "subscriber", "#", options=2)
         await publisher.publish_once("locks/1", b"")
         await subscriber.expect(Publish)
         subscriber.cut()
         rules_file(tmp_path, RULES)
         broker.reload()
-        subscriber = await connected(broker, "subscriber")
-        assert await subscriber.silent()
-        await publisher.publish_once("a", b"")
-        assert (await subscriber.receive()).topic == "a"
-    assert stored(tmp_path, "SELECT reason, first, last, messages FROM dropped") == [("filtered", 1, 1, 1)]
-
-
-async def test_what_was_denied_on_its_way_at_qos_2_is_told_once(tmp_path: Path) -> None:
-    """However often the client comes back before it answers the PUBREL."""
-    async with running(tmp_path, acl=rules_file(tmp_path, "allow * publish,subscribe #\n")) as broker:
-        subscriber = await connected(broker, "subscriber")
-        await subscriber.subscribe("#", options=2)
-        publisher = await connected(broker, "publisher")
-        await publisher.publish_once("locks/1", b"")
-        await subscriber.expect(Publish)
-        subscriber.cut()
-        rules_file(tmp_path, RULES)
-        broker.reload()
-        for _ in range(2):
+        for _ in range(times):
             subscriber = Client("subscriber")
             await subscriber.open(tcp_port(broker))
             await subscriber.read(20)  # the PUBREL is behind it
@@ -283,14 +234,12 @@ async def test_what_a_client_has_published_before_it_subscribes_is_not_new_to_it
         client.flush()
         await client.expect(Puback)
         await client.expect(Suback)
-        assert await client.silent()
+        await client.expect_no_message()
 
 
 async def test_a_subscription_begins_when_it_is_made_and_loses_nothing_when_it_is_made_again(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
-        subscriber = await connected(broker, "subscriber", receive_maximum=1)
-        await subscriber.subscribe("a")
+    async with with_publisher(tmp_path) as (broker, publisher):
+        subscriber = await subscribed(broker, "subscriber", "a", receive_maximum=1)
         await publisher.publish("a", b"1")
         first = await subscriber.expect(Publish)  # all else waits for its acknowledgement
         await publisher.publish("b", b"too early")
@@ -303,8 +252,7 @@ async def test_a_subscription_begins_when_it_is_made_and_loses_nothing_when_it_i
 
 async def test_no_local_counts_for_as_long_as_it_is_asked_for(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        client = await connected(broker, "client")
-        other = await connected(broker, "other")
+        client, other = await all_connected(broker, "client", "other")
         for options, own in ((NO_LOCAL | 1, []), (1, [Publish]), (NO_LOCAL | 1, []), (1, [Publish])):
             if options == 1:
                 await client.unsubscribe("a")
@@ -341,8 +289,7 @@ async def test_what_the_rules_deny_to_a_member_goes_to_another_one(tmp_path: Pat
         rules_file(tmp_path, "deny * subscribe not/%c\nallow * publish,subscribe #\n")
         broker.reload()
         publisher = await connected(broker, "publisher")
-        for number in range(20):
-            await publisher.publish("not/denied", b"%d" % number)
+        await publish_numbers(publisher, 20, "not/denied")
         await publisher.publish("not/allowed", b"end")
         received = [(await allowed.receive()).payload for _ in range(20)]
         assert received == [b"%d" % number for number in range(20)]
@@ -404,13 +351,11 @@ async def test_a_session_that_another_user_takes_up_takes_nothing_from_its_group
     rules = rules_file(tmp_path, "deny bob subscribe locks/#\nallow * publish,subscribe #\n")
     async with running(tmp_path, acl=rules) as broker:
         for name in ("first", "second"):
-            member = await connected(broker, name)
-            await member.subscribe("$share/group/#")
+            member = await subscribed(broker, name, "$share/group/#")
             await member.disconnect()
     async with running(tmp_path, TcpConfig(port=0, allow_anonymous=True), acl=rules, accounts=str(accounts)) as broker:
         publisher = await connected(broker, "publisher")
-        for number in range(10):
-            await publisher.publish("locks/1", b"%d" % number)
+        await publish_numbers(publisher, 10, "locks/1")
         bob = await connected(broker, "first", username="bob", password=b"bob")
         assert bob.connack.session_present
         await publisher.publish("a", b"for all")
@@ -441,8 +386,8 @@ async def test_the_longest_keep_alive_is_announced(tmp_path: Path) -> None:
     async with running(tmp_path, limits=LimitsConfig(keep_alive_s=30)) as broker:
         for asked_s, told_s in ((0, 30), (60, 30), (20, None)):
             client = await connected(broker, "", clean_start=True, keep_alive_s=asked_s)
-            assert client.connack.properties.get(SERVER_KEEP_ALIVE) == told_s
-            assert client.connack.properties[ASSIGNED_CLIENT_IDENTIFIER].startswith("hf-")
+            assert client.connack.properties.get(p.SERVER_KEEP_ALIVE) == told_s
+            assert client.connack.properties[p.ASSIGNED_CLIENT_IDENTIFIER].startswith("hf-")
 
 
 @pytest.mark.parametrize("level", [4, 5])
@@ -451,10 +396,11 @@ async def test_ill_formed_filters_are_refused_and_the_others_served(tmp_path: Pa
         options = {"session_expiry_s": 0} if level == MQTT_3_1_1 else {}
         client = await connected(broker, "client", protocol_level=level, **options)
         properties = b"\x00" if level == 5 else b""
-        body = b"\x00\x01" + properties + b"\x00\x03a/#\x01" + b"\x00\x03#/a\x01" + b"\x00\x01b\x02"
-        client.protocol._requests[1] = (9, 3)  # what it is about to send by hand
+        identifier = client.protocol.subscribe([(topic_filter, 1) for topic_filter in ("a/#", "#", "b")])
+        client.protocol.data_to_send()  # is not sent: this one is made by hand
+        body = identifier.to_bytes(2, "big") + properties + b"\x00\x03a/#\x01" + b"\x00\x03#/a\x01" + b"\x00\x01b\x02"
         client.write(bytes((0x82, len(body))) + body)
-        await until(lambda: len(broker.sessions.get("client").cursor.filters) == 2, "served")  # type: ignore[union-attr]
+        await until(lambda: len(session_of(broker, "client").cursor.filters) == 2, "served")
         assert not isinstance(await client.event(), Disconnect)
 
 
@@ -473,7 +419,7 @@ async def test_a_login_by_scram_and_another_one_on_the_way(tmp_path: Path) -> No
 
     async with running(tmp_path, accounts=str(accounts)) as broker:
         client = await connected(broker, "client", authentication=login(b"alice"))
-        assert broker.sessions.get("client").user == "alice"  # type: ignore[union-attr]
+        assert session_of(broker, "client").user == "alice"
         client.protocol.reauthenticate()
         client.flush()
         await client.publish("a")
@@ -482,7 +428,7 @@ async def test_a_login_by_scram_and_another_one_on_the_way(tmp_path: Path) -> No
         assert (await wrong.expect(Connack)).reason_code == 0x87
 
 
-async def test_who_is_in_cannot_prove_to_be_somebody_else(tmp_path: Path) -> None:
+async def test_a_client_that_is_logged_in_cannot_log_in_again_as_another_user(tmp_path: Path) -> None:
     accounts = tmp_path / "accounts"
     for name in ("alice", "bob"):
         save_account(accounts, make_account(name, name.encode(), with_scram=True))
@@ -504,8 +450,7 @@ async def test_who_is_in_cannot_prove_to_be_somebody_else(tmp_path: Path) -> Non
 
 async def test_every_packet_is_counted(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        client = await connected(broker, "client")
-        await client.subscribe("a", options=2)
+        client = await subscribed(broker, "client", "a", options=2)
         await client.publish("b")
         client.send("a", b"12345", qos=2)
         events = [await client.event() for _ in range(2)]

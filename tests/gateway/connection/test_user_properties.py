@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.support import Client, running, tcp_port
+from tests.gateway.store.support import epoch_of
+from tests.gateway.support import Client, running, subscribed, tcp_port
+from wire.codec.packets import MQTT_3_1_1, Publish, Will
 from wire.identity import RECEIVE
-from wire.packets import MQTT_3_1_1, Publish, Will
 from wire.properties import CONTENT_TYPE, PAYLOAD_FORMAT_INDICATOR, USER_PROPERTY
 
 PAIRS = [("c", "3"), ("a", "2"), ("c", "3"), ("a", "1"), ("", "")]
@@ -80,8 +81,7 @@ async def test_a_client_may_publish_again_what_it_received_with_all_its_properti
     tmp_path: Path, qos: int, wishes: tuple[str, ...]
 ) -> None:
     async with running(tmp_path) as broker:
-        copies = await Client("copies", receive_maximum=1, wishes=(RECEIVE,)).connect(tcp_port(broker))
-        await copies.subscribe("copy", options=qos)
+        copies = await subscribed(broker, "copies", "copy", options=qos, receive_maximum=1, wishes=(RECEIVE,))
         flow = await connected(tcp_port(broker), "flow", wishes=wishes)
         sensor = await Client("sensor").connect(tcp_port(broker))
         identities = []
@@ -94,15 +94,14 @@ async def test_a_client_may_publish_again_what_it_received_with_all_its_properti
             pairs = (await copies.receive()).properties[USER_PROPERTY]
             assert pairs[:-2] == PAIRS
             identities.append(pairs[-2])
-        epoch = f"{broker.log.store_epoch:08x}"
+        epoch = f"{epoch_of(tmp_path):08x}"
         assert identities == [("hf-id", f"{epoch}/{number}/test-gateway") for number in range(1, 4)]
         assert broker.counters.identities_replaced == (3 if wishes else 0)
 
 
 async def test_a_client_of_small_packets_gets_a_message_without_the_identity_that_it_asked_for(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        reader = await Client("reader", maximum_packet_size=60, wishes=(RECEIVE,)).connect(tcp_port(broker))
-        await reader.subscribe("#")
+        reader = await subscribed(broker, "reader", "#", maximum_packet_size=60, wishes=(RECEIVE,))
         publisher = await Client("publisher").connect(tcp_port(broker))
         await publisher.publish("a", b"x" * 40)
         packet: Publish = await reader.receive()

@@ -1,14 +1,15 @@
 """What goes out by the hot path is what the protocol core would have sent."""
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
-from gateway.hot.outflow import encode_publishes, is_plain
+from gateway.delivery.window import encode_publishes, is_plain
 from gateway.message import Message, identity_properties, plain_properties
-from gateway.store.delivery import Delivery
-from wire.packets import MQTT_3_1_1, MQTT_5, Publish
-from wire.properties import CONTENT_TYPE, USER_PROPERTY
+from gateway.store import Delivery
+from wire.codec.packets import MQTT_3_1_1, MQTT_5, Decoder, Packet, Publish
+from wire.properties import CONTENT_TYPE, TOPIC_ALIAS, USER_PROPERTY
 
 
 @pytest.mark.parametrize("has_identity", [False, True])
@@ -42,9 +43,27 @@ def test_it_is_the_same_as_each_publish_by_itself(seed: int, level: int, has_ide
         encoded, longest = encode_publishes(messages, identifiers, level, qos, has_identity)
         assert encoded == b"".join(packets)
         assert longest >= max(map(len, packets))
+        if level == MQTT_5:
+            aliases = [dice.choice([0, 1, 300]) for _ in messages]
+            encoded, longest = encode_publishes(messages, identifiers, level, qos, has_identity, aliases)
+            assert list(decoded(encoded)) == [with_alias(one, alias) for one, alias in zip(each, aliases, strict=True)]
+            assert longest >= max(map(len, packets))
 
 
-def test_what_looks_different_to_somebody_is_not_plain() -> None:
+def with_alias(publish: Publish, alias: int) -> Publish:
+    if not alias:
+        return publish
+    properties = {**publish.properties, TOPIC_ALIAS: alias}
+    return Publish("", publish.payload, publish.qos, False, False, publish.packet_identifier, properties)
+
+
+def decoded(data: bytes) -> Iterator[Packet | None]:
+    decoder = Decoder(len(data))
+    decoder.feed(data)
+    return iter(decoder.next_packet, None)
+
+
+def test_a_delivery_that_differs_between_subscribers_is_not_plain() -> None:
     plain = Delivery(1, 1, Message("a", b""), False, 1)
     assert is_plain(1, plain)
     assert is_plain(2, plain._replace(qos=2))

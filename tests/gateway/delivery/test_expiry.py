@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.support import Client, running, tcp_port
-from wire.packets import Publish
+from tests.gateway.steps import with_publisher
+from tests.gateway.support import Client, connected, running, subscribed, tcp_port
+from wire.codec.packets import Publish
 from wire.properties import MESSAGE_EXPIRY_INTERVAL
 
 LONGEST_S = 0xFFFFFFFF
@@ -44,10 +45,9 @@ async def test_a_clock_set_back_over_a_restart_makes_no_interval_longer(
     tmp_path: Path, clock: Clock, interval_s: int, qos: int
 ) -> None:
     async with running(tmp_path) as broker:
-        reader = await Client("reader", clean_start=False, session_expiry_s=1000).connect(tcp_port(broker))
-        await reader.subscribe("#", options=qos)
+        reader = await subscribed(broker, "reader", "#", options=qos, clean_start=False, session_expiry_s=1000)
         await reader.disconnect()
-        publisher = await Client("publisher").connect(tcp_port(broker))
+        publisher = await connected(broker, "publisher")
         publish = publisher.publish if qos == 1 else publisher.publish_once
         for _ in range(3):  # from the second on they go the hot path
             await publish("a", properties=expiring(interval_s))
@@ -59,10 +59,8 @@ async def test_a_clock_set_back_over_a_restart_makes_no_interval_longer(
 
 
 async def test_a_clock_set_back_while_the_gateway_runs_makes_no_interval_longer(tmp_path: Path, clock: Clock) -> None:
-    async with running(tmp_path) as broker:
-        reader = await Client("reader", receive_maximum=1).connect(tcp_port(broker))
-        await reader.subscribe("#")
-        publisher = await Client("publisher").connect(tcp_port(broker))
+    async with with_publisher(tmp_path) as (broker, publisher):
+        reader = await subscribed(broker, "reader", "#", receive_maximum=1)
         for _ in range(3):
             await publisher.publish("a", properties=expiring(LONGEST_S))
         clock.set_back(10)
@@ -70,12 +68,10 @@ async def test_a_clock_set_back_while_the_gateway_runs_makes_no_interval_longer(
 
 
 async def test_a_retained_message_meets_a_subscriber_before_its_time(tmp_path: Path, clock: Clock) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await Client("publisher").connect(tcp_port(broker))
+    async with with_publisher(tmp_path) as (broker, publisher):
         await publisher.publish("a", b"kept", retain=True, properties=expiring(LONGEST_S))
         await publisher.publish("b", b"kept", retain=True, properties=expiring(60))
         clock.set_back(YEARS_S)
-        reader = await Client("reader").connect(tcp_port(broker))
-        await reader.subscribe("#")
+        reader = await subscribed(broker, "reader", "#")
         packets = [await reader.receive() for _ in range(2)]
         assert {packet.topic: interval(packet) for packet in packets} == {"a": LONGEST_S, "b": 60}

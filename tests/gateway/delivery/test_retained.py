@@ -1,14 +1,14 @@
-"""Retained messages: the last one of each topic, for whoever subscribes, over crashes."""
+"""Retained messages: the last one of each topic, for each new subscription, over crashes."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.gateway.connection.test_custody import commits_held_up
+from tests.gateway.steps import joined, session_of, started, with_publisher
 from tests.gateway.store.support import disk_full, stored
-from tests.gateway.support import Client, GatewayProcess, running, tcp_port, until
-from tests.gateway.test_custody import commits_held_up
-from wire.packets import (
+from tests.gateway.support import Client, connected, running, subscribed, until
+from wire.codec.packets import (
     RETAIN_AS_PUBLISHED,
     RETAIN_IF_NEW,
     RETAIN_NEVER,
@@ -22,20 +22,14 @@ from wire.properties import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, SUBSCRIPTION_
 from wire.topics import matches
 
 
-async def connected(broker: Any, name: str, **options: Any) -> Client:
-    return await Client(name, **options).connect(tcp_port(broker))
-
-
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_a_new_subscription_gets_the_last_message_of_each_topic(tmp_path: Path, qos: int) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
         for topic in ("a/1", "a/2", "a/1", "b"):
             publisher.send(topic, topic.encode(), qos=0, retain=True)
         await publisher.publish("a/2", b"last", retain=True, properties={CONTENT_TYPE: "text/plain"})
         await publisher.publish_once("a/3", b"at 2", retain=True)
-        subscriber = await connected(broker, "subscriber")
-        await subscriber.subscribe("a/+", options=qos)
+        subscriber = await subscribed(broker, "subscriber", "a/+", options=qos)
         packets = [await subscriber.receive() for _ in range(3)]
         found = {packet.topic: (packet.payload, packet.qos) for packet in packets}
         assert found == {"a/1": (b"a/1", 0), "a/2": (b"last", min(qos, 1)), "a/3": (b"at 2", qos)}
@@ -46,13 +40,11 @@ async def test_a_new_subscription_gets_the_last_message_of_each_topic(tmp_path: 
 
 
 async def test_an_empty_payload_takes_it_away(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
         await publisher.publish("a", b"1", retain=True)
         await publisher.publish("a", b"", retain=True)
-        subscriber = await connected(broker, "subscriber")
-        await subscriber.subscribe("#")
-        assert await subscriber.silent()
+        subscriber = await subscribed(broker, "subscriber", "#")
+        await subscriber.expect_no_message()
         assert broker.log.retained_count == 0
 
 
@@ -72,8 +64,7 @@ async def test_subscribers_that_are_there_get_it_without_the_flag_unless_they_as
     ("options", "first", "again"), [(1, True, True), (1 | RETAIN_IF_NEW, True, False), (1 | RETAIN_NEVER, False, False)]
 )
 async def test_retain_handling(tmp_path: Path, options: int, first: bool, again: bool) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
         await publisher.publish("a", b"1", retain=True)
         subscriber = await connected(broker, "subscriber")
         for expected in (first, again):
@@ -81,88 +72,73 @@ async def test_retain_handling(tmp_path: Path, options: int, first: bool, again:
             if expected:
                 assert (await subscriber.receive()).payload == b"1"
             else:
-                assert await subscriber.silent()
+                await subscriber.expect_no_message()
 
 
 async def test_a_shared_subscription_gets_none(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
         await publisher.publish("a", b"1", retain=True)
-        subscriber = await connected(broker, "subscriber")
-        await subscriber.subscribe("$share/group/a")
-        assert await subscriber.silent()
+        subscriber = await subscribed(broker, "subscriber", "$share/group/a")
+        await subscriber.expect_no_message()
 
 
 async def test_wildcards_do_not_reach_topics_that_begin_with_a_dollar_sign(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
         await publisher.publish("$own/a", b"1", retain=True)
-        subscriber = await connected(broker, "subscriber")
-        await subscriber.subscribe("#", "+/a")
-        assert await subscriber.silent()
+        subscriber = await subscribed(broker, "subscriber", "#", "+/a")
+        await subscriber.expect_no_message()
         await subscriber.subscribe("$own/#")
         assert (await subscriber.receive()).payload == b"1"
 
 
 async def test_it_outlives_a_kill(tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path)
-    await gateway.start()
+    gateway = await started(tmp_path)
     publisher = await Client("publisher").connect(gateway.port)
     for number in range(100):
         await publisher.publish(f"a/{number % 10}", b"%d" % number, retain=True)
-    await gateway.kill()
-    await gateway.start()
-    subscriber = await Client("subscriber").connect(gateway.port)
-    await subscriber.subscribe("a/#")
+    await gateway.restart()
+    subscriber = await joined(gateway.port, "subscriber", "a/#")
     assert sorted([int((await subscriber.receive()).payload) for _ in range(10)]) == list(range(90, 100))
 
 
 async def test_what_a_session_did_not_acknowledge_it_gets_when_it_is_back(tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path)
-    await gateway.start()
+    gateway = await started(tmp_path)
     publisher = await Client("publisher").connect(gateway.port)
     for number in range(6):
         await publisher.publish_once(f"a/{number}", b"%d" % number, retain=True)
-    subscriber = await Client("subscriber", receive_maximum=1).connect(gateway.port)
-    await subscriber.subscribe("a/+", options=1)
+    subscriber = await joined(gateway.port, "subscriber", "a/+", options=1, receive_maximum=1)
     got = [int((await subscriber.receive()).payload) for _ in range(2)]
     subscriber.cut()
     subscriber = await Client("subscriber", receive_maximum=1).connect(gateway.port)
     got += [int((await subscriber.receive()).payload) for _ in range(2)]
-    await gateway.kill()
-    await gateway.start()
+    await gateway.restart()
     subscriber = await Client("subscriber").connect(gateway.port)
     while set(got) != set(range(6)):
         got.append(int((await subscriber.receive()).payload))
 
 
 async def test_at_qos_2_it_comes_once_over_a_kill(tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path)
-    await gateway.start()
+    gateway = await started(tmp_path)
     publisher = await Client("publisher").connect(gateway.port)
     for number in range(6):
         await publisher.publish_once(f"a/{number}", b"%d" % number, retain=True)
-    subscriber = await Client("subscriber", receive_maximum=1).connect(gateway.port)
-    await subscriber.subscribe("a/+", options=2)
+    subscriber = await joined(gateway.port, "subscriber", "a/+", options=2, receive_maximum=1)
     got = [await subscriber.receive() for _ in range(3)]
     begun = await subscriber.expect(Publish)
-    await gateway.kill()
-    await gateway.start()
+    await gateway.restart()
     subscriber = await Client("subscriber").connect(gateway.port)
     packets = [await subscriber.expect(Publish) for _ in range(3)]
     (again,) = [packet for packet in packets if packet.dup and packet.payload == begun.payload]
     assert again.packet_identifier == begun.packet_identifier
     assert len({packet.payload for packet in [*got, *packets]}) == 6
-    assert await subscriber.silent()
+    await subscriber.expect_no_message()
 
 
 async def test_an_older_message_never_comes_behind_a_newer_one(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
         for number in range(5):
             await publisher.publish(f"a/{number}", b"old", retain=True)
-        subscriber = await connected(broker, "subscriber", receive_maximum=1)
-        await subscriber.subscribe("a/+")
+        subscriber = await subscribed(broker, "subscriber", "a/+", receive_maximum=1)
         first = await subscriber.expect(Publish)
         await publisher.publish("a/4", b"new", retain=True)
         subscriber.acknowledge(first)
@@ -172,26 +148,24 @@ async def test_an_older_message_never_comes_behind_a_newer_one(tmp_path: Path) -
         while len({packet.topic for packet in packets}) < 4:
             packets.append(await subscriber.receive())
         assert [packet.payload for packet in packets if packet.topic == "a/4"][-1] == b"new"
-        assert await subscriber.silent()
+        await subscriber.expect_no_message()
 
 
 async def test_it_expires(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
         await publisher.publish("short", b"1", retain=True, properties={MESSAGE_EXPIRY_INTERVAL: 1})
         await publisher.publish("long", b"1", retain=True, properties={MESSAGE_EXPIRY_INTERVAL: 1000})
         await until(lambda: broker.log.retained_count == 1, "it expired")
-        subscriber = await connected(broker, "subscriber")
-        await subscriber.subscribe("#")
+        subscriber = await subscribed(broker, "subscriber", "#")
         packet = await subscriber.receive()
-        assert (packet.topic, await subscriber.silent()) == ("long", True)
+        assert packet.topic == "long"
+        await subscriber.expect_no_message()
         assert 990 < packet.properties[MESSAGE_EXPIRY_INTERVAL] <= 1000
     assert stored(tmp_path, "SELECT topic FROM retained") == [("long",)]
 
 
 async def test_it_has_the_identifier_of_the_subscription(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
         await publisher.publish("a", b"1", retain=True)
         subscriber = await connected(broker, "subscriber")
         subscriber.protocol.subscribe([("a", 1)], {SUBSCRIPTION_IDENTIFIER: [7]})
@@ -201,42 +175,38 @@ async def test_it_has_the_identifier_of_the_subscription(tmp_path: Path) -> None
 
 
 async def test_a_session_that_ends_is_owed_nothing(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
         for number in range(5):
             await publisher.publish(f"a/{number}", b"1", retain=True)
-        subscriber = await connected(broker, "subscriber", receive_maximum=1)
-        await subscriber.subscribe("#")
+        subscriber = await subscribed(broker, "subscriber", "#", receive_maximum=1)
         await subscriber.expect(Publish)
         await connected(broker, "subscriber", clean_start=True)
     assert stored(tmp_path, "SELECT * FROM owed") == []
 
 
 async def test_what_a_session_that_ended_meanwhile_was_owed_is_not_its_successor_s(tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path)
-    await gateway.start()
+    gateway = await started(tmp_path)
     publisher = await Client("publisher").connect(gateway.port)
     await publisher.publish("a", b"1", retain=True)
     first, second = await Client().connect(gateway.port), Client(clean_start=True)
     with commits_held_up(tmp_path):
         first.protocol.subscribe([("a", 1)])
         first.flush()
-        assert await first.silent()  # the SUBSCRIBE came
+        await publisher.ping()
+        await publisher.ping()  # the gateway read the SUBSCRIBE before it answered this
         await second.open(gateway.port)
         assert isinstance(await first.event(), Disconnect)
     await second.expect(Connack)
     await second.publish("b")
     await until(lambda: stored(tmp_path, "SELECT * FROM owed") == [], "nothing is owed")
-    await gateway.kill()
-    await gateway.start()
+    await gateway.restart()
     second = await Client().connect(gateway.port)
     assert second.connack.session_present
-    assert await second.silent()
+    await second.expect_no_message()
 
 
 async def test_a_value_that_comes_while_a_subscription_is_made_is_the_last_one(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
         publisher.send("a", b"old", qos=0, retain=True)
         await publisher.publish("b")  # with it, that is stored
         subscriber = await connected(broker, "subscriber")
@@ -247,7 +217,7 @@ async def test_a_value_that_comes_while_a_subscription_is_made_is_the_last_one(t
             publisher.send("a", b"new", qos=0, retain=True)
             assert (await subscriber.receive()).payload == b"new"
         await subscriber.expect(Suback)
-        assert await subscriber.silent()
+        await subscriber.expect_no_message()
 
 
 async def test_a_message_that_is_stored_while_a_subscription_is_made_comes_once(tmp_path: Path) -> None:
@@ -255,13 +225,13 @@ async def test_a_message_that_is_stored_while_a_subscription_is_made_comes_once(
         publisher, subscriber = await connected(broker, "publisher"), await connected(broker, "subscriber")
         with commits_held_up(tmp_path):
             publisher.send("a", b"1", retain=True)
-            assert await publisher.silent()
+            await publisher.ping()  # and no PUBACK before
             subscriber.protocol.subscribe([("a", 1)])
             subscriber.flush()
             await until(lambda: list(broker.subscribers.cursors_for("a")), "the SUBSCRIBE came")
         events = [await subscriber.event(), await subscriber.event()]
         assert sorted(type(event).__name__ for event in events) == ["Publish", "Suback"]
-        assert await subscriber.silent()
+        await subscriber.expect_no_message()
 
 
 async def test_what_was_owed_is_not_sent_once_something_else_is_the_last_message(tmp_path: Path) -> None:
@@ -274,7 +244,7 @@ async def test_what_was_owed_is_not_sent_once_something_else_is_the_last_message
         await publisher.publish("a", b"new", retain=True)
         subscriber = await connected(broker, "subscriber")
         assert (await subscriber.receive()).payload == b"new"
-        assert await subscriber.silent()
+        await subscriber.expect_no_message()
 
 
 async def test_a_flood_of_retained_messages_at_qos_0_waits_for_the_medium(tmp_path: Path) -> None:
@@ -285,7 +255,8 @@ async def test_a_flood_of_retained_messages_at_qos_0_waits_for_the_medium(tmp_pa
                 flood.protocol.publish(f"a/{number % 10}", bytes(500_000), qos=0, retain=True)
             flood.flush()
             await until(lambda: broker.counters.messages_received[0] > 30, "there is room for 16 MB")
-            assert await other.silent()
+            for _ in range(10):
+                await other.ping()
             assert broker.counters.messages_received[0] < 50
         await until(lambda: broker.counters.messages_received[0] == 100, "all were taken")
         await other.publish("b")
@@ -295,76 +266,67 @@ async def test_a_flood_of_retained_messages_at_qos_0_waits_for_the_medium(tmp_pa
 async def test_what_a_full_disk_did_not_take_of_retained_messages_is_written_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
         with disk_full():
             for number in range(20):
                 publisher.send("a", b"%d" % number + bytes(200_000), qos=0, retain=True)
             await until(lambda: "attempts go on" in caplog.text, "the disk has refused some of them")
         await publisher.publish("b")
-        subscriber = await connected(broker, "subscriber")
-        await subscriber.subscribe("a", options=0)
+        subscriber = await subscribed(broker, "subscriber", "a", options=0)
         assert (await subscriber.receive()).payload[:2] == b"19"
 
 
 async def test_large_ones_are_in_memory_a_few_at_a_time_and_all_come(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
         topics = [f"a/{number}" for number in range(6)]
         for topic in topics:
             await publisher.publish(topic, bytes(600_000), retain=True)
         assert list(await broker.log.read_retained(topics)) == topics[:2]
-        subscriber = await connected(broker, "subscriber")
-        await subscriber.subscribe("a/#")
+        subscriber = await subscribed(broker, "subscriber", "a/#")
         assert sorted([(await subscriber.receive()).topic for _ in topics]) == topics
-        assert await subscriber.silent()
+        await subscriber.expect_no_message()
 
 
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_what_comes_live_is_remembered_only_where_an_older_one_is_on_its_way(tmp_path: Path, qos: int) -> None:
-    """Else a client that takes nothing would have us keep all topic names that others make up."""
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
+    """A client that takes nothing does not make the gateway keep all topic names that other clients make up."""
+    async with with_publisher(tmp_path) as (broker, publisher):
         for number in range(2):
             await publisher.publish_once(f"owed/{number}", bytes(400_000), retain=True)
-        subscriber = await connected(broker, "subscriber", receive_maximum=1)
-        await subscriber.subscribe("#", options=qos)
+        subscriber = await subscribed(broker, "subscriber", "#", options=qos, receive_maximum=1)
         first = await subscriber.expect(Publish)  # the next one waits for its acknowledgement
         for number in range(100):
             publisher.send(f"new/{number}", b"1", retain=True, qos=0)
         publisher.send("owed/1", b"live", retain=True, qos=0)
         publisher.send("owed/0", b"live", retain=True, qos=0)
         assert [(await subscriber.receive()).topic for _ in range(102)][-2:] == ["owed/1", "owed/0"]
-        sender = broker.sessions.get("subscriber").sender  # type: ignore[union-attr]
-        assert set(sender._retained._superseded) == {"owed/0", "owed/1"}  # type: ignore[union-attr]
+        sender = session_of(broker, "subscriber").sender
+        assert set(sender.retained.superseded) == {"owed/0", "owed/1"}  # type: ignore[union-attr]
         subscriber.acknowledge(first)
         if qos == 2:
             await subscriber.expect(Pubrel)
             subscriber.complete(first)
-        assert await subscriber.silent()
+        await subscriber.expect_no_message()
     assert stored(tmp_path, "SELECT count(*) FROM flow WHERE state < 2") == [(0,)]
 
 
 @pytest.mark.parametrize("topic_filter", ["#", "+/#", "+", "+/a", "a/#", "a/+", "a/\U0010ffff"])
 async def test_the_last_letters_of_unicode_are_letters_too(tmp_path: Path, topic_filter: str) -> None:
     topics = ["\U0010ffff\U0010ffff\U0010ffff", "\U0010ffff\U0010ffff/a", "a", "a/\U0010ffff", "a0", "a\U0010ffff"]
-    async with running(tmp_path) as broker:
-        publisher = await connected(broker, "publisher")
+    async with with_publisher(tmp_path) as (broker, publisher):
         for topic in topics:
             await publisher.publish(topic, b"1", retain=True)
-        subscriber = await connected(broker, "subscriber")
-        await subscriber.subscribe(topic_filter)
+        subscriber = await subscribed(broker, "subscriber", topic_filter)
         wanted = sorted(topic for topic in topics if matches(topic_filter, topic))
         assert sorted([(await subscriber.receive()).topic for _ in wanted]) == wanted
-        assert await subscriber.silent()
+        await subscriber.expect_no_message()
 
 
 async def test_a_subscribe_that_names_a_filter_thousands_of_times_is_searched_once_for_it(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        publisher = await Client("publisher").connect(tcp_port(broker))
+    async with with_publisher(tmp_path) as (broker, publisher):
         for number in range(20):
             await publisher.publish(f"a/{number}", b"x", retain=True)
-        subscriber = await Client("subscriber").connect(tcp_port(broker))
+        subscriber = await connected(broker, "subscriber")
         assert await subscriber.subscribe(*["a/#"] * 10_000) == [1] * 10_000
         assert {(await subscriber.receive()).topic for _ in range(20)} == {f"a/{number}" for number in range(20)}
-        assert await subscriber.silent()
+        await subscriber.expect_no_message()

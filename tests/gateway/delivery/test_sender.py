@@ -6,33 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from gateway import sender as sender_module
-from gateway.config import LimitsConfig
-from tests.gateway.support import Client, running, tcp_port, until, user_property
+from gateway.config.schema import LimitsConfig
+from gateway.delivery import sender as sender_module
+from tests.gateway.steps import publish_numbers, with_publisher
+from tests.gateway.store.support import epoch_of
+from tests.gateway.support import Client, all_connected, connected, running, subscribed, until, user_property
+from wire import properties as p
+from wire.codec.packets import MQTT_3_1_1, Publish
 from wire.identity import RECEIVE
-from wire.packets import MQTT_3_1_1, Publish
-from wire.properties import (
-    CONTENT_TYPE,
-    CORRELATION_DATA,
-    MESSAGE_EXPIRY_INTERVAL,
-    PAYLOAD_FORMAT_INDICATOR,
-    RESPONSE_TOPIC,
-    USER_PROPERTY,
-)
 
 
 async def test_a_message_arrives_with_all_that_travels_with_it(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        subscriber = await Client("subscriber").connect(tcp_port(broker))
-        await subscriber.subscribe("a")
-        publisher = await Client("publisher").connect(tcp_port(broker))
+    async with with_publisher(tmp_path) as (broker, publisher):
+        subscriber = await subscribed(broker, "subscriber", "a")
         properties = {
-            PAYLOAD_FORMAT_INDICATOR: 1,
-            MESSAGE_EXPIRY_INTERVAL: 1000,
-            CONTENT_TYPE: "text/plain",
-            RESPONSE_TOPIC: "answers",
-            CORRELATION_DATA: b"\x00\x01",
-            USER_PROPERTY: [("b", "1"), ("a", "2"), ("b", "3")],
+            p.PAYLOAD_FORMAT_INDICATOR: 1,
+            p.MESSAGE_EXPIRY_INTERVAL: 1000,
+            p.CONTENT_TYPE: "text/plain",
+            p.RESPONSE_TOPIC: "answers",
+            p.CORRELATION_DATA: b"\x00\x01",
+            p.USER_PROPERTY: [("b", "1"), ("a", "2"), ("b", "3")],
         }
         for qos in (0, 1):
             publisher.send("a", b"payload", qos=qos, properties=dict(properties))
@@ -45,26 +38,23 @@ async def test_the_first_gateway_gives_identity_and_provenance_and_the_second_ke
     rules = tmp_path / "rules"
     rules.write_text("allow * publish,subscribe #\nallow - identify test-gateway\n")
     async with running(tmp_path / "one") as one, running(tmp_path / "two", acl=str(rules)) as two:
-        first = await Client("subscriber", wishes=(RECEIVE,)).connect(tcp_port(one))
-        await first.subscribe("a")
-        publisher = await Client("publisher").connect(tcp_port(one))
+        first = await subscribed(one, "subscriber", "a", wishes=(RECEIVE,))
+        publisher = await connected(one, "publisher")
         await publisher.publish("a", b"")
         packet = await first.receive()
-        assert user_property(packet, "hf-id") == f"{one.log.store_epoch:08x}/1/test-gateway"
-        second = await Client("subscriber", wishes=(RECEIVE,)).connect(tcp_port(two))
-        await second.subscribe("a")
-        forwarder = await Client("forwarder").connect(tcp_port(two))
+        assert user_property(packet, "hf-id") == f"{epoch_of(tmp_path / 'one'):08x}/1/test-gateway"
+        second = await subscribed(two, "subscriber", "a", wishes=(RECEIVE,))
+        forwarder = await connected(two, "forwarder")
         await forwarder.publish("a", b"", properties=packet.properties)
         assert (await second.receive()).properties == packet.properties
 
 
 async def test_the_lower_qos_counts(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        at_0 = await Client("at-0").connect(tcp_port(broker))
-        at_1 = await Client("at-1").connect(tcp_port(broker))
+        at_0, at_1 = await all_connected(broker, "at-0", "at-1")
         assert await at_0.subscribe("a", options=0) == [0]
         at_1.write(bytes.fromhex("820700010000016101"))  # SUBSCRIBE to a at QoS 1
-        publisher = await Client("publisher").connect(tcp_port(broker))
+        publisher = await connected(broker, "publisher")
         await until(lambda: broker.sessions.get("at-1").cursor.filters, "subscribed")  # type: ignore[union-attr]
         for qos in (0, 1):
             publisher.send("a", b"", qos=qos)
@@ -73,27 +63,23 @@ async def test_the_lower_qos_counts(tmp_path: Path) -> None:
 
 
 async def test_receive_maximum_of_the_client_bounds_what_is_on_the_way(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        subscriber = await Client("subscriber", receive_maximum=3).connect(tcp_port(broker))
-        await subscriber.subscribe("a")
-        publisher = await Client("publisher").connect(tcp_port(broker))
-        for number in range(20):
-            await publisher.publish("a", b"%d" % number)
+    async with with_publisher(tmp_path) as (broker, publisher):
+        subscriber = await subscribed(broker, "subscriber", "a", receive_maximum=3)
+        await publish_numbers(publisher, 20)
         held = [await subscriber.expect(Publish) for _ in range(3)]
-        assert await subscriber.silent()
+        await subscriber.subscribe("b")  # its SUBACK is the next that comes
         for number in range(3, 20):
             subscriber.acknowledge(held.pop(0))
             held.append(await subscriber.expect(Publish))
             assert held[-1].payload == b"%d" % number
 
 
-async def test_a_slow_subscriber_holds_back_nobody_and_memory_stays_flat(tmp_path: Path) -> None:
+async def test_a_slow_subscriber_holds_back_no_other_and_memory_stays_flat(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        slow = await Client("slow").connect(tcp_port(broker))
-        fast = await Client("fast").connect(tcp_port(broker))
+        slow, fast = await all_connected(broker, "slow", "fast")
         for subscriber in (slow, fast):
             await subscriber.subscribe("a")
-        publisher = await Client("publisher").connect(tcp_port(broker))
+        publisher = await connected(broker, "publisher")
         payload = b"x" * 100_000
         before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for _ in range(600):  # 60 MB, of which the slow one reads nothing
@@ -110,11 +96,11 @@ async def test_a_message_too_large_for_one_client_is_passed_over_for_it_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(tmp_path) as broker:
-        small = await Client("small", maximum_packet_size=1000).connect(tcp_port(broker))
-        large = await Client("large").connect(tcp_port(broker))
+        small = await connected(broker, "small", maximum_packet_size=1000)
+        large = await connected(broker, "large")
         for subscriber in (small, large):
             await subscriber.subscribe("a")
-        publisher = await Client("publisher").connect(tcp_port(broker))
+        publisher = await connected(broker, "publisher")
         for payload in (b"1", b"2" * 2000, b"3"):
             await publisher.publish("a", payload)
         assert [len((await large.receive()).payload) for _ in range(3)] == [1, 2000, 1]
@@ -126,9 +112,8 @@ async def test_a_message_too_large_for_one_client_is_passed_over_for_it_alone(
 
 async def test_no_local_keeps_a_clients_own_messages_from_it(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        client = await Client("client").connect(tcp_port(broker))
-        await client.subscribe("a", options=1 | 4)
-        other = await Client("other").connect(tcp_port(broker))
+        client = await subscribed(broker, "client", "a", options=1 | 4)
+        other = await connected(broker, "other")
         for qos in (0, 1):
             client.send("a", b"own", qos=qos)
         await client.event()  # its PUBACK
@@ -141,10 +126,8 @@ async def test_qos_0_messages_to_a_slow_client_are_dropped_and_it_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sender_module, "QOS_0_BACKLOG_MAX", 10_000)
-    async with running(tmp_path) as broker:
-        slow = await Client("slow").connect(tcp_port(broker))
-        await slow.subscribe("a")
-        publisher = await Client("publisher").connect(tcp_port(broker))
+    async with with_publisher(tmp_path) as (broker, publisher):
+        slow = await subscribed(broker, "slow", "a")
         for _ in range(100):
             publisher.send("a", b"x" * 200_000, qos=0)
             await publisher.publish("b", b"")
@@ -154,10 +137,8 @@ async def test_qos_0_messages_to_a_slow_client_are_dropped_and_it_is_said(
 
 
 async def test_qos_0_messages_are_never_stored(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        subscriber = await Client("subscriber").connect(tcp_port(broker))
-        await subscriber.subscribe("a")
-        publisher = await Client("publisher").connect(tcp_port(broker))
+    async with with_publisher(tmp_path) as (broker, publisher):
+        subscriber = await subscribed(broker, "subscriber", "a")
         publisher.send("a", b"at once", qos=0)
         assert (await subscriber.receive()).payload == b"at once"
         assert broker.log.head == 0
@@ -165,14 +146,13 @@ async def test_qos_0_messages_are_never_stored(tmp_path: Path) -> None:
 
 async def test_a_group_shares_its_messages_each_once(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        members = [await Client(f"member-{number}").connect(tcp_port(broker)) for number in range(3)]
+        members = [await connected(broker, f"member-{number}") for number in range(3)]
         for member in members:
             assert await member.subscribe("$share/group/a/#") == [1]
-        publisher = await Client("publisher").connect(tcp_port(broker))
+        publisher = await connected(broker, "publisher")
         received: list[list[bytes]] = [[], [], []]
         tasks = [asyncio.create_task(collect(member, into)) for member, into in zip(members, received, strict=True)]
-        for number in range(60):
-            await publisher.publish("a/b", b"%d" % number)
+        await publish_numbers(publisher, 60, "a/b")
         await until(lambda: sum(len(one) for one in received) == 60, "all of them")
         for task in tasks:
             task.cancel()
@@ -187,18 +167,14 @@ async def collect(client: Client, into: list[bytes]) -> None:
 
 
 async def test_what_a_member_did_not_acknowledge_goes_to_another(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        first = await Client("first").connect(tcp_port(broker))
-        await first.subscribe("$share/group/a")
-        publisher = await Client("publisher").connect(tcp_port(broker))
-        for number in range(5):
-            await publisher.publish("a", b"%d" % number)
+    async with with_publisher(tmp_path) as (broker, publisher):
+        first = await subscribed(broker, "first", "$share/group/a")
+        await publish_numbers(publisher, 5)
         packets = [await first.expect(Publish) for _ in range(5)]
         first.acknowledge(packets[1])
         await first.publish("b")
-        second = await Client("second").connect(tcp_port(broker))
-        await second.subscribe("$share/group/a")
-        assert await second.silent()
+        second = await subscribed(broker, "second", "$share/group/a")
+        await second.ping()  # and no message before
         first.cut()
         again = [await second.receive() for _ in range(4)]
         assert [packet.payload for packet in again] == [b"0", b"2", b"3", b"4"]
@@ -207,57 +183,54 @@ async def test_what_a_member_did_not_acknowledge_goes_to_another(tmp_path: Path)
 
 async def test_a_group_keeps_messages_while_its_members_are_away_and_over_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        member = await Client("member").connect(tcp_port(broker))
-        await member.subscribe("$share/group/a")
+        member = await subscribed(broker, "member", "$share/group/a")
         await member.disconnect()
-        publisher = await Client("publisher").connect(tcp_port(broker))
+        publisher = await connected(broker, "publisher")
         await publisher.publish("a", b"1")
-    async with running(tmp_path) as broker:
-        publisher = await Client("publisher").connect(tcp_port(broker))
+    async with with_publisher(tmp_path) as (broker, publisher):
         await publisher.publish("a", b"2")
-        member = await Client("member").connect(tcp_port(broker))
+        member = await connected(broker, "member")
         assert [(await member.receive()).payload for _ in range(2)] == [b"1", b"2"]
         assert await member.unsubscribe("$share/group/a") == [0]
         assert broker.log.consumers() == ["session/member", "session/publisher"]
 
 
 async def test_own_and_shared_deliveries_never_use_one_identifier_twice(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        client = await Client("client").connect(tcp_port(broker))
-        await client.subscribe("a", "$share/group/a")
-        publisher = await Client("publisher").connect(tcp_port(broker))
+    async with with_publisher(tmp_path) as (broker, publisher):
+        client = await subscribed(broker, "client", "a", "$share/group/a")
         for _ in range(30):
             await publisher.publish("a", b"")
         packets = [await client.expect(Publish) for _ in range(60)]
         assert len({packet.packet_identifier for packet in packets}) == 60
         for packet in packets:
             client.acknowledge(packet)
-        assert await client.silent()
+        await publisher.publish("a", b"last")
+        assert [(await client.receive()).payload for _ in range(2)] == [b"last", b"last"]
 
 
 async def test_leaving_a_group_keeps_what_is_on_its_way(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        members = [await Client(name).connect(tcp_port(broker)) for name in ("leaver", "stayer")]
+        members = [await connected(broker, name) for name in ("leaver", "stayer")]
         for member in members:
             await member.subscribe("$share/group/a")
         leaver, stayer = members
-        publisher = await Client("publisher").connect(tcp_port(broker))
+        publisher = await connected(broker, "publisher")
         await publisher.publish("a", b"1")
         packet = await leaver.expect(Publish)
         await leaver.unsubscribe("$share/group/a")
         leaver.acknowledge(packet)
         await publisher.publish("a", b"2")
         assert (await stayer.receive()).payload == b"2"
-        assert await leaver.silent()
+        await leaver.expect_no_message()
 
 
 async def test_what_is_on_its_way_goes_to_another_even_if_the_member_left_and_joined_again(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        members = [await Client(name).connect(tcp_port(broker)) for name in ("leaver", "stayer")]
+        members = [await connected(broker, name) for name in ("leaver", "stayer")]
         for member in members:
             await member.subscribe("$share/group/a")
         leaver, stayer = members
-        publisher = await Client("publisher").connect(tcp_port(broker))
+        publisher = await connected(broker, "publisher")
         await publisher.publish("a", b"1")
         assert (await leaver.expect(Publish)).payload == b"1"
         await leaver.unsubscribe("$share/group/a")
@@ -272,12 +245,9 @@ async def test_what_is_on_its_way_goes_to_another_even_if_the_member_left_and_jo
 async def test_a_client_without_receive_maximum_has_so_many_messages_on_the_way_as_the_limit_says(
     tmp_path: Path, options: dict[str, int], most: int
 ) -> None:
-    async with running(tmp_path, limits=LimitsConfig(inflight=3)) as broker:
-        publisher = await Client("publisher").connect(tcp_port(broker))
-        client = await Client("client", **options).connect(tcp_port(broker))
-        await client.subscribe("a")
-        for number in range(10):
-            await publisher.publish("a", b"%d" % number)
+    async with with_publisher(tmp_path, limits=LimitsConfig(inflight=3)) as (broker, publisher):
+        client = await subscribed(broker, "client", "a", **options)
+        await publish_numbers(publisher, 10)
         held = [await client.expect(Publish) for _ in range(most)]
         await client.subscribe("b")  # its SUBACK is the next that comes
         for packet in held:

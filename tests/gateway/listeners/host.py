@@ -1,4 +1,4 @@
-"""Listeners without a broker: a host that greets whoever comes, and sends back what it says."""
+"""Listeners without a broker: a host that accepts each connection and echoes its bytes."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from gateway.broker import Broker
-from gateway.config import GatewayConfig, LimitsConfig, ListenerConfig, StoreConfig
+from gateway.config.schema import GatewayConfig, LimitsConfig, ListenerConfig, StoreConfig
 from gateway.listeners.listeners import Listeners
 from gateway.port import Port
 
@@ -14,7 +14,7 @@ LONG_S = 60.0
 
 
 class Host:
-    """Echoes each port's bytes; lets in who says so with a first byte of ``!``."""
+    """Echoes each port's bytes; admits a client whose first byte is ``!``."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self.ports: list[Port] = []
@@ -65,7 +65,7 @@ async def echo(port: Port) -> None:
 
 
 class EchoHost(Host):
-    """Serves everybody."""
+    """Serves every connection."""
 
     def _connect(self, port: Port) -> None:
         super()._connect(port)

@@ -1,4 +1,4 @@
-"""The limits on who connects: strangers make room for others, and who is let in is left alone."""
+"""Connection limits: connections that are not admitted yet are closed to make room; admitted ones stay."""
 
 import asyncio
 import contextlib
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import LimitsConfig, ListenerConfig, TcpConfig, TlsConfig, UnixConfig, WebSocketConfig
-from gateway.listeners.entrance import Entrance
+from gateway.config.schema import LimitsConfig, ListenerConfig, TcpConfig, TlsConfig, UnixConfig, WebSocketConfig
+from gateway.listeners.connection_limits import ConnectionLimits
 from tests.gateway.listeners.host import LONG_S, EchoHost, Host, hosting, port_number
-from tools.sim.certificates import Authority
+from tools.lab.testing.certificates import Authority
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 ANYWHERE = TcpConfig("127.0.0.1", 0)
@@ -89,7 +89,7 @@ async def test_a_flood_of_strangers_of_one_address_does_not_keep_its_users_out()
         assert await is_closed(strangers[0])
 
 
-async def test_who_has_most_strangers_loses_its_oldest() -> None:
+async def test_the_address_with_most_strangers_loses_its_oldest() -> None:
     async with crowd(unauthenticated=6) as people:
         patient = await people.connect("127.0.0.2")
         flood = [await people.connect("127.0.0.3") for _ in range(20)]
@@ -105,7 +105,7 @@ async def test_all_connections_together_are_limited() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls", "websocket"])
-async def test_who_is_not_let_in_in_time_is_dropped_whatever_phase_it_is_in(kind: str, tmp_path: Path) -> None:
+async def test_a_connection_that_is_not_admitted_in_time_is_dropped_in_any_phase(kind: str, tmp_path: Path) -> None:
     """Slow loris: TLS's first record, HTTP's headers or a CONNECT that never comes to its end."""
     certificate, key = map(str, Authority(tmp_path).server())
     cases: dict[str, tuple[ListenerConfig, bytes]] = {
@@ -121,7 +121,7 @@ async def test_who_is_not_let_in_in_time_is_dropped_whatever_phase_it_is_in(kind
         writer.close()
 
 
-async def test_who_is_let_in_has_all_the_time_there_is() -> None:
+async def test_an_admitted_connection_has_no_time_limit() -> None:
     async with crowd(connect_timeout_s=1) as people:
         there, slow = await people.log_in(), await people.connect()
         assert await is_closed(slow)
@@ -166,7 +166,7 @@ async def test_ten_thousand_half_open_connections_leave_room_for_a_client() -> N
 
 
 @pytest.mark.parametrize("turns", range(4))
-async def test_who_comes_in_while_the_door_closes_is_let_go_of(turns: int) -> None:
+async def test_a_connection_that_comes_while_the_acceptor_closes_is_closed(turns: int) -> None:
     """Whatever the gateway had done with it until then."""
     async with hosting(ANYWHERE, kind=EchoHost) as host:
         waiting = [socket.create_connection(("127.0.0.1", port_number(host))) for _ in range(10)]
@@ -193,11 +193,11 @@ async def test_local_users_are_counted_too(tmp_path: Path) -> None:
 
 
 async def test_the_books_are_empty_when_all_have_left() -> None:
-    entrance = Entrance(LimitsConfig())
+    limits = ConnectionLimits(LimitsConfig())
     with contextlib.ExitStack() as sockets:
         guests = []
         for number in range(10):
-            guest = entrance.admit(sockets.enter_context(socket.socket()), f"192.0.2.{number % 3}", "peer")
+            guest = limits.admit(sockets.enter_context(socket.socket()), f"192.0.2.{number % 3}", "peer")
             assert guest is not None
             guest.note_received(number)
             guests.append(guest)
@@ -207,6 +207,6 @@ async def test_the_books_are_empty_when_all_have_left() -> None:
         for guest in guests:
             guest.leave()
             guest.leave()
-    kept = {name: value for name, value in vars(entrance).items() if name not in ("_limits", "_most", "_empty")}
-    await entrance.wait_until_empty(0)
+    kept = {name: value for name, value in vars(limits).items() if name not in ("_limits", "_most", "_empty")}
+    await limits.wait_until_empty(0)
     assert not any(kept.values()), kept

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.listeners.device_log import DeviceLog
+from gateway.listeners.serial import DeviceLog
 
 
 def test_talkative_device_does_not_fill_the_log_and_what_is_left_out_is_counted(

@@ -11,10 +11,10 @@ import aiohttp
 import pytest
 import uvloop
 
-from gateway.config import ListenerConfig, TcpConfig, TlsConfig, UnixConfig, WebSocketConfig
+from gateway.config.schema import ListenerConfig, TcpConfig, TlsConfig, UnixConfig, WebSocketConfig
 from gateway.port import Port
 from tests.gateway.listeners.host import LONG_S, EchoHost, Host, hosting, port_number, take
-from tools.sim.certificates import Authority
+from tools.lab.testing.certificates import Authority
 
 KINDS = ["tcp", "tcp6", "tls", "unix", "websocket", "wss"]
 FAR_TOO_MUCH = 100_000_000  # bytes
@@ -241,7 +241,7 @@ def test_waiting_for_bytes_can_be_given_up_and_begun_again(line: Line, event_loo
     run(event_loop_kind, walk)
 
 
-def test_who_is_there_is_known(line: Line, event_loop_kind: str) -> None:
+def test_the_peer_is_known(line: Line, event_loop_kind: str) -> None:
     async def walk() -> None:
         async with hosting(line.config) as host, line.client(host):
             port = await host.next_port()

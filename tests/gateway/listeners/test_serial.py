@@ -11,13 +11,13 @@ from typing import TypeVar
 
 import pytest
 
-from gateway.config import SerialConfig, TcpConfig
-from tests.gateway.support import LONG_S, Client, running, said_of, tcp_port, until
-from tools.sim.serial_line import SerialLine
-from wire.client import ClientConnection
+from gateway.config.schema import SerialConfig, TcpConfig
+from tests.gateway.support import LONG_S, connected, running, said_of, subscribed, until
+from tools.lab.testing.serial_line import SerialLine
+from wire.codec.packets import Connack, Disconnect, Packet, Puback, Publish, Suback
+from wire.connection.client import ClientConnection
 from wire.errors import Closed
 from wire.link import Link, LinkData, LinkDown, LinkUp
-from wire.packets import Connack, Disconnect, Packet, Puback, Publish, Suback
 
 Kind = TypeVar("Kind")
 
@@ -116,8 +116,7 @@ async def test_messages_go_both_ways_over_a_serial_line(tmp_path: Path) -> None:
     async with line() as cable, running(tmp_path, *listeners(cable.near)) as broker:
         device = Device(cable.far)
         assert not (await device.expect(Connack)).session_present
-        client = await Client("client").connect(tcp_port(broker))
-        await client.subscribe("from/#")
+        client = await subscribed(broker, "client", "from/#")
         device.protocol.subscribe([("to/device", 1)])
         device.advance()
         await device.expect(Suback)
@@ -138,7 +137,7 @@ async def test_a_device_that_restarts_gets_a_new_connection_and_its_session(tmp_
         device.advance()
         await device.expect(Suback)
         device.power_off()
-        client = await Client("client").connect(tcp_port(broker))
+        client = await connected(broker, "client")
         await client.publish("to/device", b"while off")
         device = Device(cable.far)
         assert (await device.expect(Connack)).session_present
@@ -154,7 +153,7 @@ async def test_a_backlog_fits_through_a_slow_line(tmp_path: Path) -> None:
         device.protocol.subscribe([("to/device", 1)])
         device.advance()
         await device.expect(Suback)
-        client = await Client("client").connect(tcp_port(broker))
+        client = await connected(broker, "client")
         for number in range(40):
             await client.publish("to/device", b"%d " % number + b"z" * 4000)
         for number in range(40):
@@ -166,29 +165,18 @@ async def test_a_backlog_fits_through_a_slow_line(tmp_path: Path) -> None:
         device.power_off()
 
 
-async def test_a_device_that_breaks_the_protocol_is_told_and_may_begin_anew(tmp_path: Path) -> None:
-    async with line() as cable, running(tmp_path, *listeners(cable.near)):
-        device = Device(cable.far)
-        await device.expect(Connack)
-        old = device.protocol
-        device.send(b"\xc1\x00")  # PINGREQ with flags
-        await until(lambda: device.protocol is not old, "a new stream")
-        disconnect = old.next_event()
-        assert isinstance(disconnect, Disconnect)
-        assert disconnect.reason_code == 0x81
-        await device.expect(Connack)
-        device.power_off()
-
-
-async def test_the_last_words_come_behind_all_that_waits_for_the_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("waiting", [0, 5])
+async def test_a_device_that_breaks_the_protocol_is_told_behind_what_waits_and_may_begin_anew(
+    tmp_path: Path, waiting: int
+) -> None:
     async with line() as cable, running(tmp_path, *listeners(cable.near)) as broker:
         device = Device(cable.far)
         await device.expect(Connack)
         device.protocol.subscribe([("to/device", 1)])
         device.advance()
         await device.expect(Suback)
-        client = await Client("client").connect(tcp_port(broker))
-        for number in range(5):
+        client = await connected(broker, "client")
+        for number in range(waiting):
             await client.publish("to/device", b"%d " % number + b"z" * 4000)
         old = device.protocol
         device.send(b"\xc1\x00")  # PINGREQ with flags
@@ -255,13 +243,13 @@ async def test_a_program_that_speaks_no_link_is_said_with_a_bounded_rate(
     assert about["peer"] == cable.near and about["bytes"] >= 512
 
 
-async def test_a_frame_that_is_spoilt_now_and_then_is_not_said(
+async def test_a_frame_that_is_corrupt_now_and_then_is_not_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with line() as cable, running(tmp_path, *listeners(cable.near)):
         port = os.open(cable.far, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
         tty.setraw(port)
-        os.write(port, b"\0a spoilt frame\0")
+        os.write(port, b"\0a corrupt frame\0")
         device = Device(port)
         await device.expect(Connack)
         device.power_off()

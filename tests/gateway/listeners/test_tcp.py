@@ -1,4 +1,4 @@
-"""TCP addresses: one that cannot be had is named, IPv6 and IPv4 are both there, a broker that closes lets go."""
+"""TCP addresses: one that cannot be bound is named, IPv6 and IPv4 are both served, a broker that closes frees them."""
 
 import asyncio
 import socket
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import TcpConfig
+from gateway.config.schema import TcpConfig
 from gateway.errors import ListenError
 from tests.gateway.listeners.host import hosting, port_number
 from tests.gateway.support import LONG_S, Client, running, tcp_port, until
-from wire.packets import Disconnect, Puback
+from wire.codec.packets import Disconnect, Puback
 
 
 async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ async def test_clients_are_told_that_the_broker_closes(tmp_path: Path) -> None:
     assert (await client.expect(Disconnect)).reason_code == 0x8B
 
 
-async def test_a_broker_that_has_closed_has_let_go_of_clients_that_stay(tmp_path: Path) -> None:
+async def test_a_broker_that_has_closed_has_dropped_the_clients_that_stay(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         lingering = socket.create_connection(("127.0.0.1", tcp_port(broker)))
         await until(lambda: broker.counters.connections_opened, "it is there")
@@ -55,7 +55,7 @@ async def test_a_broker_that_has_closed_has_let_go_of_clients_that_stay(tmp_path
         lingering.settimeout(LONG_S)
         assert lingering.recv(1) == b""
         lingering.send(b"still here")
-        with pytest.raises(ConnectionError):  # nobody was there to throw it away
+        with pytest.raises(ConnectionError):  # nothing was left to discard it
             lingering.send(b"still here")
 
 

@@ -1,4 +1,4 @@
-"""The Unix socket: who may connect is a matter of its permissions."""
+"""The Unix socket: its permissions decide which users may connect."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import UnixConfig
+from gateway.config.schema import UnixConfig
 from gateway.errors import ListenError
 from tests.gateway.listeners.host import EchoHost, hosting
 
@@ -38,11 +38,11 @@ async def test_a_socket_in_use_or_another_file_is_left_alone(tmp_path: Path) -> 
             async with hosting(UnixConfig(str(path))):
                 pass
         assert path.exists()
-    path.write_text("a file of somebody's")
+    path.write_text("a file of another program")
     with pytest.raises(ListenError, match="Address already in use"):
         async with hosting(UnixConfig(str(path))):
             pass
-    assert path.read_text() == "a file of somebody's"
+    assert path.read_text() == "a file of another program"
 
 
 async def test_a_path_that_cannot_be_is_named() -> None:

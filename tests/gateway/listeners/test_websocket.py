@@ -16,16 +16,16 @@ import aiohttp
 import pytest
 
 from gateway.broker import Broker
-from gateway.config import LimitsConfig, TlsConfig, WebSocketConfig
+from gateway.config.schema import LimitsConfig, TlsConfig, WebSocketConfig
+from gateway.listeners.websocket import FRAMES_JOINED, IDLE_FRAMES_MAX
 from gateway.listeners.websocket_frames import Frames
-from gateway.listeners.websocket_port import FRAMES_JOINED, IDLE_FRAMES_MAX
-from gateway.logs import KeyValueFormatter
+from gateway.log_fields import KeyValueFormatter
 from gateway.pace import SLICE_S
 from tests.gateway.listeners.host import LONG_S, EchoHost, Host, hosting, port_number
 from tests.gateway.support import reasons_of, running, said_of
-from tools.sim.certificates import Authority
-from wire.bulk import BulkServerConnection
-from wire.packets import Connect, Pingreq, Publish, encode
+from tools.lab.testing.certificates import Authority
+from wire.bulk.connection import BulkServerConnection
+from wire.codec.packets import Connect, Pingreq, Publish, encode
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
@@ -351,7 +351,7 @@ async def test_a_browser_brings_its_page_and_foreign_pages_are_refused() -> None
         assert await client.handshake(Origin="https://anywhere.example") == 101
 
 
-async def test_a_name_that_somebody_lets_lead_here_is_not_our_own(tmp_path: Path) -> None:
+async def test_a_page_under_a_foreign_name_that_resolves_to_us_is_not_our_own(tmp_path: Path) -> None:
     """A browser takes any site's name for the gateway's, once that site's DNS says so; TLS would have noticed."""
     own = socket.gethostname().lower()
     async with hosting(WebSocketConfig(port=0)) as host:

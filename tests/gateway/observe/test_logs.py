@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.logs import (
+from gateway.log_fields import (
     LINES_OF_EVENT_MAX,
     LINES_OF_PEER_MAX,
     WINDOW_S,
@@ -20,7 +20,7 @@ from gateway.logs import (
     about,
     start_logging,
 )
-from tests.gateway.support import Client, running, said_of, tcp_port, until
+from tests.gateway.support import connected, running, said_of, until
 
 CANARY = "c4n4ry-7f3a"
 
@@ -145,7 +145,17 @@ def test_a_peer_that_repeats_itself_is_counted_and_others_are_still_heard(log: L
     assert "peer=192.0.2.1:7" in lines[1]
 
 
-def test_an_event_that_everybody_brings_about_is_counted_too(log: Log) -> None:
+def test_an_event_without_a_peer_is_counted_by_its_client(log: Log) -> None:
+    for _ in range(100):
+        log.write("messages refused", client="next-central")
+    log.write("messages refused", client="pump-3")
+    assert len(log.lines()) == LINES_OF_PEER_MAX + 1
+    log.now_s += WINDOW_S
+    log.write("messages refused", client="next-central")
+    assert 'event="lines left out" of="messages refused" count=95 client=next-central' in log.lines()[0]
+
+
+def test_an_event_that_many_peers_cause_is_counted_too(log: Log) -> None:
     for host in range(200):
         log.write("login refused", peer=f"192.0.2.{host}:1")
     assert len(log.lines()) == LINES_OF_EVENT_MAX
@@ -190,8 +200,8 @@ async def test_a_broker_logs_its_clients_but_neither_payload_nor_password(
 ) -> None:
     async with running(tmp_path) as broker:
         secrets = {"username": "alice", "password": CANARY.encode()}
-        sensor = await Client("sensor", **secrets).connect(tcp_port(broker))
-        forger = await Client("forger").connect(tcp_port(broker))
+        sensor = await connected(broker, "sensor", **secrets)
+        forger = await connected(broker, "forger")
         await sensor.subscribe("a/#")
         await forger.publish("a/b", CANARY.encode())
         assert (await sensor.receive()).payload == CANARY.encode()
@@ -212,7 +222,7 @@ async def test_a_refused_subscription_is_a_line_for_each_subscribe(
     rules = tmp_path / "rules"
     rules.write_text("allow * subscribe public/#\n")
     async with running(tmp_path / "store", acl=str(rules)) as broker:
-        client = await Client("pump").connect(tcp_port(broker))
+        client = await connected(broker, "pump")
         assert await client.subscribe("public/a") == [1]
         assert await client.subscribe("public/b", "locks/#", "doors/#") == [1, 0x87, 0x87]
         await client.disconnect()
@@ -225,11 +235,10 @@ async def test_a_refused_subscription_is_a_line_for_each_subscribe(
 async def test_a_clean_disconnect_reads_as_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with running(tmp_path) as broker:
-        client = await Client("pump").connect(tcp_port(broker))
+        client = await connected(broker, "pump")
         await client.disconnect()
         await until(lambda: said_of(caplog, "disconnected"), "the line in the log")
-        client = await Client("pump").connect(tcp_port(broker))
-        client.cut()
+        (await connected(broker, "pump")).cut()
         await until(lambda: len(said_of(caplog, "disconnected")) == 2, "the line in the log")
     clean, lost = (about["reason"] for about in said_of(caplog, "disconnected"))
     assert clean == "the client disconnected"

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.counters import Counters, Histogram, RouteState, State
 from gateway.errors import ListenError
-from gateway.health import LIMITS, HealthServer
-from gateway.metrics import Metrics
-from gateway.numbers import Counters, Histogram, RouteState, State
+from gateway.observe.health import LIMITS, HealthServer
+from gateway.observe.metrics import Metrics
 from tests.gateway.support import LONG_S
 from wire.reasons import BAD_USER_NAME_OR_PASSWORD
 
@@ -141,7 +141,7 @@ async def test_a_health_check_tells_what_is_to_be_known_though_nothing_is_wrong(
         await server.close()
 
 
-async def test_who_says_nothing_makes_room_for_who_asks() -> None:
+async def test_a_silent_connection_makes_room_for_one_that_asks() -> None:
     """Every user of the machine may connect, and the gateway needs its descriptors for other things."""
     async with serving(Metrics(Counters(), State), []) as server:
         silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(LIMITS.connections + 1)]

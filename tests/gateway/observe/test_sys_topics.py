@@ -1,4 +1,4 @@
-"""What the gateway says of itself below $SYS."""
+"""The gateway's own topics below $SYS."""
 
 import importlib.metadata
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import NoReturn
 
 import pytest
 
+from gateway.counters import Counters, RouteState, State
 from gateway.message import Message
-from gateway.numbers import Counters, RouteState, State
-from gateway.sys_topics import SysTopics
+from gateway.observe.sys_topics import SysTopics
 from tests.gateway.store.support import stored
-from tests.gateway.support import Client, running, tcp_port, until
-from wire.packets import RETAIN_AS_PUBLISHED, Puback, Will
+from tests.gateway.support import connected, running, subscribed, until
+from wire.codec.packets import RETAIN_AS_PUBLISHED, Puback, Will
 
 MOSQUITTO = """
 bytes/received bytes/sent clients/active clients/connected clients/disconnected clients/expired clients/inactive
@@ -86,15 +86,14 @@ def test_a_load_is_what_a_minute_brings_on_average() -> None:
 
 async def test_the_gateway_tells_how_it_is_below_sys(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        client = await Client("client").connect(tcp_port(broker))
-        await client.subscribe("#")
-        assert await client.silent()
+        client = await subscribed(broker, "client", "#")
+        await client.expect_no_message()
         await client.subscribe("$SYS/broker/#", options=1 | RETAIN_AS_PUBLISHED)
         packets = [await client.receive() for _ in range(20)]
         topics = {packet.topic: packet for packet in packets}
         assert topics["$SYS/broker/version"].payload.startswith(b"holdfast ")
         assert all(packet.retain and packet.qos == 0 for packet in packets)
-    assert stored(tmp_path, "SELECT * FROM retained") == []  # nobody's medium is worn by it
+    assert stored(tmp_path, "SELECT * FROM retained") == []  # it wears no medium
 
 
 async def test_a_bridge_does_not_speak_for_a_route_of_its_name(tmp_path: Path) -> None:
@@ -102,13 +101,12 @@ async def test_a_bridge_does_not_speak_for_a_route_of_its_name(tmp_path: Path) -
     async with running(tmp_path) as broker:
         broker.publishing.announce(Message(state, b"1", 0, retain=True))
         will = Will(state, b"0", 1, True)
-        bridge = await Client("central", will=will).connect(tcp_port(broker))
+        bridge = await connected(broker, "central", will=will)
         bridge.send(state, b"0", qos=1, retain=True)
         assert (await bridge.expect(Puback)).reason_code == 0x87
         bridge.cut()
         await until(lambda: broker.counters.messages_dropped["rejected"] == 2, "its will is not published")
-        client = await Client("client").connect(tcp_port(broker))
-        await client.subscribe(state)
+        client = await subscribed(broker, "client", state)
         assert (await client.receive()).payload == b"1"
 
 
@@ -118,6 +116,5 @@ async def test_a_checkout_that_is_not_installed_tells_it_too(tmp_path: Path, mon
 
     monkeypatch.setattr(importlib.metadata, "distribution", not_installed)
     async with running(tmp_path) as broker:
-        client = await Client("client").connect(tcp_port(broker))
-        await client.subscribe("$SYS/broker/version")
+        client = await subscribed(broker, "client", "$SYS/broker/version")
         assert (await client.receive()).payload == b"holdfast unknown"

@@ -1,20 +1,20 @@
-"""Queues counted anew: who takes something else meanwhile, and who has gone."""
+"""Queues that are counted again: sessions that change their subscriptions meanwhile, and sessions that end."""
 
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
-from threading import Event
+from threading import Semaphore
 
 import pytest
 
 from gateway import limits as limits_module
-from gateway.config import GatewayConfig, QueueConfig, StoreConfig
+from gateway.config.schema import GatewayConfig, QueueConfig, StoreConfig
 from gateway.limits import Limits
-from gateway.store.cursor import Cursor
-from gateway.store.log import MessageLog
-from gateway.store.survey import count_backlogs
-from gateway.store.tail import Tail
-from tests.gateway.store.support import append_all, hold_up, numbered, opened
+from gateway.store import Cursor, MessageLog, count_backlogs
+from gateway.store.database import Database
+from gateway.store.reader import RowCache
+from gateway.store.tables.log_rows import LogRow
+from tests.gateway.store.support import append_all, numbered, opened
 from tests.gateway.support import until
 
 
@@ -23,34 +23,36 @@ def limits_of(log: MessageLog) -> Limits:
     return Limits(config, log, list, lambda _: [])
 
 
-async def test_who_unsubscribes_while_it_is_counted_is_not_said_to_have_that(
+async def test_a_session_that_unsubscribes_while_it_is_counted_has_none_of_that_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path) as log:
         limits, cursor = limits_of(log), Cursor(log, "c", ["a", "b"])
         await append_all(log, [*numbered(20), *numbered(3, "b")])
-        monkeypatch.setattr(Tail, "behind", lambda *_: iter(()))  # the file has to be read
-        begun, free = (Event(), Event()), (Event(), Event())
-        disk = log._reader._thread
+        monkeypatch.setattr(RowCache, "behind", lambda *_: iter(()))  # the file has to be read
+        begun, allowed, read = [], Semaphore(0), Database.read
+
+        def read_once_allowed(database: Database, after: int, up_to: int) -> list[LogRow]:
+            begun.append(after)
+            allowed.acquire()
+            return read(database, after, up_to)
+
+        monkeypatch.setattr(Database, "read", read_once_allowed)
         try:
-            disk.submit(hold_up, begun[0], free[0])
             limits.count_again([cursor])
-            await until(lambda: disk._work_queue.qsize() == 1, "it is being counted")
-            disk.submit(hold_up, begun[1], free[1])
+            await until(lambda: len(begun) == 1, "it is being counted")
             cursor.unsubscribe("a")
             limits.count_again([cursor])
-            free[0].set()
-            await until(begun[1].is_set, "it was counted")
-            await until(lambda: disk._work_queue.qsize() == 1, "and is counted anew")
+            allowed.release()
+            await until(lambda: len(begun) == 2, "and is counted anew")
             assert cursor.backlog is None
         finally:
-            for event in free:
-                event.set()
+            allowed.release(100)
         await until(lambda: cursor.backlog is not None and cursor.backlog.messages == 3, "and has what it takes now")
         await limits.close()
 
 
-async def test_who_has_gone_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_that_has_ended_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[Cursor] = []
 
     async def noted(log: MessageLog, cursors: Iterable[Cursor]) -> None:

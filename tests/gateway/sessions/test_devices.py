@@ -1,16 +1,16 @@
-"""The device registry: who was here, told by the file that a gateway leaves, also while it runs and after a kill."""
+"""The device registry: its file names the clients that were here, in a running gateway, after its end and a kill."""
 
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from gateway import devices
-from gateway.devices import FILE, TABLE, Device, devices_in
-from gateway.store.quarantine import notes_in
-from gateway.store.shelf import Shelf
-from tests.gateway.support import Client, running, tcp_port, until
-from wire.packets import MQTT_3_1_1
+from gateway.sessions import devices
+from gateway.sessions.devices import FILE, TABLE, Device, devices_in
+from gateway.store.sqlite.shelf import Shelf
+from gateway.store.tables.quarantine import notes_in
+from tests.gateway.support import Client, connected, running, tcp_port, until
+from wire.codec.packets import MQTT_3_1_1
 from wire.properties import USER_PROPERTY
 
 
@@ -23,11 +23,11 @@ def device_in(folder: Path, client_id: str) -> Device:
     return devices_in(folder)[client_id]
 
 
-async def test_who_was_here_is_in_the_file_of_a_gateway_that_has_ended(tmp_path: Path) -> None:
+async def test_the_file_of_a_gateway_that_has_ended_names_the_clients_that_were_here(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        first = await Client("first sensor").connect(tcp_port(broker))
-        await Client("old", protocol_level=MQTT_3_1_1).connect(tcp_port(broker))
-        await Client("", clean_start=True).connect(tcp_port(broker))  # nobody knows it again
+        first = await connected(broker, "first sensor")
+        await connected(broker, "old", protocol_level=MQTT_3_1_1)
+        await connected(broker, "", clean_start=True)  # no client has that name again
         await first.publish("a", properties={USER_PROPERTY: [("hf-id", "0000002a/7/first sensor")]})
     found = devices_in(tmp_path)
     assert sorted(found) == ["first sensor", "old"]
@@ -39,7 +39,7 @@ async def test_who_was_here_is_in_the_file_of_a_gateway_that_has_ended(tmp_path:
 
 
 @pytest.mark.usefixtures("written_at_once")
-async def test_the_file_of_a_running_gateway_says_who_is_connected(tmp_path: Path) -> None:
+async def test_the_file_of_a_running_gateway_names_the_connected_clients(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await Client().connect(tcp_port(broker))
         await until(lambda: "client" in devices_in(tmp_path), "the new device is written")
@@ -54,7 +54,7 @@ async def test_the_file_of_a_running_gateway_says_who_is_connected(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("written_at_once")
-async def test_nobody_is_connected_to_a_gateway_that_starts_after_a_kill(tmp_path: Path) -> None:
+async def test_no_client_is_connected_to_a_gateway_that_starts_after_a_kill(tmp_path: Path) -> None:
     file = Shelf(tmp_path / FILE, TABLE)
     file.put({"killed": msgspec.msgpack.encode(Device("user", "192.0.2.1", 4, 1, 2, connected=True))})
     file.close()
@@ -74,18 +74,18 @@ async def test_messages_and_many_connections_write_nothing_for_themselves(tmp_pa
     assert list(devices_in(tmp_path)) == ["client"]
 
 
-async def test_those_not_seen_for_the_longest_time_are_forgotten_first(
+async def test_the_clients_not_seen_for_the_longest_time_are_forgotten_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(devices, "DEVICES_MAX", 2)
     async with running(tmp_path) as broker:
-        await Client("stays connected").connect(tcp_port(broker))
+        await connected(broker, "stays connected")
         for name in ("a", "b"):
-            await (await Client(name).connect(tcp_port(broker))).disconnect()
+            await (await connected(broker, name)).disconnect()
     assert sorted(devices_in(tmp_path)) == ["b", "stays connected"]
     async with running(tmp_path) as broker:
-        await Client("b").connect(tcp_port(broker))
-        await Client("c").connect(tcp_port(broker))
+        await connected(broker, "b")
+        await connected(broker, "c")
     assert sorted(devices_in(tmp_path)) == ["b", "c"]
 
 

@@ -10,50 +10,47 @@ from pathlib import Path
 
 import pytest
 
-from gateway import sessions
 from gateway.broker import Broker
-from gateway.config import LimitsConfig
-from gateway.store import checksum, housekeeper
-from gateway.store.log import MessageLog
-from gateway.store.quarantine import notes_in
+from gateway.config.schema import LimitsConfig
+from gateway.sessions import registry
+from gateway.store import MessageLog, maintenance
+from gateway.store.database import Database
+from gateway.store.sqlite import rows
+from gateway.store.tables.quarantine import notes_in
 from gateway.subscriptions import Subscription
+from tests.gateway.connection.test_custody import commits_held_up
+from tests.gateway.steps import publish_numbers, session_of, started
 from tests.gateway.store.support import disk_full, stored
-from tests.gateway.support import LONG_S, Client, GatewayProcess, configure, running, tcp_port, until
-from tests.gateway.test_custody import commits_held_up
+from tests.gateway.support import LONG_S, Client, configure, connected, running, subscribed, tcp_port, until
+from wire.codec.packets import MQTT_3_1_1, MQTT_5, Connack, Disconnect, Publish
 from wire.errors import Closed
-from wire.packets import MQTT_3_1_1, MQTT_5, Connack, Disconnect, Publish
 from wire.properties import ASSIGNED_CLIENT_IDENTIFIER, SESSION_EXPIRY_INTERVAL
 
 
 async def test_a_resumed_session_receives_what_it_missed(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        port = tcp_port(broker)
-        subscriber = await Client("subscriber").connect(port)
+        subscriber = await connected(broker, "subscriber")
         assert not subscriber.connack.session_present
         await subscriber.subscribe("a")
         await subscriber.disconnect()
-        publisher = await Client("publisher").connect(port)
-        for number in range(5):
-            await publisher.publish("a", b"%d" % number)
-        subscriber = await Client("subscriber").connect(port)
+        publisher = await connected(broker, "publisher")
+        await publish_numbers(publisher, 5)
+        subscriber = await connected(broker, "subscriber")
         assert subscriber.connack.session_present
         assert [(await subscriber.receive()).payload for _ in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 async def test_what_was_not_acknowledged_comes_again_with_dup_and_its_identifier(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        port = tcp_port(broker)
-        subscriber = await Client("subscriber").connect(port)
-        await subscriber.subscribe("a")
-        publisher = await Client("publisher").connect(port)
-        for number in range(3):
-            await publisher.publish("a", b"%d" % number)
+        subscriber = await subscribed(broker, "subscriber", "a")
+        publisher = await connected(broker, "publisher")
+        await publish_numbers(publisher, 3)
         first, second, third = [await subscriber.event() for _ in range(3)]
         subscriber.acknowledge(second)  # type: ignore[arg-type]
         subscriber.send("b", b"")  # its PUBACK shows that ours was handled
         await subscriber.event()
         subscriber.cut()
-        subscriber = await Client("subscriber").connect(port)
+        subscriber = await connected(broker, "subscriber")
         again = [await subscriber.receive() for _ in range(2)]
         assert [(p.payload, p.packet_identifier, p.dup) for p in again] == [
             (packet.payload, packet.packet_identifier, True)  # type: ignore[union-attr]
@@ -63,42 +60,36 @@ async def test_what_was_not_acknowledged_comes_again_with_dup_and_its_identifier
 
 async def test_clean_start_discards_the_session(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        port = tcp_port(broker)
-        subscriber = await Client("subscriber").connect(port)
-        await subscriber.subscribe("a")
+        subscriber = await subscribed(broker, "subscriber", "a")
         await subscriber.disconnect()
-        publisher = await Client("publisher").connect(port)
+        publisher = await connected(broker, "publisher")
         await publisher.publish("a", b"missed")
-        subscriber = await Client("subscriber", clean_start=True).connect(port)
+        subscriber = await connected(broker, "subscriber", clean_start=True)
         assert not subscriber.connack.session_present
         await publisher.publish("a", b"not subscribed any more")
-        assert await subscriber.silent()
+        await subscriber.expect_no_message()
         await subscriber.disconnect()
-        subscriber = await Client("subscriber").connect(port)
+        subscriber = await connected(broker, "subscriber")
         assert subscriber.connack.session_present
 
 
 async def test_a_session_without_expiry_ends_with_its_connection(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        port = tcp_port(broker)
-        client = await Client("client", session_expiry_s=0).connect(port)
-        await client.subscribe("a")
+        client = await subscribed(broker, "client", "a", session_expiry_s=0)
         client.cut()
         await until(lambda: broker.sessions.get("client") is None, "the session ended")
-        client = await Client("client", session_expiry_s=0).connect(port)
+        client = await connected(broker, "client", session_expiry_s=0)
         assert not client.connack.session_present
 
 
 async def test_a_second_connection_takes_the_session_over(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        port = tcp_port(broker)
-        first = await Client("client").connect(port)
-        await first.subscribe("a")
-        second = await Client("client").connect(port)
+        first = await subscribed(broker, "client", "a")
+        second = await connected(broker, "client")
         assert second.connack.session_present
         assert (await first.expect(Disconnect)).reason_code == 0x8E
         assert isinstance(await first.event(), Closed)
-        publisher = await Client("publisher").connect(port)
+        publisher = await connected(broker, "publisher")
         await publisher.publish("a", b"for the second")
         assert (await second.receive()).payload == b"for the second"
 
@@ -116,8 +107,8 @@ async def test_a_subscribe_that_waited_until_its_session_had_ended_leaves_nothin
             await second.open(port)
             assert isinstance(await first.event(), Disconnect)
         await second.expect(Connack)
-        await second.publish("a", b"for nobody")
-        assert await second.silent()
+        await second.publish("a", b"for no session")
+        await second.expect_no_message()
         assert not list(broker.subscribers.cursors_for("a"))
         await until(lambda: not broker.log.audience.takers("a"), "its subscriptions have left")
 
@@ -143,8 +134,7 @@ async def test_many_connections_of_one_client_leave_one(tmp_path: Path) -> None:
 
 async def test_a_session_expires(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        client = await Client("client", session_expiry_s=1).connect(tcp_port(broker))
-        await client.subscribe("a")
+        client = await subscribed(broker, "client", "a", session_expiry_s=1)
         await client.disconnect()
         assert broker.sessions.get("client") is not None
         await until(lambda: broker.sessions.get("client") is None, "the session expired")
@@ -199,7 +189,7 @@ async def test_a_client_that_is_back_is_known_to_be_so_after_a_kill_and_waits_fo
         await publisher.publish("a")
         shutil.copytree(store, killed)
     passed_s = 18_000
-    monkeypatch.setattr(sessions, "RETURN_S", 0.0)
+    monkeypatch.setattr(registry, "RETURN_S", 0.0)
     async with running(killed, limits=limits) as broker:
         client = await Client(session_expiry_s=0xFFFFFFFF).connect(tcp_port(broker))
         assert client.connack.session_present
@@ -217,8 +207,7 @@ async def test_a_session_that_is_resumed_in_time_does_not_expire(tmp_path: Path)
 
 async def test_sessions_outlive_a_restart_with_their_subscriptions(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        subscriber = await Client("subscriber").connect(tcp_port(broker))
-        await subscriber.subscribe("a/+", "b")
+        subscriber = await subscribed(broker, "subscriber", "a/+", "b")
         await subscriber.unsubscribe("b")
         publisher = await Client("publisher").connect(tcp_port(broker))
         await subscriber.disconnect()
@@ -254,8 +243,7 @@ async def test_a_clock_that_is_set_after_a_session_went_to_rest_makes_it_no_olde
     with monkeypatch.context() as boot:
         boot.setattr(time, "time", lambda: 1000.0)  # a board that has just started, in 1970
         async with running(tmp_path) as broker:
-            client = await Client(session_expiry_s=1000).connect(tcp_port(broker))
-            await client.subscribe("a")
+            client = await subscribed(broker, "client", "a", session_expiry_s=1000)
             await client.disconnect()
     async with running(tmp_path) as broker:
         publisher = await Client("publisher").connect(tcp_port(broker))
@@ -265,14 +253,12 @@ async def test_a_clock_that_is_set_after_a_session_went_to_rest_makes_it_no_olde
         assert (await client.receive()).payload == b"kept"
 
 
-async def test_what_waited_for_a_subscription_that_is_no_more_is_let_go_when_the_client_leaves(tmp_path: Path) -> None:
+async def test_what_waited_for_a_subscription_that_is_no_more_is_dropped_when_the_client_leaves(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        client = await Client("client").connect(tcp_port(broker))
-        await client.subscribe("much/#", "little")
+        client = await subscribed(broker, "client", "much/#", "little")
         await client.disconnect()
         publisher = await Client("publisher").connect(tcp_port(broker))
-        for number in range(50):
-            await publisher.publish("much/a", b"%d" % number)
+        await publish_numbers(publisher, 50, "much/a")
         client = await Client("client", receive_maximum=1).connect(tcp_port(broker))
         message = await client.expect(Publish)
         await client.unsubscribe("much/#")
@@ -283,8 +269,7 @@ async def test_what_waited_for_a_subscription_that_is_no_more_is_let_go_when_the
 
 async def test_a_session_is_durable_before_its_suback(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        client = await Client("client").connect(tcp_port(broker))
-        await client.subscribe("a/#", options=0)
+        await subscribed(broker, "client", "a/#", options=0)
         (_, (value,)) = stored(tmp_path, "SELECT body FROM session")
         assert b"a/#" in value
         assert Subscription.__name__ not in str(value)  # plain MessagePack, no pickle
@@ -295,8 +280,7 @@ async def test_a_subscription_more_is_written_alone_and_one_that_is_the_same_is_
         return set(stored(tmp_path, "SELECT rowid, client_id, topic_filter, body FROM session"))
 
     async with running(tmp_path) as broker:
-        client = await Client().connect(tcp_port(broker))
-        await client.subscribe(*[f"site/{number}/#" for number in range(500)])
+        client = await subscribed(broker, "client", *[f"site/{number}/#" for number in range(500)])
         before = entries()
         await client.subscribe("site/7/#")
         assert entries() == before
@@ -309,18 +293,15 @@ async def test_a_subscription_more_is_written_alone_and_one_that_is_the_same_is_
 
 async def test_a_new_session_of_the_same_name_has_nothing_of_the_one_before(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        client = await Client().connect(tcp_port(broker))
-        await client.subscribe("a", "b", "$share/group/c")
-        client = await Client(clean_start=True).connect(tcp_port(broker))
-        await client.subscribe("b")
+        client = await subscribed(broker, "client", "a", "b", "$share/group/c")
+        client = await subscribed(broker, "client", "b", clean_start=True)
         await client.disconnect()
     async with running(tmp_path) as broker:
-        session = broker.sessions.get("client")
-        assert session is not None
+        session = session_of(broker, "client")
         assert (list(session.cursor.filters), session.shared) == (["b"], {})
 
 
-async def test_a_session_that_the_medium_has_spoilt_is_set_aside_and_the_others_go_on(
+async def test_a_session_whose_rows_are_corrupt_is_set_aside_and_the_others_go_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(tmp_path) as broker:
@@ -334,17 +315,13 @@ async def test_a_session_that_the_medium_has_spoilt_is_set_aside_and_the_others_
         async with running(tmp_path) as broker:
             (session,) = broker.sessions.all()
             assert (session.client_id, list(session.cursor.filters)) == ("whole", ["a"])
-    places = sorted(note.place for note in notes_in(tmp_path))
-    assert places == [
-        "the session of client 'gone'",
-        "the subscription 'b' of client 'whole'",
-    ]
+    places = sorted(note.what for note in notes_in(tmp_path))
+    assert places == ["the session of client 'gone'", "the subscription 'b' of client 'whole'"]
     assert caplog.text.count("was set aside") == len(places)
 
 
 async def test_a_session_that_was_resumed_without_expiry_is_gone_after_a_kill(tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path)
-    await gateway.start()
+    gateway = await started(tmp_path)
     await (await Client().connect(gateway.port)).subscribe("a")
     client = await Client(session_expiry_s=0).connect(gateway.port)
     assert client.connack.session_present
@@ -357,35 +334,35 @@ async def test_a_session_that_was_resumed_without_expiry_is_gone_after_a_kill(tm
 async def test_the_place_of_a_new_subscriber_is_durable_before_a_message_for_it_is_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 1000.0)
+    monkeypatch.setattr(maintenance, "MAINTENANCE_INTERVAL_S", 1000.0)
     async with running(tmp_path) as broker:
-        subscriber = await Client("subscriber").connect(tcp_port(broker))
-        await subscriber.subscribe("a", "$share/group/a")
+        await subscribed(broker, "subscriber", "a", "$share/group/a")
         publisher = await Client("publisher", session_expiry_s=0).connect(tcp_port(broker))
         await publisher.publish("a")
         places = stored(tmp_path, "SELECT consumer, position FROM cursor ORDER BY consumer")
         assert places == [("session/subscriber", 0), ("share/group/a", 0)]
 
 
-async def test_a_gateway_closes_while_sessions_look_through_a_backlog_for_what_is_theirs(tmp_path: Path) -> None:
+async def test_a_gateway_closes_while_sessions_look_through_a_backlog_for_what_is_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running(tmp_path) as broker:
-        port = tcp_port(broker)
         for name, topic in (("wants", "a"), ("does not", "b")):
-            client = await Client(name).connect(port)
+            client = await connected(broker, name)
             await client.subscribe(topic)
             await client.disconnect()
-        publisher = await Client("publisher", session_expiry_s=0).connect(port)
+        publisher = await connected(broker, "publisher", session_expiry_s=0)
         for _ in range(5):
             await publisher.publish("a")
     with contextlib.closing(sqlite3.connect(tmp_path / "messages.sqlite")) as file:
-        checksum.add_to_sql(file)
+        rows.add_to_sql(file)
         file.execute("UPDATE cursor SET position = 0, crc = crc_of_all(consumer, 0, count)")  # as a kill leaves it
         file.commit()
     config = configure(tmp_path)
     log = await MessageLog.open(tmp_path, origin=config.name)
     broker = Broker(config, log)
-    medium = threading.Event()
-    log._reader._thread.submit(medium.wait)  # it has not answered yet
+    medium, read = threading.Event(), Database.read
+    monkeypatch.setattr(Database, "read", lambda *read_of: medium.wait() and read(*read_of))  # it has not answered yet
     await broker.start()
     async with asyncio.timeout(LONG_S):
         await broker.close()

@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from gateway.message import Message
-from gateway.store import flows, incoming, sessions, wills
-from gateway.store.cursor import Cursor
-from gateway.store.pages import Pages
-from gateway.store.retained import Keep
-from gateway.store.sessions import SessionDescription
+from gateway.store import Cursor, SaveSession, SessionDescription, SessionEntry, qos2, wills
+from gateway.store.repair.pages import Pages
+from gateway.store.tables.retained import Keep
 from gateway.subscriptions import Subscription
 from tests.gateway.store.support import opened, stored
-from wire.packets import Publish
+from wire.codec.packets import Publish
 
 COUNT = 120
 TABLES = ("cursor", "incoming", "flow", "retained", "session", "will", "dropped")
-Spoil = Callable[[random.Random, bytearray], None]
+Corrupt = Callable[[random.Random, bytearray], None]
 
 
 async def fill(folder: Path, rng: random.Random) -> None:
@@ -29,17 +27,17 @@ async def fill(folder: Path, rng: random.Random) -> None:
             message = Message(f"site/{number % 9}", rng.randbytes(rng.choice((10, 300, 9000))), publisher="device")
             if number % 10 == 0:
                 message.origin, message.epoch, message.seq = "device", 3, number + 1
-            await log.append(message)
+            await log.submit([message])
         for number in range(40):
             kept = Message(
                 f"kept/{number}", rng.randbytes(rng.choice((10, 300, 9000))), retain=True, publisher="device"
             )
             await log.submit([Keep(kept)])
             will = wills.StoredWill(f"client {number}", None, Publish("will", rng.randbytes(200), 1), 0)
-            flow = flows.Flow("s 0", 60_000 - number, "session/s 0", number + 1)
-            await log.submit([wills.save(will), incoming.add(f"p {number}", [7, 9]), flows.begin([flow])])
-            session: dict[str, sessions.Entry | None] = {"": SessionDescription(60, None), "#": Subscription("#")}
-            await log.submit([sessions.Save(f"s {number}", session)])
+            flow = qos2.Flow("s 0", 60_000 - number, "session/s 0", number + 1)
+            await log.submit([wills.save(will), qos2.note_incoming(f"p {number}", [7, 9]), qos2.begin([flow])])
+            session: dict[str, SessionEntry | None] = {"": SessionDescription(60, None), "#": Subscription("#")}
+            await log.submit([SaveSession(f"s {number}", session)])
         log.drop("evicted", "gateway", message)
         route.close()
 
@@ -52,16 +50,16 @@ def zero(_: random.Random, page: bytearray) -> None:
     page[:] = bytes(len(page))
 
 
-def fill_with_noise(rng: random.Random, page: bytearray) -> None:
+def noise(rng: random.Random, page: bytearray) -> None:
     page[:] = rng.randbytes(len(page))
 
 
-def flip_bytes(rng: random.Random, page: bytearray) -> None:
+def flip(rng: random.Random, page: bytearray) -> None:
     for _ in range(rng.choice((1, 8))):
         page[rng.randrange(len(page))] ^= rng.randrange(1, 256)
 
 
-def spoil(path: Path, numbers: list[int], rng: random.Random, how: Spoil) -> None:
+def corrupt_pages(path: Path, numbers: list[int], rng: random.Random, how: Corrupt) -> None:
     size = Pages(path).size
     data = bytearray(path.read_bytes())
     for number in numbers:
@@ -71,7 +69,7 @@ def spoil(path: Path, numbers: list[int], rng: random.Random, how: Spoil) -> Non
     path.write_bytes(data)
 
 
-def spoil_beginning(path: Path, rng: random.Random, how: Spoil) -> None:
+def corrupt_beginning(path: Path, rng: random.Random, how: Corrupt) -> None:
     data = bytearray(path.read_bytes())
     first = data[:4096]
     how(rng, first)

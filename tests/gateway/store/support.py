@@ -10,11 +10,10 @@ from threading import Event
 from typing import Any
 
 from gateway.message import Message
-from gateway.store import groups
-from gateway.store.cursor import Cursor
-from gateway.store.delivery import Delivery
-from gateway.store.identity import note_closed
-from gateway.store.log import MessageLog
+from gateway.store import Cursor, Delivery, MessageLog
+from gateway.store.consumers.cursor import PACKET_IDENTIFIERS
+from gateway.store.sqlite.marks import note_closed
+from gateway.store.tables import log_rows
 
 
 @contextlib.asynccontextmanager
@@ -37,16 +36,32 @@ def disk_full(size: int = 4096) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+class CountsBacklogs:
+    """Limits under which every cursor counts what waits for it."""
+
+    counts_backlogs = True
+    shares = None
+
+    def note_committed(self, cursors: Iterable[Cursor]) -> None:
+        """Drops nothing."""
+
+
 async def append_all(log: MessageLog, messages: Iterable[Message]) -> list[int]:
-    futures = [log.append(message) for message in messages]
-    return [await future for future in futures]
+    futures = [log.submit([message]) for message in messages]
+    return [position for future in futures for position in await future]
+
+
+async def append_each(log: MessageLog, messages: Iterable[Message]) -> None:
+    """Stores messages, each in a commit and a row of its own."""
+    for message in messages:
+        await log.submit([message])
 
 
 def messages_in(folder: Path) -> list[tuple[int, Message]]:
     """What the file holds, with positions."""
     connection = sqlite3.connect(folder / "messages.sqlite")
     try:
-        found = groups.read(connection, 0, sys.maxsize)
+        found = log_rows.read(connection, 0, sys.maxsize)
         return [numbered for group in found for numbered in group.read(0, sys.maxsize)]
     finally:
         connection.close()
@@ -60,6 +75,11 @@ def stored(folder: Path, query: str, file: str = "messages.sqlite") -> list[tupl
         connection.close()
 
 
+def epoch_of(folder: Path) -> int:
+    """The epoch of the identities that a store gives."""
+    return int(stored(folder, "SELECT epoch FROM identity")[0][0])
+
+
 def numbered(count: int, topic: str = "a") -> list[Message]:
     return [Message(topic, b"%d" % number) for number in range(count)]
 
@@ -71,6 +91,11 @@ async def take_all(cursor: Cursor) -> list[Message]:
         found += [delivery.message for delivery in deliveries]
         cursor.acknowledge_all([delivery.packet_identifier for delivery in deliveries])
     return found
+
+
+def redeliver_all(cursor: Cursor) -> None:
+    """The consumer's connection ends: what it has not acknowledged comes again."""
+    cursor.redeliver(range(1, PACKET_IDENTIFIERS + 1))
 
 
 def payloads(deliveries: list[Delivery]) -> list[int]:

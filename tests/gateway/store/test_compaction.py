@@ -7,20 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from gateway.endings import Endings
 from gateway.message import Message
-from gateway.repair import repair
-from gateway.store import compaction, flows, housekeeper
-from gateway.store.cursor import Cursor
-from gateway.store.flows import BEGUN, Flow
-from gateway.store.folder import MESSAGES
-from gateway.store.groups import Part
-from gateway.store.log import MessageLog
-from tests.gateway.store.support import append_all, leave_as_killed, messages_in, numbered, opened, stored, take_all
-from tests.gateway.store.test_groups import run_of
-from tests.gateway.store.test_repair import change, pages_of_messages, spoil, zero
+from gateway.store import MESSAGES, Cursor, Endings, Flow, MessageLog, compaction, maintenance, qos2
+from gateway.store.repair import repair
+from gateway.store.tables.log_rows import Part
+from gateway.store.tables.qos2 import BEGUN
+from tests.gateway.store.corruption import corrupt_pages, zero
+from tests.gateway.store.repair.test_repair import change, pages_of_messages
+from tests.gateway.store.support import (
+    append_all,
+    epoch_of,
+    leave_as_killed,
+    messages_in,
+    numbered,
+    opened,
+    redeliver_all,
+    stored,
+    take_all,
+)
+from tests.gateway.store.test_log_rows import run_of
 from tests.gateway.support import until
-from wire.packets import MQTT_3_1_1, MQTT_5
+from wire.codec.packets import MQTT_3_1_1, MQTT_5
 
 TOPICS = ("a", "b", "c/d", "c/e", "rare")
 
@@ -39,7 +46,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "ROW_BYTES", 2000)
     monkeypatch.setattr(compaction, "PIECE_ROWS", 7)
     monkeypatch.setattr(compaction, "PAUSE_S", 0.0)
-    monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 0.01)
+    monkeypatch.setattr(maintenance, "MAINTENANCE_INTERVAL_S", 0.01)
 
 
 async def flood(log: MessageLog, others: Cursor, count: int) -> None:
@@ -53,7 +60,7 @@ async def flood(log: MessageLog, others: Cursor, count: int) -> None:
 async def test_a_consumer_that_is_away_costs_what_waits_for_it(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         away, others = Cursor(log, "away", ["alarm"]), Cursor(log, "others", ["others"])
-        await log.append(Message("alarm", b"fire"))
+        await log.submit([Message("alarm", b"fire")])
         most = 0
         for _ in range(20):
             await flood(log, others, 10_000)
@@ -64,8 +71,8 @@ async def test_a_consumer_that_is_away_costs_what_waits_for_it(tmp_path: Path) -
     async with opened(tmp_path) as log:
         assert log.stored_count < 120_000, "that is known after a restart, too"
         away, others = Cursor(log, "away", ["alarm"]), Cursor(log, "others", ["others"])
-        assert await take_all(away) == [Message("alarm", b"fire", origin="gw", epoch=log.store_epoch, seq=1)]
-        await log.append(Message("others", b""))
+        assert await take_all(away) == [Message("alarm", b"fire", origin="gw", epoch=epoch_of(tmp_path), seq=1)]
+        await log.submit([Message("others", b"")])
         assert len(await take_all(others)) == 1
         await until(lambda: log.stored_count == 1, "all is trimmed")
     assert stored(tmp_path, "SELECT count(*) FROM compacted") == [(0,)]
@@ -107,14 +114,14 @@ async def test_what_all_wait_for_is_not_written_again(tmp_path: Path) -> None:
 async def test_a_qos_2_message_on_its_way_stays_until_it_was_received(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "session/c", ["a"])
-        position = await log.append(Message("a", b"once", qos=2))
+        [position] = await log.submit([Message("a", b"once", qos=2)])
         flow = Flow("c", 1, cursor.consumer, position, state=BEGUN)
         (delivery,) = await cursor.fetch_now(1)
-        log.hold(flow)
-        await log.submit([flows.begin([flow])])
+        log.pin(flow)
+        await log.submit([qos2.begin([flow])])
         cursor.acknowledge(delivery.packet_identifier)
         away = Cursor(log, "away", ["alarm"])
-        await log.append(Message("alarm", b""))
+        await log.submit([Message("alarm", b"")])
         for _ in range(20):
             await append_all(log, [Message("b", b"x" * 100) for _ in range(20)])
         await until(lambda: log.stored_count < 100, "they are taken out")
@@ -134,7 +141,7 @@ async def test_what_was_sent_before_an_unsubscribe_comes_again_when_the_client_d
         for _ in range(20):
             await append_all(log, [Message("b", b"x" * 100) for _ in range(20)])
         await until(lambda: log.stored_count < 100, "they are taken out")
-        cursor.rewind()
+        redeliver_all(cursor)
         assert [delivery.message.payload for delivery in await cursor.fetch_now(2)] == [b"", b"sent"]
 
 
@@ -142,7 +149,7 @@ async def test_what_was_sent_before_an_unsubscribe_comes_again_when_the_client_d
 async def test_a_consumer_that_leaves_during_a_sweep_finds_what_waited_when_it_returns(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         Cursor(log, "stays", ["alarm"])
-        await log.append(Message("alarm", b""))
+        await log.submit([Message("alarm", b"")])
         for number in range(20):
             leaves = Cursor(log, "leaves", ["a"])
             for _ in range(20):
@@ -203,7 +210,7 @@ async def test_a_damaged_page_out_of_whose_rows_messages_were_taken_keeps_no_gat
         await until(lambda: log.stored_count < 500, "they are taken out")
     lasts = [last for (last,) in stored(tmp_path, "SELECT last FROM compacted ORDER BY last")]
     (page, *_) = sorted(pages_of_messages(tmp_path / MESSAGES)[lasts[len(lasts) // 4]])
-    spoil(tmp_path / MESSAGES, [page], random.Random(seed), zero)
+    corrupt_pages(tmp_path / MESSAGES, [page], random.Random(seed), zero)
     async with opened(tmp_path) as log:
         found = len(await take_all(Cursor(log, "away", ["alarm"])))
         assert 0 < found < 100
@@ -215,7 +222,7 @@ async def test_what_waited_for_a_consumer_that_ends_during_a_sweep_has_its_range
     async with opened(tmp_path) as log:
         endings = Endings(log)
         Cursor(log, "away", ["alarm"])
-        await log.append(Message("alarm", b""))
+        await log.submit([Message("alarm", b"")])
         for _ in range(20):
             ends = Cursor(log, "ends", ["a"])
             for _ in range(10):
@@ -264,7 +271,7 @@ class Play:
             while await self._take_of(consumer, 1.0):
                 pass
             assert not consumer.waiting
-        await self.log.append(Message("z", b""))
+        await self.log.submit([Message("z", b"")])
         await until(lambda: self.log.stored_count <= 2, "nothing is left")
         await self.log.close()
 
@@ -296,7 +303,7 @@ class Play:
     async def _take_of(self, consumer: Consumer, share: float) -> int:
         """Takes what waits, acknowledges that share of it, and returns how many messages came."""
         cursor = self._cursors[consumer]
-        cursor.rewind()
+        redeliver_all(cursor)
         deliveries = await cursor.fetch_now(500)
         for delivery in deliveries:
             position = delivery.position

@@ -1,4 +1,4 @@
-"""A page of the log that the medium has spoilt, under a gateway that goes on."""
+"""A page of the log that the medium has changed, under a gateway that goes on."""
 
 import asyncio
 import contextlib
@@ -10,18 +10,26 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from gateway.repair import repair
-from gateway.store import compaction, groups, housekeeper, quarantine, wills
-from gateway.store.cursor import Cursor
-from gateway.store.delivery import Delivery
-from gateway.store.folder import MESSAGES
-from gateway.store.log import MessageLog
-from gateway.store.retained import Keep
-from gateway.store.wills import StoredWill
-from tests.gateway.store.support import messages_in, opened, stored
-from tests.gateway.store.test_repair import PAGE, change, fill_with_noise, pages_of_messages, spoil, zero
-from tests.gateway.support import LONG_S, Client, running, tcp_port, until
-from wire.packets import Publish
+from gateway.store import (
+    MESSAGES,
+    PAGE_SIZE,
+    Cursor,
+    Delivery,
+    MessageLog,
+    StoredWill,
+    compaction,
+    maintenance,
+    quarantine,
+    wills,
+)
+from gateway.store.repair import repair
+from gateway.store.tables import log_rows
+from gateway.store.tables.retained import Keep
+from tests.gateway.store.corruption import corrupt_pages, noise, zero
+from tests.gateway.store.repair.test_repair import change, pages_of_messages
+from tests.gateway.store.support import append_each, messages_in, opened, stored
+from tests.gateway.support import LONG_S, Client, connected, running, tcp_port, until
+from wire.codec.packets import Publish
 
 COUNT = 200
 
@@ -29,8 +37,7 @@ COUNT = 200
 async def fill(folder: Path, rng: random.Random) -> None:
     async with opened(folder) as log:
         Cursor(log, "keeper", ["#"])
-        for number in range(COUNT):
-            await log.append(Message("a", b"%d" % number + b" " * rng.choice((50, 400, 9000))))
+        await append_each(log, (Message("a", b"%d" % n + b" " * rng.choice((50, 400, 9000))) for n in range(COUNT)))
 
 
 async def take_all(log: MessageLog, cursor: Cursor, until_number: int) -> list[Delivery]:
@@ -54,32 +61,32 @@ def last_messages(folder: Path, count: int) -> list[tuple[int, Message]]:
     connection = sqlite3.connect(folder / MESSAGES)
     with contextlib.closing(connection):
         (head,) = connection.execute("SELECT max(last) FROM message_group").fetchone()
-        found = groups.read(connection, head - count, head)
+        found = log_rows.read(connection, head - count, head)
         return [numbered for group in found for numbered in group.read(0, sys.maxsize)]
 
 
-@pytest.mark.parametrize("how", [zero, fill_with_noise])
+@pytest.mark.parametrize("how", [zero, noise])
 async def test_a_page_that_is_damaged_costs_its_messages_alone_and_the_log_goes_on(
     tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, how: object
 ) -> None:
-    monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 0.01)
+    monkeypatch.setattr(maintenance, "MAINTENANCE_INTERVAL_S", 0.01)
     rng = random.Random(seed)
     await fill(tmp_path, rng)
     model = dict(messages_in(tmp_path))
     lying_in = pages_of_messages(tmp_path / MESSAGES)
     pages = sorted(lying_in[rng.randrange(20, COUNT - 50)])
-    spoil(tmp_path / MESSAGES, pages, rng, how)  # type: ignore[arg-type]
+    corrupt_pages(tmp_path / MESSAGES, pages, rng, how)  # type: ignore[arg-type]
     lost = {position for position, its in lying_in.items() if not its.isdisjoint(pages)}
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "keeper", ["#"])
-        await log.append(Message("a", b"%d" % COUNT))
+        await log.submit([Message("a", b"%d" % COUNT)])
         deliveries = await take_all(log, cursor, COUNT)
         assert {delivery.position for delivery in deliveries[:-1]} == model.keys() - lost
         assert all(delivery.message == model[delivery.position] for delivery in deliveries[:-1])
         for delivery in deliveries:
             cursor.acknowledge(delivery.packet_identifier)
         await until(lambda: log.is_damaged, "what is in the way of the trimming is known")
-        await log.append(Message("a", b"%d" % (COUNT + 1)))
+        await log.submit([Message("a", b"%d" % (COUNT + 1))])
         assert int((await cursor.fetch(1))[0].message.payload) == COUNT + 1
     assert "nothing is deleted any more until" in caplog.text
     ranges = stored(tmp_path, "SELECT first, last, messages FROM dropped WHERE reason = 'damaged'")
@@ -94,35 +101,33 @@ async def test_a_page_that_is_damaged_costs_its_messages_alone_and_the_log_goes_
         assert not log.is_damaged
 
 
-@pytest.mark.parametrize("how", [zero, fill_with_noise])
+@pytest.mark.parametrize("how", [zero, noise])
 @pytest.mark.parametrize("keeps_first", [False, True])
-async def test_a_damaged_page_among_messages_that_nobody_needs_fails_no_commit(
+async def test_a_damaged_page_among_messages_that_no_consumer_needs_fails_no_commit(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch, how: object, keeps_first: bool
 ) -> None:
     """They are trimmed, or taken out behind the first one, for which a consumer waits."""
-    monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 0.01)
+    monkeypatch.setattr(maintenance, "MAINTENANCE_INTERVAL_S", 0.01)
     filters = ["alarm"] if keeps_first else ["nothing"]
     async with opened(tmp_path) as log:
         Cursor(log, "away", filters)
         log.keep_for(Kept())
-        await log.append(Message("alarm", b""))
-        for number in range(COUNT):
-            await log.append(Message("b", b"%d" % number + bytes(300)))
+        await append_each(log, [Message("alarm", b""), *(Message("b", b"%d" % n + bytes(300)) for n in range(COUNT))])
     lying_in = pages_of_messages(tmp_path / MESSAGES)
-    spoil(tmp_path / MESSAGES, sorted(lying_in[COUNT // 2]), random.Random(seed), how)  # type: ignore[arg-type]
+    corrupt_pages(tmp_path / MESSAGES, sorted(lying_in[COUNT // 2]), random.Random(seed), how)  # type: ignore[arg-type]
     monkeypatch.setattr(compaction, "SWEEP_FROM_BYTES", 20_000)
     async with opened(tmp_path) as log:
         Cursor(log, "away", filters)
         stored_at = []
         while not log.is_damaged:
-            stored_at.append(await log.append(Message("b", bytes(300))))
-        stored_at += [await log.append(Message("b", b"more")) for _ in range(10)]
+            stored_at += await log.submit([Message("b", bytes(300))])
+        stored_at += [(await log.submit([Message("b", b"more")]))[0] for _ in range(10)]
     found = [(position, message.seq) for position, message in last_messages(tmp_path, len(stored_at))]
     assert found == [(position, position) for position in stored_at], "no number is left out or given twice"
     assert stored_at == [*range(COUNT + 2, COUNT + 2 + len(stored_at))]
 
 
-@pytest.mark.parametrize("how", [zero, fill_with_noise])
+@pytest.mark.parametrize("how", [zero, noise])
 async def test_consumers_at_different_places_in_a_damaged_page_all_get_past_it(
     tmp_path: Path, seed: int, how: object
 ) -> None:
@@ -130,8 +135,7 @@ async def test_consumers_at_different_places_in_a_damaged_page_all_get_past_it(
     names = ("first", "second", "third")
     async with opened(tmp_path) as log:
         cursors = [Cursor(log, name, ["#"]) for name in names]
-        for number in range(COUNT):
-            await log.append(Message("a", b"%d" % number + b" " * 200))
+        await append_each(log, [Message("a", b"%d" % number + b" " * 200) for number in range(COUNT)])
     model = dict(messages_in(tmp_path))
     lying_in = pages_of_messages(tmp_path / MESSAGES)
     (page,) = lying_in[COUNT // 2]
@@ -142,7 +146,7 @@ async def test_consumers_at_different_places_in_a_damaged_page_all_get_past_it(
         for cursor, place in zip(cursors, places, strict=True):
             while cursor.position < place:
                 cursor.acknowledge((await cursor.fetch(1))[0].packet_identifier)
-    spoil(tmp_path / MESSAGES, [page], rng, how)  # type: ignore[arg-type]
+    corrupt_pages(tmp_path / MESSAGES, [page], rng, how)  # type: ignore[arg-type]
     async with opened(tmp_path) as log:
         for name, place in zip(names, places, strict=True):
             deliveries = await take_all(log, Cursor(log, name, ["#"]), COUNT - 1)
@@ -160,7 +164,7 @@ async def test_consumers_at_different_places_in_a_damaged_row_all_get_past_it(
         cursors = [Cursor(log, name, ["#"]) for name in ("ahead", "behind")]
         for number in range(40):
             if number + 1 not in row:
-                await log.append(Message("a", b"%d" % number))
+                await log.submit([Message("a", b"%d" % number)])
             elif number + 1 == row[0]:
                 await log.submit([Message("a", b"%d" % one + b" " * 2000) for one in range(number, row[-1])])
         while cursors[0].position < row[4]:
@@ -168,7 +172,7 @@ async def test_consumers_at_different_places_in_a_damaged_row_all_get_past_it(
     lying_in = pages_of_messages(tmp_path / MESSAGES)
     pages = lying_in.pop(row[-1]).difference(*lying_in.values())
     assert len(pages) > 1, "what does not fit the row's own page"
-    spoil(tmp_path / MESSAGES, sorted(pages)[1:2], random.Random(seed), zero)
+    corrupt_pages(tmp_path / MESSAGES, sorted(pages)[1:2], random.Random(seed), zero)
     async with opened(tmp_path) as log, asyncio.timeout(LONG_S):
         ahead, behind = (take_all(log, Cursor(log, name, ["#"]), 39) for name in ("ahead", "behind"))
         got = await asyncio.gather(ahead, behind) if at_once else [await ahead, await behind]
@@ -183,21 +187,20 @@ async def test_a_row_that_was_set_aside_counts_once_where_its_page_is_damaged_la
     async with opened(tmp_path) as log:
         for name in ("before", "after"):
             Cursor(log, name, ["#"])
-        for number in range(COUNT):
-            await log.append(Message("a", b"%d" % number + b" " * 200))
+        await append_each(log, [Message("a", b"%d" % number + b" " * 200) for number in range(COUNT)])
     lying_in = pages_of_messages(tmp_path / MESSAGES)
     (page,) = lying_in[COUNT // 2]
     lost = sorted(position for position, its in lying_in.items() if page in its)
-    for name, spoilt in (("before", lost[2:4]), ("after", lost)):
-        if spoilt is lost:
-            spoil(tmp_path / MESSAGES, [page], random.Random(seed), zero)
+    for name, corrupt in (("before", lost[2:4]), ("after", lost)):
+        if corrupt is lost:
+            corrupt_pages(tmp_path / MESSAGES, [page], random.Random(seed), zero)
         else:
-            change(tmp_path, f"UPDATE message_group SET crc = crc - 1 WHERE last IN {tuple(spoilt)}")
+            change(tmp_path, f"UPDATE message_group SET crc = crc - 1 WHERE last IN {tuple(corrupt)}")
         async with opened(tmp_path) as log:
             deliveries = await take_all(log, Cursor(log, name, ["#"]), COUNT - 1)
-            expected = [position for position in lying_in if position not in spoilt]
+            expected = [position for position in lying_in if position not in corrupt]
             assert [delivery.position for delivery in deliveries] == sorted(expected)
-        assert noted_as_damaged(tmp_path) == spoilt
+        assert noted_as_damaged(tmp_path) == corrupt
 
 
 def noted_as_damaged(folder: Path) -> list[int]:
@@ -210,22 +213,22 @@ def noted_as_damaged(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "spoil_it",
+    "corruption",
     ["SET position = 9", "SET count = 700", "SET consumer = 'session/clienT'", "SET consumer = CAST(x'ff' AS TEXT)"],
 )
-async def test_a_place_that_is_damaged_makes_nobody_miss_a_message(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil_it: str
+async def test_a_damaged_place_makes_no_consumer_miss_a_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, corruption: str
 ) -> None:
     async with running(tmp_path) as broker:
         client = await Client().connect(tcp_port(broker))
         await client.subscribe("a")
         await client.disconnect()
-        publisher = await Client("publisher").connect(tcp_port(broker))
+        publisher = await connected(broker, "publisher")
         for number in range(10):
             await publisher.publish("a", b"%d" % number)
-    change(tmp_path, f"UPDATE cursor {spoil_it} WHERE consumer = 'session/client'")
+    change(tmp_path, f"UPDATE cursor {corruption} WHERE consumer = 'session/client'")
     async with opened(tmp_path):
-        pass  # as where it is killed before everybody is there again
+        pass  # as if it is killed before every consumer is back
     assert "the place of consumer" in caplog.text and "was set aside" in caplog.text
     assert len(quarantine.notes_in(tmp_path)) == 1
     async with running(tmp_path) as broker:
@@ -238,44 +241,44 @@ async def test_a_place_that_is_damaged_makes_nobody_miss_a_message(
 
 async def test_a_will_that_is_damaged_is_set_aside(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
-        will = StoredWill("client", None, Publish("a", b"spoilt", 1), 0)
+        will = StoredWill("client", None, Publish("a", b"corrupt", 1), 0)
         await log.submit([wills.save(will)])
     change(tmp_path, "UPDATE will SET topic = 'b'")
     async with opened(tmp_path) as log:
         assert log.wills == []
     (note,) = quarantine.notes_in(tmp_path)
-    assert note.place == "the will of client 'client'"
-    assert b"spoilt" in note.body
+    assert note.what == "the will of client 'client'"
+    assert b"corrupt" in note.body
 
 
 async def test_a_retained_message_that_is_damaged_is_told_and_its_topic_has_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(tmp_path) as log:
-        for topic in ("spoilt", "whole"):
+        for topic in ("corrupt", "whole"):
             await log.submit([Keep(Message(topic, topic.encode(), retain=True))])
     path = tmp_path / MESSAGES
     data = path.read_bytes()
-    assert data.count(b"spoilt" * 2) == 1, "topic and payload lie side by side"
-    path.write_bytes(data.replace(b"spoilt" * 2, b"spoiltspoilT"))
+    assert data.count(b"corrupt" * 2) == 1, "topic and payload lie side by side"
+    path.write_bytes(data.replace(b"corrupt" * 2, b"corruptcorrupT"))
     async with opened(tmp_path) as log:
-        found = await log.read_retained(["spoilt", "whole"])
-        assert found["spoilt"] is None and found["whole"] is not None
+        found = await log.read_retained(["corrupt", "whole"])
+        assert found["corrupt"] is None and found["whole"] is not None
         assert log.retained_count == 1
         assert log.counters.messages_dropped["damaged"] == 1
-    assert "the retained message of topic 'spoilt' is damaged" in caplog.text
+    assert "the retained message of topic 'corrupt' is damaged" in caplog.text
     assert stored(tmp_path, "SELECT reason, messages FROM dropped") == [("damaged", 1)]
     (note,) = quarantine.notes_in(tmp_path)
-    assert note.place == "the retained message of topic 'spoilt'"
-    assert b"spoilT" in note.body
-    assert len(path.read_bytes()) % PAGE == 0
+    assert note.what == "the retained message of topic 'corrupt'"
+    assert b"corrupT" in note.body
+    assert len(path.read_bytes()) % PAGE_SIZE == 0
 
 
 async def test_a_repair_keeps_the_notes_of_what_was_set_aside_before(tmp_path: Path, seed: int) -> None:
     await fill(tmp_path, random.Random(seed))
     before = quarantine.Note("messages.sqlite", "somewhere", "for the test", "nowhere")
     quarantine.set_aside(tmp_path, [before])
-    spoil(tmp_path / MESSAGES, [1], random.Random(seed), zero)
+    corrupt_pages(tmp_path / MESSAGES, [1], random.Random(seed), zero)
     report = repair(tmp_path, "gw", [])
     kept, new = quarantine.notes_in(tmp_path)
     assert kept == before

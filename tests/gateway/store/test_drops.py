@@ -9,8 +9,9 @@ from threading import Event
 import pytest
 
 from gateway.message import Message
-from gateway.store import drops
-from gateway.store.drops import BUDGETS, EVICTED, GATEWAY, REJECTED, SCHEMA, Budget, Drops
+from gateway.store import EVICTED, GATEWAY, REJECTED
+from gateway.store.tables import drops
+from gateway.store.tables.drops import BUDGETS, SCHEMA, Budget, Drops
 from tests.gateway.store.support import hold_up, opened, stored
 
 REFUSED, LOST = BUDGETS[True], BUDGETS[False]
@@ -73,7 +74,7 @@ def test_a_client_that_makes_up_identities_gets_only_so_many_ranges_and_all_are_
     assert store.execute("SELECT count(*), sum(messages) FROM dropped").fetchone() == (most + 1, count + 1)
     beyond = store.execute("SELECT origin, first, last, messages FROM dropped WHERE first = 0").fetchall()
     assert beyond == [("", 0, 0, count + 1 - most)]
-    note(store, identified(1, publisher="somebody else"), reason=reason)
+    note(store, identified(1, publisher="another client"), reason=reason)
     assert store.execute("SELECT count(*) FROM dropped").fetchone() == (most + 2,)
 
 
@@ -98,10 +99,7 @@ def test_a_flood_of_made_up_clients_gathers_no_more_than_its_ranges(store: sqlit
         gathered.note(REJECTED, GATEWAY, identified(1, publisher=f"made up {number}"))
     gathered.note(EVICTED, GATEWAY, identified(1))
     gathered(store)
-    assert store.execute("SELECT count(*), sum(messages) FROM dropped").fetchone() == (
-        REFUSED.at_once + 2,
-        count + 1,
-    )
+    assert store.execute("SELECT count(*), sum(messages) FROM dropped").fetchone() == (REFUSED.at_once + 2, count + 1)
     beyond = store.execute("SELECT reason, messages FROM dropped WHERE publisher = ''").fetchall()
     assert beyond == [(REJECTED, count - REFUSED.at_once)]
     assert store.execute("SELECT origin, first FROM dropped WHERE reason = 'evicted'").fetchall() == [("device", 1)]
@@ -145,13 +143,13 @@ def test_a_new_loss_has_its_range_however_many_there_were(
     for number in range(8):
         note(store, identified(1, publisher=f"made up {number}"))
         assert store.execute("SELECT count(*) FROM dropped").fetchone()[0] <= 5
-    note(store, Message("a", b"", publisher="somebody at QoS 0"))
+    note(store, Message("a", b"", publisher="a client at QoS 0"))
     note(store, identified(2, publisher="made up 7"))
     assert store.execute("SELECT sum(messages) FROM dropped").fetchone() == (10,)
     newest = store.execute(
         "SELECT publisher, last, messages FROM dropped WHERE publisher != '' ORDER BY rowid"
     ).fetchall()
-    assert newest[-2:] == [("made up 7", 2, 2), ("somebody at QoS 0", 0, 1)]
+    assert newest[-2:] == [("made up 7", 2, 2), ("a client at QoS 0", 0, 1)]
 
 
 async def test_a_commit_writes_no_more_ranges_however_often_clients_asked_for_it(tmp_path: Path) -> None:
@@ -163,7 +161,7 @@ async def test_a_commit_writes_no_more_ranges_however_often_clients_asked_for_it
         count = 3 * REFUSED.of_one
         for number in range(count):
             log.drop(REJECTED, GATEWAY, identified(2 * number + 1))
-            waiting = log.append(Message("a", b""))
+            waiting = log.submit([Message("a", b"")])
         ended.set()
         await asyncio.gather(running, waiting)
         assert stored(tmp_path, "SELECT count(*), sum(messages) FROM dropped") == [(REFUSED.of_one, count)]
@@ -182,5 +180,5 @@ async def test_ranges_of_commits_that_failed_are_written_by_the_next_one(tmp_pat
             with pytest.raises(sqlite3.OperationalError):
                 await log.submit([fail])
         assert stored(tmp_path, "SELECT * FROM dropped") == []
-        await log.append(Message("a", b""))
+        await log.submit([Message("a", b"")])
         assert stored(tmp_path, "SELECT count(*), sum(messages) FROM dropped") == [(REFUSED.of_one, count)]

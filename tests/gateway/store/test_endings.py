@@ -1,4 +1,4 @@
-"""What waited for a session or a group that has ended: it is gone, and the store says so."""
+"""What waited for a session or a share group that has ended leaves a range in the store."""
 
 import asyncio
 import contextlib
@@ -11,20 +11,15 @@ from typing import Any
 
 import pytest
 
-from gateway import endings
 from gateway.broker import Broker
-from gateway.endings import Endings
 from gateway.message import Message
-from gateway.store import housekeeper
-from gateway.store.cursor import Cursor
-from gateway.store.groups import Group
-from gateway.store.log import MessageLog
-from gateway.store.tail import Tail
-from tests.gateway.store.support import append_all, numbered, opened, stored
+from gateway.store import Cursor, Endings, MessageLog, endings, maintenance
+from gateway.store.tables.log_rows import LogRow
+from tests.gateway.auth.test_identities import EPOCH, as_from
+from tests.gateway.store.support import append_all, append_each, epoch_of, numbered, opened, stored
 from tests.gateway.store.test_log import damage
-from tests.gateway.support import Client, running, tcp_port, until
-from tests.gateway.test_identities import EPOCH, as_from
-from wire.packets import MQTT_3_1_1, NO_LOCAL, Puback, Publish, Pubrel
+from tests.gateway.support import connected, running, subscribed, until
+from wire.codec.packets import MQTT_3_1_1, NO_LOCAL, Puback, Publish, Pubrel
 
 GROUP = "$share/group/a/#"
 
@@ -38,18 +33,13 @@ def of_device(consumer: str, first: int, last: int, messages: int) -> tuple[Any,
     return (consumer, "device", "device", EPOCH, first, last, messages)
 
 
-async def connected(broker: Broker, name: str, **options: Any) -> Client:
-    return await Client(name, **options).connect(tcp_port(broker))
-
-
 async def away(broker: Broker, *filters: str, **options: Any) -> None:
-    subscriber = await connected(broker, "subscriber", **options)
-    await subscriber.subscribe(*filters)
+    subscriber = await subscribed(broker, "subscriber", *filters, **options)
     await subscriber.disconnect()
 
 
 async def publish(broker: Broker, count: int, topic: str = "a/b") -> None:
-    """Messages of a device that tells their identities, and of somebody who does not."""
+    """Publishes messages of a device that names their identities, and of a client that does not."""
     device, other = await connected(broker, "device"), await connected(broker, "other")
     for seq in range(1, count + 1):
         await device.publish(topic, **as_from("device", seq))
@@ -74,7 +64,7 @@ async def test_a_session_that_expires_leaves_a_range_for_each_publisher(tmp_path
         await until(lambda: broker.sessions.get("subscriber") is None, "expired")
         await nothing_waits(broker.log)
         assert broker.counters.messages_dropped["ended"] == 10
-        epoch = broker.log.store_epoch
+        epoch = epoch_of(tmp_path)
     # The device's other messages have numbers between those of the other client.
     ours = ("session/subscriber", "other", "test-gateway", epoch, 2, 10, 5)
     assert ended(tmp_path) == [of_device("session/subscriber", 1, 5, 5), ours]
@@ -84,8 +74,7 @@ async def test_a_clean_start_leaves_one_and_the_new_session_is_not_concerned(tmp
     async with running(tmp_path) as broker:
         await away(broker, "a/#")
         await publish(broker, 3)
-        subscriber = await connected(broker, "subscriber", clean_start=True)
-        await subscriber.subscribe("a/#")
+        subscriber = await subscribed(broker, "subscriber", "a/#", clean_start=True)
         device = await connected(broker, "device")
         await device.publish("a/b", **as_from("device", 4))
         await subscriber.receive()
@@ -97,9 +86,8 @@ async def test_a_clean_start_leaves_one_and_the_new_session_is_not_concerned(tmp
 async def test_the_last_member_of_a_group_leaves_one_for_the_group(tmp_path: Path, leaves: str) -> None:
     async with running(tmp_path) as broker:
         await away(broker, GROUP)
-        first = await connected(broker, "first", session_expiry_s=0, receive_maximum=1)
-        await first.subscribe(GROUP)
-        await first.disconnect()  # and somebody is left
+        first = await subscribed(broker, "first", GROUP, session_expiry_s=0, receive_maximum=1)
+        await first.disconnect()  # and one member is left
         await publish(broker, 3)
         assert broker.counters.messages_dropped["ended"] == 0
         subscriber = await connected(broker, "subscriber", receive_maximum=1, clean_start=leaves == "ends")
@@ -112,8 +100,7 @@ async def test_the_last_member_of_a_group_leaves_one_for_the_group(tmp_path: Pat
 
 async def test_what_was_acknowledged_is_not_in_it_and_what_was_not_is(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        subscriber = await connected(broker, "subscriber", session_expiry_s=0, receive_maximum=3)
-        await subscriber.subscribe("a/b", options=2)
+        subscriber = await subscribed(broker, "subscriber", "a/b", options=2, session_expiry_s=0, receive_maximum=3)
         device = await connected(broker, "device")
         for seq in range(1, 7):
             await device.publish("a/b", **as_from("device", seq))
@@ -128,8 +115,7 @@ async def test_what_was_acknowledged_is_not_in_it_and_what_was_not_is(tmp_path: 
 
 async def test_qos_2_messages_that_were_received_are_not_in_it(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        subscriber = await connected(broker, "subscriber", session_expiry_s=0)
-        await subscriber.subscribe("a/b", options=2)
+        subscriber = await subscribed(broker, "subscriber", "a/b", options=2, session_expiry_s=0)
         device = await connected(broker, "device")
         for seq in range(1, 4):
             await device.publish_once("a/b", **as_from("device", seq))
@@ -143,13 +129,11 @@ async def test_qos_2_messages_that_were_received_are_not_in_it(tmp_path: Path) -
 
 async def test_what_a_group_has_begun_to_give_to_a_member_ends_with_that(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        member = await connected(broker, "member", session_expiry_s=0)
-        await member.subscribe(GROUP, options=2)
+        member = await subscribed(broker, "member", GROUP, options=2, session_expiry_s=0)
         device = await connected(broker, "device")
         await device.publish_once("a/b", **as_from("device", 1))
         await member.expect(Publish)
-        another = await connected(broker, "another")
-        await another.subscribe(GROUP, options=2)
+        another = await subscribed(broker, "another", GROUP, options=2)
         member.cut()
         await until(lambda: broker.sessions.get("member") is None, "ended")
         await device.publish_once("a/b", **as_from("device", 2))
@@ -161,8 +145,7 @@ async def test_what_a_group_has_begun_to_give_to_a_member_ends_with_that(tmp_pat
 async def test_a_session_for_which_nothing_waits_leaves_none(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await away(broker, "a/#")
-        here = await connected(broker, "here", session_expiry_s=0)
-        await here.subscribe("b")
+        here = await subscribed(broker, "here", "b", session_expiry_s=0)
         await publish(broker, 3, topic="b")
         for _ in range(6):
             await here.receive()
@@ -186,15 +169,14 @@ async def test_messages_that_came_many_at_once_are_in_it_one_by_one(tmp_path: Pa
             await other.expect(Puback)
         await connected(broker, "subscriber", clean_start=True)
         await nothing_waits(broker.log)
-        epoch = broker.log.store_epoch
+        epoch = epoch_of(tmp_path)
     messages, last = (101, 101) if len(topics) == 1 else (51, 101)
     assert ended(tmp_path) == [("session/subscriber", "other", "test-gateway", epoch, 1, last, messages)]
 
 
 async def test_what_the_client_did_not_want_is_not_in_it(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        both = await connected(broker, "device", session_expiry_s=0, receive_maximum=1)
-        await both.subscribe("a/b", options=1 | NO_LOCAL)
+        both = await subscribed(broker, "device", "a/b", options=1 | NO_LOCAL, session_expiry_s=0, receive_maximum=1)
         for _ in range(3):
             await both.publish("a/b")
         other = await connected(broker, "other")
@@ -231,23 +213,21 @@ async def test_what_the_gateway_drops_meanwhile_is_not_in_it(tmp_path: Path, mon
     assert ended(tmp_path)[0] == of_device("session/subscriber", 1, 20, 11)
 
 
-async def test_those_who_end_together_are_looked_through_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("from_file")
+async def test_sessions_that_end_together_are_scanned_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endings, "TOGETHER", 6)
     async with opened(tmp_path) as log:
         ending = Endings(log)
         cursors = [Cursor(log, str(number), ["a", f"a/{number}"]) for number in range(10)]
         await append_all(log, [*numbered(10), *(Message(f"a/{number}", b"") for number in range(5)), *numbered(10)])
-        log._tail = Tail()  # the file has to be read
         asked = []
-        read_groups = log.read_groups
+        read_rows = log.read_rows
 
-        async def noted(after: int) -> list[Group]:
+        async def noted(after: int) -> list[LogRow]:
             asked.append(after)
-            return await read_groups(after)
+            return await read_rows(after)
 
-        monkeypatch.setattr(log, "read_groups", noted)
+        monkeypatch.setattr(log, "read_rows", noted)
         end(ending, *cursors)
         await ending.close()
         assert log.needed_count == 0
@@ -256,7 +236,7 @@ async def test_those_who_end_together_are_looked_through_together(
     assert messages == [(str(number), 1, 25, 21 if number < 5 else 20) for number in range(10)]
 
 
-async def test_who_ends_when_all_that_waited_was_dropped_leaves_no_range_of_its_own(tmp_path: Path) -> None:
+async def test_a_session_that_ends_when_all_that_waited_was_dropped_leaves_no_range_of_its_own(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         ending, cursor = Endings(log), Cursor(log, "away", ["a"])
         Cursor(log, "slow", ["#"])
@@ -274,18 +254,18 @@ def fail_to_read_behind(
     monkeypatch: pytest.MonkeyPatch, log: MessageLog, last: int, error: Exception
 ) -> Callable[[], None]:
     """Up to a position nothing can be read, until what is returned is called."""
-    read_groups, is_broken = log.read_groups, True
+    read_rows, is_broken = log.read_rows, True
 
-    async def read(after: int) -> list[Group]:
+    async def read(after: int) -> list[LogRow]:
         if is_broken and after < last:
             raise error
-        return await read_groups(after)
+        return await read_rows(after)
 
     def mend() -> None:
         nonlocal is_broken
         is_broken = False
 
-    monkeypatch.setattr(log, "read_groups", read)
+    monkeypatch.setattr(log, "read_rows", read)
     return mend
 
 
@@ -298,7 +278,7 @@ async def test_what_waited_and_cannot_be_read_is_kept_until_it_can_be(
         await away(broker, "a/#", session_expiry_s=1)
         await publish(broker, 5)
         mend = fail_to_read_behind(monkeypatch, broker.log, sys.maxsize, error)
-        said = f"what waited for session/subscriber cannot be read, attempts go on: {error}"
+        said = f"the messages that waited for session/subscriber cannot be read, attempts go on: {error}"
         await until(lambda: caplog.text.count(said) >= 2, "it failed twice")
         assert broker.log.needed_count > 0
         mend()
@@ -328,8 +308,7 @@ async def test_what_cannot_be_read_holds_up_no_others_range_and_is_left_to_the_n
 async def test_what_is_damaged_among_it_has_a_range_of_its_own(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "away", ["a"])
-        for message in numbered(9):
-            await log.append(message)
+        await append_each(log, numbered(9))
         cursor.close()
     damage(tmp_path, [3, 4])
     async with opened(tmp_path) as log:
@@ -340,7 +319,7 @@ async def test_what_is_damaged_among_it_has_a_range_of_its_own(tmp_path: Path) -
     assert stored(tmp_path, query) == [("damaged", 3, 3, 1), ("damaged", 4, 4, 1), ("ended", 1, 9, 7)]
 
 
-async def test_who_is_through_has_its_range_while_others_are_looked_through(
+async def test_a_session_whose_scan_is_done_has_its_range_while_others_are_scanned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path) as log:
@@ -348,14 +327,14 @@ async def test_who_is_through_has_its_range_while_others_are_looked_through(
         short, long = Cursor(log, "short", ["a"]), Cursor(log, "long", ["b"])
         await append_all(log, numbered(3))
         await append_all(log, numbered(3, "b"))
-        is_free, read_groups = asyncio.Event(), log.read_groups
+        is_free, read_rows = asyncio.Event(), log.read_rows
 
-        async def slowly(after: int) -> list[Group]:
+        async def slowly(after: int) -> list[LogRow]:
             if after >= 3:
                 await is_free.wait()
-            return (await read_groups(after))[:1]
+            return (await read_rows(after))[:1]
 
-        monkeypatch.setattr(log, "read_groups", slowly)
+        monkeypatch.setattr(log, "read_rows", slowly)
         end(ending, short, long)
         await until(lambda: stored(tmp_path, "SELECT consumer FROM dropped"), "written")
         assert stored(tmp_path, "SELECT consumer FROM dropped") == [("short",)]
@@ -389,11 +368,11 @@ async def test_a_kill_just_behind_an_end_leaves_no_second_range(
     async with running(store) as broker:
         await away(broker, "a/#", GROUP)
         await publish(broker, 3)
-        monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 3600.0)  # for ever, for this test
+        monkeypatch.setattr(maintenance, "MAINTENANCE_INTERVAL_S", 3600.0)  # for ever, for this test
         again = await connected(broker, "subscriber", clean_start=True, session_expiry_s=0)
         await nothing_waits(broker.log)
         await again.publish("b")  # with it, the ranges are durable
-        await again.publish("b")  # and this waits for nobody
+        await again.publish("b")  # and no session waits for this one
         shutil.copytree(store, killed)
     assert len(ended(store)) == 4
     async with running(killed) as broker:
@@ -425,17 +404,17 @@ async def test_a_gateway_that_ends_leaves_to_the_next_start_what_takes_too_long(
     assert ended(tmp_path)[0] == of_device("session/subscriber", 1, 20, 20)
 
 
-@pytest.mark.parametrize("spoilt", ["topic_filter = ''", "1"])
-async def test_what_waited_for_a_session_that_the_medium_has_spoilt_leaves_a_range(tmp_path: Path, spoilt: str) -> None:
+@pytest.mark.parametrize("corrupt", ["topic_filter = ''", "1"])
+async def test_what_waited_for_a_session_whose_rows_are_corrupt_leaves_a_range(tmp_path: Path, corrupt: str) -> None:
     async with running(tmp_path) as broker:
         await away(broker, "a/#")
         await publish(broker, 5)
     with contextlib.closing(sqlite3.connect(tmp_path / "messages.sqlite")) as file:
-        file.execute(f"UPDATE session SET crc = crc + 1 WHERE client_id = 'subscriber' AND {spoilt}")
+        file.execute(f"UPDATE session SET crc = crc + 1 WHERE client_id = 'subscriber' AND {corrupt}")
         file.commit()
     async with running(tmp_path) as broker:
         assert broker.sessions.get("subscriber") is None
     own, *others = [row[2:] for row in ended(tmp_path) if row[1] == "device"]
     assert own == ("device", EPOCH, 1, 5, 5)
     # Where nothing is left of its subscriptions, all that came may have been for it.
-    assert [row[0] for row in others] == ([] if "topic_filter" in spoilt else ["test-gateway"])
+    assert [row[0] for row in others] == ([] if "topic_filter" in corrupt else ["test-gateway"])

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import GatewayConfig, StoreConfig
-from gateway.endings import Endings
+from gateway.config.schema import GatewayConfig, StoreConfig
 from gateway.limits import Limits, Verdict
 from gateway.message import Message
-from gateway.store.backlog import Backlog
-from gateway.store.cursor import Cursor
-from gateway.store.log import MessageLog
+from gateway.store import Backlog, Cursor, Endings, MessageLog
+from gateway.store.maintenance import Maintenance
 from gateway.subscriptions import Subscription
 from tests.gateway.store.support import (
+    CountsBacklogs,
     append_all,
     disk_full,
     leave_as_killed,
     numbered,
     opened,
     payloads,
+    redeliver_all,
     stored,
     take_all,
 )
@@ -38,7 +38,7 @@ async def discarding(log: MessageLog, folder: Path, max_bytes: int = 300_000) ->
     return limits
 
 
-async def test_what_nobody_needs_any_more_goes_before_what_somebody_needs(tmp_path: Path) -> None:
+async def test_messages_that_no_consumer_needs_go_before_needed_ones(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         limits = await discarding(log, tmp_path)
         cursor = Cursor(log, "keeps up", ["#"])
@@ -52,7 +52,7 @@ async def test_what_nobody_needs_any_more_goes_before_what_somebody_needs(tmp_pa
         assert log.counters.messages_dropped["evicted"] == 0
 
 
-async def test_what_nobody_needs_goes_before_what_waits_in_front_of_it(tmp_path: Path) -> None:
+async def test_unneeded_messages_go_before_older_ones_that_wait(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         limits = await discarding(log, tmp_path, 2_000_000)
         away = Cursor(log, "away", ["a"])
@@ -65,7 +65,7 @@ async def test_what_nobody_needs_goes_before_what_waits_in_front_of_it(tmp_path:
         assert len(await take_all(away)) == 1000
 
 
-async def test_a_store_that_is_nearly_full_gets_rid_of_what_nobody_needs_before_it_is_full(tmp_path: Path) -> None:
+async def test_a_store_that_is_nearly_full_takes_out_unneeded_messages_before_it_is_full(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         store = StoreConfig(path=str(tmp_path), max_bytes=2_000_000, when_full="reject_incoming")
         limits = Limits(GatewayConfig(name="gw", store=store), log, list, lambda _: [])
@@ -86,16 +86,13 @@ async def test_what_its_consumers_have_is_not_noted_though_it_goes_with_what_the
         Cursor(log, "away", ["alarm"])
         route = Cursor(log, "route", ["#"])
         await append_all(log, [*numbered(1, "alarm"), *numbered(100)])
-        deliveries = await route.fetch(101)
-        route.acknowledge_all([delivery.packet_identifier for delivery in deliveries])
+        await take_all(route)
         await log.evict(50, 0)
         assert log.needed_count == 0
     assert stored(tmp_path, RANGES) == [("evicted", "away", 1, 1, 1)]
 
 
-async def test_what_may_wait_for_a_route_that_is_configured_no_more_is_dropped_in_its_name(
-    tmp_path: Path,
-) -> None:
+async def test_what_may_wait_for_a_route_that_is_configured_no_more_is_dropped_in_its_name(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         Cursor(log, "route/old", ["#"])
         await append_all(log, numbered(1))
@@ -112,7 +109,7 @@ async def test_what_was_dropped_is_not_handed_out_again(tmp_path: Path) -> None:
         await append_all(log, numbered(10))
         deliveries = await cursor.fetch(3)
         await log.evict(5, 0)
-        cursor.release([delivery.packet_identifier for delivery in deliveries])
+        cursor.redeliver([delivery.packet_identifier for delivery in deliveries])
         assert payloads(await cursor.fetch(10)) == [5, 6, 7, 8, 9]
     assert stored(tmp_path, RANGES) == [("evicted", "slow", 1, 3, 3), ("evicted", "slow", 4, 5, 2)]
 
@@ -155,7 +152,7 @@ async def test_what_arrives_after_the_store_has_dropped_it_is_in_no_range(tmp_pa
         deliveries = await cursor.fetch(3)
         await log.evict(8, 0)
         cursor.acknowledge_all([delivery.packet_identifier for delivery in deliveries[:2]])
-        cursor.rewind()
+        redeliver_all(cursor)
         assert payloads(await cursor.fetch(10)) == [8, 9]
     assert stored(tmp_path, RANGES) == [("evicted", "slow", 3, 3, 1), ("evicted", "slow", 4, 8, 5)]
 
@@ -165,7 +162,7 @@ async def test_what_waits_to_come_again_is_in_a_range_at_once(tmp_path: Path) ->
         cursor = Cursor(log, "slow", ["#"])
         await append_all(log, numbered(10))
         await cursor.fetch(3)
-        cursor.rewind()
+        redeliver_all(cursor)
         await log.evict(8, 0)
         assert stored(tmp_path, "SELECT sum(messages) FROM dropped WHERE consumer = 'slow'") == [(8,)]
         assert payloads(await cursor.fetch(10)) == [8, 9]
@@ -215,7 +212,7 @@ async def test_after_a_kill_no_range_tells_of_what_had_arrived_or_was_told_befor
         await log.evict(100, 0)
         first = [delivery.packet_identifier for delivery in deliveries[:40]]
         if is_missed:
-            cursor.release(first)
+            cursor.redeliver(first)
         else:
             cursor.acknowledge_all(first)
         await log.submit([])
@@ -249,12 +246,12 @@ async def test_after_a_kill_what_was_dropped_on_its_way_leaves_its_range(tmp_pat
     assert stored(after, "SELECT * FROM ending") == []
 
 
-async def test_what_is_dropped_goes_to_nobody_while_somebody_else_is_held_up(tmp_path: Path) -> None:
+async def test_evicted_messages_go_to_no_consumer_while_another_one_is_held_up(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
-        log.counts_backlogs = True
+        log.limit_by(CountsBacklogs())
         slow, quick = Cursor(log, "slow", ["a"]), Cursor(log, "quick", ["a", "b"])
         await append_all(log, [*numbered(10), *numbered(5, "b")])
-        async with slow.reading:  # as while it is counted
+        async with slow.fetching:  # as while it is counted
             evicting = asyncio.create_task(log.evict(10, 0))
             await until(lambda: log.gone == 10, "it has begun")
             assert payloads(await quick.fetch_now(20)) == [0, 1, 2, 3, 4]
@@ -264,7 +261,7 @@ async def test_what_is_dropped_goes_to_nobody_while_somebody_else_is_held_up(tmp
     assert stored(tmp_path, RANGES) == [("evicted", "quick", 1, 10, 10), ("evicted", "slow", 1, 10, 10)]
 
 
-async def test_what_the_rules_deny_to_who_is_away_is_not_kept(tmp_path: Path) -> None:
+async def test_what_the_rules_deny_to_a_client_that_is_away_is_not_kept(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "away", ["#"])
         cursor.rights.may_receive = lambda topic: topic == "mine"
@@ -274,9 +271,12 @@ async def test_what_the_rules_deny_to_who_is_away_is_not_kept(tmp_path: Path) ->
         assert payloads(await cursor.fetch(10)) == [0]
 
 
-async def test_where_nothing_can_be_deleted_nothing_is_dropped_for_it(tmp_path: Path) -> None:
+async def test_where_nothing_can_be_deleted_nothing_is_dropped_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_damaged = property(lambda _: False, lambda *_: None)  # as behind a damaged page
+    monkeypatch.setattr(Maintenance, "may_trim", is_damaged, raising=False)
     async with opened(tmp_path) as log:
-        log._housekeeper.may_trim = False  # as behind a damaged page
         limits = await discarding(log, tmp_path)
         cursor = Cursor(log, "away", ["#"])
         await append_all(log, [Message("a", b"%d" % number + bytes(4000)) for number in range(200)])
@@ -291,11 +291,11 @@ async def test_a_disk_that_does_not_take_it_stops_neither_the_limits_nor_their_e
     async with opened(tmp_path) as log:
         limits = await discarding(log, tmp_path)
         away = Cursor(log, "away", ["#"])
-        await away.reading.acquire()  # until the disk is full
+        await away.fetching.acquire()  # until the disk is full
         await append_all(log, [Message("a", bytes(4000)) for _ in range(100)])
         await until(lambda: log.gone > 0, "it has begun to drop")
         with disk_full():
-            away.reading.release()
+            away.fetching.release()
             await until(lambda: "could not be dropped" in caplog.text, "it is said")
         await append_all(log, numbered(1))
         await until(lambda: log.used_bytes <= 300_000, "dropped")
@@ -306,7 +306,7 @@ async def test_a_gateway_that_ends_does_not_wait_until_all_that_is_too_much_is_d
     async with opened(tmp_path) as log:
         limits = await discarding(log, tmp_path)
         away = Cursor(log, "away", ["#"])
-        async with away.reading:  # what is too much at first is not dropped yet
+        async with away.fetching:  # what is too much at first is not dropped yet
             await append_all(log, [Message("a", bytes(4000)) for _ in range(100)])
             await until(lambda: log.gone > 0, "it has begun to drop")
             await append_all(log, [Message("a", bytes(4000)) for _ in range(300)])
@@ -321,7 +321,7 @@ async def test_what_is_dropped_while_its_consumer_ends_is_in_one_range(tmp_path:
         endings = Endings(log)
         slow, ending = Cursor(log, "slow", ["a"]), Cursor(log, "ending", ["a"])
         await append_all(log, numbered(20))
-        async with slow.reading:  # as from a slow medium
+        async with slow.fetching:  # as from a slow medium
             evicting = asyncio.create_task(log.evict(10, 0))
             await until(lambda: log.gone == 10, "it has begun")
             endings.note(ending)
@@ -357,7 +357,7 @@ async def test_after_a_kill_what_was_dropped_is_neither_delivered_nor_dropped_ag
 async def test_after_a_kill_what_a_full_queue_has_dropped_is_not_delivered(tmp_path: Path) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     async with opened(before) as log:
-        log.counts_backlogs = True
+        log.limit_by(CountsBacklogs())
         away = Cursor(log, "away", ["#"])
         await append_all(log, numbered(40))
         await away.discard_oldest(lambda backlog: backlog.messages <= 10)

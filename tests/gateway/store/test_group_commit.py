@@ -81,7 +81,7 @@ async def test_what_comes_before_the_failure_is_heard_of_fails_too_and_what_come
     assert medium.groups == [[3]]
 
 
-async def test_who_fails_over_the_news_of_a_commit_keeps_nobody_waiting() -> None:
+async def test_an_error_over_the_news_of_a_commit_keeps_no_future_waiting() -> None:
     medium = Medium()
 
     def fail(items: list[int], results: list[int]) -> None:
@@ -97,7 +97,7 @@ async def test_who_fails_over_the_news_of_a_commit_keeps_nobody_waiting() -> Non
     assert len(failures) == 2
 
 
-async def test_who_waits_for_a_commit_is_told_before_what_is_tidied_behind_it() -> None:
+async def test_a_task_that_waits_for_a_commit_goes_on_before_the_work_behind_the_commit() -> None:
     medium = Medium()
     told = threading.Event()
     tidied: list[bool] = []

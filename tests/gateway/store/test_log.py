@@ -9,16 +9,23 @@ import pytest
 
 from gateway.errors import StoreError
 from gateway.message import Message
-from gateway.store import housekeeper
+from gateway.store import Cursor, Delivery, MessageLog, maintenance
 from gateway.store import log as log_module
-from gateway.store import tail as tail_module
-from gateway.store.cursor import Cursor
-from gateway.store.delivery import Delivery
-from gateway.store.log import MessageLog
-from gateway.store.retained import Keep
-from tests.gateway.store.support import append_all, disk_full, messages_in, numbered, opened, stored
+from gateway.store import reader as tail_module
+from gateway.store.tables.retained import Keep
+from gateway.store.tables.schema import SCHEMA_VERSION
+from tests.gateway.store.support import (
+    append_all,
+    append_each,
+    disk_full,
+    epoch_of,
+    messages_in,
+    numbered,
+    opened,
+    stored,
+)
 from tests.gateway.support import until
-from tools import proc
+from tools.lab.testing.process import process_io
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
 
 
@@ -36,7 +43,7 @@ async def test_messages_come_back_as_they_were(tmp_path: Path) -> None:
         publisher="client",
     )
     async with opened(tmp_path) as log:
-        assert await log.append(message) == 1
+        assert await log.submit([message]) == [1]
     async with opened(tmp_path) as log:
         ((position, read),) = await log.read(0, 10)
         assert position == 1
@@ -48,43 +55,27 @@ async def test_a_message_without_identity_gets_the_next_one_of_the_store(tmp_pat
     async with opened(tmp_path) as log:
         identified = Message("a", b"", origin="device", epoch=1, seq=5)
         await append_all(log, [Message("a", b""), identified, Message("a", b"")])
-        epoch = log.store_epoch
+        epoch = epoch_of(tmp_path)
     async with opened(tmp_path) as log:
-        await log.append(Message("a", b""))
-        assert log.store_epoch == epoch
+        await log.submit([Message("a", b"")])
+        assert epoch_of(tmp_path) == epoch
     identities = [(message.origin, message.epoch, message.seq) for _, message in messages_in(tmp_path)]
-    assert identities == [("gw", epoch, 3)]  # nobody needed the others
+    assert identities == [("gw", epoch, 3)]  # no consumer needed the others
 
 
 async def test_two_stores_have_different_epochs(tmp_path: Path) -> None:
-    async with opened(tmp_path / "one") as one, opened(tmp_path / "two") as two:
-        assert one.store_epoch != two.store_epoch
-
-
-async def test_what_gathers_while_a_commit_runs_is_committed_together(tmp_path: Path) -> None:
-    async with opened(tmp_path) as log:
-        # A lock held by another connection keeps the first commit from ending.
-        with sqlite3.connect(tmp_path / "messages.sqlite", isolation_level=None) as other:
-            other.execute("BEGIN IMMEDIATE")
-            first = log.append(Message("a", b"first"))
-            await asyncio.sleep(0.05)
-            rest = [log.append(Message("a", b"rest")) for _ in range(100)]
-            await asyncio.sleep(0.05)
-            assert not first.done()
-            other.execute("ROLLBACK")
-        other.close()
-        await first
-        (second_group, *_) = rest
-        await second_group
-        assert all(future.done() for future in rest)
+    one, two = tmp_path / "one", tmp_path / "two"
+    async with opened(one), opened(two):
+        assert epoch_of(one) != epoch_of(two)
 
 
 async def test_a_commit_interval_gathers_what_comes_within_it(tmp_path: Path) -> None:
     log = await MessageLog.open(tmp_path, origin="gw", commit_interval_ms=1000)
-    await log.append(Message("a", b"first"))
-    second = log.append(Message("a", b"second"))
-    await asyncio.sleep(0.05)
-    third = log.append(Message("a", b"third"))
+    await log.submit([Message("a", b"first")])
+    second = log.submit([Message("a", b"second")])
+    for _ in range(3):
+        await asyncio.sleep(0)  # without an interval the commit would have begun
+    third = log.submit([Message("a", b"third")])
     await second
     assert third.done()
     await log.close()
@@ -92,16 +83,16 @@ async def test_a_commit_interval_gathers_what_comes_within_it(tmp_path: Path) ->
 
 async def test_a_disk_that_is_full_fails_the_messages_concerned_and_no_other(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
-        before = await log.append(Message("a", b"before"))
+        [before] = await log.submit([Message("a", b"before")])
         with disk_full(), pytest.raises(sqlite3.OperationalError):
-            await log.append(Message("a", b"x" * 10_000))
-        assert await log.append(Message("a", b"after")) == before + 1
+            await log.submit([Message("a", b"x" * 10_000)])
+        assert await log.submit([Message("a", b"after")]) == [before + 1]
         assert [message.payload for _, message in await log.read(0, 10)] == [b"before", b"after"]
         assert [message.seq for _, message in await log.read(0, 10)] == [1, 2]  # dense: nothing seems lost later
 
 
 async def test_messages_older_than_the_tail_are_read_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail_module, "TAIL_MESSAGES_MAX", 10)
+    monkeypatch.setattr(tail_module, "CACHE_MESSAGES_MAX", 10)
     async with opened(tmp_path) as log:
         Cursor(log, "keeper", ["#"])
         await append_all(log, [Message("a", b"%d" % number) for number in range(100)])
@@ -112,7 +103,7 @@ async def test_messages_older_than_the_tail_are_read_from_disk(tmp_path: Path, m
 
 
 async def test_a_read_of_large_messages_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail_module, "TAIL_BYTES_MAX", 1000)
+    monkeypatch.setattr(tail_module, "CACHE_BYTES_MAX", 1000)
     async with opened(tmp_path) as log:
         Cursor(log, "keeper", ["#"])
         await append_all(log, [Message("a", b"x" * 400_000) for _ in range(6)])
@@ -120,11 +111,10 @@ async def test_a_read_of_large_messages_is_cut_short(tmp_path: Path, monkeypatch
 
 
 async def test_the_log_is_trimmed_behind_the_slowest_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 0.01)
+    monkeypatch.setattr(maintenance, "MAINTENANCE_INTERVAL_S", 0.01)
     async with opened(tmp_path) as log:
         fast, slow = Cursor(log, "fast", ["#"]), Cursor(log, "slow", ["#"], durable=False)
-        for _ in range(10):
-            await log.append(Message("a", b""))  # each by itself: what was stored together is trimmed together
+        await append_each(log, numbered(10))  # what was stored together is trimmed together
         for cursor, acknowledged in ((fast, 10), (slow, 4)):
             for delivery in (await cursor.fetch(10))[:acknowledged]:
                 cursor.acknowledge(delivery.packet_identifier)
@@ -136,27 +126,28 @@ async def test_the_log_is_trimmed_behind_the_slowest_cursor(tmp_path: Path, monk
 async def test_a_durable_consumer_that_is_away_keeps_its_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 0.01)
+    monkeypatch.setattr(maintenance, "MAINTENANCE_INTERVAL_S", 0.01)
     async with opened(tmp_path) as log:
         Cursor(log, "away", ["#"]).close()
         Cursor(log, "here", ["#"], durable=False)
     async with opened(tmp_path) as log:
         assert log.consumers() == ["away"]
-        for _ in range(10):
-            await log.append(Message("a", b""))
-        await asyncio.sleep(0.1)
+        await append_each(log, numbered(10))
+        runs = list[object]()
+        log.defer(runs.append)
+        await until(lambda: runs, "the maintenance has run")
+        await log.submit([])
         assert len(messages_in(tmp_path)) == 10
         log.forget("away")
         assert log.consumers() == []
-        await until(lambda: len(messages_in(tmp_path)) == 1, "nobody needs them")
+        await until(lambda: len(messages_in(tmp_path)) == 1, "no consumer needs them")
 
 
 async def test_trimming_keeps_up_however_many_messages_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeper, "TRIM_MOST", 5)
+    monkeypatch.setattr(maintenance, "TRIM_MOST", 5)
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "route/central", ["#"])
-        for _ in range(150):
-            await log.append(Message("a", b""))
+        await append_each(log, numbered(150))
         cursor.acknowledge_all([delivery.packet_identifier for delivery in await cursor.fetch(150)])
         await until(lambda: len(messages_in(tmp_path)) < 10, "all are trimmed")
 
@@ -164,7 +155,7 @@ async def test_trimming_keeps_up_however_many_messages_come(tmp_path: Path, monk
 async def test_between_two_commits_as_much_is_trimmed_as_comes_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeper, "TRIM_MOST", 5)
+    monkeypatch.setattr(maintenance, "TRIM_MOST", 5)
     async with opened(tmp_path, commit_interval_ms=400) as log:
         cursor = Cursor(log, "route/central", ["#"])
         for _ in range(5):
@@ -177,12 +168,11 @@ async def test_between_two_commits_as_much_is_trimmed_as_comes_meanwhile(
 async def test_what_is_trimmed_is_not_written_once_more(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "route/central", ["#"])
-        for _ in range(15):
-            await log.append(Message("a", os.urandom(100_000)))
-        before = proc.io(os.getpid(), "wchar")
+        await append_each(log, [Message("a", os.urandom(100_000)) for _ in range(15)])
+        before = process_io(os.getpid(), "wchar")
         cursor.acknowledge_all([delivery.packet_identifier for delivery in await cursor.fetch(15)])
         await until(lambda: len(messages_in(tmp_path)) == 1, "all are trimmed")
-        assert proc.io(os.getpid(), "wchar") - before < 500_000
+        assert process_io(os.getpid(), "wchar") - before < 500_000
         assert log.used_bytes < 500_000
 
 
@@ -191,7 +181,7 @@ async def test_positions_go_on_where_they_were_after_everything_was_trimmed(tmp_
         await append_all(log, [Message("a", b"") for _ in range(5)])
     async with opened(tmp_path) as log:
         assert log.head == 5
-        assert await log.append(Message("a", b"")) == 6
+        assert await log.submit([Message("a", b"")]) == [6]
 
 
 async def test_a_store_in_use_is_refused_by_name(tmp_path: Path) -> None:
@@ -202,7 +192,7 @@ async def test_a_store_in_use_is_refused_by_name(tmp_path: Path) -> None:
 
 async def test_what_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "messages.sqlite")
-    other.execute("CREATE TABLE somebodys (thing)")
+    other.execute("CREATE TABLE another (thing)")
     other.close()
     before = (tmp_path / "messages.sqlite").read_bytes()
     with pytest.raises(StoreError, match=r"messages.sqlite: not a message store"):
@@ -211,6 +201,18 @@ async def test_what_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> Non
     (tmp_path / "messages.sqlite").write_bytes(b"no database at all, but long enough to look" * 100)
     with pytest.raises(StoreError, match="file is not a database"):
         await MessageLog.open(tmp_path, origin="gw")
+
+
+@pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
+async def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path: Path, version: int) -> None:
+    async with opened(tmp_path) as log:
+        await log.submit([Message("a", b"")])
+    stored(tmp_path, f"PRAGMA user_version = {version}")
+    before = (tmp_path / "messages.sqlite").read_bytes()
+    refused = rf"messages.sqlite: of version {version}, and this gateway reads version {SCHEMA_VERSION}: "
+    with pytest.raises(StoreError, match=refused):
+        await MessageLog.open(tmp_path, origin="gw")
+    assert (tmp_path / "messages.sqlite").read_bytes() == before
 
 
 async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -223,26 +225,26 @@ async def test_a_cursor_that_could_not_be_saved_is_saved_with_the_next_message(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(tmp_path) as log:
-        await log.append(Message("a", b""))
+        await log.submit([Message("a", b"")])
         with disk_full():
             cursor = Cursor(log, "route/" + "x" * 10_000, ["#"])
             await until(lambda: "cursors could not be saved" in caplog.text, "said so")
-        await log.append(Message("a", b""))
+        await log.submit([Message("a", b"")])
         assert stored(tmp_path, "SELECT position, count FROM cursor") == [(1, 0)]
         assert (await cursor.fetch(1))[0].position == 2
 
 
 async def test_what_was_put_off_and_failed_is_written_in_its_order(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
-        await log.append(Message("a", b""))
+        await log.submit([Message("a", b"")])
         failing = []
         with disk_full():
             for payload in (b"old", b"new"):
-                log.later(Keep(Message("kept", payload, retain=True)))
-                failing.append(log.append(Message("a", b"x" * 10_000)))
+                log.defer(Keep(Message("kept", payload, retain=True)))
+                failing.append(log.submit([Message("a", b"x" * 10_000)]))
                 await asyncio.sleep(0)  # its commit has begun, so that the second one fails behind it
             assert all(await asyncio.gather(*failing, return_exceptions=True))
-        await log.append(Message("a", b""))
+        await log.submit([Message("a", b"")])
         _, message = (await log.read_retained(["kept"]))["kept"] or (0, None)
         assert message is not None
         assert message.payload == b"new"
@@ -251,7 +253,7 @@ async def test_what_was_put_off_and_failed_is_written_in_its_order(tmp_path: Pat
 async def test_publishers_wait_while_too_much_is_not_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "UNCOMMITTED_BYTES_MAX", 10_000)
     async with opened(tmp_path) as log:
-        future = log.append(Message("a", b"x" * 20_000))
+        future = log.submit([Message("a", b"x" * 20_000)])
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
                 await log.wait_for_room()
@@ -263,12 +265,12 @@ async def test_publishers_wait_after_few_retained_messages_with_long_names(tmp_p
     """Each is looked for in the database's tree, where a long name is read again at each level."""
     async with opened(tmp_path) as log:
         for number in range(20):
-            log.later(Keep(Message(f"{60_000 * 'a'}{number}", b"x", retain=True)))
+            log.defer(Keep(Message(f"{60_000 * 'a'}{number}", b"x", retain=True)))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
                 await log.wait_for_room()
         for number in range(20):
-            log.later(Keep(Message(f"a/{number}", b"x", retain=True)))
+            log.defer(Keep(Message(f"a/{number}", b"x", retain=True)))
         await log.wait_for_room()
 
 
@@ -277,13 +279,12 @@ async def test_damaged_messages_are_set_aside_and_everything_else_goes_on(
 ) -> None:
     async with opened(tmp_path) as log:
         Cursor(log, "keeper", ["#"])
-        for number in range(9):
-            await log.append(Message("a", b"%d" % number))
+        await append_each(log, numbered(9))
     damage(tmp_path, [3, 4, 9])
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "keeper", ["#"])
         assert log.head == 9
-        await log.append(Message("a", b"9"))
+        await log.submit([Message("a", b"9")])
         deliveries: list[Delivery] = []
         while len(deliveries) < 7:
             deliveries += await cursor.fetch(100)
@@ -304,7 +305,7 @@ def damage(folder: Path, positions: list[int]) -> None:
     connection = sqlite3.connect(folder / "messages.sqlite")
     for position in positions:
         (body,) = connection.execute("SELECT body FROM message_group WHERE last = ?", (position,)).fetchone()
-        spoilt = bytes((body[0], body[1] ^ 1)) + body[2:]
-        connection.execute("UPDATE message_group SET body = ? WHERE last = ?", (spoilt, position))
+        corrupt = bytes((body[0], body[1] ^ 1)) + body[2:]
+        connection.execute("UPDATE message_group SET body = ? WHERE last = ?", (corrupt, position))
     connection.commit()
     connection.close()

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.hot.publishes import cut
-from gateway.hot.topics import Topics
+from gateway.connection.publish_in import Topics
 from gateway.message import Message
-from gateway.store import groups
-from gateway.store.groups import CorruptGroup, Group, Part
-from gateway.store.run import Run
-from wire.packets import MQTT_3_1_1, MQTT_5, Publish
+from gateway.store.tables import log_rows
+from gateway.store.tables.log_rows import CorruptRow, LogRow, Part, PublishBatch
+from wire.bulk.publishes import cut_publishes
+from wire.codec.packets import MQTT_3_1_1, MQTT_5, Publish
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
 
 EPOCH = 7
@@ -22,21 +21,21 @@ EPOCH = 7
 @contextlib.contextmanager
 def table() -> Iterator[sqlite3.Connection]:
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        connection.executescript(groups.SCHEMA)
+        connection.executescript(log_rows.SCHEMA)
         yield connection
 
 
-def run_of(names: list[str], payloads: list[bytes], level: int = MQTT_5, first_seq: int = 1) -> Run:
+def run_of(names: list[str], payloads: list[bytes], level: int = MQTT_5, first_seq: int = 1) -> PublishBatch:
     topics = Topics()
     for name in names:
         topics.learn(Message(name, b""))
     pairs = zip(names, payloads, strict=True)
     packets = [Publish(name, payload, 1, packet_identifier=5).encode(level) for name, payload in pairs]
     data = b"".join(packets)
-    found = cut(data, 0, level, topics)
+    found = cut_publishes(data, 0, level, topics, topics.origins)
     assert found.end == len(data)
     assert found.payload_size == sum(map(len, payloads))
-    return Run(data, found.topics, len(packets), level, "client", 1234, "gw", EPOCH, first_seq)
+    return PublishBatch(data, found.topics, len(packets), level, "client", 1234, "gw", EPOCH, first_seq)
 
 
 @pytest.mark.parametrize("level", [MQTT_3_1_1, MQTT_5])
@@ -73,18 +72,18 @@ def test_what_is_written_is_read_from_any_position_on(seed: int, deflate: bool) 
         first = dice.randrange(1, 1000)
         expected = list(enumerate([message for part in parts for message in part.messages()], first))
         with table() as connection:
-            groups.write(connection, first, parts, 5, deflate)
-            assert connection.execute(groups.NEWEST).fetchone() == (expected[-1][0], 5)
-            assert connection.execute(groups.OLDEST).fetchone() == (first,)
+            log_rows.write(connection, first, parts, 5, deflate)
+            assert connection.execute(log_rows.NEWEST).fetchone() == (expected[-1][0], 5)
+            assert connection.execute(log_rows.OLDEST).fetchone() == (first,)
             after = dice.randrange(first - 1, expected[-1][0])
-            found = list(groups.read(connection, after, expected[-1][0]))
+            found = list(log_rows.read(connection, after, expected[-1][0]))
             read = [numbered for group in found for numbered in group.read(after, 1_000_000)]
             assert read == expected[after + 1 - first :]
-            assert all(group.size < 2 * groups.ROW_BYTES_MAX or len(group.parts) == 1 for group in found)
+            assert all(group.size < 2 * log_rows.ROW_BYTES_MAX or len(group.parts) == 1 for group in found)
 
 
 def test_a_group_gives_no_more_than_asked_for() -> None:
-    group = Group(10, [run_of(["a"] * 5, [b""] * 5), Message("b", b""), run_of(["c"] * 5, [b""] * 5)])
+    group = LogRow(10, [run_of(["a"] * 5, [b""] * 5), Message("b", b""), run_of(["c"] * 5, [b""] * 5)])
     assert [position for position, _ in group.read(11, 5)] == [12, 13, 14, 15, 16]
     assert [position for position, _ in group.read(19, 5)] == [20]
     assert group.read(20, 5) == []
@@ -95,7 +94,7 @@ def test_deflated_rows_are_smaller() -> None:
     sizes = []
     for deflate in (False, True):
         with table() as connection:
-            groups.write(connection, 1, parts, 1, deflate)
+            log_rows.write(connection, 1, parts, 1, deflate)
             sizes.append(connection.execute("SELECT length(body) FROM message_group").fetchone()[0])
     assert sizes[1] < sizes[0] / 3
 
@@ -104,12 +103,12 @@ def test_deflated_rows_are_smaller() -> None:
 def test_damage_is_found_and_named(seed: int, deflate: bool) -> None:
     dice = random.Random(seed)
     with table() as connection:
-        groups.write(connection, 1, [Message("a", dice.randbytes(500) * 2) for _ in range(3)], 3, deflate)
+        log_rows.write(connection, 1, [Message("a", dice.randbytes(500) * 2) for _ in range(3)], 3, deflate)
         (body,) = connection.execute("SELECT body FROM message_group").fetchone()
         for _ in range(50):
-            spoilt = bytearray(body)
-            spoilt[dice.randrange(len(spoilt))] ^= 1 << dice.randrange(8)
-            connection.execute("UPDATE message_group SET body = ?", (bytes(spoilt),))
-            with pytest.raises(CorruptGroup) as caught:
-                list(groups.read(connection, 0, 3))
+            corrupt = bytearray(body)
+            corrupt[dice.randrange(len(corrupt))] ^= 1 << dice.randrange(8)
+            connection.execute("UPDATE message_group SET body = ?", (bytes(corrupt),))
+            with pytest.raises(CorruptRow) as caught:
+                list(log_rows.read(connection, 0, 3))
             assert (caught.value.first, caught.value.last) == (1, 3)

@@ -10,7 +10,7 @@ from device.boards import board
 from device.config import load
 from device.ports import Up
 from device.watchdog import NoWatchdog
-from wire.client import ClientConnection
+from wire.connection.client import ClientConnection
 from wire.packet_types import CONNACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK
 
 BIG = 65_536

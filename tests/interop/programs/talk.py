@@ -67,7 +67,7 @@ def is_delivered() -> bool:
 
 
 def is_taken() -> bool:
-    """Whether nothing of what came is under way any more."""
+    """Whether every received message is finished, and the store is empty."""
     return not len(device.log) and not device.log.remembered()
 
 
@@ -88,14 +88,14 @@ def publish() -> None:
 
 
 def echo() -> None:
-    """Takes twenty messages at each QoS and says what came."""
+    """Receives twenty messages of each QoS, and prints them."""
     subscribe()
     run_until(lambda: len(received) >= 60 and is_taken())
     say(received)
 
 
 def resume() -> None:
-    """Sends and takes on while the broker goes and comes back."""
+    """Sends and receives while the broker stops and starts again."""
     subscribe()
     made = 0
 
@@ -111,14 +111,14 @@ def resume() -> None:
 
 
 def will() -> None:
-    """Is gone without a word."""
+    """Ends without a DISCONNECT."""
     run_until(lambda: device.connects)
     say("connected")
     sys.exit(0)
 
 
 def retained() -> None:
-    """Leaves a retained message; one that was left for it is not acted on, one that comes now is."""
+    """Publishes a retained message. It ignores a stored retained message and acts on a new one."""
     device.publish("kept/device", b"7", 2, True)
     subscribe()
     run_until(lambda: received and is_taken())

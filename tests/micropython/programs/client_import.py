@@ -19,7 +19,7 @@ import wire.link  # noqa: E402, F401
 
 linked = allocated()
 
-from wire.client import ClientConnection  # noqa: E402
+from wire.connection.client import ClientConnection  # noqa: E402
 
 imported = allocated()
 client = ClientConnection("dev", receive_maximum=8, maximum_packet_size=1024)

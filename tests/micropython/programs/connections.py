@@ -2,9 +2,9 @@
 
 import sys
 
-from tests.wire.conversation import converse
-from tools.sim.virtual_line import Dice
-from tools.torture import mqtt_noise
+from tests.wire.connection.conversation import converse
+from tools.lab.sim.virtual_line import Dice
+from tools.lab.torture.wire import mqtt_noise
 
 seed, noise_bytes = int(sys.argv[1]), int(sys.argv[2])
 for run in range(4):

@@ -1,8 +1,8 @@
 """Every row of the golden packet tables."""
 
 from tests.wire.golden import VERSIONS
+from wire.codec.packets import Decoder, encode
 from wire.errors import RemoteProtocolError
-from wire.packets import Decoder, encode
 
 rows = [0, 0, 0]
 for level, good, also_good, bad in VERSIONS:

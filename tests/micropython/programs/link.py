@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.wire.link_world import World
+from tests.wire.link.world import World
 
 seed = int(sys.argv[1])
 LINES: tuple = ({}, {"chunk": 1}, {"lose": 25}, {"corrupt": 1250}, {"latency_ms": 300})

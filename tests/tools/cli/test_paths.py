@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.paths import cache_directory, source_root, state_directory
+from tools.cli.paths import cache_directory, source_root, state_directory
 
 
 def test_state_and_cache_follow_the_base_directories(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,14 +16,14 @@ def test_state_and_cache_follow_the_base_directories(monkeypatch: pytest.MonkeyP
 def test_an_unset_empty_or_relative_base_directory_means_the_home_folder(
     monkeypatch: pytest.MonkeyPatch, value: str | None
 ) -> None:
-    monkeypatch.setenv("HOME", "/var/someone")
+    monkeypatch.setenv("HOME", "/var/user")
     for variable in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(variable, raising=False)
         if value is not None:
             monkeypatch.setenv(variable, value)
-    assert state_directory() == Path("/var/someone/.local/state/holdfast")
-    assert cache_directory() == Path("/var/someone/.cache/holdfast")
+    assert state_directory() == Path("/var/user/.local/state/holdfast")
+    assert cache_directory() == Path("/var/user/.cache/holdfast")
 
 
 def test_source_root_holds_our_packages() -> None:
-    assert (source_root() / "tools/paths.py").exists()
+    assert (source_root() / "tools/cli/paths.py").exists()

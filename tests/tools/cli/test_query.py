@@ -9,11 +9,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from cloud.job import ingest
-from cloud.queries import open_views
-from cloud.tables import LEDGER, TABLES
+from cloud import ingest, open_views
+from cloud.tables.tables import LEDGER, TABLES
 from tests.cloud.messages import land, row
-from tools.query import query
+from tools.cli.query import query
 
 app = typer.Typer()
 app.command()(query)
@@ -25,25 +24,12 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     folder = tmp_path_factory.mktemp("site")
     (folder / "landing").mkdir()
     land(folder / "landing", [row(1), row(2), row(4), row(5, content=b"no SenML")])
-    ingest(spark, folder / "landing", folder / "tables")
+    ingest(folder / "landing", folder / "tables", spark=spark)
     return folder / "tables"
 
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
-
-
-def test_rows_come_as_csv_with_a_header(tables: Path) -> None:
-    result = run("SELECT seq, metric FROM readings ORDER BY seq", "--csv", "--tables", str(tables))
-    assert result.exit_code == 0, result.output
-    header, *rows = csv.reader(io.StringIO(result.stdout))
-    assert header == ["seq", "metric"]
-    assert sorted({int(row[0]) for row in rows}) == [1, 2, 4]
-
-
-def test_rows_come_as_json(tables: Path) -> None:
-    result = run("SELECT lo, hi, missing FROM gaps", "--json", "--tables", str(tables))
-    assert json.loads(result.stdout) == [{"lo": 3, "hi": 3, "missing": 1}]
 
 
 def test_rows_are_counted_under_the_table(tables: Path) -> None:
@@ -58,12 +44,6 @@ def test_without_sql_the_tables_and_the_devices_are_listed(tables: Path) -> None
     counts = {table["table"]: table["rows"] for table in listed["tables"]}
     assert (counts["bronze_messages"], counts["quarantine"], counts["gaps"]) == (4, 1, 1)
     assert len(listed["devices"]) == 1
-
-
-def test_bad_sql_is_bad_usage_with_one_line_that_says_why(tables: Path) -> None:
-    result = run("SELECT nonsense FROM readings", "--tables", str(tables))
-    assert result.exit_code == 2
-    assert "nonsense" in result.stderr and result.stderr.count("\n") == 1
 
 
 WRITING = (
@@ -133,7 +113,7 @@ def test_statement_that_reads_is_carried_out(tables: Path, sql: str) -> None:
 
 def test_tables_that_are_not_used_yet_are_empty_ones(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "landing").mkdir()
-    ingest(spark, tmp_path / "landing", tmp_path / "tables")
+    ingest(tmp_path / "landing", tmp_path / "tables", spark=spark)
     for table in TABLES:
         result = run(f"SELECT * FROM {table.name}", "--tables", str(tmp_path / "tables"), "--csv")
         assert result.exit_code == 0, result.output

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tools.micropython import OLDEST_VERSION, MicroPython, MicroPythonUnavailable, find
+from tools.lab.micropython import OLDEST_VERSION, MicroPython, MicroPythonUnavailable, find
 
 
 @pytest.fixture
 def no_system_micropython(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An empty cache, and no `micropython` to be found by name; returns the folder of the cache."""
+    """Empties the cache and hides an installed `micropython`; returns the folder of the cache."""
     which = shutil.which
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "micropython" else which(name))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

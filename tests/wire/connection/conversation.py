@@ -1,10 +1,10 @@
 """A client and a server that talk over a path which splits the bytes anywhere; runs on both VMs."""
 
-from tools.sim.virtual_line import Dice
-from wire.client import ClientConnection
+from tools.lab.sim.virtual_line import Dice
+from wire.codec.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
+from wire.connection.client import ClientConnection
+from wire.connection.server import ServerConnection
 from wire.errors import LocalProtocolError
-from wire.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
-from wire.server import ServerConnection
 
 
 class Party:

@@ -1,9 +1,9 @@
 """Short-hands for tests that play the peer of a connection."""
 
-from wire.client import ClientConnection
+from wire.codec.packets import Connack, Connect, Decoder, Packet, encode
 from wire.connection import Connection
-from wire.packets import Connack, Connect, Decoder, Packet, encode
-from wire.server import ServerConnection
+from wire.connection.client import ClientConnection
+from wire.connection.server import ServerConnection
 
 NOW_MS = 10_000
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.wire.talk import NOW_MS, events, sent
+from tests.wire.connection.talk import NOW_MS, events, sent
 from wire import properties as p
 from wire import reasons
-from wire.authentication import ClientAuthentication
-from wire.client import ClientConnection
+from wire.codec.packets import Auth, Connack, Connect, Packet, Pingreq, Publish
+from wire.connection.authentication import ClientAuthentication
+from wire.connection.client import ClientConnection
+from wire.connection.server import ServerConnection
 from wire.errors import Closed, LocalProtocolError, RemoteProtocolError
-from wire.packets import Auth, Connack, Connect, Packet, Pingreq, Publish
-from wire.server import ServerConnection
 
 METHOD = "ECHO"
 

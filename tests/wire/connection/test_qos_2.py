@@ -4,24 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.wire.talk import connected_client, connected_server, events, sent
+from tests.wire.connection.talk import connected_client, connected_server, events, sent
 from wire import properties as p
 from wire import reasons
-from wire.client import ClientConnection
+from wire.codec.packets import MQTT_3_1_1, Connack, Connect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from wire.connection import Connection
+from wire.connection.client import ClientConnection
+from wire.connection.server import ServerConnection
 from wire.errors import Closed, LocalProtocolError
-from wire.packets import (
-    MQTT_3_1_1,
-    Connack,
-    Connect,
-    Packet,
-    Puback,
-    Pubcomp,
-    Publish,
-    Pubrec,
-    Pubrel,
-)
-from wire.server import ServerConnection
 
 ENDS: dict[str, Callable[[], Connection]] = {
     "client 5.0": connected_client,

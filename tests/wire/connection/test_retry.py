@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.wire.talk import NOW_MS, connected_client, events, sent
+from tests.wire.connection.talk import NOW_MS, connected_client, events, sent
 from wire import reasons
-from wire.client import RETRY_INTERVAL_3_1_1_MS
+from wire.codec.packets import MQTT_3_1_1, Puback, Pubcomp, Publish, Pubrec
+from wire.connection.client import RETRY_INTERVAL_3_1_1_MS
+from wire.connection.retry import LONGEST_FACTOR, RetryDue, RetryTimer
 from wire.errors import Closed, LocalProtocolError
-from wire.packets import MQTT_3_1_1, Puback, Pubcomp, Publish, Pubrec
-from wire.retry import LONGEST_FACTOR, RetryDue, RetryTimer
 
 
 def test_unacknowledged_goes_out_again_in_order_over_3_1_1() -> None:

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.wire.talk import connected_client, connected_server, events, sent
+from tests.wire.connection.talk import connected_client, connected_server, events, sent
 from wire import properties as p
 from wire import reasons
-from wire.client import ClientConnection
+from wire.codec.packets import Connack, Connect, Publish
 from wire.connection import Connection
+from wire.connection.client import ClientConnection
+from wire.connection.topic_aliases import OUTGOING_MAX
 from wire.errors import LocalProtocolError, PacketTooLargeError
-from wire.packets import Connack, Connect, Publish
-from wire.topic_aliases import OUTGOING_MAX
 
 
 def alias(topic: str, number: int) -> Publish:

@@ -2,9 +2,9 @@
 
 import pytest
 
+from wire.connection.windows import ReceiveWindow, SendWindow
 from wire.errors import LocalProtocolError, RemoteProtocolError
 from wire.reasons import PROTOCOL_ERROR, RECEIVE_MAXIMUM_EXCEEDED
-from wire.windows import ReceiveWindow, SendWindow
 
 
 def test_send_window_gives_places_up_to_its_limit() -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wire import cobs
 from wire.errors import WireError
+from wire.link.frames import stuff, unstuff
 
 plains = st.lists(st.sampled_from([b"\0", b"\1", b"\xff", b"\7" * 253, b"\7" * 254]), max_size=6).map(b"".join)
 
@@ -25,19 +25,19 @@ plains = st.lists(st.sampled_from([b"\0", b"\1", b"\xff", b"\7" * 253, b"\7" * 2
     ],
 )
 def test_known_encodings(plain: bytes, encoded: str) -> None:
-    assert cobs.encode(plain) == bytes.fromhex(encoded)
-    assert cobs.decode(bytes.fromhex(encoded)) == plain
+    assert stuff(plain) == bytes.fromhex(encoded)
+    assert unstuff(bytes.fromhex(encoded)) == plain
 
 
 @given(plains | st.binary(max_size=600))
 def test_encoding_has_no_zero_and_comes_back(plain: bytes) -> None:
-    encoded = cobs.encode(plain)
+    encoded = stuff(plain)
     assert 0 not in encoded
     assert len(encoded) <= len(plain) + 1 + len(plain) // 254
-    assert cobs.decode(encoded) == plain
+    assert unstuff(encoded) == plain
 
 
 @pytest.mark.parametrize("encoded", [b"\x02", b"\xff" * 10, b"\x01\x00", b"\x05abc"])
 def test_impossible_encodings_are_refused(encoded: bytes) -> None:
     with pytest.raises(WireError):
-        cobs.decode(encoded)
+        unstuff(encoded)

@@ -1,16 +1,15 @@
-"""The serial link over simulated lines: what is sent in a stream arrives in order, once, unspoilt, or not at all."""
+"""The serial link over simulated lines: what is sent in a stream arrives in order, once, uncorrupt, or not at all."""
 
 from binascii import crc32
 from struct import pack
 
 import pytest
 
-from tests.wire.link_world import World
-from tools.sim.virtual_line import Dice
-from wire import cobs
+from tests.wire.link.world import World
+from tools.lab.sim.virtual_line import Dice
 from wire.errors import LocalProtocolError
 from wire.link import HANDSHAKE_BYTES, Link, LinkData, LinkDown, LinkLog, LinkUp
-from wire.link_frames import INFO, RNR, RR, SABM, UA, FrameDecoder, encode_frame
+from wire.link.frames import INFO, RNR, RR, SABM, UA, FrameDecoder, encode_frame, stuff
 
 LINES: dict[str, dict] = {
     "perfect": {},
@@ -305,7 +304,7 @@ def test_other_version_of_the_link_is_reported_once() -> None:
     link = Link(1)
     link.open(0)
     plain = bytes((7 << 5 | SABM, 0, 0, 0)) + bytes(HANDSHAKE_BYTES)
-    foreign = b"\0" + cobs.encode(plain + crc32(plain).to_bytes(4, "big")) + b"\0"
+    foreign = b"\0" + stuff(plain + crc32(plain).to_bytes(4, "big")) + b"\0"
     for _ in range(3):
         link.receive_data(foreign, 1)
     (down,) = events(link)
@@ -331,10 +330,10 @@ def test_noise_neither_raises_nor_reaches_the_application(seed: int) -> None:
         for kind in [SABM, UA, INFO, RR, RNR] * 8
     ]
     for _ in range(3_000):
-        spoilt = bytearray(samples[dice.roll(len(samples))])
+        corrupt = bytearray(samples[dice.roll(len(samples))])
         for _ in range(1 + dice.roll(4)):
-            spoilt[1 + dice.roll(len(spoilt) - 2)] ^= 1 + dice.roll(255)
-        b.receive_data(spoilt + bytes([dice.roll(256) for _ in range(dice.roll(80))]), 1)
+            corrupt[1 + dice.roll(len(corrupt) - 2)] ^= 1 + dice.roll(255)
+        b.receive_data(corrupt + bytes([dice.roll(256) for _ in range(dice.roll(80))]), 1)
     b.receive_data(b"\0", 1)
     a.send(b"still alive", 1)
     carry(a, b)

@@ -1,6 +1,6 @@
 """Two ends of a link that check the streams they get, in virtual time; runs on CPython and on MicroPython."""
 
-from tools.sim.virtual_line import Dice, VirtualCable
+from tools.lab.sim.virtual_line import Dice, VirtualCable
 from wire.link import Link, LinkData, LinkDown, LinkUp
 
 

@@ -7,11 +7,11 @@ import machine
 
 from device.config import Config
 from device.sensors.probe import Probe
-from tools.sim.chips.bme280 import Bme280
-from tools.sim.chips.dht22 import Dht22
-from tools.sim.chips.ds18b20 import Ds18b20, ShortedWire
-from tools.sim.chips.max31855 import Max31855
-from tools.sim.chips.sht31 import Sht31
+from tools.lab.sim.chips.bme280 import Bme280
+from tools.lab.sim.chips.dht22 import Dht22
+from tools.lab.sim.chips.ds18b20 import Ds18b20, ShortedWire
+from tools.lab.sim.chips.max31855 import Max31855
+from tools.lab.sim.chips.sht31 import Sht31
 
 BME280 = {"kind": "bme280", "address": 0x76, "bus": 0, "scl": 22, "sda": 21}
 SHT31 = {"kind": "sht31", "address": 0x44, "bus": 0, "scl": 22, "sda": 21}

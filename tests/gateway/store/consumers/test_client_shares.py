@@ -1,38 +1,47 @@
 """Shares of the log: counted right, whatever is stored and forgotten, in little memory."""
 
 import random
+import tracemalloc
 
 from gateway.message import Message
-from gateway.store.shares import BLOCK, BLOCKS_MAX, Shares
+from gateway.store import Shares
+from gateway.store.consumers.client_shares import BLOCK, BLOCKS_MAX
+
+LARGEST = 300  # messages noted at once
 
 
 def test_a_share_is_what_is_needed_and_a_part_of_a_block_more(seed: int) -> None:
     dice = random.Random(seed)
     shares, stored, needed_from = Shares(), list[str](), 0
     for _ in range(2000):
-        some = [dice.choice("abc") for _ in range(dice.choice([1, 1, 5, 300]))]
+        some = [dice.choice("abc") for _ in range(dice.choice([1, 1, 5, LARGEST]))]
         stored += some
         shares.note(len(stored), [Message("t", b"12", publisher=name, owner=name) for name in some])
         if dice.random() < 0.5:
             needed_from = dice.randrange(needed_from, len(stored) + 1)
         shares.forget(needed_from)
-        block = max((block.messages for block in shares._blocks), default=0)
+        block = BLOCK + LARGEST + 4 * len(stored) // BLOCKS_MAX
         for name in "abc":
             share, needed = shares.of(name), stored[needed_from:].count(name)
             assert needed <= share.messages <= needed + block
             assert share.bytes == 3 * share.messages
     shares.forget(len(stored))
-    assert not shares._of and not shares._blocks
+    assert [shares.of(name).messages for name in "abc"] == [0, 0, 0]
 
 
 def test_memory_stays_flat() -> None:
-    shares = Shares()
-    for position in range(1, 500_000, 100):
-        shares.note(position, [Message("t", b"", publisher="a", owner="a")] * 100)
-    assert len(shares._blocks) <= BLOCKS_MAX
+    shares, sizes = Shares(), list[int]()
+    tracemalloc.start()
+    try:
+        for position in range(1, 500_000, 100):
+            shares.note(position, [Message("t", b"", publisher="a", owner="a")] * 100)
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert max(sizes) < 2_000 * BLOCKS_MAX  # bytes; as many blocks of 64 messages would take ten times that
     assert shares.of("a").messages == 500_000
     shares.forget(500_000)
-    assert shares._block == BLOCK
+    assert shares.of("a").messages == 0
 
 
 def test_what_is_taken_out_of_the_log_counts_no_more() -> None:

@@ -1,6 +1,7 @@
 """Cursors: in order, nothing skipped, nothing twice, and in the same place after a crash."""
 
 import asyncio
+import contextlib
 import random
 import sys
 from pathlib import Path
@@ -8,23 +9,16 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from gateway.store import consumers, flows, housekeeper
-from gateway.store.cursor import PACKET_IDENTIFIERS, Cursor
-from gateway.store.delivery import Delivery
-from gateway.store.log import MessageLog
-from gateway.store.survey import count_backlogs
+from gateway.store import Cursor, Delivery, MessageLog, count_backlogs, maintenance, qos2
+from gateway.store.consumers import registry
+from gateway.store.consumers.cursor import PACKET_IDENTIFIERS
 from gateway.subscriptions import Subscription
-from tests.gateway.store.support import append_all, numbered, opened, payloads, stored
+from tests.gateway.store.support import CountsBacklogs, append_all, numbered, opened, payloads, redeliver_all, stored
 from tests.gateway.support import until
 
 
 async def nothing_comes(cursor: Cursor) -> bool:
-    try:
-        async with asyncio.timeout(0.1):
-            await cursor.fetch(1)
-    except TimeoutError:
-        return True
-    return False
+    return not await cursor.fetch_now(1)
 
 
 async def test_a_new_consumer_begins_at_the_head(tmp_path: Path) -> None:
@@ -32,7 +26,7 @@ async def test_a_new_consumer_begins_at_the_head(tmp_path: Path) -> None:
         await append_all(log, numbered(3))
         cursor = Cursor(log, "route/central", ["#"])
         assert await nothing_comes(cursor)
-        await log.append(Message("a", b"7"))
+        await log.submit([Message("a", b"7")])
         (delivery,) = await cursor.fetch(10)
         assert (delivery.position, delivery.packet_identifier, delivery.dup, delivery.qos) == (4, 1, False, 1)
 
@@ -40,9 +34,9 @@ async def test_a_new_consumer_begins_at_the_head(tmp_path: Path) -> None:
 async def test_what_is_stored_for_others_is_passed_over_without_a_look(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "quiet", ["quiet"])
-        await log.append(Message("quiet", b"0"))
+        await log.submit([Message("quiet", b"0")])
         await append_all(log, numbered(5000, "noise"))
-        await log.append(Message("quiet", b"1"))
+        await log.submit([Message("quiet", b"1")])
         (first,) = await cursor.fetch(1)
         cursor.acknowledge(first.packet_identifier)
         assert cursor.position == 5001
@@ -51,7 +45,7 @@ async def test_what_is_stored_for_others_is_passed_over_without_a_look(tmp_path:
 
 async def test_what_is_discarded_gives_no_packet_identifier_away_that_is_in_use(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
-        log.counts_backlogs = True
+        log.limit_by(CountsBacklogs())
         cursor = Cursor(log, "session/c", ["a"], window=1000)
         await append_all(log, numbered(2))
         await cursor.fetch(2)
@@ -59,7 +53,7 @@ async def test_what_is_discarded_gives_no_packet_identifier_away_that_is_in_use(
         await cursor.discard_oldest(lambda backlog: backlog.messages <= 2)
         await append_all(log, numbered(1))
         assert await cursor.fetch_now(1) == []  # until the first one is acknowledged
-        cursor.rewind()
+        redeliver_all(cursor)
         assert [delivery.packet_identifier for delivery in await cursor.fetch(10)] == [1, 2]
 
 
@@ -68,11 +62,11 @@ async def test_what_a_client_has_already_is_not_discarded(tmp_path: Path) -> Non
         cursor = Cursor(log, "session/c", ["a"])
         await append_all(log, numbered(4))
         await cursor.fetch(2)
-        await log.submit([flows.begin([flows.Flow("c", 9, "session/c", 2)])])
+        await log.submit([qos2.begin([qos2.Flow("c", 9, "session/c", 2)])])
         cursor.acknowledge(2)
         cursor.close()
     async with opened(tmp_path) as log:
-        log.counts_backlogs = True
+        log.limit_by(CountsBacklogs())
         cursor = Cursor(log, "session/c", ["a"])
         await count_backlogs(log, [cursor])
         await cursor.discard_oldest(lambda backlog: backlog.messages <= 1)
@@ -95,7 +89,7 @@ async def test_one_that_is_never_acknowledged_stops_no_other_where_the_window_ha
             cursor.acknowledge_all([delivery.packet_identifier for delivery in deliveries])
         assert received == list(range(count))
         assert (cursor.position, cursor.count) == (0, 0)
-        cursor.rewind()
+        redeliver_all(cursor)
         assert payloads(await cursor.fetch(10)) == [0]
         cursor.acknowledge(1)
         assert (cursor.position, cursor.count) == (count, count)
@@ -106,24 +100,24 @@ async def test_fetch_waits_for_the_next_message(tmp_path: Path) -> None:
         cursor = Cursor(log, "c", ["#"])
         fetching = asyncio.create_task(cursor.fetch(10))
         await asyncio.sleep(0)
-        log.append(Message("a", b"1"))
+        log.submit([Message("a", b"1")])
         assert payloads(await fetching) == [1]
 
 
+@pytest.mark.usefixtures("from_file")
 async def test_a_cancelled_fetch_loses_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
-        cursor = Cursor(log, "c", ["#"])
+        cursor, received = Cursor(log, "c", ["#"]), list[int]()
         await append_all(log, numbered(50))
-        cursor.rewind()
-        for _ in range(30):
-            fetching = asyncio.create_task(cursor.fetch(5))
-            await asyncio.sleep(0)
+        for turns in range(1, 30):
+            fetching = asyncio.create_task(cursor.fetch(1))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            assert turns > 1 or not fetching.done(), "it waits for the file"
             fetching.cancel()
-            if taken := (await asyncio.gather(fetching, return_exceptions=True))[0]:
-                assert isinstance(taken, list | asyncio.CancelledError)
-                if isinstance(taken, list):
-                    cursor.rewind()
-        assert payloads(await cursor.fetch(50))[:5] == [0, 1, 2, 3, 4]
+            with contextlib.suppress(asyncio.CancelledError):
+                received += payloads(await fetching)
+        assert received + payloads(await cursor.fetch(50)) == list(range(50))
 
 
 async def test_messages_for_others_only_move_the_position(tmp_path: Path) -> None:
@@ -151,8 +145,8 @@ async def test_a_caught_up_consumer_that_is_away_holds_back_nothing_of_others(tm
 async def test_a_place_is_saved_now_and_then_also_where_all_was_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeper, "HOUSEKEEPING_INTERVAL_S", 0.01)
-    monkeypatch.setattr(consumers, "PASSED_MOST", 100)
+    monkeypatch.setattr(maintenance, "MAINTENANCE_INTERVAL_S", 0.01)
+    monkeypatch.setattr(registry, "PASSED_MOST", 100)
     async with opened(tmp_path) as log:
         Cursor(log, "away", ["mine"])
         Cursor(log, "keeper", ["#"])
@@ -183,15 +177,15 @@ async def test_rewinding_repeats_what_is_unacknowledged_with_the_same_identifier
         await append_all(log, numbered(6))
         deliveries = await cursor.fetch(5)
         cursor.acknowledge(deliveries[1].packet_identifier)
-        cursor.rewind()
-        cursor.rewind()
+        redeliver_all(cursor)
+        redeliver_all(cursor)
         again = await cursor.fetch(10)
         assert again == [delivery._replace(dup=True) for delivery in deliveries if delivery is not deliveries[1]]
         (new,) = await cursor.fetch(10)
         assert (new.packet_identifier, new.dup) == (6, False)
 
 
-async def test_released_deliveries_come_before_new_ones_and_to_whoever_fetches(tmp_path: Path) -> None:
+async def test_released_deliveries_come_before_new_ones_to_the_next_that_fetches(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "c", ["#"])
         await append_all(log, numbered(6))
@@ -201,7 +195,7 @@ async def test_released_deliveries_come_before_new_ones_and_to_whoever_fetches(t
         assert payloads(await waiting) == [4, 5]
         waiting = asyncio.create_task(cursor.fetch(4))
         await asyncio.sleep(0)
-        cursor.release([held[0].packet_identifier, lost.packet_identifier])
+        cursor.redeliver([held[0].packet_identifier, lost.packet_identifier])
         assert payloads(await waiting) == [1, 2]
 
 
@@ -249,7 +243,7 @@ async def test_a_subscription_made_later_does_not_reach_back(tmp_path: Path) -> 
 async def test_overlapping_subscriptions_deliver_once_at_the_highest_qos(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "c", [Subscription("a/#", qos=0), Subscription("a/+", qos=1)])
-        await log.append(Message("a/b", b"0"))
+        await log.submit([Message("a/b", b"0")])
         (delivery,) = await cursor.fetch(10)
         assert delivery.qos == 1
 
@@ -311,21 +305,17 @@ async def walk(
             published.append(number)
             if topic != "others":
                 expected.append(number)
-            await log.append(Message(topic, b"%d" % number))
-    elif step == "fetch" and len(expected) > len(acknowledged) + len(held) and len(held) < 20:
-        try:
-            async with asyncio.timeout(0.02):  # out-of-order acknowledgements can keep the window shut
-                for delivery in await cursor.fetch(chance.randrange(1, 8)):
-                    assert delivery.packet_identifier not in held
-                    assert held == {} or delivery.dup or delivery.position > max(d.position for d in held.values())
-                    held[delivery.packet_identifier] = delivery
-        except TimeoutError:
-            pass
+            await log.submit([Message(topic, b"%d" % number)])
+    elif step == "fetch":
+        for delivery in await cursor.fetch_now(chance.randrange(1, 8)):
+            assert delivery.packet_identifier not in held
+            assert held == {} or delivery.dup or delivery.position > max(d.position for d in held.values())
+            held[delivery.packet_identifier] = delivery
     elif step == "acknowledge" and held:
         packet_identifier = chance.choice(list(held))
         delivery = held.pop(packet_identifier)
         assert cursor.acknowledge(packet_identifier)
         acknowledged.add(int(delivery.message.payload))
     elif step == "rewind":
-        cursor.rewind()
+        redeliver_all(cursor)
         held.clear()

@@ -8,11 +8,8 @@ from random import Random
 import pytest
 
 from gateway.message import Message
-from gateway.store.cursor import Cursor
-from gateway.store.delivery import Delivery
-from gateway.store.log import MessageLog
-from gateway.store.survey import count_backlogs
-from tests.gateway.store.support import append_all, opened, stored
+from gateway.store import Cursor, Delivery, MessageLog, count_backlogs
+from tests.gateway.store.support import CountsBacklogs, append_all, opened, payloads, stored
 
 GROUP = "share/g/#"
 
@@ -42,10 +39,6 @@ async def drained(cursor: Cursor, may_have: object) -> list[Delivery]:
     return found
 
 
-def payloads(deliveries: list[Delivery]) -> list[int]:
-    return [int(delivery.message.payload) for delivery in deliveries]
-
-
 @pytest.mark.parametrize("topics", [1, 900])
 async def test_what_one_may_not_have_keeps_nothing_from_it(tmp_path: Path, topics: int) -> None:
     """However much that is; one that may have it gets it in order and once, also what comes meanwhile."""
@@ -68,7 +61,7 @@ async def test_what_one_may_not_have_keeps_nothing_from_it(tmp_path: Path, topic
 async def test_beyond_so_many_topic_names_it_goes_on_as_soon_as_their_messages_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.store.cursor.SET_ASIDE_MOST", 50)
+    monkeypatch.setattr("gateway.store.consumers.cursor.HELD_BACK_MOST", 50)
     async with opened(tmp_path) as log:
         cursor = group(log)
         await append_all(log, [Message(f"secret/{number}", b"0") for number in range(100)])
@@ -82,7 +75,7 @@ async def test_beyond_so_many_topic_names_it_goes_on_as_soon_as_their_messages_a
 
 
 async def test_one_that_takes_what_waits_lets_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.store.cursor.SET_ASIDE_MOST", 50)
+    monkeypatch.setattr("gateway.store.consumers.cursor.HELD_BACK_MOST", 50)
     async with opened(tmp_path) as log:
         cursor = group(log)
         await append_all(log, [Message(f"secret/{number}", b"%d" % number) for number in range(100)])
@@ -95,7 +88,7 @@ async def test_one_that_takes_what_waits_lets_the_others_go_on(tmp_path: Path, m
 
 async def test_what_none_may_have_any_more_leaves_a_range(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
-        log.counts_backlogs = True
+        log.limit_by(CountsBacklogs())
         cursor = group(log)
         await append_all(log, messages("secret", 100))
         assert await drained(cursor, not_secret) == []
@@ -111,7 +104,7 @@ async def test_what_none_may_have_any_more_leaves_a_range(tmp_path: Path) -> Non
 
 async def test_it_counts_for_the_queue_and_is_the_oldest_there(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
-        log.counts_backlogs = True
+        log.limit_by(CountsBacklogs())
         cursor = group(log)
         await append_all(log, [*messages("secret", 100), *messages("open", 100)])
         assert len(await cursor.fetch_now(50, not_secret)) == 50
@@ -131,7 +124,7 @@ async def test_each_message_goes_to_one_that_may_have_it_once(tmp_path: Path, se
     topics = [f"t/{number}" for number in range(6)]
     rights = [set(topics), {"t/0", "t/1"}, {"t/1", "t/2", "t/3"}]
     async with opened(tmp_path) as log:
-        log.counts_backlogs = True
+        log.limit_by(CountsBacklogs())
         cursor = group(log)
         arrived: Counter[int] = Counter()
         held: list[tuple[set[str], Delivery]] = []
@@ -154,14 +147,14 @@ async def test_each_message_goes_to_one_that_may_have_it_once(tmp_path: Path, se
                             arrived[delivery.position] += 1
                 case 4:
                     back, held = held[: len(held) // 2], held[len(held) // 2 :]
-                    cursor.release([delivery.packet_identifier for _, delivery in back])
+                    cursor.redeliver([delivery.packet_identifier for _, delivery in back])
                 case 5:
                     forbidden = dice.choice(["", "t/4", "t/5"])  # to all
                     cursor.may_be_taken = lambda topic, forbidden=forbidden: topic != forbidden  # type: ignore[misc]
                     cursor.reconsider()
                 case _:
                     await log.evict(dice.randrange(1, 5), 0)
-        cursor.release([delivery.packet_identifier for _, delivery in held])
+        cursor.redeliver([delivery.packet_identifier for _, delivery in held])
         for delivery in await drained(cursor, everything):
             arrived[delivery.position] += 1
         assert max(arrived.values()) == 1

@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from gateway.store import stretches
-from gateway.store.stretches import Stretches
+from gateway.store.consumers import delivery
+from gateway.store.consumers.delivery import RangeSet
 
 
 def walk(seed: int, steps: int) -> tuple[set[int], set[int]]:
-    """What was added and what was found, by somebody who falls behind and catches up."""
+    """A consumer that falls behind and catches up: ranges added and ranges found."""
     dice = random.Random(seed)
-    found, there = Stretches(), set[int]()
+    found, there = RangeSet(), set[int]()
     met: set[int] = set()
     head = position = 0
     for _ in range(steps):
@@ -30,12 +30,12 @@ def walk(seed: int, steps: int) -> tuple[set[int], set[int]]:
 
 
 def test_exactly_what_was_added_is_met_where_it_is_little(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretches, "STRETCHES_MAX", 1000)
+    monkeypatch.setattr(delivery, "RANGES_MAX", 1000)
     there, met = walk(seed, 300)
     assert met == there
 
 
 def test_nothing_is_passed_over_where_it_is_much(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretches, "STRETCHES_MAX", 5)
+    monkeypatch.setattr(delivery, "RANGES_MAX", 5)
     there, met = walk(seed, 300)
     assert there < met

@@ -5,7 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
-from gateway.repair import repair
+from gateway.store.repair import repair
 
 STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree", "sqlite3.connect")
 steps = 0

@@ -12,26 +12,21 @@ import pytest
 
 from gateway.errors import StoreError
 from gateway.message import Message
-from gateway.repair import repair
-from gateway.store import quarantine, wal
-from gateway.store.cursor import Cursor
-from gateway.store.folder import MESSAGES
-from gateway.store.log import MessageLog
-from gateway.store.pages import Pages
-from gateway.store.records import below, records
-from gateway.store.retained import Keep
-from tests.gateway.store.spoiling import Spoil, fill, fill_with_noise, flip_bytes, rows_in, spoil, spoil_beginning, zero
+from gateway.store import MESSAGES, PAGE_SIZE, Cursor, MessageLog, quarantine
+from gateway.store.repair import repair
+from gateway.store.repair.pages import Pages
+from gateway.store.repair.records import below, records
+from gateway.store.tables.retained import Keep
+from tests.gateway.store.corruption import Corrupt, corrupt_beginning, corrupt_pages, fill, flip, noise, rows_in, zero
 from tests.gateway.store.support import append_all, leave_as_killed, messages_in, numbered, opened, stored, take_all
 from tests.gateway.support import ROOT
-
-PAGE = 2048  # of the file; a store that was made before has larger ones
 
 
 def pages_of_messages(path: Path) -> dict[int, set[int]]:
     """The pages in which each row of the log lies, by its last position; every row is one message here."""
     pages = Pages(path)
     found: dict[int, set[int]] = {}
-    for number in range(1, pages.count + 1):
+    for number in sorted({*range(1, pages.count + 1)} - pages.free()):
         page_of: set[int] = set()
         for record in records(pages, number, page_of):
             assert record is not None
@@ -45,25 +40,25 @@ def lost_identities(folder: Path) -> list[tuple[int, int]]:
     return stored(folder, "SELECT first, last FROM dropped WHERE reason = 'damaged' AND origin = 'gw'")
 
 
-@pytest.mark.parametrize("how", [zero, fill_with_noise, flip_bytes])
-async def test_what_lies_in_whole_pages_is_kept_and_nothing_is_invented(tmp_path: Path, seed: int, how: Spoil) -> None:
+@pytest.mark.parametrize("how", [zero, noise, flip])
+async def test_what_is_in_whole_pages_is_kept_and_nothing_is_invented(tmp_path: Path, seed: int, how: Corrupt) -> None:
     rng = random.Random(seed)
     whole = tmp_path / "whole"
     await fill(whole, rng)
     model, rows = dict(messages_in(whole)), rows_in(whole)
     lying_in = pages_of_messages(whole / MESSAGES)
-    count = (whole / MESSAGES).stat().st_size // PAGE
+    count = (whole / MESSAGES).stat().st_size // PAGE_SIZE
     assert lying_in.keys() == model.keys()
     for attempt in range(8):
         folder = tmp_path / str(attempt)
         shutil.copytree(whole, folder)
         numbers = rng.sample(range(2, count + 1), rng.choice((1, 2, 10)))
-        spoil(folder / MESSAGES, numbers, rng, how)
+        corrupt_pages(folder / MESSAGES, numbers, rng, how)
         report = repair(folder, "gw", ["route/central"])
         kept = dict(messages_in(folder))
         assert kept.items() <= model.items(), "something is invented"
         safe = {position for position, pages in lying_in.items() if pages.isdisjoint(numbers)}
-        if how is not flip_bytes:  # which may change what nothing protects
+        if how is not flip:  # which may change what nothing protects
             assert safe <= kept.keys()
             for table, before in rows.items():
                 now = rows_in(folder)[table]
@@ -77,25 +72,19 @@ async def test_what_lies_in_whole_pages_is_kept_and_nothing_is_invented(tmp_path
             known, gone = sum(one.messages for one in report.lost), len(model.keys() - kept.keys())
             assert known == gone or (known <= gone and max(model) not in kept)  # the last ones leave no trace
         else:
-            assert how is flip_bytes and kept == model
+            assert how is flip and kept == model
         assert stored(folder, "PRAGMA integrity_check") == [("ok",)]
         assert repair(folder, "gw", []).damage == []
 
 
-@pytest.mark.parametrize("page_size", [2048, 4096])
-async def test_a_store_without_its_header_is_repaired_with_all_that_was_in_it(
-    tmp_path: Path, seed: int, page_size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(wal, "OURS", page_size)
-        await fill(tmp_path, random.Random(seed))
-    assert Pages(tmp_path / MESSAGES).size == page_size
+async def test_a_store_without_its_header_is_repaired_with_all_that_was_in_it(tmp_path: Path, seed: int) -> None:
+    await fill(tmp_path, random.Random(seed))
     model, rows = messages_in(tmp_path), rows_in(tmp_path)
-    spoil(tmp_path / MESSAGES, [1], random.Random(seed), zero)
+    corrupt_pages(tmp_path / MESSAGES, [1], random.Random(seed), zero)
     report = repair(tmp_path, "gw", [])
     assert messages_in(tmp_path) == model
     after = rows_in(tmp_path)
-    for table in ("dropped", "cursor"):  # who has no place gets one
+    for table in ("dropped", "cursor"):  # a consumer without a place gets one
         assert after.pop(table) >= rows.pop(table)
     assert after == rows
     assert report.sessions_lost == []
@@ -114,18 +103,18 @@ async def test_a_schema_that_is_no_text_any_more_is_damage_like_any_other(tmp_pa
     assert (messages_in(tmp_path), rows_in(tmp_path)["session"]) == (model, sessions)
 
 
-@pytest.mark.parametrize("spoilt", [1, 2])
+@pytest.mark.parametrize("corrupt", [1, 2])
 async def test_where_it_is_lost_which_pages_are_indexes_nothing_in_them_is_taken_for_rows(
-    tmp_path: Path, seed: int, spoilt: int
+    tmp_path: Path, seed: int, corrupt: int
 ) -> None:
     await fill(tmp_path, random.Random(seed))
     model, rows = messages_in(tmp_path), rows_in(tmp_path)
     leaves = below(Pages(tmp_path / MESSAGES), 1)
-    spoil(tmp_path / MESSAGES, leaves[:spoilt], random.Random(seed), zero)
+    corrupt_pages(tmp_path / MESSAGES, leaves[:corrupt], random.Random(seed), zero)
     repair(tmp_path, "gw", [])
     assert messages_in(tmp_path) == model
     after = rows_in(tmp_path)
-    assert after["incoming"] == (rows["incoming"] if spoilt == 1 else set())  # in doubt rather twice than never
+    assert after["incoming"] == (rows["incoming"] if corrupt == 1 else set())  # in doubt rather twice than never
     assert (after["flow"], after["retained"], after["will"]) == (rows["flow"], rows["retained"], rows["will"])
 
 
@@ -140,7 +129,7 @@ async def test_a_store_that_lost_its_end_goes_on_and_gives_no_identity_twice(tmp
     assert dict(kept).items() <= model.items()
     async with opened(tmp_path) as log:
         route = Cursor(log, "route/central", ["#"])
-        await log.append(Message("a", b"new"))
+        await log.submit([Message("a", b"new")])
         deliveries = [delivery for _ in kept for delivery in await route.fetch(1)]
         (new,) = await route.fetch(1)
     assert [(delivery.position, delivery.message) for delivery in deliveries] == kept
@@ -153,10 +142,12 @@ async def test_retained_messages_are_there_after_the_log_lost_its_end(tmp_path: 
     async with opened(tmp_path) as log:
         Cursor(log, "keeper", ["#"])
         for _ in range(30):
-            await log.append(Message("a", bytes(3000)))
+            await log.submit([Message("a", bytes(3000))])
         await log.submit([message := Message("kept", b"value", retain=True), Keep(message)])
     lying_in = pages_of_messages(tmp_path / MESSAGES)
-    spoil(tmp_path / MESSAGES, [max(page for pages in lying_in.values() for page in pages)], random.Random(0), zero)
+    corrupt_pages(
+        tmp_path / MESSAGES, [max(page for pages in lying_in.values() for page in pages)], random.Random(0), zero
+    )
     assert repair(tmp_path, "gw", []).damage
     async with opened(tmp_path) as log:
         assert log.head < 31
@@ -178,7 +169,7 @@ async def test_messages_that_were_deleted_after_all_consumers_had_them_are_not_t
     kept = len(messages_in(killed))
     assert kept < 100
     assert stored(killed, "SELECT position FROM cursor WHERE consumer = 'panel'") == [(0,)]
-    spoil(killed / MESSAGES, [1], random.Random(0), zero)
+    corrupt_pages(killed / MESSAGES, [1], random.Random(0), zero)
     report = repair(killed, "gw", [])
     assert (report.messages, [lost.messages for lost in report.lost]) == (kept, [0])
     assert [first for first, _ in lost_identities(killed)] == [101]
@@ -204,16 +195,16 @@ async def test_a_wal_that_is_damaged_costs_only_what_was_in_its_damaged_pages(tm
     async with opened(tmp_path / "store") as log:
         keeper = Cursor(log, "route/central", ["#"])
         for number in range(60):
-            await log.append(Message("a", b"%d" % number * rng.randrange(1, 500)))
+            await log.submit([Message("a", b"%d" % number * rng.randrange(1, 500))])
         shutil.copytree(tmp_path / "store", killed)
         keeper.close()
     model = dict(messages_in(tmp_path / "store"))
     path = killed / f"{MESSAGES}-wal"
     data = bytearray(path.read_bytes())
-    starts = range(32, len(data), PAGE + 24)
+    starts = range(32, len(data), PAGE_SIZE + 24)
     frames = sum(any(data[start : start + 24]) for start in starts)  # the file is larger than what is in it
     for frame in {0, *rng.sample(range(frames // 2), 3)}:
-        data[32 + frame * (PAGE + 24) + 24 + rng.randrange(PAGE)] ^= 0xFF
+        data[32 + frame * (PAGE_SIZE + 24) + 24 + rng.randrange(PAGE_SIZE)] ^= 0xFF
     path.write_bytes(data)
     before = (killed / MESSAGES).read_bytes(), path.read_bytes()
     with pytest.raises(StoreError, match="its WAL is damaged, and messages are behind that; `holdfast gateway repair`"):
@@ -232,13 +223,13 @@ async def test_a_transaction_that_the_power_cut_in_its_middle_is_no_damage(tmp_p
     killed = tmp_path / "killed"
     async with opened(tmp_path / "store") as log:
         Cursor(log, "keeper", ["#"])
-        await log.append(Message("a", b"first"))
-        await log.append(Message("a", b"x" * 20_000))
+        await log.submit([Message("a", b"first")])
+        await log.submit([Message("a", b"x" * 20_000)])
         shutil.copytree(tmp_path / "store", killed)
     path = killed / f"{MESSAGES}-wal"
     length = path.stat().st_size
     torn = bytearray(path.read_bytes().rstrip(b"\0"))
-    torn[-3 * PAGE : -2 * PAGE] = bytes(PAGE)
+    torn[-3 * PAGE_SIZE : -2 * PAGE_SIZE] = bytes(PAGE_SIZE)
     path.write_bytes(torn.ljust(length, b"\0"))
     (killed / "lock").unlink()  # which tells of what was durable alone
     assert repair(killed, "gw", []).damage == []
@@ -260,16 +251,16 @@ async def test_tables_that_are_missing_are_made_again(tmp_path: Path, seed: int)
     assert all(after[table] >= rows[table] for table in rows)
 
 
-@pytest.mark.parametrize("how", [zero, fill_with_noise])
-async def test_a_wal_without_its_beginning_is_damage(tmp_path: Path, seed: int, how: Spoil) -> None:
+@pytest.mark.parametrize("how", [zero, noise])
+async def test_a_wal_without_its_beginning_is_damage(tmp_path: Path, seed: int, how: Corrupt) -> None:
     running, killed = tmp_path / "running", tmp_path / "killed"
     sent = [b"%d" % number * 100 for number in range(100)]
     async with opened(running) as log:
         for payload in sent:
-            await log.append(Message("a", payload))
+            await log.submit([Message("a", payload)])
         shutil.copytree(running, killed)
     (killed / f"{MESSAGES}-shm").unlink()
-    spoil_beginning(killed / f"{MESSAGES}-wal", random.Random(seed), how)
+    corrupt_beginning(killed / f"{MESSAGES}-wal", random.Random(seed), how)
     with pytest.raises(StoreError, match="its WAL is damaged"):
         await MessageLog.open(killed, origin="gw")
     assert repair(killed, "gw", []).damage == [f"{MESSAGES}: its WAL is damaged"]
@@ -279,18 +270,18 @@ async def test_a_wal_without_its_beginning_is_damage(tmp_path: Path, seed: int, 
     assert len(kept) > 90
 
 
-@pytest.mark.parametrize("how", [zero, fill_with_noise])
+@pytest.mark.parametrize("how", [zero, noise])
 async def test_a_wal_without_its_beginning_of_which_all_was_copied_hides_nothing(
-    tmp_path: Path, seed: int, how: Spoil
+    tmp_path: Path, seed: int, how: Corrupt
 ) -> None:
     running, killed = tmp_path / "running", tmp_path / "killed"
     async with opened(running) as log:
         Cursor(log, "away", ["#"])
         await append_all(log, [Message("a", b"%d" % number * 100) for number in range(100)])
-        log._database._checkpoints._copy(log._database._writing)
+        assert stored(running, "PRAGMA wal_checkpoint(PASSIVE)")[0][0] == 0
         shutil.copytree(running, killed)
     (killed / f"{MESSAGES}-shm").unlink()
-    spoil_beginning(killed / f"{MESSAGES}-wal", random.Random(seed), how)
+    corrupt_beginning(killed / f"{MESSAGES}-wal", random.Random(seed), how)
     async with opened(killed) as log:
         assert log.head == 100
 
@@ -335,8 +326,8 @@ async def test_a_store_that_is_in_use_or_none_of_ours_is_refused(tmp_path: Path)
     async with opened(tmp_path):
         with pytest.raises(StoreError, match="another process uses it"):
             repair(tmp_path, "gw", [])
-    with contextlib.closing(sqlite3.connect(tmp_path / MESSAGES, isolation_level=None)) as somebody:
-        somebody.executescript("PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE; UPDATE identity SET epoch = 1;")
+    with contextlib.closing(sqlite3.connect(tmp_path / MESSAGES, isolation_level=None)) as other:
+        other.executescript("PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE; UPDATE identity SET epoch = 1;")
         with pytest.raises(StoreError, match="locked"):
             repair(tmp_path, "gw", [])
     for pragma, what in (("user_version = 1", "of version 1"), ("application_id = 1", "not a message store")):
@@ -350,7 +341,7 @@ async def test_a_kill_in_the_middle_of_a_repair_leaves_either(tmp_path: Path, se
     damaged = tmp_path / "damaged"
     await fill(damaged, rng)
     model = dict(messages_in(damaged))
-    spoil(damaged / MESSAGES, [1, 30], rng, zero)
+    corrupt_pages(damaged / MESSAGES, [1, 30], rng, zero)
     shutil.copytree(damaged, tmp_path / "whole")
     steps = int(repair_in_a_process(tmp_path / "whole", 0).stdout)
     whole = messages_in(tmp_path / "whole")
@@ -370,5 +361,5 @@ async def test_a_kill_in_the_middle_of_a_repair_leaves_either(tmp_path: Path, se
 
 
 def repair_in_a_process(folder: Path, step: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.gateway.store.repair_killed", str(folder), str(step)]
+    command = [sys.executable, "-m", "tests.gateway.store.repair.repair_killed", str(folder), str(step)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

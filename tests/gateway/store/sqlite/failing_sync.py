@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 from gateway.message import Message
+from gateway.store import MESSAGES
 from gateway.store.database import Database
-from gateway.store.folder import MESSAGES, take_folder
+from gateway.store.sqlite.folder import take_folder
 
 if __name__ == "__main__":
     database = Database(Path(sys.argv[1]) / MESSAGES, "gw", take_folder(Path(sys.argv[1])))
@@ -19,4 +20,4 @@ if __name__ == "__main__":
             print(error, flush=True)
         else:
             print("ok", flush=True)
-        database.shorten_log()
+        database.checkpoint()

@@ -6,22 +6,24 @@ import sqlite3
 import struct
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from gateway.message import Message
-from gateway.repair import repair
-from gateway.store import checkpoints, wal, wills
-from gateway.store.database import Database, Work
-from gateway.store.folder import MESSAGES, TakenFolder, take_folder
-from gateway.store.wal import hides_transactions
-from gateway.store.wills import StoredWill
+from gateway.store import MESSAGES, StoredWill, Work, wills
+from gateway.store.database import Database
+from gateway.store.repair import repair
+from gateway.store.sqlite import checkpoint, wal
+from gateway.store.sqlite.folder import TakenFolder, take_folder
+from gateway.store.sqlite.wal import hides_transactions
 from tests.gateway.store.support import disk_full, messages_in
 from tests.gateway.support import LONG_S
-from wire.packets import Publish
+from wire.codec.packets import Publish
 
 
 def times_begun_anew(folder: Path) -> int:
@@ -31,12 +33,12 @@ def times_begun_anew(folder: Path) -> int:
 
 def length_of(folder: Path) -> int:
     """Pages that the log's file has room for."""
-    return (folder / "messages.sqlite-wal").stat().st_size // (wal.FRAME_HEADER_SIZE + wal.OURS)
+    return (folder / "messages.sqlite-wal").stat().st_size // (wal.FRAME_HEADER_SIZE + wal.PAGE_SIZE)
 
 
 def commit(database: Database, work: list[list[Work]]) -> list[list[Any]]:
     results = database.commit(work)
-    database.shorten_log()
+    database.checkpoint()
     return results
 
 
@@ -59,11 +61,11 @@ def taken(tmp_path: Path) -> Iterator[TakenFolder]:
 @pytest.fixture
 def database(tmp_path: Path, taken: TakenFolder, monkeypatch: pytest.MonkeyPatch) -> Database:
     for name, pages in PAGES.items():
-        monkeypatch.setattr(checkpoints, name, pages)
+        monkeypatch.setattr(checkpoint, name, pages)
     return Database(tmp_path / MESSAGES, "gw", taken)
 
 
-def test_the_log_begins_anew_while_somebody_writes_all_the_time(tmp_path: Path, database: Database) -> None:
+def test_the_wal_is_restarted_while_commits_never_pause(tmp_path: Path, database: Database) -> None:
     count = len(commit(database, [[Message("a", b"0" * 300)]]))
     before, deadline = times_begun_anew(tmp_path), time.monotonic() + LONG_S
     while times_begun_anew(tmp_path) < before + 3:
@@ -78,7 +80,7 @@ def test_the_log_begins_anew_while_somebody_writes_all_the_time(tmp_path: Path, 
 @pytest.mark.parametrize("size", [10, 500, 1000, 1500, 3000])
 def test_the_log_keeps_the_length_that_it_has_before_it_is_used(tmp_path: Path, database: Database, size: int) -> None:
     length = (tmp_path / "messages.sqlite-wal").stat().st_size
-    assert length_of(tmp_path) == checkpoints.ROOM_PAGES
+    assert length_of(tmp_path) == checkpoint.ROOM_PAGES
     for _ in range(400):
         commit(database, [[Message("a", bytes(size))]])
         assert (tmp_path / "messages.sqlite-wal").stat().st_size == length
@@ -88,7 +90,7 @@ def test_the_log_keeps_the_length_that_it_has_before_it_is_used(tmp_path: Path, 
 def test_a_disk_with_little_left_keeps_it_for_what_is_stored(
     tmp_path: Path, taken: TakenFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "room_bytes", lambda _: 1_000_000)
+    monkeypatch.setattr(checkpoint, "room_bytes", lambda _: 1_000_000)
     database = Database(tmp_path / MESSAGES, "gw", taken)
     assert length_of(tmp_path) == 1  # what says that the log is in use
     commit(database, [[Message("a", b"1")]])
@@ -106,7 +108,7 @@ def test_a_log_that_was_never_used_is_no_damage(tmp_path: Path, database: Databa
 def test_the_log_stays_short_though_commits_never_pause(tmp_path: Path, database: Database) -> None:
     for number in range(2000):
         commit(database, [[Message("a", b"%d" % number)]])
-    assert length_of(tmp_path) <= 2 * checkpoints.ROOM_PAGES
+    assert length_of(tmp_path) <= 2 * checkpoint.ROOM_PAGES
     database.close()
 
 
@@ -114,7 +116,7 @@ def test_the_log_stays_short_whatever_is_written_besides_messages(tmp_path: Path
     for number in range(200):
         publish = Publish("a", b"w" * 20_000)
         commit(database, [[wills.save(StoredWill(str(number), None, publish, 0))]])
-    assert length_of(tmp_path) <= 2 * checkpoints.ROOM_PAGES
+    assert length_of(tmp_path) <= 2 * checkpoint.ROOM_PAGES
     database.close()
 
 
@@ -132,11 +134,13 @@ def test_what_cannot_be_copied_on_a_full_disk_is_copied_later(
     ]
 
 
-def test_the_log_stays_short_where_no_thread_can_be_started(tmp_path: Path, database: Database) -> None:
-    database._checkpoints._thread.shutdown()
+def test_the_log_stays_short_where_no_thread_can_be_started(
+    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", Mock(side_effect=RuntimeError))
     for number in range(400):
         commit(database, [[Message("a", b"%d" % number * 300)]])
-    assert length_of(tmp_path) == checkpoints.ROOM_PAGES
+    assert length_of(tmp_path) == checkpoint.ROOM_PAGES
     database.close()
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.repair import repair
+from gateway.store import MESSAGES
 from gateway.store.database import Database
-from gateway.store.folder import MESSAGES, take_folder
+from gateway.store.repair import repair
+from gateway.store.sqlite.folder import take_folder
 from tests.gateway.store.support import messages_in
 from tests.gateway.support import ROOT
-from tools import strace
+from tools.lab import strace
 
 
 class Store:
@@ -24,7 +25,7 @@ class Store:
     """
 
     def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-m", "tests.gateway.store.failing_sync", str(folder)]
+        command = [sys.executable, "-m", "tests.gateway.store.sqlite.failing_sync", str(folder)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
         assert self._line() == "open"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import StoreError
-from gateway.store.log import MessageLog
+from gateway.store import MessageLog
 from tests.gateway.store.support import messages_in
-from tests.gateway.support import Client, running, tcp_port
-from wire.packets import Disconnect, Puback, Suback
+from tests.gateway.support import connected, running
+from wire.codec.packets import Disconnect, Puback, Suback
 
 
 def move(store: Path) -> None:
@@ -41,8 +41,8 @@ async def test_nothing_is_acknowledged_where_no_start_would_find_it(
 ) -> None:
     store = tmp_path / "store"
     async with running(store) as broker:
-        publisher = await Client("publisher").connect(tcp_port(broker))
-        subscriber = await Client("subscriber", session_expiry_s=60).connect(tcp_port(broker))
+        publisher = await connected(broker, "publisher")
+        subscriber = await connected(broker, "subscriber", session_expiry_s=60)
         await publisher.publish("a", b"before")
         assert broker.overview.problems() == []
         lose(store)
@@ -58,13 +58,13 @@ async def test_nothing_is_acknowledged_where_no_start_would_find_it(
 async def test_a_folder_that_comes_back_is_used_again(tmp_path: Path) -> None:
     store, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
     async with running(store) as broker:
-        client = await Client("client").connect(tcp_port(broker))
+        client = await connected(broker, "client")
         await client.publish("a", b"before")
         store.rename(elsewhere)
         client.send("a", b"meanwhile", qos=1)
         await client.expect(Disconnect)
         elsewhere.rename(store)
-        client = await Client("client").connect(tcp_port(broker))
+        client = await connected(broker, "client")
         await client.publish("a", b"after")
         assert broker.overview.problems() == []
         assert [message.payload for _, message in messages_in(store)][-1] == b"after"

@@ -8,11 +8,10 @@ import pytest
 
 from gateway.errors import StoreError
 from gateway.message import Message
-from gateway.repair import repair
-from gateway.store import checkpoints, identity
-from gateway.store.cursor import Cursor
-from gateway.store.log import MessageLog
-from tests.gateway.store.support import append_all, opened, stored
+from gateway.store import Cursor, MessageLog
+from gateway.store.repair import repair
+from gateway.store.sqlite import checkpoint, marks
+from tests.gateway.store.support import append_all, epoch_of, opened, stored
 
 FIRST, SECOND = 60, 40  # messages before and behind the moment of the older copies
 CONSUMER = "route/central"
@@ -25,8 +24,8 @@ def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """The WAL begins anew some times in a life of a hundred messages."""
     pages = {"ROOM_PAGES": 80, "FULL_PAGES": 40, "AHEAD_FROM_PAGES": 20, "AHEAD_STEP_PAGES": 5, "LAST_FROM_PAGES": 35}
     for name, number in pages.items():
-        monkeypatch.setattr(checkpoints, name, number)
-    monkeypatch.setattr(identity, "places_of", lambda _: (1, 1))  # the copies below stand for the store itself
+        monkeypatch.setattr(checkpoint, name, number)
+    monkeypatch.setattr(marks, "file_id_of", lambda _: 1)  # the copies below stand for the store itself
 
 
 async def live(folder: Path, older: Path, killed: Path | None) -> int:
@@ -38,7 +37,7 @@ async def live(folder: Path, older: Path, killed: Path | None) -> int:
         await append_one_by_one(log, range(FIRST, FIRST + SECOND))
         if killed is not None:
             shutil.copytree(folder, killed)
-        return log.store_epoch
+        return epoch_of(folder)
 
 
 async def append_one_by_one(log: MessageLog, numbers: range) -> None:

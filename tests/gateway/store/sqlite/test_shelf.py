@@ -8,8 +8,8 @@ import pytest
 
 from gateway.errors import StoreError
 from gateway.store import shelf
-from gateway.store.quarantine import FILE, Note, notes_in, set_aside
-from gateway.store.shelf import Shelf
+from gateway.store.sqlite.shelf import Shelf
+from gateway.store.tables.quarantine import FILE, Note, notes_in, set_aside
 from tests.gateway.store.support import disk_full, stored
 
 TABLE = "thing"
@@ -45,9 +45,9 @@ def test_random_changes_agree_with_a_dict(tmp_path: Path, seed: int, monkeypatch
 )
 def test_an_entry_that_the_medium_has_changed_is_known(tmp_path: Path, change: str) -> None:
     opened = Shelf(tmp_path / "file", TABLE)
-    opened.put({"spoilt": b"1", "whole": b"2"})
+    opened.put({"corrupt": b"1", "whole": b"2"})
     with sqlite3.connect(tmp_path / "file") as other:
-        other.execute(f"UPDATE {TABLE} SET {change} WHERE key = 'spoilt'")
+        other.execute(f"UPDATE {TABLE} SET {change} WHERE key = 'corrupt'")
     other.close()
     entries = shelf.read(tmp_path / "file", TABLE)
     assert sorted(entry.body or b"" for entry in entries) == [b"", b"2"]
@@ -67,7 +67,7 @@ def test_a_newer_file_is_refused(tmp_path: Path) -> None:
     Shelf(tmp_path / "file", TABLE).close()
     assert stored(tmp_path, "PRAGMA user_version", "file") == [(shelf.VERSION,)]
     stored(tmp_path, "PRAGMA user_version = 3", "file")
-    with pytest.raises(sqlite3.DatabaseError, match="of version 3, and this gateway reads versions up to 2"):
+    with pytest.raises(sqlite3.DatabaseError, match="of version 3, and this gateway reads version 2"):
         shelf.read(tmp_path / "file", TABLE)
 
 

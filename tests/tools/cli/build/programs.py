@@ -1,10 +1,10 @@
-"""Small programs that a build rewrites: what they say is compared before and after."""
+"""Small programs that a build rewrites: their results are compared before and after."""
 
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.build import Program
+from tools.cli.build import Program
 
 
 def program(sources: Mapping[str, str]) -> Program:

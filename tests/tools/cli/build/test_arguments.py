@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.build.programs import program, run
-from tools.build import shorten
+from tests.tools.cli.build.programs import program, run
+from tools.cli.build import shorten
 
 MEANINGS = {
     "an argument and a local name": ({"m": "def add(first, second):\n    a = first\n    return a + second\ndef tell(): return add(1, 2)\n"}, 3),

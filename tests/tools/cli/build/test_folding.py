@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.build.programs import program, run
-from tools.build import BuildError, fold
+from tests.tools.cli.build.programs import program, run
+from tools.cli.build import BuildError, fold
 
 SOURCES = {
     "wire": "",
@@ -106,9 +106,9 @@ def test_name_means_the_same_after_folding(name: str, tmp_path: Path) -> None:
         ("A = 1\nB = eval('A')\n", 2, "eval"),
         ("LIMIT = 1\ndef f(): globals()['LIMIT'] = 2\n", 2, "may bind names"),
         ("import sys\ndef f(name): setattr(sys.modules['limits'], name, 7)\n", 2, "computed setattr"),
-        ("from limits import *\n", 1, "does not say which names"),
+        ("from limits import *\n", 1, "does not show which names"),
         ("import limits\n", 1, "from … import …"),
-        ("def load(name):\n    return __import__(name)\n", 2, "literal beginning"),
+        ("def load(name):\n    return __import__(name)\n", 2, "literal at its start"),
     ],
 )
 def test_what_cannot_be_proved_is_refused_with_file_and_line(text: str, line: int, why: str) -> None:

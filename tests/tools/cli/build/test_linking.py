@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.build.programs import program, run
-from tools.build import BuildError, gather, link
+from tests.tools.cli.build.programs import program, run
+from tools.cli.build import BuildError, gather, link
 
 SOURCES = {
     "wire": "",
@@ -104,13 +104,13 @@ def test_name_means_the_same_after_linking(name: str, tmp_path: Path) -> None:
         ("from wire import errors\ndef f():\n    errors.count = 1\n", 3, "binds a name of a linked module"),
         ("from wire.errors import WireError\ndef f():\n    global WireError\n    WireError = None\n", 4, "imported and bound again"),
         ("from wire.errors import count\n", 1, "bound several times"),
-        ("import sys\nif sys.platform == 'esp32':\n    LIMIT = 1\n", 2, "none under a condition"),
-        ("try:\n    import machine\nexcept ImportError:\n    machine = None\n", 1, "none under a condition"),
-        ("def f(): return __name__\n", 1, "__name__ means something else"),
+        ("import sys\nif sys.platform == 'esp32':\n    LIMIT = 1\n", 2, "without conditions"),
+        ("try:\n    import machine\nexcept ImportError:\n    machine = None\n", 1, "without conditions"),
+        ("def f(): return __name__\n", 1, "__name__ has another value"),
         ("from time import time as struct\n", 1, "struct is time.time here"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_said_in_one_module_is_refused_with_file_and_line(text: str, line: int, why: str) -> None:
+def test_what_one_module_cannot_express_is_refused_with_file_and_line(text: str, line: int, why: str) -> None:
     errors = (
         "import struct\ncount = 0\ndef add():\n    global count\n    count += 1\nclass WireError(Exception): pass\n"
     )

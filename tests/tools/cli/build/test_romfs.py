@@ -3,8 +3,8 @@
 import subprocess
 from pathlib import Path
 
-from tools.build import encode_image
-from tools.micropython import MicroPython
+from tools.cli.build import encode_image
+from tools.lab.micropython import MicroPython
 
 FILES = {"main.py": b"text", "empty": b"", "a/b/deep.bin": bytes(range(256)) * 100, "a/c": b"c"}
 PROGRAM = """

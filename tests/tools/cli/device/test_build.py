@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.device_build import Board, build_board, needed
-from tools.paths import source_root
+from tools.cli.device.build import Board, build_board, needed
+from tools.cli.paths import source_root
 
 
 def names(board: Board) -> set[str]:
@@ -27,7 +27,7 @@ def test_board_gets_its_own_modules_and_no_others(board: Board, theirs: str, oth
     found = names(board)
     assert {f"device/boards/{theirs}.py", "device/ports/tls.py", "device/sensors/bme280.py"} <= found
     assert not found & {f"device/boards/{other}.py" for other in others}
-    assert not found & {"wire/server.py", "wire/batch.py"}
+    assert not found & {"wire/connection/server.py", "wire/bulk/connection.py"}
 
 
 def test_same_sources_make_the_same_bytes_and_mip_finds_each_file(tmp_path: Path) -> None:
@@ -53,9 +53,9 @@ def test_frozen_modules_are_the_sources_as_they_are(tmp_path: Path) -> None:
         assert (frozen / on_board).read_text() == (source_root() / name).read_text()
 
 
-def test_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious").touch()
-    command = [sys.executable, "-m", "tools.cli", "device", "build", "--board", "rp2", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "tools.cli.main", "device", "build", "--board", "rp2", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=source_root())
     assert done.returncode == 2
     assert "nothing was changed" in done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from esp_idf_defs.partitions import PartitionTable
 
-from tools.paths import source_root
+from tools.cli.paths import source_root
 
 MICROPYTHON = """\
 nvs,      data, nvs,     0x9000,  0x6000,
@@ -25,7 +25,7 @@ def firmware(folder: Path, table: str = MICROPYTHON, begin: int = 0x1000) -> Pat
 
 
 def partitions(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tools.cli", "device", "partitions", *options]
+    command = [sys.executable, "-m", "tools.cli.main", "device", "partitions", *options]
     return subprocess.run(command, cwd=source_root(), capture_output=True, text=True)
 
 
@@ -67,11 +67,11 @@ def test_file_that_is_no_firmware_is_refused(tmp_path: Path) -> None:
     done = partitions(tmp_path, str(path))
     assert done.returncode == 2
     assert "has no partition table, expected a .bin file of MicroPython for an ESP32" in done.stderr
-    spoilt = firmware(tmp_path)
-    content = bytearray(spoilt.read_bytes())
+    broken = firmware(tmp_path)
+    content = bytearray(broken.read_bytes())
     content[0x7004] ^= 1
-    spoilt.write_bytes(content)
-    assert "partition table at 0x7000 cannot be read" in partitions(tmp_path, str(spoilt)).stderr
+    broken.write_bytes(content)
+    assert "partition table at 0x7000 cannot be read" in partitions(tmp_path, str(broken)).stderr
 
 
 def test_a_firmware_that_cannot_be_read_is_named_with_the_reason_alone(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import pytest
 from flash_store.errors import StoreError
 from flash_store.log import Log
 from tests.house.repository import ROOT
-from tests.tools.flash.images import LIVES, flash_with, formatted, of_workload, sector_size_of
-from tools.flash.reader import read_store
-from tools.flash.store import DAMAGED, TORN, NoStore, Store
-from tools.sim.flash import NorFlash
+from tests.tools.cli.flash.images import LIVES, flash_with, formatted, of_workload, sector_size_of
+from tools.cli.flash.reader import read_store
+from tools.cli.flash.store import DAMAGED, TORN, NoStore, Store
+from tools.lab.testing.nor import NorFlash, Operation
 
+Life = Callable[[NorFlash, int], Iterator[bytes]]
 OLD_IMAGES = sorted((ROOT / "tests/flash_store/images").glob("version-1-*.json"))
 
 
@@ -73,7 +74,7 @@ def check(image: bytes, granule: int, sector_size: int = 0) -> None:
     assert said_by_reader(read_store(image, size)) == said_by_store(log)
 
 
-def spoilt(image: bytes, bits: int, rng: random.Random) -> bytes:
+def corrupted(image: bytes, bits: int, rng: random.Random) -> bytes:
     content = bytearray(image)
     for _ in range(bits):
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
@@ -82,43 +83,44 @@ def spoilt(image: bytes, bits: int, rng: random.Random) -> bytes:
 
 @pytest.mark.parametrize("life", LIVES)
 @pytest.mark.parametrize("granule", [8, 16, 32, 256])
-def test_they_agree_at_any_time_of_a_life(
-    life: Callable[[NorFlash, int], Iterator[bytes]], granule: int, seed: int
-) -> None:
+def test_they_agree_at_any_time_of_a_life(life: Life, granule: int, seed: int) -> None:
     for image in life(formatted(granule), seed):
         check(image, granule)
 
 
 @pytest.mark.parametrize("life", LIVES)
 @pytest.mark.parametrize("granule", [8, 16, 32, 256])
-def test_they_agree_on_what_flipped_bits_left(
-    life: Callable[[NorFlash, int], Iterator[bytes]], granule: int, seed: int
-) -> None:
+def test_they_agree_on_what_flipped_bits_left(life: Life, granule: int, seed: int) -> None:
     rng = random.Random(seed)
     for image in life(formatted(granule), seed):
-        check(spoilt(image, rng.randrange(1, 5), rng), granule)
+        check(corrupted(image, rng.randrange(1, 5), rng), granule)
 
 
-@pytest.mark.parametrize("life", LIVES)
-@pytest.mark.parametrize("granule", [8, 16, 32, 256])
-def test_they_agree_on_what_a_cut_left(
-    life: Callable[[NorFlash, int], Iterator[bytes]], granule: int, seed: int
-) -> None:
-    rng = random.Random(seed)
-    flash = formatted(granule)
+def operations_of(
+    life: Callable[[NorFlash, int], Iterator[bytes]], flash: NorFlash, seed: int
+) -> Iterator[tuple[NorFlash, Operation]]:
+    """Each operation of a life, with the flash as it was before it."""
     before = flash.copy()
     flash.operations.clear()
     for _ in life(flash, seed):
         pass
     for operation in flash.operations:
-        if operation.is_erase or rng.randrange(4) == 0:
-            cut = before.torn(operation, rng.randrange(before.size_of(operation)))
-            check(bytes(cut.image), granule)
+        yield before, operation
         before.redo(operation)
 
 
+@pytest.mark.parametrize("life", LIVES)
+@pytest.mark.parametrize("granule", [8, 16, 32, 256])
+def test_they_agree_on_what_a_cut_left(life: Life, granule: int, seed: int) -> None:
+    rng = random.Random(seed)
+    for before, operation in operations_of(life, formatted(granule), seed):
+        if operation.is_erase or rng.randrange(4) == 0:
+            cut = before.torn(operation, rng.randrange(before.size_of(operation)))
+            check(bytes(cut.image), granule)
+
+
 def is_erased_before_use(flash: NorFlash, number: int) -> bool:
-    """What the store does first with this sector, if it ever does something, is an erase."""
+    """The store erases this sector before it writes to it."""
     log = Log(flash, on_full="drop_oldest")
     for _ in range(150):
         log.acknowledge(log.append("t", b"x" * 60))
@@ -130,18 +132,12 @@ def test_a_sector_that_is_foretold_to_be_erased_again_is_erased_before_its_use(s
     rng = random.Random(seed)
     distrusted = 0
     for life in LIVES:
-        flash = formatted()
-        before = flash.copy()
-        flash.operations.clear()
-        for _ in life(flash, seed):
-            pass
-        for operation in flash.operations:
+        for before, operation in operations_of(life, formatted(), seed):
             for _ in range(10 * operation.is_erase):
                 image = bytes(before.torn(operation, rng.randrange(before.size_of(operation))).image)
                 for number in read_store(image, sector_size_of(16)).next_mount.erases:
                     distrusted += 1
                     assert is_erased_before_use(flash_with(image, 16), number)
-            before.redo(operation)
     assert distrusted
 
 
@@ -210,7 +206,7 @@ def test_they_agree_while_a_store_of_version_1_becomes_one_of_version_2_sector_b
         log.idle()
         if number % 5 == 0:
             check(bytes(flash.image), granule, size)
-            check(spoilt(bytes(flash.image), 1, rng), granule, size)
+            check(corrupted(bytes(flash.image), 1, rng), granule, size)
             store = read_store(bytes(flash.image), size)
             versions.add(frozenset(sector.free.version for sector in store.sectors if sector.free))
     assert versions >= {frozenset({1, 2}), frozenset({2})}

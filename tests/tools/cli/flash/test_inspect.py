@@ -12,10 +12,10 @@ from typer.testing import CliRunner, Result
 
 from flash_store.log import Log
 from tests.house.repository import ROOT
-from tests.tools.flash.images import SECTORS, formatted, sector_size_of
-from tools.flash.inspect import inspect
-from tools.flash.layout import FREE_SIZE, open_offset
-from tools.sim.flash import NorFlash
+from tests.tools.cli.flash.images import SECTORS, formatted, sector_size_of
+from tools.cli.flash.inspect import inspect
+from tools.cli.flash.layout import FREE_SIZE, open_offset
+from tools.lab.testing.nor import NorFlash
 
 SECTOR_SIZE = sector_size_of(16)
 
@@ -257,7 +257,7 @@ def test_a_file_that_is_not_there_is_bad_usage(tmp_path: Path) -> None:
 
 
 def test_the_reader_uses_nothing_of_the_store() -> None:
-    for path in (ROOT / "tools/flash").glob("*.py"):
+    for path in (ROOT / "tools/cli/flash").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -7,13 +7,29 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.store.support import messages_in
-from tests.house.repository import ROOT
-from tests.tools.test_gateway_process import HOLDFAST, LONG_S, Gateway, publish
+from tests.tools.cli.gateway.test_process import Gateway, check, publish
 
 
 def run(gateway: Gateway, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    argv = [*HOLDFAST, "gateway", command, *arguments, "--config", str(gateway.path)]
-    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=LONG_S, check=False)
+    return check("gateway", command, *arguments, "--config", str(gateway.path))
+
+
+def test_a_backup_restored_to_an_empty_place_leaves_no_other_files_there(tmp_path: Path) -> None:
+    gateway, copy = Gateway(tmp_path), str(tmp_path / "copy")
+    with gateway.running():
+        assert run(gateway, "backup", copy).returncode == 0
+    shutil.rmtree(tmp_path / "store")
+    done = run(gateway, "restore", copy)
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path}/store: restored from {copy}\n"), done.stderr
+    assert sorted(path.name for path in (tmp_path / "store").iterdir()) == ["lock", "messages.sqlite"]
+
+
+def test_there_is_nothing_to_back_up_without_a_store(tmp_path: Path) -> None:
+    done = run(Gateway(tmp_path), "backup", str(tmp_path / "copy"))
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"holdfast gateway backup: message store {tmp_path}/store: there is none\n",
+    )
 
 
 @pytest.mark.skipif(shutil.which("mosquitto_pub") is None, reason="needs mosquitto-clients")
@@ -25,16 +41,14 @@ def test_a_gateway_is_copied_while_it_runs_and_goes_on_from_the_copy(tmp_path: P
         assert done.returncode == 0 and f"copied to {copy}" in done.stdout, done.stderr
         refused = run(gateway, "restore", copy)
         assert refused.returncode == 2 and "another process uses it" in refused.stderr
-        process.terminate()
-        process.wait(LONG_S)
+        process.stop()
     done = run(gateway, "restore", copy)
     assert done.returncode == 0 and "the files that were there are in" in done.stdout, done.stderr
     epochs = []
     for _ in range(2):
         with gateway.running() as process:
             assert publish(gateway.port) == 0
-            process.terminate()
-            process.wait(LONG_S)
+            process.stop()
         epochs.append(messages_in(tmp_path / "store")[-1][1].epoch)
         assert run(gateway, "new-epoch").returncode == 0
     assert len(set(epochs)) == 2

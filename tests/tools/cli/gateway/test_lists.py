@@ -4,24 +4,25 @@ import json
 import subprocess
 from pathlib import Path
 
-from gateway.store.quarantine import Note, set_aside
-from tests.house.repository import ROOT
-from tests.tools.test_gateway_process import HOLDFAST, LONG_S, Gateway, publish
+import pytest
+from typer.testing import CliRunner
+
+from gateway.store.tables.quarantine import Note, set_aside
+from tests.tools.cli.gateway.test_process import Gateway, check, publish
+from tools.cli.main import make_app
 
 
 def ask(what: str, gateway: Gateway, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [*HOLDFAST, "gateway", what, str(gateway.path), *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONG_S, check=False)
+    return check("gateway", what, str(gateway.path), *options)
 
 
 def test_the_devices_are_listed_while_the_gateway_runs_and_after_its_end(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path)
-    assert json.loads(ask("devices", gateway, "--json").stdout) == []
     with gateway.running() as process:
+        assert json.loads(ask("devices", gateway, "--json").stdout) == []
         assert publish(gateway.port, "-i", "bell-1") == 0
         assert ask("devices", gateway).returncode == 0
-        process.terminate()
-        process.wait(LONG_S)
+        process.stop()
     (device,) = json.loads(ask("devices", gateway, "--json").stdout)
     assert (device["client_id"], device["level"], device["connected"]) == ("bell-1", 5, False)
     heading, line = ask("devices", gateway).stdout.splitlines()
@@ -31,11 +32,11 @@ def test_the_devices_are_listed_while_the_gateway_runs_and_after_its_end(tmp_pat
 
 def test_what_was_set_aside_is_listed(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path)
-    assert ask("quarantine", gateway).stdout == "nothing was set aside\n"
-    (tmp_path / "store").mkdir()
-    set_aside(tmp_path / "store", [Note("messages.sqlite", "the messages at positions 3 to 4", "spoilt", "in it", 2)])
+    with gateway.running():
+        assert ask("quarantine", gateway).stdout == "nothing was set aside\n"
+    set_aside(tmp_path / "store", [Note("messages.sqlite", "the messages at positions 3 to 4", "corrupt", "in it", 2)])
     assert (
-        "Z messages.sqlite: the messages at positions 3 to 4, 2 messages: spoilt" in ask("quarantine", gateway).stdout
+        "Z messages.sqlite: the messages at positions 3 to 4, 2 messages: corrupt" in ask("quarantine", gateway).stdout
     )
     (note,) = json.loads(ask("quarantine", gateway, "--json").stdout)
     assert note["messages"] == 2
@@ -49,3 +50,26 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
         asked = ask(what, gateway)
         assert asked.returncode == 2
         assert f"holdfast gateway {what}: " in asked.stderr and "file is not a database" in asked.stderr
+
+
+@pytest.mark.parametrize("command", ["devices", "quarantine"])
+def test_a_store_that_does_not_exist_has_no_list(tmp_path: Path, command: str) -> None:
+    gateway = Gateway(tmp_path)
+    complaint = f"holdfast gateway {command}: message store {tmp_path}/store: there is none\n"
+    for _ in range(2):
+        asked = ask(command, gateway, "--json")
+        assert (asked.returncode, asked.stdout, asked.stderr) == (2, "", complaint)
+        (tmp_path / "store").mkdir(exist_ok=True)  # an empty folder is no store either
+
+
+@pytest.mark.parametrize("command", ["run", "check-config", "repair", "new-epoch", "devices", "quarantine"])
+def test_each_command_takes_its_configuration_as_file_or_as_option(tmp_path: Path, command: str) -> None:
+    absent = str(tmp_path / "absent.toml")
+    for given in ([absent], ["--config", absent]):
+        done = CliRunner().invoke(make_app(), ["gateway", command, *given])
+        assert (done.exit_code, done.stderr) == (
+            2,
+            f"holdfast gateway {command}: {absent}: No such file or directory\n",
+        )
+    done = CliRunner().invoke(make_app(), ["gateway", command, absent, "--config", absent])
+    assert (done.exit_code, done.stderr) == (2, f"holdfast gateway {command}: expected FILE or --config, got both\n")

@@ -1,4 +1,4 @@
-"""``holdfast gateway repair`` as whoever needs it knows it: from the refusal of a damaged store to its messages."""
+"""``holdfast gateway repair`` as an operator uses it: from the refusal of a damaged store to its messages."""
 
 import json
 import shutil
@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.repository import ROOT
-from tests.tools.test_gateway_process import HOLDFAST, LONG_S, Gateway, publish
+from tests.tools.cli.gateway.test_process import LONG_S, Gateway, check, publish
 
 PAGE = 4096
 
 
 def repair(gateway: Gateway, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [*HOLDFAST, "gateway", "repair", str(gateway.path), *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONG_S, check=False)
+    return check("gateway", "repair", str(gateway.path), *options)
 
 
 def subscribe(port: int, count: int) -> list[str]:
@@ -34,12 +32,10 @@ def test_a_store_that_no_gateway_starts_on_is_repaired_with_the_messages_in_it(t
             assert publish(gateway.port) == 0
         refused = repair(gateway)
         assert refused.returncode == 2 and "another process uses it" in refused.stderr
-        process.terminate()
-        process.wait(LONG_S)
+        process.stop()
     file = tmp_path / "store/messages.sqlite"
     file.write_bytes(bytes(PAGE) + file.read_bytes()[PAGE:])
-    command = [*HOLDFAST, "gateway", "run", "--config", str(gateway.path)]
-    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONG_S, check=False)
+    refused = check("gateway", "run", "--config", str(gateway.path))
     assert refused.returncode == 2
     assert "messages.sqlite: file is not a database; `holdfast gateway repair` saves what can be read" in refused.stderr
     done = repair(gateway)

@@ -1,4 +1,4 @@
-"""The broker's benchmarks: their generator counts what is true and takes nothing else for an acknowledgement."""
+"""The broker's benchmarks: their generator counts correctly and accepts only acknowledgements."""
 
 import os
 import shutil
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.store.support import messages_in
-from tools.bench.broker_client import PUBACK, Publisher, Refused, alike, end_of, pubacks
-from tools.bench.broker_packets import Publishes
-from tools.bench.broker_processes import Broker, bare_server, gateway, load, mosquitto
-from wire.packets import MQTT_3_1_1, MQTT_5, Puback, Publish
+from tools.lab.bench.broker.client import PUBACK, Publisher, Refused, alike, end_of, pubacks
+from tools.lab.bench.broker.packets import Publishes
+from tools.lab.bench.broker.processes import Broker, bare_server, gateway, load, mosquitto
+from wire.codec.packets import MQTT_3_1_1, MQTT_5, Puback, Publish
 
 needs_two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the benchmarks need two cores")
 
@@ -55,6 +55,7 @@ def test_what_the_generator_counts_is_in_the_store(tmp_path: Path) -> None:
         assert 0 < result["messages"] <= len(messages_in(tmp_path / "store"))
         assert load(ours, seconds=0.3, qos=2)["messages"] > 0
         assert load(ours, seconds=0.3, subscribers=3, others=50)["messages"] > 0
+        assert load(ours, seconds=0.3, subscribers=1, next_port=ours.port)["messages"] > 0
         paced = load(ours, seconds=0.5, rate=200, window=1000)
         assert paced["p50_ms"] <= paced["p99_ms"]
         assert ours.status("VmRSS") > 0

@@ -1,29 +1,28 @@
 """The device's measurements: a compiled firmware runs in a limited heap and says what it did."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tools import device_build
-from tools.bench.device_figures import BAR_KIB
-from tools.bench.device_run import Board
-from tools.micropython import MicroPython, MicroPythonUnavailable, find_32_bit
-from tools.sim.mosquitto import Mosquitto
+from tools.cli.device import build
+from tools.lab.bench.device.figures import BAR_KIB
+from tools.lab.bench.device.run import Board
+from tools.lab.micropython import MicroPython, MicroPythonUnavailable, find_32_bit
+from tools.lab.testing.mosquitto import Mosquitto
 
 
-def test_a_compiled_device_empties_its_flash_and_dies_in_a_heap_too_small(
+async def test_a_compiled_device_empties_its_flash_and_dies_in_a_heap_too_small(
     micropython: MicroPython, tmp_path: Path
 ) -> None:
     firmware = tmp_path / "firmware"
-    device_build.build_board(device_build.Board.UNIX, firmware)
+    build.build_board(build.Board.UNIX, firmware)
     broker = Mosquitto(tmp_path)
     broker.start()
     try:
         board = Board(tmp_path, firmware, broker.port, client_id="bench", qos=2)
-        assert asyncio.run(board.run(micropython, 16, 200)) is None
-        traffic = asyncio.run(board.run(micropython, 512, 200))
+        assert await board.run(micropython, 16, 200) is None
+        traffic = await board.run(micropython, 512, 200)
     finally:
         broker.stop()
     assert traffic is not None and traffic.first_publish is not None
@@ -31,37 +30,39 @@ def test_a_compiled_device_empties_its_flash_and_dies_in_a_heap_too_small(
     assert traffic.up > 200 * len('{"n":"load","v":0}')
 
 
-def test_device_runs_in_place_in_64_kib_of_a_32_bit_board(image: Path, tmp_path: Path) -> None:
+async def test_device_runs_in_place_in_64_kib_of_a_32_bit_board(image: Path, tmp_path: Path) -> None:
     """Three sensors, QoS 2; it starts a second time on a store that has wrapped, in the session that it had."""
     try:
         vm = find_32_bit()
     except MicroPythonUnavailable as error:
         pytest.skip(f"no words of 32 bits here: {error}")
-    run_twice(vm, image, tmp_path)
+    await run_twice(vm, image, tmp_path)
 
 
-def test_device_with_commands_and_status_runs_in_place_in_64_kilowords(
+async def test_device_with_commands_and_status_runs_in_place_in_64_kilowords(
     image: Path, micropython: MicroPython, tmp_path: Path
 ) -> None:
-    run_twice(micropython, image, tmp_path, commands="to/in-place", status="status/in-place", health_interval_ms=1000)
+    await run_twice(
+        micropython, image, tmp_path, commands="to/in-place", status="status/in-place", health_interval_ms=1000
+    )
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("image") / device_build.IMAGE
-    path.write_bytes(device_build.make_image(device_build.Board.UNIX))
+    path = tmp_path_factory.mktemp("image") / build.IMAGE
+    path.write_bytes(build.make_image(build.Board.UNIX))
     return path
 
 
-def run_twice(vm: MicroPython, image: Path, folder: Path, **keys: Any) -> None:
+async def run_twice(vm: MicroPython, image: Path, folder: Path, **keys: Any) -> None:
     flash = {"path": str(folder / "flash.bin"), "sector_count": 8}
     broker = Mosquitto(folder)
     broker.start()
     try:
         board = Board(folder, image, broker.port, client_id="in-place", qos=2, flash=flash, **keys)
-        assert asyncio.run(board.run(vm, 512, 1)) is not None  # to make the file takes more
+        assert await board.run(vm, 512, 1) is not None  # to make the file takes more
         for readings in (700, 1400):
-            traffic = asyncio.run(board.run(vm, BAR_KIB, readings))
+            traffic = await board.run(vm, BAR_KIB, readings)
             assert traffic is not None and traffic.first_publish is not None
     finally:
         broker.stop()

@@ -8,10 +8,10 @@ import typer
 from typer.testing import CliRunner
 
 from flash_store.log import Log
-from tools.bench.file_queue import FileQueue
-from tools.bench.flash import flash
-from tools.bench.metered_flash import MeteredFlash
-from tools.bench.workload import SECTORS, Workload, run
+from tools.lab.bench.flash.command import flash
+from tools.lab.bench.flash.file_queue import FileQueue
+from tools.lab.bench.flash.metered_flash import MeteredFlash
+from tools.lab.bench.flash.workload import SECTORS, Workload, run
 
 MESSAGES = 200
 

@@ -1,10 +1,8 @@
 """The serial link's measurements: what they say, and that the link meets its goals on a simulated line."""
 
-import asyncio
-
-from tools.bench import real_link
-from tools.bench.link import BAUD, ERROR_RATES, RESYNC_MAX_MS, simulated
-from tools.micropython import MicroPython
+from tools.lab.bench.link import real_link
+from tools.lab.bench.link.command import BAUD, ERROR_RATES, RESYNC_MAX_MS, simulated
+from tools.lab.micropython import MicroPython
 
 
 def test_simulated_line_is_used_as_well_as_asked_for(seed: int) -> None:
@@ -16,11 +14,11 @@ def test_simulated_line_is_used_as_well_as_asked_for(seed: int) -> None:
     assert report["stall"]["stream_bytes_lost"] == report["stall"]["restarts"] == 0
 
 
-def test_nothing_is_lost_while_a_real_device_erases_its_flash(micropython: MicroPython, seed: int) -> None:
-    found = asyncio.run(real_link.erase(micropython, seed, BAUD, size=8_000, erases=1))
+async def test_nothing_is_lost_while_a_real_device_erases_its_flash(micropython: MicroPython, seed: int) -> None:
+    found = await real_link.erase(micropython, seed, BAUD, size=8_000, erases=1)
     assert found["erases"] == 1
     assert found["line_bytes_lost"] == found["restarts"] == 0
 
 
-def test_host_process_that_stood_still_goes_on_with_the_same_stream(micropython: MicroPython, seed: int) -> None:
-    assert asyncio.run(real_link.stall(micropython, seed, BAUD, stall_s=1.0))["restarts"] == 0
+async def test_host_process_that_stood_still_goes_on_with_the_same_stream(micropython: MicroPython, seed: int) -> None:
+    assert (await real_link.stall(micropython, seed, BAUD, stall_s=1.0))["restarts"] == 0

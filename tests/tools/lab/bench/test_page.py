@@ -3,10 +3,10 @@
 import pytest
 import typer
 
-from tools.bench import broker, fanout, memory, storage
-from tools.bench.figure import Figure
-from tools.bench.page import BEGIN, END, PAGE, renew
-from tools.result import end_bench
+from tools.lab.bench.broker import command, fanout, memory, storage
+from tools.lab.bench.broker.page import BEGIN, END, PAGE, renew
+from tools.lab.bench.figure import Figure
+from tools.lab.result import end_bench
 
 FIGURES = [
     Figure("fast", "messages/s", 300_000, 100_000, 200_000),
@@ -28,7 +28,7 @@ def test_the_page_shows_what_a_benchmark_printed(capsys: pytest.CaptureFixture[s
     ]
 
 
-@pytest.mark.parametrize("module", [broker, fanout, memory, storage])
+@pytest.mark.parametrize("module", [command, fanout, memory, storage])
 def test_the_page_has_each_benchmark(module: object) -> None:
     title = str(vars(module)["TITLE"])
     assert f"\n## {title[0].upper()}{title[1:]}\n" in PAGE.read_text("utf-8")

@@ -6,35 +6,27 @@ from collections.abc import Callable
 
 import pytest
 
-from tools.check.outcome import Outcome
-from tools.check.runner import run
-from tools.check.subject import Address
-from tools.check.suite import load
-from wire.packets import Connack, Puback, Publish, Suback, encode
+from tools.lab.check.outcome import Outcome
+from tools.lab.check.runner import run
+from tools.lab.check.subject import Address
+from tools.lab.check.suite import load
+from wire.codec.packets import Connack, Puback, Publish, Suback, encode
 
 CONNACKS = encode(Connack(False)), encode(Connack(False), 4)
 HALF_A_PACKET = encode(Publish("a", b"x" * 100))[:50]
 UNASKED = encode(Suback(1, [0])) + encode(Puback(1)) + encode(Publish("hfcheck/x", b"", 1, packet_identifier=1))
 
 
-def silent(_dice: random.Random) -> bytes:
-    return b""
+ANSWERS: dict[str, Callable[[random.Random], bytes]] = {
+    "silent": lambda _dice: b"",
+    "noisy": lambda dice: dice.randbytes(dice.randrange(1, 60)),
+    "cut_off": lambda dice: dice.choice(CONNACKS) + HALF_A_PACKET,
+    "unasked": lambda dice: dice.choice(CONNACKS) + UNASKED,
+}
 
 
-def noisy(dice: random.Random) -> bytes:
-    return dice.randbytes(dice.randrange(1, 60))
-
-
-def cut_off(dice: random.Random) -> bytes:
-    return dice.choice(CONNACKS) + HALF_A_PACKET
-
-
-def unasked(dice: random.Random) -> bytes:
-    return dice.choice(CONNACKS) + UNASKED
-
-
-@pytest.mark.parametrize("answer", [silent, noisy, cut_off, unasked])
-def test_a_broker_that_answers_nonsense_and_goes_breaks_checks_and_not_the_suite(
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+async def test_a_broker_that_answers_nonsense_and_goes_breaks_checks_and_not_the_suite(
     answer: Callable[[random.Random], bytes], seed: int
 ) -> None:
     dice = random.Random(seed)
@@ -49,7 +41,7 @@ def test_a_broker_that_answers_nonsense_and_goes_breaks_checks_and_not_the_suite
         async with server:
             return await run(load(), Address("127.0.0.1", server.sockets[0].getsockname()[1], "user", b"password"))
 
-    outcomes = asyncio.run(check())
+    outcomes = await check()
     assert len(outcomes) == len(load())
     broken = [one for one in outcomes if one.result == "fail"]
     assert len(broken) > len(outcomes) // 2

@@ -1,12 +1,12 @@
-"""The demo's own folder: the results of one run stay until those of the next are there."""
+"""The demo's own folder: the results of a run stay until those of the next run replace them."""
 
 from pathlib import Path
 
 import pytest
 import typer
 
-from tools.demo.folder import Place, demo_place
-from tools.paths import demo_directory
+from tools.cli.paths import demo_directory
+from tools.lab.demo.folder import Place, demo_place
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 from pyspark.sql import SparkSession
 
-from tools.demo.journal import Made
-from tools.demo.verdict import Verdict, judge
+from tools.lab.demo.journal import Made
+from tools.lab.demo.verdict import Verdict, judge
 
 
 def verdict_of(spark: SparkSession, stored: list[tuple[str, int, int, int]], made: list[Made]) -> Verdict:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.sim.spi_nor import W25Q, PowerCut
+from tools.lab.sim.spi_nor import W25Q, PowerCut
 
 PAGE = 256
 

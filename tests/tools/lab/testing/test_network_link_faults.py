@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from tools.sim.network_link import NetworkLink
+from tools.lab.testing.network_link import NetworkLink
 
 
 @pytest.fixture
@@ -38,42 +38,33 @@ def say_and_hear(port: int, data: bytes) -> bytes:
         return heard
 
 
-def test_a_link_carries_bytes_both_ways(echo_port: int) -> None:
-    async def scenario() -> None:
-        link = NetworkLink("127.0.0.1", echo_port)
-        port = await link.open()
-        assert await asyncio.to_thread(say_and_hear, port, b"there and back") == b"there and back"
+async def test_a_link_carries_bytes_both_ways(echo_port: int) -> None:
+    link = NetworkLink("127.0.0.1", echo_port)
+    port = await link.open()
+    assert await asyncio.to_thread(say_and_hear, port, b"there and back") == b"there and back"
+    await link.cut()
+
+
+async def test_a_cut_resets_connections_and_a_mended_link_takes_new_ones_on_the_same_port(echo_port: int) -> None:
+    link = NetworkLink("127.0.0.1", echo_port)
+    port = await link.open()
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        connection.sendall(b"x")
+        assert await asyncio.to_thread(connection.recv, 1) == b"x"
         await link.cut()
-
-    asyncio.run(scenario())
-
-
-def test_a_cut_resets_connections_and_a_mended_link_takes_new_ones_on_the_same_port(echo_port: int) -> None:
-    async def scenario() -> None:
-        link = NetworkLink("127.0.0.1", echo_port)
-        port = await link.open()
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
-            connection.sendall(b"x")
-            assert await asyncio.to_thread(connection.recv, 1) == b"x"
-            await link.cut()
-            with pytest.raises(ConnectionResetError):
-                await asyncio.to_thread(connection.recv, 1)
-        with pytest.raises(ConnectionRefusedError):
-            await asyncio.to_thread(say_and_hear, port, b"y")
-        assert await link.open() == port
-        assert await asyncio.to_thread(say_and_hear, port, b"again") == b"again"
-        await link.cut()
-
-    asyncio.run(scenario())
+        with pytest.raises(ConnectionResetError):
+            await asyncio.to_thread(connection.recv, 1)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.to_thread(say_and_hear, port, b"y")
+    assert await link.open() == port
+    assert await asyncio.to_thread(say_and_hear, port, b"again") == b"again"
+    await link.cut()
 
 
-def test_a_far_end_that_is_not_there_resets_the_near_one() -> None:
-    async def scenario() -> None:
-        with socket.socket() as unused:
-            unused.bind(("127.0.0.1", 0))
-            link = NetworkLink("127.0.0.1", unused.getsockname()[1])
-            with pytest.raises(ConnectionResetError):
-                await asyncio.to_thread(say_and_hear, await link.open(), b"anybody?")
-        await link.cut()
-
-    asyncio.run(scenario())
+async def test_a_far_end_that_is_not_there_resets_the_near_one() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        link = NetworkLink("127.0.0.1", unused.getsockname()[1])
+        with pytest.raises(ConnectionResetError):
+            await asyncio.to_thread(say_and_hear, await link.open(), b"anybody?")
+    await link.cut()

@@ -6,8 +6,8 @@ import typer
 from typer.testing import CliRunner
 
 from tests.support.result_shape import faults_of
-from tools.torture.attack_kinds import ATTACKS
-from tools.torture.attacks import MEMORY_MAX_MB, WAIT_MAX_S, Outcome, attacks
+from tools.lab.torture.attacks.command import MEMORY_MAX_MB, WAIT_MAX_S, Outcome, attacks
+from tools.lab.torture.attacks.kinds import ATTACKS
 
 app = typer.Typer()
 app.command()(attacks)

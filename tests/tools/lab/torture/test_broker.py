@@ -1,4 +1,4 @@
-"""A sample of the torture of a gateway, and that it would notice."""
+"""A sample of the torture of a gateway, and proof that it notices faults."""
 
 import json
 
@@ -7,15 +7,15 @@ import typer
 from typer.testing import CliRunner
 
 from tests.support.result_shape import faults_of
-from tools.sim.virtual_line import Dice
-from tools.torture.broker import broker
-from tools.torture.broker_oracle import Heard, expect, faults
-from tools.torture.broker_packets import FOR_EVER_S, Pools
-from tools.torture.broker_run import Outcome
-from tools.torture.broker_session import NUMBERS, draw, mutated
+from tools.lab.sim.virtual_line import Dice
+from tools.lab.torture.broker.command import broker
+from tools.lab.torture.broker.oracle import Heard, expect, faults
+from tools.lab.torture.broker.packets import FOR_EVER_S, Pools
+from tools.lab.torture.broker.run import Outcome
+from tools.lab.torture.broker.session import NUMBERS, draw, mutated
 from wire import properties as p
+from wire.codec.packets import MQTT_3_1_1, Auth, Connect, Disconnect, Publish, Will, encode
 from wire.packet_types import PUBACK, PUBREC
-from wire.packets import MQTT_3_1_1, Auth, Connect, Disconnect, Publish, Will, encode
 
 app = typer.Typer()
 app.command()(broker)
@@ -25,7 +25,7 @@ OLD_CONNECT = encode(Connect("c", True, 60, protocol_level=MQTT_3_1_1))
 PUBLISH = encode(Publish("a", b"", 1, packet_identifier=7))
 
 
-def test_a_storm_of_spoilt_sessions_leaves_a_gateway_and_its_good_clients_as_they_were(seed: int) -> None:
+def test_a_storm_of_corrupt_sessions_changes_neither_the_gateway_nor_ordinary_clients(seed: int) -> None:
     result = CliRunner().invoke(app, ["--packets", "40000", "--seed", str(seed), "--json"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout.splitlines()[-1])
@@ -47,7 +47,7 @@ def test_the_same_seed_and_number_are_the_same_session(seed: int) -> None:
     assert draw(Pools(seed), seed, 1) != draw(Pools(seed), seed, 2)
 
 
-def test_packets_are_drawn_well_formed_and_spoilt_afterwards(seed: int) -> None:
+def test_packets_are_drawn_well_formed_and_corrupted_afterwards(seed: int) -> None:
     pools, dice = Pools(seed), Dice(seed)
     for level, connect in ((5, CONNECT), (4, OLD_CONNECT)):
         packets = pools.packets(dice, level, 500)
@@ -56,7 +56,7 @@ def test_packets_are_drawn_well_formed_and_spoilt_afterwards(seed: int) -> None:
         assert 10 < closed < 50
 
 
-def test_packets_of_which_nothing_is_left_are_spoilt_further(seed: int) -> None:
+def test_packets_of_which_nothing_is_left_are_corrupted_further(seed: int) -> None:
     dice = Dice(seed)
     for _ in range(2_000):
         mutated(dice, [b"", b"\xc0"], [b""])
@@ -66,8 +66,8 @@ WRONG = {
     "a second CONNECT": (CONNECT + CONNECT, 0x82),
     "flags": (CONNECT + b"\xc1\x00", 0x81),
     "256 MB": (CONNECT + b"\x30\xff\xff\xff\x7f", 0x95),
-    "text that is none": (CONNECT + bytes.fromhex("30080001610201017aff"), 0x99),
-    "no one's alias": (CONNECT + bytes.fromhex("3006000003230001"), 0x82),
+    "not UTF-8": (CONNECT + bytes.fromhex("30080001610201017aff"), 0x99),
+    "an unknown alias": (CONNECT + bytes.fromhex("3006000003230001"), 0x82),
 }
 
 
@@ -104,7 +104,7 @@ def test_what_depends_on_the_moment_is_let_pass() -> None:
     assert faults(once, resumed, True, False) == []
 
 
-def test_who_is_not_let_in_is_told_in_the_words_of_its_version() -> None:
+def test_a_refused_client_gets_a_reason_code_of_its_version() -> None:
     reserved = Will("$SYS/x", b"")
     assert expect(encode(Connect("c", True, 60, will=reserved))).connack == 0x87
     old = expect(encode(Connect("c", True, 60, will=reserved, protocol_level=MQTT_3_1_1)))

@@ -1,6 +1,5 @@
-"""A sample of the torture of devices, and that it would notice."""
+"""A sample of the torture of devices, and proof that it notices faults."""
 
-import asyncio
 import json
 import random
 from pathlib import Path
@@ -10,25 +9,24 @@ import typer
 from typer.testing import CliRunner
 
 from tests.support.result_shape import faults_of
-from tools.micropython import MicroPython
-from tools.torture.device import device
-from tools.torture.device_kinds import Kind
-from tools.torture.device_life import Tormented
-from tools.torture.device_outcome import Outcome, count_disorder, judge
-from tools.torture.device_site import torture
-from tools.torture.device_witness import Witness
+from tools.lab.micropython import MicroPython
+from tools.lab.torture.device.command import device, torture
+from tools.lab.torture.device.kinds import Kind
+from tools.lab.torture.device.life import Tormented
+from tools.lab.torture.device.outcome import Outcome, count_disorder, judge
+from tools.lab.torture.device.witness import Witness
+from wire.codec.packets import Connack, Packet, Publish, Pubrec, Pubrel, encode
 from wire.identity import IDENTITY_PROPERTY, encode_identity
-from wire.packets import Connack, Packet, Publish, Pubrec, Pubrel, encode
 from wire.properties import USER_PROPERTY
 
 app = typer.Typer()
 app.command()(device)
 
 
-def test_nothing_is_lost_and_commands_are_answered_once_over_cuts_of_everything(
+async def test_nothing_is_lost_and_commands_are_answered_once_over_cuts_of_everything(
     micropython: MicroPython, tmp_path: Path, seed: int
 ) -> None:
-    outcome = asyncio.run(torture(micropython, tmp_path, "mosquitto", 2, 20, seed))
+    outcome = await torture(micropython, tmp_path, "mosquitto", 2, 20, seed)
     assert outcome.holds, outcome
     assert min(outcome.power_cuts, outcome.line_cuts, outcome.broker_cuts) > 0
     assert outcome.stored > 50
@@ -52,9 +50,10 @@ def test_each_kind_of_loss_is_a_failure() -> None:
         assert not Outcome("gateway", 1, **broken).holds
 
 
-def test_only_mosquitto_may_begin_a_command_anew() -> None:
-    assert Outcome("mosquitto", 2, begun_anew=1).holds
-    assert not Outcome("gateway", 2, begun_anew=1).holds
+@pytest.mark.parametrize("fault", ["begun_anew", "overtaken"])
+def test_only_mosquitto_may_begin_a_command_anew_or_send_it_out_of_order(fault: str) -> None:
+    assert Outcome("mosquitto", 2, **{fault: 1}).holds  # type: ignore[arg-type]
+    assert not Outcome("gateway", 2, **{fault: 1}).holds  # type: ignore[arg-type]
 
 
 EPOCH = 7
@@ -119,6 +118,19 @@ def test_answers_have_the_order_of_their_commands(tmp_path: Path) -> None:
     outcome = judged(device, [(1, b'{"command": "commands/one 2"}'), (2, b'{"command": "commands/one 1"}')])
     assert (outcome.commands, outcome.unanswered, outcome.answered_twice) == (3, 1, 0)
     assert "another order" in outcome.violations[0]
+
+
+@pytest.mark.parametrize(("heard", "overtaken"), [((2, 1), 1), ((1, 2, 1), 1), ((1, 2), 0)])
+def test_answers_have_the_order_in_which_the_broker_sent_the_commands(
+    heard: tuple[int, ...], overtaken: int, tmp_path: Path
+) -> None:
+    device = tormented(tmp_path, Kind("one"), 0)
+    device.commands += ["commands/one 1", "commands/one 2"]
+    for number in heard:
+        packet = Publish("commands/one", f"commands/one {number}".encode(), 2, False, False, number, {})
+        device.witness.hear("connection", False, encode(packet))
+    outcome = judged(device, [(1, b'{"command": "commands/one 2"}'), (2, b'{"command": "commands/one 1"}')])
+    assert (outcome.overtaken, len(outcome.violations)) == (overtaken, 1 - overtaken)
 
 
 def test_what_overtakes_is_counted() -> None:

@@ -1,4 +1,5 @@
-"""The torture of a gateway's store: what the power leaves of files, and that it finds out who does not sync."""
+"""The torture of a gateway's store: what a power cut leaves of files, and that the torture finds a store that does not
+sync."""
 
 import json
 import random
@@ -10,16 +11,16 @@ import typer
 from typer.testing import CliRunner
 
 from tests.support.result_shape import faults_of
-from tools.strace import StraceUnavailable
-from tools.torture import store, store_trace
-from tools.torture.store import Torture
-from tools.torture.store_disk import SECTOR_SIZE, Disk
-from tools.torture.store_trace import Event, SyncBegun, SyncEnded, Truncate, Write
+from tools.lab.strace import StraceUnavailable
+from tools.lab.torture.store import command, trace
+from tools.lab.torture.store.command import Torture
+from tools.lab.torture.store.disk import SECTOR_SIZE, Disk
+from tools.lab.torture.store.trace import Event, SyncBegun, SyncEnded, Truncate, Write
 
 CHANCES = 400  # the rarest outcome comes once in 12
 
 app = typer.Typer()
-app.command()(store.store)
+app.command()(command.store)
 
 
 def left(disk: Disk, folder: Path, seed: int) -> set[bytes]:
@@ -59,7 +60,7 @@ def test_a_sync_that_has_not_ended_covers_nothing_for_sure(tmp_path: Path, seed:
 
 
 def test_a_store_loses_nothing_wherever_the_power_goes(seed: int) -> None:
-    done = CliRunner().invoke(app, ["--steps", "40", "--attempts", "1", "--seed", str(seed), "--json"])
+    done = CliRunner().invoke(app, ["--steps", "24", "--attempts", "1", "--seed", str(seed), "--json"])
     if done.exit_code == 2:
         pytest.skip(done.stderr)
     report = json.loads(done.stdout)
@@ -69,9 +70,9 @@ def test_a_store_loses_nothing_wherever_the_power_goes(seed: int) -> None:
 
 def test_a_disk_that_does_not_sync_is_found_out(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def read_without_syncs(path: Path, folder: Path) -> Iterator[Event]:
-        return (event for event in store_trace.read(path, folder) if not isinstance(event, SyncBegun | SyncEnded))
+        return (event for event in trace.read(path, folder) if not isinstance(event, SyncBegun | SyncEnded))
 
-    monkeypatch.setattr(store, "read", read_without_syncs)
+    monkeypatch.setattr(command, "read", read_without_syncs)
     torture = Torture(seed, 20, 1)
     try:
         torture.run(tmp_path / "store")

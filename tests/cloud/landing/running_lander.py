@@ -1,0 +1,80 @@
+"""A lander in a thread of the test, a publisher for it, and the rows it landed."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pyarrow.parquet as pq
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from cloud import land
+from cloud.landing import manifest
+
+DEADLINE_S = 20.0
+
+
+class RunningLander:
+    """`land` until `stop`. `lines` has the text of its events, `raised` the error that ended it."""
+
+    def __init__(self, port: int, landing: Path, name: str, **options: Any) -> None:
+        self.name = name
+        self.lines: list[str] = []
+        self.raised: Exception | None = None
+        self._stop = Event()
+        options = {"group": name, "roll_s": 0.1, **options}
+        self._thread = Thread(target=self._run, args=(f"mqtt://127.0.0.1:{port}", landing, options), daemon=True)
+        self._thread.start()
+
+    def _run(self, broker: str, landing: Path, options: dict[str, Any]) -> None:
+        try:
+            land(broker, landing, self._stop, name=self.name, say=self.lines.append, **options)
+        except Exception as error:
+            self.raised = error
+
+    def wait_for(self, text: str, times: int = 1) -> None:
+        wait_until(lambda: sum(text in line for line in self.lines) >= times, f"{text!r} in {self.lines}")
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
+        time.sleep(0.01)
+
+
+def landed(landing: Path) -> list[dict[str, Any]]:
+    """Returns the rows of all complete landing files in the order of their landing."""
+    manifests = sorted(map(manifest.read_manifest, landing.glob("[!.]*.json")), key=lambda one: one.number)
+    for described in manifests:
+        manifest.check_file(described, landing)
+    return [row for described in manifests for row in pq.read_table(landing / described.file).to_pylist()]
+
+
+def publish(port: int, topic: str, payloads: Sequence[bytes], qos: int = 1, hf_id: str = "", **properties: Any) -> None:
+    """Publishes, and waits for all acknowledgements. `hf_id` is a format with {} for the number, from 1."""
+    client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+    client.max_inflight_messages_set(1000)
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    sent = []
+    for number, payload in enumerate(payloads, start=1):
+        packed = Properties(PacketTypes.PUBLISH)
+        if hf_id:
+            packed.UserProperty = ("hf-id", hf_id.format(number))
+        for name, value in properties.items():
+            setattr(packed, name, value)
+        sent.append(client.publish(topic, payload, qos, properties=packed))
+    for info in sent:
+        info.wait_for_publish(DEADLINE_S)
+    client.disconnect()
+    client.loop_stop()
