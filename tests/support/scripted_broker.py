@@ -58,7 +58,12 @@ class ScriptedBroker:
     disconnects: list[Disconnect] = field(default_factory=list)
     subscribes: list[Subscribe | Unsubscribe] = field(default_factory=list)
     _received: list[int] = field(default_factory=list)
-    _writers: list[asyncio.StreamWriter] = field(default_factory=list)
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _all_closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def all_closed(self) -> None:
+        """Returns when every connection has ended; all that its client sent is answered by the script of that time."""
+        await self._all_closed.wait()
 
     def drop_clients(self) -> None:
         """Closes every connection without a DISCONNECT."""
@@ -67,7 +72,8 @@ class ScriptedBroker:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = ServerConnection(receive_maximum=self.receive_maximum)
-        self._writers.append(writer)
+        self._writers.add(writer)
+        self._all_closed.clear()
         try:
             while data := await reader.read(65536):
                 connection.receive_data(data, 0)
@@ -80,6 +86,9 @@ class ScriptedBroker:
             pass
         finally:
             writer.close()
+            self._writers.remove(writer)
+            if not self._writers:
+                self._all_closed.set()
 
     def answer(self, connection: ServerConnection, event: object) -> None:
         """Returns the script's answer to a packet on this connection."""

@@ -98,6 +98,7 @@ async def test_command_is_executed_once_wherever_the_power_is_cut(
         await device.start()
         await eventually(lambda: not device.running or len(answers(broker)) == 1)
         await device.kill()
+        await broker.all_closed()
         device.argv = whole
         broker.commands = [] if 7 in broker.pubrecs else [command(7, dup=True, command="identify")]
         await device.start()

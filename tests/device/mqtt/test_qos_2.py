@@ -48,6 +48,7 @@ async def die_after_two(device: Firmware, broker: ScriptedBroker) -> int:
     await eventually(lambda: broker.pubrels[:1] == [[2, 3]])
     made = len(device.journal())
     await device.kill()
+    await broker.all_closed()
     return made
 
 
@@ -87,6 +88,7 @@ async def test_what_had_its_pubrec_is_forsaken_with_a_gap_or_resent_where_the_se
         assert seqs(broker.publishes[1])[0] == first
         assert not broker.pubrels[1] and not any(publish.dup for publish in broker.publishes[1])
         await device.kill()
+        await broker.all_closed()
         broker.session_present, broker.pubcomp, broker.puback = True, True, lambda _publish: 0
         await device.start()
         due = made - first + 1 + bool(gap)
