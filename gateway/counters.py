@@ -76,6 +76,7 @@ class RouteState:
     their payloads and topic names. ``oldest_ms`` is when the first gateway accepted the oldest of them (unix time, 0:
     none waits). ``acknowledged_ms`` is when the other broker last acknowledged a message (unix time, 0: not yet).
     ``reconnects`` counts the connections after the first one, ``retries`` the messages that were sent again.
+    ``refused`` is the packet identifier that the other broker refused last and has not acknowledged since (0: none).
     """
 
     name: str
@@ -86,6 +87,7 @@ class RouteState:
     acknowledged_ms: int = 0
     reconnects: int = 0
     retries: int = 0
+    refused: int = 0
 
     @property
     def backlog_age_s(self) -> float:

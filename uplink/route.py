@@ -69,7 +69,6 @@ class Route:
         self.watch = BacklogWatch(self.state, log, self._cursor, config)
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         self._said = ""
-        self._refused = 0  # the packet identifier that the broker refused last and has not acknowledged since
         self._connections = 0
 
     async def run(self) -> None:
@@ -103,7 +102,7 @@ class Route:
             await self._connect(remote, connack, context)
             present = connack.result().session_present
             self._backoff.reset()
-            if not self._refused:  # otherwise each attempt would log two lines
+            if not self.state.refused:  # otherwise each attempt would log two lines
                 logger.info("route %s to %s: connected, session present: %s", *self._names, present)
                 self._said = ""
             self._connections += 1
@@ -116,15 +115,12 @@ class Route:
                 self.consumer,
                 self.state,
                 session_present=present,
-                refused=self._refused,
             )
             sender = Sender(window, self._log, self._cursor, remote.close)
             await first_of(remote.ended)
             raise LinkDown(remote.ended.result())
         finally:
             self.state.connected = False
-            if window is not None:
-                self._refused = window.refused
             if sender is not None:
                 sender.stop()
             remote.close("the route ends")

@@ -37,11 +37,8 @@ class RouteWindow(Window):
         log: the gateway's store.
         outgoing: the route's QoS 2 flows.
         consumer: the name of the route's cursor.
-        state: the route's state, which counts messages sent again and says when the last acknowledgement came.
+        state: the route's state, where this window counts and notes refusals.
         session_present: whether the broker still has the route's session.
-        refused: the packet identifier that the broker refused over an earlier connection, 0 if there is none.
-
-    ``refused`` is 0 again when the broker has acknowledged that packet identifier.
     """
 
     def __init__(
@@ -54,11 +51,9 @@ class RouteWindow(Window):
         state: RouteState,
         *,
         session_present: bool,
-        refused: int,
     ) -> None:
         peer = Peer(f"route {state.name}", client, remote, remote.flush, lambda _: True, True, session_present)
         super().__init__(peer, log, consumer, outgoing, Shift())
-        self.refused = refused
         self._remote = remote
         self._state = state
         self._batch = AckBatch(log.submit, remote.flush, remote.close)
@@ -80,7 +75,7 @@ class RouteWindow(Window):
         if isinstance(packet, Acknowledgements):
             self._acknowledge(packet.packet_type, packet.identifiers)
         elif isinstance(packet, Puback | Pubrec) and packet.reason_code >= UNSPECIFIED_ERROR:
-            self.refused = packet.packet_identifier
+            self._state.refused = packet.packet_identifier
             reason = describe(packet.reason_code) + ADVICE.get(packet.reason_code, "")
             self._remote.close(f"the broker refused packet identifier {packet.packet_identifier}: {reason}")
         elif isinstance(packet, Puback | Pubrec | Pubcomp):
@@ -88,9 +83,9 @@ class RouteWindow(Window):
 
     def _acknowledge(self, packet_type: int, packet_identifiers: list[int]) -> None:
         self._state.acknowledged_ms = int(time.time() * 1000)
-        if self.refused and self.refused in packet_identifiers:
+        if self._state.refused and self._state.refused in packet_identifiers:
             logger.info("%s: the broker now accepts the message that it refused", self.name)
-            self.refused = 0
+            self._state.refused = 0
         if packet_type == PUBACK:
             self.handle_pubacks(packet_identifiers)
         elif packet_type == PUBREC:

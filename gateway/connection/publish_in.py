@@ -25,9 +25,9 @@ TOPICS_REMEMBERED = 4096
 ORIGINS_REMEMBERED = 1024
 logger = logging.getLogger(__name__)
 
-HELD_MOST = 2000  # messages; an MQTT 5 client stops by itself, at our Receive Maximum
+WAITING_MOST = 2000  # messages; an MQTT 5 client stops by itself, at our Receive Maximum
 ORIGIN_SAID = 64  # characters of an origin in a reason string
-HELD_BYTES_MAX = 1024 * 1024  # of these; nothing is read from the client beyond either
+WAITING_BYTES_MAX = 1024 * 1024  # of these; nothing is read from the client beyond either
 
 
 class Topics(dict[bytes, str]):
@@ -85,8 +85,8 @@ class Intake:
         self._acks = acks
         self._topics = topics
         self._disconnect = disconnect
-        self._held: list[tuple[Publish, Message, int]] = []  # with the time at which each came
-        self._held_bytes = 0
+        self._waiting: list[tuple[Publish, Message, int]] = []  # with the time at which each came
+        self._waiting_bytes = 0
         self._room = Signal()
         self._room.set()
         self._has_offered = False  # a message of QoS 0
@@ -112,15 +112,15 @@ class Intake:
             self._has_offered = True
             for work in self._services.publishing.publish(message):
                 self._services.log.defer(work)
-        elif self._held or not self._take(packet, message):
-            self._hold_back(packet, message, came_ms)
+        elif self._waiting or not self._take(packet, message):
+            self._add_waiting(packet, message, came_ms)
 
     def note_packet(self) -> None:
         """Counts a packet other than a PUBLISH or an acknowledgement."""
         self._pace.note(1)
 
     async def wait_for_room(self) -> None:
-        """Waits while many messages are held back, or the owner sends too fast."""
+        """Waits while many messages wait, or the owner sends too fast."""
         await self._room.wait()
         await self._pace.wait()
         if self._has_offered:
@@ -166,31 +166,31 @@ class Intake:
             notes = [qos2.note_incoming(self._session.client_id, identifiers)] if self._session.durable else []
             self._acks.add(lambda: self._received(identifiers, remark), *work, *notes)
 
-    def _hold_back(self, packet: Publish, message: Message, came_ms: int) -> None:
-        if not self._held:
+    def _add_waiting(self, packet: Publish, message: Message, came_ms: int) -> None:
+        if not self._waiting:
             self._services.limits.wait(self._retry)
-        self._held.append((packet, message, came_ms))
-        self._held_bytes += message.size
-        if self._holds_much():
+        self._waiting.append((packet, message, came_ms))
+        self._waiting_bytes += message.size
+        if self._many_wait():
             self._room.clear()
 
-    def _holds_much(self) -> bool:
-        return len(self._held) >= HELD_MOST or self._held_bytes > HELD_BYTES_MAX
+    def _many_wait(self) -> bool:
+        return len(self._waiting) >= WAITING_MOST or self._waiting_bytes > WAITING_BYTES_MAX
 
     def _retry(self) -> None:
-        """Takes the messages that were held back, in order, as far as there is room now."""
-        while self._held and self._protocol.connected and self._take_or_refuse(*self._held[0]):
-            self._held_bytes -= self._held.pop(0)[1].size
+        """Takes the messages that have waited, in order, as far as there is room now."""
+        while self._waiting and self._protocol.connected and self._take_or_refuse(*self._waiting[0]):
+            self._waiting_bytes -= self._waiting.pop(0)[1].size
         if not self._protocol.connected:
-            self._held.clear()  # none of them is acknowledged
+            self._waiting.clear()  # none of them is acknowledged
         self._acks.end()
-        if self._held:
+        if self._waiting:
             self._services.limits.wait(self._retry)
-        if not self._holds_much():
+        if not self._many_wait():
             self._room.set()
 
     def _take_or_refuse(self, packet: Publish, message: Message, came_ms: int) -> bool:
-        """Takes or refuses a message that was held back: the access rules may have changed meanwhile."""
+        """Takes or refuses a message that has waited: the access rules may have changed meanwhile."""
         reason_code = self._check(packet, message, came_ms)
         if reason_code == SUCCESS:
             return self._take(packet, message)
@@ -199,7 +199,7 @@ class Intake:
 
     def may_take(self, topics: Iterable[str]) -> bool:
         """Whether messages of these topics may be stored now without a look at each of them."""
-        if self._held or not self._services.log.audience.learn(topics):
+        if self._waiting or not self._services.log.audience.learn(topics):
             return False
         limits, owner = self._services.limits, self._session.holding.owner
         return all(limits.verdict(topic, owner) is Verdict.TAKE for topic in topics)

@@ -16,11 +16,10 @@ import asyncio
 import logging
 import sqlite3
 import sys
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import filterfalse, takewhile
+from itertools import takewhile
 
 from gateway.delivery.retained_cursor import RetainedCursor
 from gateway.delivery.window import Window, is_plain
@@ -45,7 +44,8 @@ class _Source:
     ``shared`` is the subscription to the group. ``held`` are the deliveries that are not acknowledged, and ``sent``
     those of them that are in flight. ``is_sending`` is True while one batch is being sent; once ``is_closed`` nothing
     more is fetched. ``task`` fetches: from a group's cursor all the time, from the others while messages wait.
-    ``again`` are the flows of earlier connections to send again, each before the deliveries behind its position.
+    ``again`` are the flows of earlier connections to send again, the newest first; each goes before the deliveries
+    behind its position.
     """
 
     cursor: Cursor | RetainedCursor
@@ -55,7 +55,7 @@ class _Source:
     is_sending: bool = False
     is_closed: bool = False
     task: asyncio.Task[None] | None = None
-    again: deque[Flow] = field(default_factory=deque)
+    again: list[Flow] = field(default_factory=list)
 
 
 class Sender:
@@ -190,12 +190,15 @@ class Sender:
         released, begun = await self._window.outgoing.resume()
         for flow in released:
             self._release_again(flow)
-        is_own = partial(_comes_from, self._cursor)
-        for flow in filterfalse(is_own, begun):
-            await self._send_again(flow)
-        if any(map(is_own, begun)):
+        own: list[Flow] = []
+        for flow in begun:
+            if flow.source == self._cursor.consumer and not flow.topic:
+                own.append(flow)
+            else:
+                await self._send_again(flow)
+        if own:
             source = self._sources.setdefault(self._cursor.consumer, _Source(self._cursor))
-            source.again.extend(sorted(filter(is_own, begun), key=lambda flow: flow.position))
+            source.again = sorted(own, key=lambda flow: flow.position, reverse=True)
             self._feed_from(self._cursor)
         self._window.flush()
         self._resumed.set()
@@ -208,8 +211,8 @@ class Sender:
             self._window.outgoing.complete([flow.packet_identifier])
 
     async def _send_again_up_to(self, source: _Source, position: int) -> None:
-        while source.again and source.again[0].position <= position:
-            await self._send_again(source.again.popleft())
+        while source.again and source.again[-1].position <= position:
+            await self._send_again(source.again.pop())
 
     async def _send_again(self, flow: Flow) -> None:
         if flow.state == RELEASED:
@@ -368,10 +371,6 @@ class Sender:
         if source.held - keep:
             source.cursor.redeliver(source.held - keep)
             source.held &= keep
-
-
-def _comes_from(cursor: Cursor, flow: Flow) -> bool:
-    return flow.source == cursor.consumer and not flow.topic
 
 
 def _by(shared: Subscription, delivery: Delivery) -> Delivery:

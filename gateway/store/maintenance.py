@@ -62,8 +62,7 @@ class Maintenance:
         self._note_waiting = note_waiting
         # Publishers wait for the interval anyway, and deleting has to be faster than storing.
         self._trim_most = min(int(TRIM_MOST * max(1.0, interval_s / TRIM_PAUSE_S)), TRIM_MOST_EVER)
-        self._drops = Drops()
-        self._has_drops = False
+        self._drops: Drops | None = None  # the ranges noted since they were submitted last
         self._taken = Drops()  # the ranges submitted last
         self._taken_with = -1  # the number of their batch
         self._deferred: list[Work] = []
@@ -102,15 +101,18 @@ class Maintenance:
 
     def drop(self, reason: str, consumer: str, message: Message) -> None:
         """Notes that a consumer does not get a message; the note is durable no later than the consumer's place."""
-        self._drops.note(reason, consumer, message)
-        self._has_drops = True
+        self._gathering().note(reason, consumer, message)
         self.changed()
 
     def drop_all(self, reason: str, consumers: Sequence[str], messages: Sequence[Message]) -> None:
         """Notes that several consumers do not get the same messages."""
-        self._drops.note_all(reason, consumers, messages)
-        self._has_drops = True
+        self._gathering().note_all(reason, consumers, messages)
         self.changed()
+
+    def _gathering(self) -> Drops:
+        if self._drops is None:
+            self._drops = Drops()
+        return self._drops
 
     def save_with_ranges(self, consumer: str) -> None:
         """Writes a consumer's place together with the next ranges, even if none of them is its own."""
@@ -177,10 +179,12 @@ class Maintenance:
             self._sweep_in(SWEEP_INTERVAL_S)
 
     def _write_deferred(self) -> None:
-        if not (self._deferred or self._has_drops or self._saved_with_ranges):
+        if not (self._deferred or self._drops or self._saved_with_ranges):
             return
         # In one transaction with the ranges: else a kill between the two leaves ranges of messages that come again.
-        told, self._saved_with_ranges = self._drops.consumers | self._saved_with_ranges, set()
+        told, self._saved_with_ranges = self._saved_with_ranges, set()
+        if self._drops:
+            told |= self._drops.consumers
         moved = self._consumers.unsaved_of(told)
         self._take_drops()
         if self._deferred:
@@ -197,9 +201,9 @@ class Maintenance:
         If the ranges of that call still wait for their commit, these are merged into them: all that one transaction
         writes is within one budget.
         """
-        if not self._has_drops:
+        if self._drops is None:
             return
-        drops, self._drops, self._has_drops = self._drops, Drops(), False
+        drops, self._drops = self._drops, None
         if self._taken_with == self._commits.gathering:
             self._taken.take_in(drops)
         else:
@@ -212,8 +216,9 @@ class Maintenance:
             self._note_problem(error)
             for work in put_off:
                 if isinstance(work, Drops):
-                    work.take_in(self._drops)
-                    self._drops, self._has_drops = work, True
+                    if self._drops:
+                        work.take_in(self._drops)
+                    self._drops = work
             # Works that failed first come first: those submitted behind them have failed as well.
             again = [work for work in put_off if not isinstance(work, Drops)]
             failed = _without_superseded([*self._deferred[: self._failed], *again])

@@ -24,13 +24,6 @@ async def with_publisher(folder: Path, **settings: Any) -> AsyncIterator[tuple[B
         yield broker, await connected(broker, "publisher")
 
 
-async def joined(port: int, name: str, *filters: str, options: int = 1, **client_options: Any) -> Client:
-    """A client that is connected to a port and has subscribed to filters."""
-    client = await Client(name, **client_options).connect(port)
-    await client.subscribe(*filters, options=options)
-    return client
-
-
 async def publish_numbers(publisher: Client, count: int, topic: str = "a") -> None:
     for number in range(count):
         await publisher.publish(topic, b"%d" % number)

@@ -69,11 +69,16 @@ async def all_connected(broker: Broker, *names: str) -> list[Client]:
     return [await connected(broker, name) for name in names]
 
 
-async def subscribed(broker: Broker, name: str, *filters: str, options: int = 1, **client_options: Any) -> Client:
-    """A connected client that has subscribed to filters."""
-    client = await connected(broker, name, **client_options)
+async def joined(port: int, name: str, *filters: str, options: int = 1, **client_options: Any) -> Client:
+    """A client that is connected to a port and has subscribed to filters."""
+    client = await Client(name, **client_options).connect(port)
     await client.subscribe(*filters, options=options)
     return client
+
+
+async def subscribed(broker: Broker, name: str, *filters: str, options: int = 1, **client_options: Any) -> Client:
+    """A connected client of a broker in this process that has subscribed to filters."""
+    return await joined(tcp_port(broker), name, *filters, options=options, **client_options)
 
 
 def user_property(packet: Publish, name: str) -> str | None:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.steps import joined
-from tests.gateway.support import Client, connected, running, tcp_port
+from tests.gateway.support import Client, connected, joined, running, tcp_port
 from wire.codec.packets import Connect, Disconnect, Packet, Puback, Publish, Subscribe, Unsubscribe, encode
 from wire.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY
 

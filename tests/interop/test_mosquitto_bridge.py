@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.steps import joined
-from tests.gateway.support import Client, running, subscribed, tcp_port, until
+from tests.gateway.support import Client, joined, running, subscribed, tcp_port, until
 from tools.lab.testing.client import UnexpectedEvent
 from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.torture.device.brokers import GatewayBroker

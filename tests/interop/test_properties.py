@@ -13,8 +13,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from tests.gateway.steps import joined
-from tests.gateway.support import LONG_S, Client, running, tcp_port
+from tests.gateway.support import LONG_S, Client, joined, running, tcp_port
 from tests.interop.test_paho import Paho, paho
 from tests.support.mosquitto import mosquitto
 from wire.identity import IDENTITY_PROPERTY, encode_identity

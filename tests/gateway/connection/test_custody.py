@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from gateway.store import log, maintenance
-from tests.gateway.steps import joined, publish_numbers, session_of, started
+from tests.gateway.steps import publish_numbers, session_of, started
 from tests.gateway.store.support import disk_full, messages_in, stored
 from tests.gateway.support import (
     Client,
     GatewayProcess,
+    joined,
     reasons_of,
     running,
     subscribed,

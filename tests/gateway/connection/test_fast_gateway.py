@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.steps import joined, started
+from tests.gateway.steps import started
 from tests.gateway.store.support import epoch_of, messages_in, stored
-from tests.gateway.support import Client, connected, running, subscribed, user_property
+from tests.gateway.support import Client, connected, joined, running, subscribed, user_property
 from wire.bulk import publishes, reader
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, NO_LOCAL, Puback, Pubcomp, Publish, Pubrec
 from wire.errors import Closed

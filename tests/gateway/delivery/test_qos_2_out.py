@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.connection.test_custody import commits_held_up
-from tests.gateway.steps import joined, session_of, started, with_publisher
+from tests.gateway.steps import session_of, started, with_publisher
 from tests.gateway.store.support import messages_in, stored
-from tests.gateway.support import Client, all_connected, connected, running, subscribed, until
+from tests.gateway.support import Client, all_connected, connected, joined, running, subscribed, until
 from wire.codec.packets import Disconnect, Publish, Pubrel
 
 

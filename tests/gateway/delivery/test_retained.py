@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.connection.test_custody import commits_held_up
-from tests.gateway.steps import joined, session_of, started, with_publisher
+from tests.gateway.steps import session_of, started, with_publisher
 from tests.gateway.store.support import disk_full, stored
-from tests.gateway.support import Client, connected, running, subscribed, until
+from tests.gateway.support import Client, connected, joined, running, subscribed, until
 from wire.codec.packets import (
     RETAIN_AS_PUBLISHED,
     RETAIN_IF_NEW,

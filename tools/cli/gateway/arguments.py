@@ -17,7 +17,7 @@ ConfigAgain = Annotated[Path | None, typer.Option("--config", metavar="FILE", he
 
 
 def chosen(command: str, file: Path | None, option: Path | None) -> Path:
-    """Returns the configuration that was given as FILE or as ``--config``; two ends the command with exit code 2."""
+    """Returns the configuration given as FILE or as ``--config``; ends the command with exit code 2 if both are."""
     if file is not None and option is not None:
         fail(command, "expected FILE or --config, got both")
     return file or option or DEFAULT_PATH
