@@ -2,24 +2,26 @@
 
 import asyncio
 import queue
-import threading
 from pathlib import Path
 from typing import Any
 
-from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tools.lab.demo.site import holdfast
+from tools.lab.testing.client import Client, UnexpectedEvent
 from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.process import Process, free_port
+from wire.codec.packets import Pubcomp, Pubrec
 from wire.identity import IDENTITY_PROPERTY, RECEIVE, WISH_PROPERTY
 
 READER, ALL, END = "reader", "torture/#", "torture/end"
 FOR_EVER_S = 0xFFFF_FFFF
 SILENCE_S = 30.0
+RECONNECT_S = 0.1
 
 
 class MosquittoBroker:
@@ -75,7 +77,7 @@ class Reader:
     def __init__(self, port: int, qos: int) -> None:
         self._port = port
         self._qos = qos
-        self._came: queue.Queue[MQTTMessage | None] = queue.Queue()
+        self._came: queue.Queue[paho.MQTTMessage | None] = queue.Queue()
 
     def subscribe(self) -> None:
         """Leaves a session that the broker fills."""
@@ -94,7 +96,7 @@ class Reader:
         _leave(client)
         return came
 
-    def _read_to_end(self, client: Client) -> list[tuple[str, bytes]]:
+    def _read_to_end(self, client: paho.Client) -> list[tuple[str, bytes]]:
         """What comes before a message of our own of the same QoS; those of another overtake it."""
         came: list[tuple[str, bytes]] = []
         client.publish(END, qos=self._qos)
@@ -103,8 +105,8 @@ class Reader:
             came.append((dict(properties.UserProperty)[IDENTITY_PROPERTY], bytes(message.payload)))
         return came
 
-    def _connect(self) -> Client:
-        client = Client(CallbackAPIVersion.VERSION2, READER, protocol=MQTTProtocolVersion.MQTTv5)
+    def _connect(self) -> paho.Client:
+        client = paho.Client(CallbackAPIVersion.VERSION2, READER, protocol=MQTTProtocolVersion.MQTTv5)
         client.on_message = lambda _client, _userdata, message: self._came.put(message)
         properties = _for_ever()
         properties.UserProperty = (WISH_PROPERTY, RECEIVE)
@@ -114,29 +116,59 @@ class Reader:
 
 
 class Commander:
-    """Sends numbered commands at QoS 2 to topics, each until the broker has it, whatever becomes of the broker."""
+    """Sends numbered commands at QoS 2, one after the other. Each is sent until a broker that comes back has it.
+
+    It is not paho: that publishes a message again which has had its PUBREC, if two attempts to reconnect fail.
+    """
 
     def __init__(self, port: int) -> None:
+        self._port = port
         self._sent = 0
-        self._taken = threading.Semaphore(0)
-        self._client = Client(CallbackAPIVersion.VERSION2, "commander", protocol=MQTTProtocolVersion.MQTTv5)
-        self._client.on_publish = lambda *_: self._taken.release()
-        self._client.reconnect_delay_set(0.1, 1)  # type: ignore[arg-type]
-        self._client.connect("127.0.0.1", port, clean_start=False, properties=_for_ever())
-        self._client.loop_start()
+        self._commands: asyncio.Queue[tuple[str, str] | None] = asyncio.Queue()
+        self._client: Client | None = None
 
     def send(self, topic: str) -> str:
         """Returns the command's payload, which is unique."""
         self._sent += 1
-        self._client.publish(topic, f"{topic} {self._sent}", qos=2)
-        return f"{topic} {self._sent}"
+        command = f"{topic} {self._sent}"
+        self._commands.put_nowait((topic, command))
+        return command
 
     def close(self) -> None:
-        """Returns when the broker has all of them. Raises TimeoutError where it does not take them."""
-        for _ in range(self._sent):
-            if not self._taken.acquire(timeout=SILENCE_S):
-                raise TimeoutError(f"the broker takes no command within {SILENCE_S:g} s")
-        _leave(self._client)
+        """Lets `run` return when the broker has all commands."""
+        self._commands.put_nowait(None)
+
+    async def run(self) -> None:
+        """Raises TimeoutError where the broker does not take a command."""
+        identifier = 0
+        while (waiting := await self._commands.get()) is not None:
+            identifier += 1
+            async with asyncio.timeout(SILENCE_S):
+                await self._hand_over(identifier, *waiting)
+        if self._client is not None:
+            self._client.cut()
+
+    async def _hand_over(self, identifier: int, topic: str, command: str) -> None:
+        is_repeated = is_received = False
+        while True:
+            try:
+                client = self._client = self._client or await self._connect()
+                if not is_received:
+                    client.send(topic, command.encode(), qos=2, dup=is_repeated, packet_identifier=identifier)
+                    is_repeated = True
+                    await client.expect(Pubrec)
+                    is_received = True
+                client.release(identifier)
+                await client.expect(Pubcomp)
+                return
+            except (OSError, UnexpectedEvent):
+                if self._client is not None:
+                    self._client.cut()
+                    self._client = None
+                await asyncio.sleep(RECONNECT_S)
+
+    async def _connect(self) -> Client:
+        return await Client("commander", clean_start=False, session_expiry_s=FOR_EVER_S).connect(self._port)
 
 
 def _for_ever() -> Properties:
@@ -145,6 +177,6 @@ def _for_ever() -> Properties:
     return properties
 
 
-def _leave(client: Client) -> None:
+def _leave(client: paho.Client) -> None:
     client.disconnect()
     client.loop_stop()

@@ -75,20 +75,20 @@ async def torture(vm: MicroPython, folder: Path, broker_name: str, qos: int, cut
         devices = [
             Tormented(vm, folder, kind, broker.port, qos, random.Random(chance.getrandbits(64))) for kind in KINDS
         ]
-        commander = await asyncio.to_thread(Commander, broker.port)
+        commander = Commander(broker.port)
         enough = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             for device in devices:
                 await device.open()
                 group.create_task(device.live_until(enough))
             if qos == 2:
+                group.create_task(commander.run())
                 group.create_task(_command(commander, devices, random.Random(chance.getrandbits(64)), enough))
             while outcome.broker_cuts + sum(device.cuts for device in devices) < cuts:
                 await asyncio.sleep(chance.uniform(*BROKER_LIFE_S))
                 await broker.interrupt()
                 outcome.broker_cuts += 1
             enough.set()
-        await asyncio.to_thread(commander.close)
         await asyncio.gather(*(device.drain() for device in devices))
         judge(outcome, devices, await asyncio.to_thread(reader.read))
     finally:
@@ -103,6 +103,7 @@ async def _command(commander: Commander, devices: list[Tormented], chance: rando
         device = chance.choice(devices)
         if device.witness.has_subscribed and len(device.unanswered) < COMMANDS_AT_ONCE:
             device.commands.append(commander.send(device.command_topic))
+    commander.close()
 
 
 def _lines(outcome: Outcome, seconds: float) -> Iterator[str]:
