@@ -156,7 +156,12 @@ async def test_broker_that_takes_fewer_on_the_way_gets_no_more(micropython: Micr
 def test_ctrl_c_ends_it_quietly(vm_name: str, micropython: MicroPython, tmp_path: Path) -> None:
     device = Firmware(micropython if vm_name == "MicroPython" else None, tmp_path, tcp(free_port()))
     with subprocess.Popen(
-        device.argv, env=device.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        device.argv,
+        env=device.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         while "no broker" not in process.stdout.readline():
