@@ -20,6 +20,16 @@ except ImportError:
         return later - earlier
 
 
+try:
+    from micropython import kbd_intr
+except ImportError:
+    pass  # CPython raises KeyboardInterrupt between two steps of the program
+else:
+    # This port raises it at any moment. In a garbage collection the heap then stays locked, and the program fails or
+    # hangs. Without a handler Ctrl-C ends the process at once, as a power cut does.
+    kbd_intr(-1)
+
+
 NAME = "unix"
 Network: type | None = None  # the operating system joins the network
 Watchdog: type | None = None
