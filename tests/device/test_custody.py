@@ -5,13 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.device.firmware import Firmware, eventually, passed, published, reached, records, seq, seqs, tcp
-from tests.support.scripted_broker import scripted_broker
+from tests.support.scripted_broker import scripted_broker, silent
 from tools.lab.micropython import MicroPython
 from wire.codec.packets import Publish
-
-
-def silent(_publish: Publish) -> None:
-    return None
 
 
 async def test_message_is_not_acknowledged_in_flash_before_its_puback(micropython: MicroPython, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """A formatted flash, and the store mounted on it."""
 
+from typing import Any
+
 from flash_store.log import Log
 from tools.lab.testing.nor import NorFlash
 
@@ -17,3 +19,13 @@ def mounted(granule: int = 16, sector_size: int = 512, sector_count: int = 8) ->
 
 def ids(log: Log) -> list[int]:
     return [message[0] for message in log.messages()]
+
+
+def payloads(log: Log) -> list[bytes]:
+    return [bytes(message[4]) for message in log.messages()]
+
+
+def read(flash: Any, block: int, offset: int, length: int) -> bytes:
+    buffer = bytearray(length)
+    flash.readblocks(block, buffer, offset)
+    return bytes(buffer)

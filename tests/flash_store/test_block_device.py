@@ -6,6 +6,7 @@ import pytest
 
 from flash_store.devices.file import FileFlash
 from flash_store.errors import DeviceFailed, StoreCorrupt
+from tests.flash_store.support import read
 
 
 @pytest.fixture(params=[8, 16, 32, 256])
@@ -13,12 +14,6 @@ def flash(request: pytest.FixtureRequest, tmp_path: Path):
     device = FileFlash(str(tmp_path / "flash.bin"), 512, 8, request.param)
     yield device
     device.close()
-
-
-def read(flash: FileFlash, block: int, offset: int, length: int) -> bytes:
-    buffer = bytearray(length)
-    flash.readblocks(block, buffer, offset)
-    return bytes(buffer)
 
 
 def test_a_new_device_reads_as_erased_and_tells_its_geometry(flash: FileFlash) -> None:

@@ -9,6 +9,7 @@ import pytest
 from flash_store.errors import HeapFull, StoreFull
 from flash_store.ids import Ids
 from flash_store.log import Log
+from tests.flash_store.support import payloads
 from tools.lab.testing.nor import NorFlash
 
 SECTOR_SIZE, SECTORS, GRANULE = 512, 8, 16
@@ -40,10 +41,6 @@ class Tight(NorFlash):
         done = super().ioctl(operation, argument)
         self._allocate()
         return done
-
-
-def payloads(log: Log) -> list[bytes]:
-    return [bytes(message[4]) for message in log.messages()]
 
 
 def with_messages(rounds: int) -> tuple[Tight, Log, list[bytes]]:

@@ -15,6 +15,10 @@ from wire.time_offer import TIME_PROPERTY, encode_time
 ACCEPTING_TURNS = 5  # of the loop, at most, from a connection that is accepted to its `serve`
 
 
+def silent(_publish: Publish) -> None:
+    """A script that answers no PUBLISH."""
+
+
 @dataclass
 class ScriptedBroker:
     """Remembers what clients published.

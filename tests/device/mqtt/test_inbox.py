@@ -9,7 +9,7 @@ import pytest
 
 from flash_store.errors import StoreFull
 from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
-from tests.support.scripted_broker import ScriptedBroker
+from tests.support.scripted_broker import ScriptedBroker, silent
 from tools.lab.testing.nor import PowerCut
 from wire.codec.packets import Publish, Subscribe
 from wire.codec.subscribe import NO_LOCAL, RETAIN_NEVER
@@ -75,10 +75,6 @@ def fill(device: VirtualDevice) -> None:
         with contextlib.suppress(StoreFull):
             while True:
                 device.publish("filling", bytes(size))
-
-
-def silent(_publish: Publish) -> None:
-    return None
 
 
 def take(_publish: Publish) -> int:

@@ -6,13 +6,9 @@ from typing import Any
 import pytest
 
 from tests.device.firmware import Firmware, eventually, published, reached, records, seqs, tcp
-from tests.support.scripted_broker import ScriptedBroker, scripted_broker
+from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
 from tools.lab.micropython import MicroPython
 from wire.codec.packets import Publish
-
-
-def silent(_publish: Publish) -> None:
-    return None
 
 
 def ten(vm: MicroPython, folder: Path, port: int, **change: Any) -> Firmware:

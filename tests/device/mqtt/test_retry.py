@@ -6,7 +6,7 @@ import pytest
 
 from tests.device.mqtt.publishing import fill_heap
 from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
-from tests.support.scripted_broker import ScriptedBroker
+from tests.support.scripted_broker import ScriptedBroker, silent
 from wire.codec import MQTT_3_1_1
 from wire.codec.decoder import PacketDecoder
 from wire.codec.packets import Publish, Pubrel
@@ -14,10 +14,6 @@ from wire.codec.requests import TO_SERVER
 from wire.packet_types import CONNECT
 
 TIMES_S = [20, 60, 140, 300, 620, 940, 1260]  # after 20 s, 40 s … and then every 320 s
-
-
-def silent(_publish: Publish) -> None:
-    return None
 
 
 def written(device: VirtualDevice, kind: type[Publish] | type[Pubrel]) -> list[tuple[float, int, bool]]:

@@ -11,6 +11,7 @@ from flash_store.log import Log, is_blank
 from tests.flash_store.devices.board import KINDS, SECTORS
 from tests.flash_store.devices.conftest import SHIM
 from tests.flash_store.devices.on_micropython import use
+from tests.flash_store.support import read
 from tools.lab.micropython import MicroPython
 
 PROGRAM = str(Path(__file__).with_name("on_micropython.py"))
@@ -19,12 +20,6 @@ PROGRAM = str(Path(__file__).with_name("on_micropython.py"))
 @pytest.fixture(params=KINDS)
 def flash(request: pytest.FixtureRequest) -> Any:
     return KINDS[request.param]()
-
-
-def read(flash: Any, block: int, offset: int, length: int) -> bytes:
-    buffer = bytearray(length)
-    flash.readblocks(block, buffer, offset)
-    return bytes(buffer)
 
 
 def test_a_new_device_reads_as_erased_and_tells_its_geometry(flash: Any) -> None:

@@ -8,6 +8,7 @@ from flash_store.devices.spi_nor import SpiNor, capacity
 from flash_store.errors import DeviceFailed
 from flash_store.log import Log
 from tests.flash_store.devices.board import SECTORS, SMALL_CHIP, wire
+from tests.flash_store.support import read
 from tests.flash_store.workload import Model, Workload
 from tools.lab.sim.spi_nor import W25Q, PowerCut
 
@@ -20,12 +21,6 @@ def send(chip: W25Q, command: bytes) -> None:
     chip.select(0)
     chip.take(command)
     chip.select(1)
-
-
-def read(flash: SpiNor, block: int, offset: int, length: int) -> bytes:
-    buffer = bytearray(length)
-    flash.readblocks(block, buffer, offset)
-    return bytes(buffer)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from flash_store.flash import Flash
 from flash_store.log import Log
 from flash_store.record import mended, seed
-from tests.flash_store.support import mounted
+from tests.flash_store.support import mounted, payloads
 from tools.lab.testing.nor import NorFlash
 
 SECTOR_SIZE = 512
@@ -16,10 +16,6 @@ SECTOR_SIZE = 512
 def spoil(flash: NorFlash, content: bytes) -> None:
     """The granule in which this begins cannot be read any more."""
     flash.uncorrectable.add(flash.image.rindex(content) // flash.granule * flash.granule)
-
-
-def payloads(log: Log) -> list[bytes]:
-    return [bytes(message[4]) for message in log.messages()]
 
 
 @pytest.mark.parametrize("granule", [8, 16, 32])
