@@ -30,6 +30,13 @@ class StoreError(GatewayError):
     """The message store cannot be opened; the text names its folder."""
 
 
+def damaged_page(text: str) -> sqlite3.DatabaseError:
+    """Returns the error that SQLite would raise, had it noticed that a page is damaged."""
+    error = sqlite3.DatabaseError(text)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
 def is_damage(error: BaseException) -> bool:
     """Whether an error of SQLite says that its file is damaged."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -375,12 +375,11 @@ class Database:
         if hole := damage.known_hole(self._reader, after + 1):
             return hole
         try:
-            row = first_row(self._reader, damage.ROW_FROM, (after + 1, up_to))
+            return log_rows.decode(first_row(self._reader, damage.ROW_FROM, (after + 1, up_to)))
         except sqlite3.DatabaseError as its_own:
             if not is_damage(its_own):
                 raise
             raise damage.find_hole(self._reader, after + 1, up_to) from its_own
-        return log_rows.decode(row)
 
     def set_aside(self, corrupt: CorruptRow, count: int) -> Work:
         """Returns the work that takes unreadable messages out of the log."""

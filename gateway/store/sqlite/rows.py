@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from gateway.errors import damaged_page
+
 Row = tuple[Any, ...]
 SQL_NAME = "crc_of_all"
 
@@ -96,6 +98,4 @@ def read_schema(connection: sqlite3.Connection) -> int:
     try:
         return int(first_row(connection, "SELECT count(*) FROM sqlite_schema")[0])
     except UnicodeDecodeError as error:  # Python's: its message quotes the schema
-        damage = sqlite3.DatabaseError("malformed database schema")
-        damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-        raise damage from error
+        raise damaged_page("malformed database schema") from error

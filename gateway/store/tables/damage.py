@@ -41,10 +41,15 @@ NOTE_HOLE = "INSERT OR IGNORE INTO damaged VALUES (?, ?, ?, 0, 0, x'')"
 # Only the last position of a row that was set aside is certain.
 HOLE_AT = "SELECT last FROM damaged WHERE last >= ?1 AND (last = ?1 OR (body = x'' AND first <= ?1))"
 NOTED_BEHIND = "SELECT min(iif(body = x'', first, last)) FROM damaged WHERE last > ?1"
-NUMBERS_UP_TO = "SELECT last, seq FROM message_group WHERE last <= ? ORDER BY last DESC LIMIT 1"
+# SQLite checks neither the order of the rows in a damaged page nor their types: it may find NULLs there.
+HAS_NUMBERS = "typeof(count) = 'integer' AND typeof(seq) = 'integer'"
+NUMBERS_UP_TO = f"SELECT last, seq FROM message_group WHERE last <= ? AND {HAS_NUMBERS} ORDER BY last DESC LIMIT 1"
 # Not "last > ?": SQLite would first look for the row with that number, which may be in the damaged page.
 ROW_FROM = "SELECT * FROM message_group WHERE last >= ? AND last <= ? ORDER BY last LIMIT 1"
-NUMBERS_FROM = "SELECT last, count, seq FROM message_group WHERE last >= ? AND last <= ? ORDER BY last LIMIT 1"
+NUMBERS_FROM = f"""
+SELECT last, count, seq FROM message_group
+WHERE last >= ?1 AND last <= ?2 AND +last >= ?1 AND {HAS_NUMBERS} ORDER BY last LIMIT 1
+"""
 
 REASON = "it is not as it was stored"
 WHAT = {  # set aside when the store is opened: what a row of each table is

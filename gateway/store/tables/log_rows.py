@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.errors import damaged_page
 from gateway.message import MESSAGE_OVERHEAD, Message, form
 from wire.bulk.publishes import qos_of, read_publishes
 
@@ -301,15 +302,17 @@ def empty(connection: sqlite3.Connection, last: int) -> None:
 
 
 def read(connection: sqlite3.Connection, after: int, up_to: int) -> Generator[LogRow]:
-    """Yields the rows with the messages between two positions. Raises CorruptRow."""
+    """Yields the rows with the messages between two positions. Raises sqlite3.DatabaseError, CorruptRow mostly."""
     with contextlib.closing(connection.execute(READ, (after, up_to))) as rows:
         for row in rows:
             yield decode(row)
 
 
 def decode(row: Row) -> LogRow:
-    """Returns the parsed row. Raises CorruptRow."""
+    """Returns the parsed row. Raises CorruptRow, or another sqlite3.DatabaseError if the row has NULLs."""
     last, count, seq, deflated, crc, body = row
+    if not (isinstance(count, int) and isinstance(seq, int) and isinstance(body, bytes)):
+        raise damaged_page(f"the row {last} of the message log has NULLs")
     first = last - count + 1
     try:
         if log_row_crc(last, count, seq, deflated, body) != crc:

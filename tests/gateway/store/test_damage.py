@@ -203,6 +203,29 @@ async def test_a_row_that_was_set_aside_counts_once_where_its_page_is_damaged_la
         assert noted_as_damaged(tmp_path) == corrupt
 
 
+async def test_a_row_of_nulls_is_set_aside_and_the_rest_is_delivered(tmp_path: Path) -> None:
+    """SQLite reads a damaged page as such rows, although the columns are NOT NULL."""
+    lost = [COUNT // 2, COUNT // 2 + 1]
+    async with opened(tmp_path) as log:
+        Cursor(log, "reader", ["#"])
+        await append_each(log, [Message("a", b"%d" % number) for number in range(COUNT)])
+    with contextlib.closing(sqlite3.connect(tmp_path / MESSAGES, isolation_level=None)) as connection:
+        (schema,) = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'message_group'").fetchone()
+        connection.execute("PRAGMA writable_schema = ON")
+        rewrite = "UPDATE sqlite_schema SET sql = ? WHERE name = 'message_group'"
+        connection.execute(rewrite, (schema.replace(" NOT NULL", "").replace("STRICT", ""),))
+        connection.execute("PRAGMA writable_schema = RESET")
+        nulls = ", ".join(f"{column} = NULL" for column in ("count", "seq", "deflated", "crc", "body"))
+        connection.execute(f"UPDATE message_group SET {nulls} WHERE last IN {tuple(lost)}")
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(rewrite, (schema,))
+        connection.execute("PRAGMA writable_schema = RESET")
+    async with opened(tmp_path) as log, asyncio.timeout(LONG_S):
+        deliveries = await take_all(log, Cursor(log, "reader", ["#"]), COUNT - 1)
+        assert [delivery.position for delivery in deliveries] == [n for n in range(1, COUNT + 1) if n not in lost]
+    assert noted_as_damaged(tmp_path) == lost
+
+
 def noted_as_damaged(folder: Path) -> list[int]:
     """The numbers of the identities in the ranges, each as often as it is there, and the ranges count no more."""
     ranges = stored(folder, "SELECT first, last, messages FROM dropped WHERE reason = 'damaged'")
