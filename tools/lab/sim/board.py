@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from tools.cli.paths import source_root
@@ -34,9 +35,10 @@ def run(vm: MicroPython, folder: Path, platform: str, program: str) -> int:
         "HOLDFAST_BOARD": str(folder),
         "MICROPYPATH": f"{SHIM}:{folder / 'lib' if (folder / 'lib').is_dir() else source_root()}:.frozen",
     }
+    die_with_the_power = partial(_die_with, os.getpid())
     while True:
         (folder / "cause").write_text(str(cause))
-        code = subprocess.run(command, env=environment, preexec_fn=_die_with_the_power).returncode
+        code = subprocess.run(command, env=environment, preexec_fn=die_with_the_power).returncode
         if code == -signal.SIGALRM:
             cause = WDT_RESET
         elif code == RESETS:
@@ -49,8 +51,11 @@ def run(vm: MicroPython, folder: Path, platform: str, program: str) -> int:
             return code
 
 
-def _die_with_the_power() -> None:
+def _die_with(board: int) -> None:
+    """The kernel kills this process when the board's process ends, even if that has ended before it is asked to."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != board:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
