@@ -17,6 +17,7 @@ from wire.connection.server import ServerConnection
 from wire.connection.states import (
     AWAIT_CONNACK,
     AWAIT_PUBACK,
+    AWAIT_PUBCOMP,
     AWAIT_PUBREC,
     CONNECTED,
     DONE,
@@ -28,7 +29,10 @@ from wire.connection.states import (
 from wire.connection.windows import NO_PLACE, ReceiveWindow, SendWindow
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC, PUBREL
 from wire.properties import MAXIMUM_QOS
+from wire.reasons import UNSPECIFIED_ERROR
 
+LOOKS = 4  # at the window in one retry interval
+AWAITED = (AWAIT_PUBACK, AWAIT_PUBREC, AWAIT_PUBCOMP)  # states in which it is the peer's turn
 ANSWER_SIZE = 4  # of an acknowledgement without properties and reason code
 ACKNOWLEDGEMENTS = {PUBACK << 4: PUBACK, PUBREC << 4: PUBREC, PUBREL << 4 | 2: PUBREL, PUBCOMP << 4: PUBCOMP}
 """The first bytes of acknowledgements, with their packet types."""
@@ -163,7 +167,35 @@ class BulkServerConnection(BulkConnection, ServerConnection):
 
 
 class BulkClientConnection(BulkConnection, ClientConnection):
-    """The client's end, over MQTT 5 without a `retry_interval_ms`: nothing is sent again over one connection."""
+    """The client's end. Nothing is sent again over one connection, over MQTT 3.1.1 neither: if the server does not
+    acknowledge a message within `retry_interval_ms`, or up to a quarter later, the connection is Closed. The client may
+    resume its session over a new one.
+
+    Args:
+        retry_interval_ms: 0 for no limit.
+    """
+
+    def __init__(self, *args, retry_interval_ms: int = 0, **options) -> None:
+        super().__init__(*args, retry_interval_ms=0, **options)
+        self._look_interval_ms = retry_interval_ms // LOOKS
+        self._next_look_ms: int | None = None
+
+    def next_timer_ms(self) -> int | None:
+        timer_ms = super().next_timer_ms()
+        if self._next_look_ms is None or self.state != CONNECTED:
+            return timer_ms
+        return self._next_look_ms if timer_ms is None else min(timer_ms, self._next_look_ms)
+
+    def handle_timer(self, now_ms: int) -> None:
+        super().handle_timer(now_ms)
+        if self._next_look_ms is None or self.state != CONNECTED or now_ms < self._next_look_ms:
+            return
+        self._next_look_ms = now_ms + self._look_interval_ms
+        unanswered = self._send_window.find_unanswered(LOOKS)
+        if unanswered is not None:
+            interval_s = LOOKS * self._look_interval_ms / 1000
+            text = f"no acknowledgement of packet identifier {unanswered} in {interval_s:g} s [MQTT-4.4.0-1]"
+            self._close(UNSPECIFIED_ERROR, text)
 
     def note_received(self, now_ms: int) -> None:
         self._now_ms = self._last_received_ms = now_ms
@@ -172,6 +204,11 @@ class BulkClientConnection(BulkConnection, ClientConnection):
 
     def note_waiting(self, size: int, now_ms: int) -> None:
         self.note_received(now_ms)
+
+    def _handle_connack(self, packet) -> None:
+        super()._handle_connack(packet)
+        if self._look_interval_ms:
+            self._next_look_ms = self._now_ms + self._look_interval_ms
 
 
 class BulkReceiveWindow(ReceiveWindow):
@@ -220,6 +257,29 @@ class BulkReceiveWindow(ReceiveWindow):
 class BulkSendWindow(SendWindow):
     """A SendWindow that takes many packet identifiers at once."""
 
+    def __init__(self, limit: int, first: int = 1) -> None:
+        super().__init__(limit, first)
+        self._looks: dict = {}  # packet identifier: the state at the latest look, and how many looks found it so
+
+    def find_unanswered(self, looks: int) -> int | None:
+        """Looks at the messages that wait for the peer; returns one that has waited for the same answer since so many
+        looks ago, None if there is none. The looks are to be made at a steady pace.
+        """
+        before, self._looks = self._looks, {}
+        for identifier, state in self._states.items():
+            if state & ~NO_PLACE in AWAITED:
+                seen, count = before.get(identifier, (state, 0))
+                count = count + 1 if seen == state else 1
+                if count > looks:
+                    return identifier
+                self._looks[identifier] = state, count
+        return None
+
+    def acquire(self, packet_identifier: int | None = None, qos: int = 1) -> int:
+        packet_identifier = super().acquire(packet_identifier, qos)
+        self._looks.pop(packet_identifier, None)
+        return packet_identifier
+
     def acquire_all(self, identifiers: list, state: int) -> bool:
         """Takes a place for each of these messages, in this state; False, and none is taken, unless all have room."""
         states = self._states
@@ -228,6 +288,9 @@ class BulkSendWindow(SendWindow):
             return False
         states.update(acquired)
         self._places_taken += len(acquired)
+        if not self._looks.keys().isdisjoint(acquired):
+            for identifier in identifiers:
+                self._looks.pop(identifier, None)
         return True
 
     def take_all(self, identifiers: list, packet_type: int) -> bool:
