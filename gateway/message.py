@@ -142,7 +142,8 @@ def plain_properties(message: Message, identifiers: Sequence[int] = ()) -> dict[
         left_s = -(-(message.expires_ms - int(time.time() * 1000)) // 1000)
         published_s = travelling.get(properties.MESSAGE_EXPIRY_INTERVAL, EXPIRY_LONGEST_S)
         # A clock that was set back leaves more than was published, and more than a packet can say.
-        travelling[properties.MESSAGE_EXPIRY_INTERVAL] = min(max(0, left_s), published_s)
+        # A message whose delivery has begun goes on for a second: some brokers take 0 for "never expires".
+        travelling[properties.MESSAGE_EXPIRY_INTERVAL] = min(max(1, left_s), published_s)
     if identifiers:
         travelling[properties.SUBSCRIPTION_IDENTIFIER] = list(identifiers)
     return travelling

@@ -153,6 +153,22 @@ class Sender:
         if self.retained is not None and self.retained.has_waiting:
             self._feed_from(self.retained)
 
+    def send_again(self, packet_identifiers: list[int]) -> None:
+        """Sends messages of the session's cursor again, in their order, before any new one.
+
+        The other end has answered them, and does not have them. QoS 2 flows go again from the start.
+        """
+        source = self._sources.setdefault(self._cursor.consumer, _Source(self._cursor))
+        flows = self._window.outgoing.flows
+        begun = [flows[one] for one in packet_identifiers if one in flows]
+        source.again = sorted([*source.again, *begun], key=lambda flow: flow.position, reverse=True)
+        numbers = [one for one in packet_identifiers if one not in flows]
+        source.held.difference_update(numbers)
+        source.sent.difference_update(numbers)
+        self._window.forget(numbers)
+        self._cursor.redeliver(numbers)
+        self._feed_from(self._cursor)
+
     def may_send(self, topic: str) -> bool:
         """Whether the client is there and may have messages of a topic now."""
         return self._window.protocol.connected and self._window.may_receive(topic)
@@ -188,6 +204,9 @@ class Sender:
         Messages of the session's cursor go again in their order among its QoS 1 messages [MQTT-4.6.0-1].
         """
         released, begun = await self._window.outgoing.resume()
+        if not self._window.session_present and (lost := [flow for flow in released if flow.needs_message]):
+            await self._window.outgoing.begin_again(lost)
+            released, begun = await self._window.outgoing.resume()
         for flow in released:
             self._release_again(flow)
         own: list[Flow] = []

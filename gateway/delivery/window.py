@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, repeat
 from typing import Any, Protocol
@@ -188,6 +188,12 @@ class Window:
     def await_pubacks(self, packet_identifiers: Sequence[int], finish: Finish) -> None:
         """Calls ``finish`` when the client has acknowledged QoS 1 messages, with the identifiers of one or more."""
         self._inflight.update(dict.fromkeys(packet_identifiers, finish))
+
+    def forget(self, packet_identifiers: Iterable[int]) -> None:
+        """Frees the packet identifiers of QoS 1 messages that are to be sent again."""
+        for packet_identifier in packet_identifiers:
+            self._inflight.pop(packet_identifier, None)
+        self._acknowledged.set()
 
     def handle_pubacks(self, packet_identifiers: list[int]) -> None:
         """The other end has QoS 1 messages, or has refused them for good; either way it does not get them again."""

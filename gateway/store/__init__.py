@@ -21,6 +21,7 @@ from gateway.store.endings import Endings
 from gateway.store.group_commit import AckBatch
 from gateway.store.log import MessageLog
 from gateway.store.qos2_out import Outgoing
+from gateway.store.refused import Refused
 from gateway.store.sqlite import shelf
 from gateway.store.sqlite.folder import MESSAGES, is_in_memory, is_taken, why_unusable
 from gateway.store.sqlite.wal import FRAME_HEADER_SIZE, PAGE_SIZE
@@ -38,6 +39,7 @@ from gateway.store.tables.drops import (
 )
 from gateway.store.tables.log_rows import PublishBatch, Work
 from gateway.store.tables.qos2 import DONE, RELEASED, ROUTE_END, Flow
+from gateway.store.tables.refused import RefusedRow
 from gateway.store.tables.retained import Owed
 from gateway.store.tables.sessions import SaveSession, SessionDescription, SessionEntry, StoredSession, remove_session
 from gateway.store.tables.wills import StoredWill
@@ -71,6 +73,8 @@ __all__ = [
     "Outgoing",
     "Owed",
     "PublishBatch",
+    "Refused",
+    "RefusedRow",
     "SaveSession",
     "SessionDescription",
     "SessionEntry",

@@ -33,7 +33,9 @@ from gateway.store.tables import (
     endings,
     log_rows,
     qos2,
+    refused,
     retained,
+    routes,
     schema,
     sessions,
     wills,
@@ -170,6 +172,8 @@ class Database:
         self.wills = wills.load(self._reader)
         self.sessions = sessions.load(self._reader)
         self.endings = endings.load(self._reader)
+        self.refused = refused.load(self._reader)
+        self.routes = routes.load(self._reader)
         self.retained = retained.measure(self._reader)
 
     def _prepare(self) -> None:

@@ -31,18 +31,19 @@ from gateway.store.compaction import Compaction, Removed
 from gateway.store.consumers.audience import Audience
 from gateway.store.consumers.client_shares import Shares
 from gateway.store.consumers.cursor import Cursor
-from gateway.store.consumers.registry import Consumers, Keeper
+from gateway.store.consumers.registry import Consumers, Keeper, Pinned
 from gateway.store.database import Database, MaintenanceWrite
 from gateway.store.group_commit import GroupCommit
 from gateway.store.maintenance import Maintenance
 from gateway.store.reader import Reader, RowCache
+from gateway.store.refused import RefusedMessages
 from gateway.store.sqlite import swap_files
 from gateway.store.sqlite.folder import MESSAGES, TakenFolder, room_bytes, take_folder
+from gateway.store.stored_routes import StoredRoutes
 from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import EVICTED, GATEWAY, Drop
 from gateway.store.tables.evicted import EvictedInFlight, EvictedMessage
 from gateway.store.tables.log_rows import Gaps, LogRow, Part, Work, split, stored_size
-from gateway.store.tables.qos2 import Flow
 from gateway.store.tables.retained import Keep
 
 ROWS_MOST = 32  # returned at once from memory
@@ -120,6 +121,8 @@ class MessageLog:
             commit_interval_s,
         )
         self._reader = Reader(folder, database, self._gaps, self.submit, self.drop, self.counters)
+        self.routes = StoredRoutes(self, database.routes, database.epoch)
+        self.refused = RefusedMessages(self, database.refused)
         self._compaction = Compaction(
             self._consumers,
             self.audience,
@@ -213,13 +216,13 @@ class MessageLog:
         """Writes a work with the next commit, or at the latest with the next run of the maintenance."""
         self._maintenance.defer(work)
 
-    def pin(self, flow: Flow) -> None:
-        """Keeps a flow's message until ``unpin``, wherever the cursors are; no effect if it is already evicted."""
-        self._consumers.pin(flow)
+    def pin(self, pinned: Pinned) -> None:
+        """Keeps a message until ``unpin``, wherever the cursors are; no effect if it is already evicted."""
+        self._consumers.pin(pinned)
 
-    def unpin(self, flow: Flow) -> None:
+    def unpin(self, pinned: Pinned) -> None:
         """Ends ``pin``."""
-        self._consumers.unpin(flow)
+        self._consumers.unpin(pinned)
         self.changed()
 
     def lose(self, consumer: str, message: Message) -> EvictedMessage:

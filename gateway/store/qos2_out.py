@@ -9,7 +9,7 @@ from gateway.store.consumers.cursor import PACKET_IDENTIFIERS
 from gateway.store.consumers.delivery import Delivery
 from gateway.store.log import MessageLog
 from gateway.store.tables.log_rows import Work
-from gateway.store.tables.qos2 import BEGUN, DONE, RELEASED, Flow, begin, end_all, move
+from gateway.store.tables.qos2 import BEGUN, DONE, RELEASED, Flow, begin, begin_again, end_all, move
 
 
 class FlowSource(Protocol):
@@ -106,6 +106,16 @@ class Outgoing:
             self._miss(flow)
         return message
 
+    async def begin_again(self, flows: list[Flow]) -> None:
+        """Goes back to the PUBLISH of released flows, once that is durable: the other end has lost the messages.
+
+        Raises sqlite3.Error.
+        """
+        noted = [flow.packet_identifier for flow in flows if flow.is_noted]
+        await self._log.submit([begin_again(self._session, noted)])
+        for flow in flows:
+            flow.state = BEGUN
+
     def pass_over(self, flow: Flow) -> None:
         """Goes on with a flow as if its client had received the message; the client does not get it."""
         for note in self.note_received([flow.packet_identifier]):
@@ -119,12 +129,13 @@ class Outgoing:
         return [move(self._session, noted, RELEASED)] if noted else []
 
     def release(self, packet_identifiers: Iterable[int]) -> None:
-        """Notes that the work of ``note_received`` is durable: the log may delete the messages."""
+        """Notes that the work of ``note_received`` is durable: the log may delete messages that are not needed."""
         for packet_identifier in packet_identifiers:
             flow = self.flows.get(packet_identifier)
             if flow is not None and flow.state == BEGUN:
                 flow.state = RELEASED
-                self._unpin(flow)
+                if not flow.needs_message:
+                    self._unpin(flow)
 
     def complete(self, packet_identifiers: Iterable[int]) -> None:
         """Ends flows whose PUBCOMP has come."""
@@ -132,7 +143,7 @@ class Outgoing:
         for packet_identifier in packet_identifiers:
             flow = self.flows.pop(packet_identifier, None)
             if flow is not None:
-                if flow.state == BEGUN:
+                if flow.state == BEGUN or flow.needs_message:
                     self._unpin(flow)
                 if flow.is_noted:
                     noted.append(packet_identifier)
@@ -147,7 +158,7 @@ class Outgoing:
     def end(self) -> None:
         """Ends all flows, as the session ends."""
         for flow in self.flows.values():
-            if flow.state == BEGUN:
+            if flow.state == BEGUN or flow.needs_message:
                 self._miss(flow)
                 self._unpin(flow)
         if self.flows:

@@ -128,6 +128,10 @@ class Cursor:
         """The positions of deliveries without an acknowledgement."""
         return [position for position, *_ in self._unacknowledged.values()]
 
+    def position_of(self, packet_identifier: int) -> int:
+        """Returns the position of a delivery without an acknowledgement. Raises KeyError."""
+        return self._unacknowledged[packet_identifier][0]
+
     @property
     def unsubscribed(self) -> list[int]:
         """Positions of deliveries whose subscription may have ended since [MQTT-3.10.4-3]."""
@@ -236,9 +240,7 @@ class Cursor:
             return await self._take_held_back(limit, may_have) or await self._take_new(limit, may_have)
 
     def refuse(self, delivery: Delivery) -> None:
-        """The member that fetched a delivery may not have it: it waits for another member, as long as one may
-        have it.
-        """
+        """The member that fetched a delivery may not have it: it waits for another member that may, if there is one."""
         if delivery.packet_identifier in self._evicted:
             self._lose_for_good([delivery.packet_identifier])
         elif self.may_be_taken(delivery.message.topic):

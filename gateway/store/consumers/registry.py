@@ -12,12 +12,27 @@ from gateway.store.tables import cursors
 from gateway.store.tables.cursors import LOST, Place
 from gateway.store.tables.drops import GATEWAY
 from gateway.store.tables.evicted import EvictedMessage
-from gateway.store.tables.qos2 import BEGUN, Flow
+from gateway.store.tables.qos2 import Flow
 
 PASSED_MOST = 100_000  # messages of others that a consumer may have to skip again after a crash
 
 UNKNOWN: Place = (0, -1)
 """Stands for a saved place whose write has failed: it differs from every real place, so that it is saved again."""
+
+
+class Pinned(Protocol):
+    """A message that the log keeps wherever the cursors are: a QoS 2 flow's, or one that a route has set aside.
+
+    ``source`` is the consumer. ``evicted`` is set if a full store evicts the message.
+    """
+
+    evicted: EvictedMessage | None
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def source(self) -> str: ...
 
 
 class Keeper(Protocol):
@@ -49,9 +64,9 @@ class Consumers:
         self._cursors: dict[str, Cursor] = {}
         self.returned = 0
         self._keepers: set[Keeper] = set()
-        self._pinned: dict[int, list[Flow]] = {}
+        self._pinned: dict[int, list[Pinned]] = {}
         for flow in flows:
-            if flow.state == BEGUN and not flow.topic:
+            if flow.needs_message:
                 self.pin(flow)
 
     @property
@@ -97,9 +112,9 @@ class Consumers:
         for name, place in self._away.items():
             self._away[name] = self._behind_gone(place)
         for position in [position for position in self._pinned if position <= last]:
-            for flow in self._pinned.pop(position):
+            for pinned in self._pinned.pop(position):
                 if position in messages:
-                    flow.evicted = note_evicted(flow.source, messages[position])
+                    pinned.evicted = note_evicted(pinned.source, messages[position])
         for cursor in self._cursors.values():
             cursor.lose(messages, last, note_evicted)
         for keeper in self._keepers:
@@ -140,17 +155,17 @@ class Consumers:
             if waiting := [message for position, message in oldest if position > place and message.topic in allowed]:
                 yield names, waiting
 
-    def pin(self, flow: Flow) -> None:
-        """Keeps a flow's message until ``unpin``, wherever the cursors are; no effect if it is already evicted."""
-        if flow.position > self.gone:
-            self._pinned.setdefault(flow.position, []).append(flow)
+    def pin(self, pinned: Pinned) -> None:
+        """Keeps a message until ``unpin``, wherever the cursors are; no effect if it is already evicted."""
+        if pinned.position > self.gone:
+            self._pinned.setdefault(pinned.position, []).append(pinned)
 
-    def unpin(self, flow: Flow) -> None:
+    def unpin(self, pinned: Pinned) -> None:
         """Ends ``pin``."""
-        if flows := self._pinned.get(flow.position):
-            flows[:] = [other for other in flows if other is not flow]
-            if not flows:
-                del self._pinned[flow.position]
+        if others := self._pinned.get(pinned.position):
+            others[:] = [other for other in others if other is not pinned]
+            if not others:
+                del self._pinned[pinned.position]
 
     def keep_for(self, keeper: Keeper) -> None:
         """Keeps the messages behind a keeper's position."""

@@ -29,10 +29,12 @@ from wire.identity import SEQ_MAX
 
 UNSYNCED = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"  # the file counts only once all of it is synced
 ADD_CONSUMER = "INSERT OR IGNORE INTO cursor VALUES (?, ?, ?, ?)"
+IS_ROUTES = "substr(CAST(session AS BLOB), -1) = x'00'"  # ROUTE_END, where SQLite ends a text
 NEEDED_FROM = f"""
 SELECT max(min(position), coalesce((SELECT position FROM cursor WHERE consumer = '{GATEWAY}'), 0)) FROM (
     SELECT position FROM cursor WHERE consumer != '{GATEWAY}'
-    UNION ALL SELECT position - 1 FROM flow WHERE state = {BEGUN} AND topic = ''
+    UNION ALL SELECT position - 1 FROM flow WHERE topic = '' AND state <= iif({IS_ROUTES}, {RELEASED}, {BEGUN})
+    UNION ALL SELECT position - 1 FROM refused
 )
 """
 # Messages behind the newest one that is left are lost, and their positions will be used again.
@@ -46,6 +48,7 @@ TAKE_BACK = (
     """,
     "UPDATE owed SET position = :head WHERE position > :head",
     "DELETE FROM compacted WHERE last > :head",
+    "DELETE FROM refused WHERE position > :head",
 )
 
 

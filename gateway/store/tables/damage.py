@@ -55,6 +55,8 @@ REASON = "it is not as it was stored"
 WHAT = {  # set aside when the store is opened: what a row of each table is
     "cursor": "the place of consumer",
     "ending": "the end of consumer",
+    "refused": "a message that was set aside by",
+    "route": "what is known of",
     "session": "the session of client",
     "will": "the will of client",
 }

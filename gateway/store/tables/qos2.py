@@ -41,6 +41,7 @@ CREATE TABLE incoming (
 
 BEGIN = "INSERT INTO flow VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 MOVE = "UPDATE flow SET state = ? WHERE session = ? AND packet_identifier = ? AND state < ?"
+BEGIN_AGAIN = f"UPDATE flow SET state = {BEGUN} WHERE session = ? AND packet_identifier = ? AND state = {RELEASED}"
 END_ALL = f"UPDATE flow SET state = {DONE} WHERE session = ?"
 FORGET_DONE = f"""
 DELETE FROM flow WHERE state = {DONE} AND NOT EXISTS (
@@ -74,6 +75,14 @@ class Flow:
     is_noted: bool = True
     evicted: EvictedMessage | None = field(default=None, compare=False)
 
+    @property
+    def needs_message(self) -> bool:
+        """Whether the message may have to be sent again. A route's may until its PUBCOMP, as the next broker may lose
+        a message that it has not released.
+        """
+        last = RELEASED if self.session.endswith(ROUTE_END) else BEGUN
+        return self.state <= last and not self.topic
+
 
 def load_flows(connection: sqlite3.Connection) -> list[Flow]:
     """Returns all flows, also those that are done, in the order in which they began."""
@@ -103,6 +112,12 @@ def move(session: str, packet_identifiers: Iterable[int], state: int) -> Write:
     """Returns the work that makes flows released or done."""
     rows = [(state, session, packet_identifier, state) for packet_identifier in packet_identifiers]
     return lambda connection: _write_all(connection, MOVE, rows)
+
+
+def begin_again(session: str, packet_identifiers: Iterable[int]) -> Write:
+    """Returns the work that makes released flows begun ones: their messages go again from the start."""
+    rows = [(session, packet_identifier) for packet_identifier in packet_identifiers]
+    return lambda connection: _write_all(connection, BEGIN_AGAIN, rows)
 
 
 def end_all(session: str) -> Write:

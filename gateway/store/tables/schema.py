@@ -5,13 +5,25 @@ import sqlite3
 
 from gateway.store.sqlite import marks, rows, wal
 from gateway.store.sqlite.rows import first_row, read_schema
-from gateway.store.tables import cursors, damage, drops, endings, log_rows, qos2, retained, sessions, wills
+from gateway.store.tables import (
+    cursors,
+    damage,
+    drops,
+    endings,
+    log_rows,
+    qos2,
+    refused,
+    retained,
+    routes,
+    sessions,
+    wills,
+)
 
-SEALED = ("cursor", "ending", "identity", "retained", "session", "will")
+SEALED = ("cursor", "ending", "identity", "refused", "retained", "route", "session", "will")
 """The tables with a checksum in the last column of each row [gateway.store.sqlite.rows]."""
 
 APPLICATION_ID = 0x486F4664  # "HoFd", by which file(1) and a start know the database
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 STATE_TABLES = """SELECT name FROM sqlite_schema
     WHERE type = 'table' AND name NOT IN ('message_group', 'retained') AND name NOT LIKE 'sqlite_%'"""
 ROW_OVERHEAD = 12  # bytes besides the columns
@@ -27,6 +39,8 @@ TABLES = f"""
 {wills.SCHEMA}
 {drops.SCHEMA}
 {damage.SCHEMA}
+{refused.SCHEMA}
+{routes.SCHEMA}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
