@@ -52,10 +52,10 @@ class Broker:
         self.log = log
         self.counters = log.counters
         self.limits = Limits(config, log, self._queues, lambda topic: self.subscribers.cursors_for(topic))
-        self._endings = Endings(log)
+        self.endings = Endings(log)
         holdings, shifts, self._timers = Holdings(config.limits.kept_bytes), Shifts(), Timers()
         self._paces = Paces(config.limits.messages_per_s)
-        self.subscribers = Subscribers(log, self._endings, shifts)
+        self.subscribers = Subscribers(log, self.endings, shifts)
         self.publishing = Publishing(config.name, self.subscribers, log, self.limits, log.counters)
         self._wills = Wills(log, holdings, self._publish_will)
         self.sessions = Sessions(
@@ -96,7 +96,7 @@ class Broker:
             ListenError: a listener cannot be opened.
             StoreError: the file of the devices cannot be used.
         """
-        self._endings.open()
+        self.endings.open()
         self.sessions.open()
         await self._devices.open()
         await self.limits.open()
@@ -126,7 +126,7 @@ class Broker:
         self._timers.close()
         await self.subscribers.close()
         await self.limits.close()
-        await self._endings.close()
+        await self.endings.close()
         await self.sessions.close()
         await self._devices.close()
         await self._access_control.close()

@@ -76,7 +76,8 @@ class RouteState:
     their payloads and topic names. ``oldest_ms`` is when the first gateway accepted the oldest of them (unix time, 0:
     none waits). ``acknowledged_ms`` is when the other broker last acknowledged a message (unix time, 0: not yet).
     ``reconnects`` counts the connections after the first one, ``retries`` the messages that were sent again.
-    ``refused`` is the packet identifier that the other broker refused last and has not acknowledged since (0: none).
+    ``refused_messages`` counts the messages that were set aside because the other broker will never take them.
+    ``stands`` says why no message goes out although the broker can be reached ("": messages go out).
     """
 
     name: str
@@ -87,7 +88,8 @@ class RouteState:
     acknowledged_ms: int = 0
     reconnects: int = 0
     retries: int = 0
-    refused: int = 0
+    refused_messages: int = 0
+    stands: str = ""
 
     @property
     def backlog_age_s(self) -> float:

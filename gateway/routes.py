@@ -6,18 +6,26 @@ from gateway.config.pem import load_authorities, load_own, reason_of
 from gateway.config.schema import NAME_BYTES_MAX, Count, NonEmpty
 from gateway.counters import RouteState
 from gateway.delivery import Peer, Sender, Window
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, ListenError
 from gateway.message import Message, identity_properties
 from gateway.pace import Shift
+from gateway.signals import Signal
 from gateway.store import (
     DONE,
+    OVERSIZE,
+    REJECTED,
     ROUTE_END,
     AckBatch,
     Backlog,
     Cursor,
+    Delivery,
+    Endings,
     Grant,
     MessageLog,
     Outgoing,
+    Refused,
+    RefusedRow,
+    Work,
     count_backlogs,
     skip_ahead,
 )
@@ -26,6 +34,8 @@ from gateway.subscriptions import Subscription
 __all__ = [
     "DONE",
     "NAME_BYTES_MAX",
+    "OVERSIZE",
+    "REJECTED",
     "ROUTE_END",
     "AckBatch",
     "Backlog",
@@ -34,18 +44,25 @@ __all__ = [
     "ConfigSource",
     "Count",
     "Cursor",
+    "Delivery",
+    "Endings",
     "Grant",
+    "ListenError",
     "Message",
     "MessageLog",
     "NonEmpty",
     "Outgoing",
     "Peer",
+    "Refused",
+    "RefusedRow",
     "RouteState",
     "Sender",
     "Shift",
+    "Signal",
     "Subscription",
     "Table",
     "Window",
+    "Work",
     "beside",
     "check_readable",
     "count_backlogs",

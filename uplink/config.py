@@ -73,6 +73,14 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     max_bytes: Count | None = None
     """The most bytes of these, counted as for `[queue]`."""
 
+    needs_subscriber: bool = True
+    """Whether a message waits that no client at the broker has subscribed to: the broker acknowledges it with reason
+    code 0x10, and keeps no copy. With `false` the route takes such an acknowledgement for success."""
+
+    retry_interval_s: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 20
+    """How long the broker may leave a message unacknowledged, in seconds. Then the route connects again and sends what
+    is not acknowledged [MQTT-4.4.0-1]."""
+
     keep_alive_s: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 30
     """The longest silence, in seconds, before the link is tested [MQTT-3.1.2-20]."""
 

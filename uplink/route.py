@@ -7,29 +7,25 @@ import ssl
 from typing import Any
 
 from gateway.routes import (
-    DONE,
-    ROUTE_END,
     ConfigError,
-    Cursor,
     MessageLog,
-    Outgoing,
-    RouteState,
     Sender,
-    Subscription,
     reason_of,
 )
+from uplink.answers import Answers
 from uplink.config import RouteConfig, parse_broker
 from uplink.credentials import Credentials
+from uplink.queue import RouteQueue
 from uplink.remote import Remote
-from uplink.watch import BacklogWatch
+from uplink.resend import Resend
 from uplink.window import RouteWindow
 from wire.backoff import Backoff
 from wire.bulk.connection import Acknowledgements, BulkClientConnection
 from wire.codec.packets import Connack, Packet
+from wire.errors import WireError
 from wire.reasons import SUCCESS
 
 CONNECT_DEADLINE_S = 10.0
-ROUTE_PREFIX = "route/"  # of the names under which the log keeps the routes' cursors
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +46,7 @@ class Route:
         gateway_name: the gateway that the route belongs to.
         log: the gateway's store.
 
-    ``state`` says how the route is doing, as far as ``watch`` runs beside it.
+    ``queue`` is what waits for the route; its state is up to date as far as its watch runs beside the route.
     """
 
     def __init__(self, config: RouteConfig, gateway_name: str, log: MessageLog) -> None:
@@ -58,18 +54,16 @@ class Route:
         self._client_id = f"{gateway_name}-{config.name}"
         self._names = (config.name, config.broker)
         self._credentials = Credentials(config)
-        self.consumer = ROUTE_PREFIX + config.name
-        filters = [Subscription(topic_filter, qos=2, retain_as_published=True) for topic_filter in config.filters]
+        self.queue = RouteQueue(config.name, log, config)
         self._log = log
-        self._cursor = Cursor(log, self.consumer, filters, window=config.inflight_window)
-        session = self.consumer + ROUTE_END
-        flows = (flow for flow in log.flows if flow.session == session and flow.state != DONE)
-        self._outgoing = Outgoing(log, session, flows)
-        self.state = RouteState(config.name)
-        self.watch = BacklogWatch(self.state, log, self._cursor, config)
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         self._said = ""
         self._connections = 0
+
+    @property
+    def problem(self) -> str:
+        """Why the newest connection failed or ended; "" since the next one."""
+        return self._said
 
     async def run(self) -> None:
         """Serves for ever: connects, forwards, and after each loss waits and connects again."""
@@ -90,40 +84,60 @@ class Route:
         password, context = await self._read_credentials()
         client = BulkClientConnection(
             self._client_id,
-            clean_start=False,
+            clean_start=not self._log.routes.has_session(self.queue.consumer),
             keep_alive_s=self._config.keep_alive_s,
             username=self._config.user,
             password=password,
+            retry_interval_ms=1000 * self._config.retry_interval_s,
         )
-        remote = Remote(client, lambda packet: window.handle(packet) if window else _note_connack(packet, connack))
-        window: RouteWindow | None = None
-        sender: Sender | None = None
+        remote = Remote(client, lambda packet: answers.handle(packet) if answers else _note_connack(packet, connack))
+        answers: Answers | None = None
         try:
             await self._connect(remote, connack, context)
+            await self._check_accepted(client, connack.result())
             present = connack.result().session_present
-            self._backoff.reset()
-            if not self.state.refused:  # otherwise each attempt would log two lines
-                logger.info("route %s to %s: connected, session present: %s", *self._names, present)
-                self._said = ""
-            self._connections += 1
-            self.state.connected, self.state.reconnects = True, self._connections - 1
-            window = RouteWindow(
-                client,
-                remote,
-                self._log,
-                self._outgoing,
-                self.consumer,
-                self.state,
-                session_present=present,
+            window = RouteWindow(client, remote, self._log, self.queue, session_present=present)
+            sender = Sender(window, self._log, self.queue.cursor, remote.close)
+            needs_subscriber = self._config.needs_subscriber
+            answers = Answers(
+                window, sender, remote, self._log, self.queue, self._backoff, needs_subscriber=needs_subscriber
             )
-            sender = Sender(window, self._log, self._cursor, remote.close)
-            await first_of(remote.ended)
-            raise LinkDown(remote.ended.result())
-        finally:
-            self.state.connected = False
-            if sender is not None:
+            try:
+                await self._resend_until(remote.ended, Resend(window, self._log, self.queue))
+            finally:
+                answers.stop()
                 sender.stop()
+        finally:
+            self.queue.state.connected = False
             remote.close("the route ends")
+        raise LinkDown(remote.ended.result())
+
+    async def _check_accepted(self, client: BulkClientConnection, connack: Connack) -> None:
+        """Notes that the broker has accepted the connection. Raises LinkDown if it may not have custody."""
+        state = self.queue.state
+        if not client.maximum_qos_peer:
+            state.stands = "the broker takes only messages of QoS 0, so it acknowledges none"
+            raise LinkDown(state.stands)
+        if not self._log.routes.has_session(self.queue.consumer):
+            await self._log.routes.begin_session(self.queue.consumer)
+        present = connack.session_present
+        if not state.stands:  # otherwise each attempt would log two lines
+            logger.info("route %s to %s: connected, session present: %s", *self._names, present)
+            self._said = ""
+        self._connections += 1
+        state.connected, state.reconnects = True, self._connections - 1
+
+    async def _resend_until(self, ended: asyncio.Future[str], resend: Resend) -> None:
+        """Sends refused messages again as an operator asks for it, until the connection has ended."""
+        resending = asyncio.get_running_loop().create_task(resend.run())
+        try:
+            await first_of(ended, resending)
+            if not ended.done():
+                resending.result()
+        except (OSError, WireError) as error:
+            raise LinkDown(str(error)) from error
+        finally:
+            resending.cancel()
 
     async def _read_credentials(self) -> tuple[bytes | None, ssl.SSLContext | None]:
         try:

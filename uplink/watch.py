@@ -24,10 +24,10 @@ class BacklogWatch:
         state: the route's state, which says the count.
         log: the gateway's store.
         cursor: the route's cursor.
-        config: the route, with its limits.
+        config: the route, with its limits; None for one that is not configured, and keeps everything.
     """
 
-    def __init__(self, state: RouteState, log: MessageLog, cursor: Cursor, config: RouteConfig) -> None:
+    def __init__(self, state: RouteState, log: MessageLog, cursor: Cursor, config: RouteConfig | None) -> None:
         self._state = state
         self._log = log
         self._cursor = cursor
@@ -59,4 +59,4 @@ class BacklogWatch:
         state.oldest_ms = oldest[0][1].received_ms if oldest else 0
 
     def _is_within_limits(self, backlog: Backlog) -> bool:
-        return not backlog.exceeds(self._config.max_messages, self._config.max_bytes)
+        return self._config is None or not backlog.exceeds(self._config.max_messages, self._config.max_bytes)

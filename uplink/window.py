@@ -1,44 +1,39 @@
-"""A route's window: messages in flight to the next broker, and its acknowledgements."""
+"""A route's window: messages in flight to the next broker."""
 
-import logging
-import time
+import asyncio
 
 from gateway.routes import (
-    AckBatch,
+    OVERSIZE,
     Grant,
     Message,
     MessageLog,
-    Outgoing,
     Peer,
-    RouteState,
+    Refused,
     Shift,
     Window,
     identity_properties,
 )
+from uplink.queue import RouteQueue
 from uplink.remote import Remote
-from wire.bulk.connection import Acknowledgements, BulkClientConnection
-from wire.codec.packets import Packet, Puback, Pubcomp, Pubrec
-from wire.packet_types import PUBACK, PUBREC
-from wire.reasons import NOT_AUTHORIZED, UNSPECIFIED_ERROR, describe
+from wire.bulk.connection import BulkClientConnection
+from wire.errors import PacketTooLargeError
 
-ADVICE = {NOT_AUTHORIZED: "; another Holdfast gateway accepts it if an access rule lets this route identify its origin"}
-
-logger = logging.getLogger(__name__)
+NO_RETAIN = "the broker takes no retained messages"
 
 
 class RouteWindow(Window):
     """The window of one connection to the next broker. No message is passed over: that would lose it.
 
-    A message that cannot be sent, or that the broker refuses, ends the connection and goes out again over the next one.
+    A message that the broker has announced not to take is set aside. While the window is paused nothing is sent.
 
     Args:
         client: the connection, already accepted.
         remote: the line under it.
         log: the gateway's store.
-        outgoing: the route's QoS 2 flows.
-        consumer: the name of the route's cursor.
-        state: the route's state, where this window counts and notes refusals.
+        queue: what waits for the route.
         session_present: whether the broker still has the route's session.
+
+    ``resent`` are the refused messages of QoS 1 that were sent again and are not acknowledged, by packet identifier.
     """
 
     def __init__(
@@ -46,50 +41,52 @@ class RouteWindow(Window):
         client: BulkClientConnection,
         remote: Remote,
         log: MessageLog,
-        outgoing: Outgoing,
-        consumer: str,
-        state: RouteState,
+        queue: RouteQueue,
         *,
         session_present: bool,
     ) -> None:
-        peer = Peer(f"route {state.name}", client, remote, remote.flush, lambda _: True, True, session_present)
-        super().__init__(peer, log, consumer, outgoing, Shift())
-        self._remote = remote
-        self._state = state
-        self._batch = AckBatch(log.submit, remote.flush, remote.close)
+        peer = Peer(f"route {queue.name}", client, remote, remote.flush, lambda _: True, True, session_present)
+        super().__init__(peer, log, queue.consumer, queue.outgoing, Shift())
+        self.resent: dict[int, Refused] = {}
+        self._queue = queue
+        self._running = asyncio.Event()
+        self._running.set()
+
+    def pause(self) -> None:
+        """Sends nothing until ``go_on``."""
+        self._running.clear()
+
+    def go_on(self) -> None:
+        """Ends a pause."""
+        self._running.set()
+
+    async def wait_for_line(self) -> None:
+        await self._running.wait()
+        await super().wait_for_line()
 
     def publish(
         self, message: Message, grant: Grant, packet_identifier: int | None = None, *, dup: bool = False
     ) -> bool:
-        """Raises WireError for a message that the broker does not take."""
-        self._state.retries += dup
-        self.send(message, grant, packet_identifier, dup and self.session_present, identity_properties)
+        """Returns False for a message that was set aside. Raises TooManyRefused, WireError."""
+        self._queue.state.retries += dup
+        if grant.retain and not self.protocol.takes_retain:
+            return self._set_aside(packet_identifier, NO_RETAIN)
+        try:
+            self.send(message, grant, packet_identifier, dup and self.session_present, identity_properties)
+        except PacketTooLargeError as error:
+            return self._set_aside(packet_identifier, f"{OVERSIZE}: {error}")
         return True
 
-    def is_wanted(self, message: Message) -> bool:
-        """True: an expired message goes on as well, and the next broker drops it."""
-        return True
+    def position_of(self, packet_identifier: int) -> int:
+        """Returns the position of the message with a packet identifier in flight. Raises KeyError."""
+        if flow := self.outgoing.flows.get(packet_identifier):
+            return flow.position
+        if one := self.resent.get(packet_identifier):
+            return one.position
+        return self._queue.cursor.position_of(packet_identifier)
 
-    def handle(self, packet: Packet | Acknowledgements) -> None:
-        """Acts on the broker's acknowledgements; a refusal ends the connection."""
-        if isinstance(packet, Acknowledgements):
-            self._acknowledge(packet.packet_type, packet.identifiers)
-        elif isinstance(packet, Puback | Pubrec) and packet.reason_code >= UNSPECIFIED_ERROR:
-            self._state.refused = packet.packet_identifier
-            reason = describe(packet.reason_code) + ADVICE.get(packet.reason_code, "")
-            self._remote.close(f"the broker refused packet identifier {packet.packet_identifier}: {reason}")
-        elif isinstance(packet, Puback | Pubrec | Pubcomp):
-            self._acknowledge(packet.TYPE, [packet.packet_identifier])
-
-    def _acknowledge(self, packet_type: int, packet_identifiers: list[int]) -> None:
-        self._state.acknowledged_ms = int(time.time() * 1000)
-        if self._state.refused and self._state.refused in packet_identifiers:
-            logger.info("%s: the broker now accepts the message that it refused", self.name)
-            self._state.refused = 0
-        if packet_type == PUBACK:
-            self.handle_pubacks(packet_identifiers)
-        elif packet_type == PUBREC:
-            self.handle_pubrecs(packet_identifiers, self._batch.add)
-            self._batch.end()
-        else:
-            self.handle_pubcomps(packet_identifiers)
+    def _set_aside(self, packet_identifier: int | None, reason: str) -> bool:
+        assert packet_identifier is not None, "routes take no QoS 0 messages"
+        self._queue.refusals.set_aside(self.position_of(packet_identifier), reason)
+        self.resent.pop(packet_identifier, None)
+        return False

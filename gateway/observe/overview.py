@@ -55,7 +55,12 @@ class Overview:
 
     def notes(self) -> list[str]:
         """Returns what an operator should know although it is as configured, a line each."""
-        return ["message store: full, the oldest messages are dropped"] if self._limits.is_dropping else []
+        full = ["message store: full, the oldest messages are dropped"] if self._limits.is_dropping else []
+        return full + [
+            f"route {route.name}: {route.refused_messages} refused messages are set aside"
+            for route in self.routes
+            if route.refused_messages
+        ]
 
     def problems(self) -> list[str]:
         """Returns what is wrong now, a line each."""
@@ -63,7 +68,9 @@ class Overview:
         store = f"message store: {log.problem}" if log.problem else ""
         full = f"message store: {limits}" if limits else ""
         damage = "message store: damaged, nothing is deleted until `holdfast gateway repair` was run"
-        return [problem for problem in (store, full, damage if log.is_damaged else "", self.not_reloaded) if problem]
+        routes = [f"route {route.name}: {route.stands}" for route in self.routes if route.stands]
+        found = (store, full, damage if log.is_damaged else "", self.not_reloaded, *routes)
+        return [problem for problem in found if problem]
 
 
 def _size_of(file: Path) -> int:

@@ -9,7 +9,7 @@ from wire.codec import MQTT_5
 from wire.codec.packets import Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe
 from wire.connection.server import ServerConnection
 from wire.errors import Closed
-from wire.properties import MAXIMUM_PACKET_SIZE, MAXIMUM_QOS, USER_PROPERTY
+from wire.properties import MAXIMUM_PACKET_SIZE, MAXIMUM_QOS, RETAIN_AVAILABLE, USER_PROPERTY
 from wire.time_offer import TIME_PROPERTY, encode_time
 
 ACCEPTING_TURNS = 5  # of the loop, at most, from a connection that is accepted to its `serve`
@@ -24,11 +24,12 @@ class ScriptedBroker:
     """Remembers what clients published.
 
     Attributes:
-        session_present: what the next CONNACK says.
+        session_present: what the next CONNACK says, unless the client starts clean.
         receive_maximum: how many unacknowledged QoS 1 messages a client may have on the way.
         puback: the reason code for a PUBLISH of QoS 1 or 2, or None to stay silent.
         pubcomp: whether a PUBREL is answered.
-        maximum_qos, maximum_packet_size: what the CONNACK announces, or None.
+        maximum_qos, maximum_packet_size, retain_available: what the CONNACK announces, or None.
+        hangs_up: whether a connection is closed at once after its CONNACK.
         commands: the messages that a client gets when it subscribes.
         releases: whether a PUBREC is answered.
         time_ms: the time (ms since 1970) that CONNACKs offer, or None.
@@ -49,6 +50,8 @@ class ScriptedBroker:
     pubcomp: bool = True
     maximum_qos: int | None = None
     maximum_packet_size: int | None = None
+    retain_available: bool | None = None
+    hangs_up: bool = False
     commands: list[Publish] = field(default_factory=list)
     releases: bool = True
     time_ms: int | None = None
@@ -86,6 +89,8 @@ class ScriptedBroker:
                         return
                     self.answer(connection, event)
                 writer.write(connection.data_to_send())
+                if self.hangs_up:
+                    return
         except OSError:
             pass
         finally:
@@ -100,8 +105,9 @@ class ScriptedBroker:
             self.connects.append(event)
             self.publishes.append([])
             self.pubrels.append([])
-            connection.accept(self.session_present, self._announced())
-            if not self.session_present:
+            present = self.session_present and not event.clean_start
+            connection.accept(present, self._announced())
+            if not present:
                 self._received.clear()
             connection.resume(self._received)
         elif isinstance(event, Publish):
@@ -155,6 +161,8 @@ class ScriptedBroker:
             announced[MAXIMUM_QOS] = self.maximum_qos
         if self.maximum_packet_size is not None:
             announced[MAXIMUM_PACKET_SIZE] = self.maximum_packet_size
+        if self.retain_available is not None:
+            announced[RETAIN_AVAILABLE] = int(self.retain_available)
         return announced
 
 

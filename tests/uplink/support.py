@@ -42,10 +42,10 @@ async def serving(route: Route) -> AsyncIterator[None]:
 async def backlog_is(route: Route, messages: int) -> None:
     """Returns once so many messages wait for the route, as it has counted them."""
     async with asyncio.timeout(DEADLINE_S):
-        await route.watch.count()
-        while route.state.backlog_messages != messages:
+        await route.queue.watch.count()
+        while route.queue.state.backlog_messages != messages:
             await asyncio.sleep(0.01)
-            await route.watch.count()
+            await route.queue.watch.count()
 
 
 @asynccontextmanager

@@ -4,6 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+import pytest
+
 from gateway.message import Message
 from tests.house.repository import ROOT
 from tests.support.mosquitto import mosquitto, subscriber
@@ -67,18 +69,23 @@ async def test_at_qos_2_every_message_arrives_once_from_a_gateway_that_is_killed
         assert sorted(payloads) == list(range(count))
 
 
-async def test_what_the_broker_has_noted_is_not_sent_again_even_where_it_has_forgotten_the_session(
-    tmp_path: Path,
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_message_that_was_not_released_goes_again_to_a_broker_that_has_forgotten_the_session(
+    tmp_path: Path, is_restarted: bool
 ) -> None:
-    """Received: the PUBREC is noted; a broker without the session gets neither PUBLISH nor PUBREL of it."""
-    async with routed(tmp_path, pubcomp=False) as (first, log):
-        await log.submit([Message("a", b"1", 2)])
-        await until(lambda: bool(first.pubrels) and bool(first.pubrels[-1]))
-    async with routed(tmp_path) as (second, log):
-        await log.submit([Message("a", b"2", 1)])
-        await until(lambda: bool(second.publishes) and bool(second.publishes[-1]))
-    assert [bytes(publish.payload) for publish in second.publishes[-1]] == [b"2"]
-    assert second.pubrels == [[]]
+    """The broker has forgotten the message with the session, perhaps: it delivers it when it is released."""
+    async with routed(tmp_path, pubcomp=False) as (broker, log):
+        for payload in (b"1", b"2"):
+            await log.submit([Message("a", payload, 2)])
+        await until(lambda: bool(broker.pubrels) and len(broker.pubrels[-1]) == 2)
+        if not is_restarted:
+            broker.pubcomp = True
+            broker.drop_clients()
+            await until(lambda: len(broker.pubrels) == 2 and len(broker.pubrels[-1]) == 2)
+    if is_restarted:
+        async with routed(tmp_path) as (broker, log):
+            await until(lambda: bool(broker.pubrels) and len(broker.pubrels[-1]) == 2)
+    assert [(bytes(publish.payload), publish.dup) for publish in broker.publishes[-1]] == [(b"1", False), (b"2", False)]
 
 
 async def test_a_broker_that_takes_qos_1_at_most_gets_a_message_of_qos_2_at_qos_1(tmp_path: Path) -> None:

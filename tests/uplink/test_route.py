@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message, message_from
+from gateway.store.repair import begin_epoch
+from tests.gateway.store.support import stored
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import scripted_broker
 from tests.uplink.support import (
@@ -23,9 +25,9 @@ from tests.uplink.support import (
 )
 from tools.lab.testing.network_link import NetworkLink
 from uplink.route import Route
+from wire.backoff import Backoff
 from wire.codec.packets import Publish
 from wire.properties import MESSAGE_EXPIRY_INTERVAL
-from wire.reasons import NOT_AUTHORIZED, QUOTA_EXCEEDED
 
 
 async def test_a_route_forwards_what_is_stored_with_its_identity(tmp_path: Path) -> None:
@@ -128,37 +130,6 @@ async def test_a_restarted_gateway_goes_on_behind_the_last_acknowledged_message_
     ]
 
 
-async def test_a_refused_message_is_kept_and_sent_again_and_the_log_names_the_reason(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
-    async with routed(tmp_path, puback=lambda _: QUOTA_EXCEEDED) as (broker, log):
-        await append(log, range(1, 2))
-        await until(lambda: len(broker.publishes) >= 3)
-        broker.puback = lambda _: 0
-        await until(lambda: log.head == 1 and all(bytes(p[0].payload) == b"1" for p in broker.publishes if p))
-    assert "refused packet identifier 1: quota exceeded" in caplog.text.lower()
-
-
-async def test_a_message_that_is_refused_again_and_again_is_logged_once_and_again_when_it_is_accepted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    async with routed(tmp_path, puback=lambda _: NOT_AUTHORIZED, session_present=True) as (broker, log):
-        await append(log, range(1, 2))
-        await until(lambda: len(broker.publishes) >= 5)
-        broker.puback = lambda _: 0
-        await until(lambda: "now accepts the message that it refused" in caplog.text)
-    assert [
-        record.getMessage().partition(": ")[2][:10] for record in caplog.records if record.name.startswith("uplink")
-    ] == [
-        "connected,",
-        "the broker",
-        "the broker",
-    ]
-    assert "refused packet identifier 1: not authorized (0x87); another Holdfast gateway accepts it if" in caplog.text
-
-
 async def test_never_more_is_on_the_way_than_the_broker_takes(tmp_path: Path) -> None:
     answers: list[int | None] = []
 
@@ -175,27 +146,14 @@ async def test_never_more_is_on_the_way_than_the_broker_takes(tmp_path: Path) ->
     assert [len(publishes) for publishes in broker.publishes] == [3, 10]
 
 
-async def test_a_message_too_large_for_the_broker_stays_and_all_that_follow_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with routed(tmp_path, maximum_packet_size=1000) as (broker, log):
-        for payload in (b"1", b"2" * 2000, b"3"):
-            await log.submit([Message("a", payload)])
-        await until(lambda: "bytes; the peer takes 1000" in caplog.text)
-        assert not any(log.counters.messages_dropped.values())
-        broker.maximum_packet_size = None
-        await until(lambda: len(broker.publishes[-1]) >= 2)
-    assert [bytes(publish.payload) for publish in broker.publishes[-1]][-2:] == [b"2" * 2000, b"3"]
-
-
 @pytest.mark.parametrize("limit", [{"max_messages": 3}, {"max_bytes": 3 * len("telemetry/a" + "1")}])
 async def test_a_route_keeps_the_newest_of_what_is_beyond_its_limit(tmp_path: Path, limit: dict[str, int]) -> None:
     async with opened(tmp_path) as log:
         async with scripted_broker() as broker:
             route = Route(route_config(broker.port, **limit), "gateway-1", log)
             await append(log, range(1, 10))
-            await route.watch.count()
-            assert route.state.backlog_messages == 3
+            await route.queue.watch.count()
+            assert route.queue.state.backlog_messages == 3
             async with serving(route):
                 await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 3)
         assert [int(publish.payload) for publish in broker.publishes[-1]] == [7, 8, 9]
@@ -208,11 +166,11 @@ async def test_a_route_knows_what_waits_for_it_and_how_it_is_doing(tmp_path: Pat
         opened(tmp_path) as log,
     ):
         route = Route(route_config(broker.port, filters=["telemetry/#"]), "gateway-1", log)
-        state = route.state
+        state = route.queue.state
         await append(log, range(1, 4))
         await append(log, range(4, 6), "other")
         await log.submit([Message("telemetry/b", b"6", received_ms=5000)])
-        await route.watch.count()
+        await route.queue.watch.count()
         assert (state.connected, state.backlog_messages) == (False, 4)
         assert state.backlog_bytes == 4 * len("telemetry/a" + "1")
         async with serving(route):
@@ -229,6 +187,84 @@ async def test_a_route_knows_what_waits_for_it_and_how_it_is_doing(tmp_path: Pat
             await backlog_is(route, 0)
             assert (state.backlog_bytes, state.backlog_age_s) == (0, 0.0)
         assert not state.connected
+
+
+async def test_an_expired_message_stays_and_leaves_a_range(tmp_path: Path) -> None:
+    async with routed(tmp_path) as (broker, log):
+        await log.submit([Message("a", b"old", origin="a", epoch=7, seq=1, expires_ms=1)])
+        await log.submit([Message("a", b"new", origin="a", epoch=7, seq=2)])
+        await until(lambda: bool(broker.publishes) and bool(broker.publishes[-1]))
+        assert [bytes(publish.payload) for publish in broker.publishes[-1]] == [b"new"]
+    ranges = stored(tmp_path / "store", "SELECT reason, consumer, origin, epoch, first, last FROM dropped")
+    assert ranges == [("expired", "route/central", "a", 7, 1, 1)]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_message_that_the_broker_leaves_unanswered_goes_again_over_a_new_connection(
+    tmp_path: Path, qos: int
+) -> None:
+    async with (
+        scripted_broker(puback=lambda publish: None if publish.payload == b"2" else 0, session_present=True) as broker,
+        opened(tmp_path) as log,
+        running(log, route_config(broker.port, retry_interval_s=1)),
+    ):
+        for number in range(1, 4):
+            await log.submit([Message("a", b"%d" % number, qos)])
+        await until(lambda: len(broker.publishes) == 2 and bool(broker.publishes[1]))
+        broker.puback = lambda _: 0
+        assert [(bytes(p.payload), p.dup) for p in broker.publishes[1]] == [(b"2", True)]
+
+
+async def test_the_waits_between_connections_grow_until_a_message_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CONNACK alone shows nothing: the broker may end each connection with the first message."""
+    resets: list[int] = []
+
+    class CountedBackoff(Backoff):
+        def reset(self) -> None:
+            resets.append(len(broker.connects))
+            super().reset()
+
+    monkeypatch.setattr("uplink.route.Backoff", CountedBackoff)
+    async with (
+        scripted_broker(hangs_up=True) as broker,
+        opened(tmp_path) as log,
+        running(log, route_config(broker.port)),
+    ):
+        await append(log, range(1, 2))
+        await until(lambda: len(broker.connects) >= 4)
+        broker.hangs_up = False
+        await until(lambda: bool(broker.publishes[-1]) and len(resets) > 1)
+    assert resets[0] == 0, "when it is made"
+    assert resets[1] > 4
+
+
+async def test_a_broker_without_qos_1_is_refused_in_words_and_gets_nothing(tmp_path: Path) -> None:
+    async with scripted_broker(maximum_qos=0) as broker, opened(tmp_path) as log:
+        route = Route(route_config(broker.port), "gateway-1", log)
+        await append(log, range(1, 2))
+        async with serving(route):
+            await until(lambda: len(broker.connects) >= 2)
+            assert route.queue.state.stands == "the broker takes only messages of QoS 0, so it acknowledges none"
+            broker.maximum_qos = None
+            await until(lambda: route.queue.state.stands == "")
+        assert not any(broker.publishes[:-1])
+
+
+async def test_the_session_of_a_new_store_and_of_a_copy_begins_clean(tmp_path: Path) -> None:
+    """The broker may still hold QoS 2 packet identifiers of an earlier store, and swallow messages that have them."""
+    cleans: list[bool] = []
+    async with scripted_broker() as broker:
+        for step in ("new", "restarted", "a copy", "restarted"):
+            if step == "a copy":
+                begin_epoch(tmp_path / "store")
+            broker.connects.clear()
+            async with opened(tmp_path) as log, running(log, route_config(broker.port)):
+                await append(log, range(1, 2))
+                await until(lambda: bool(broker.connects) and bool(broker.publishes[-1]))
+            cleans.append(broker.connects[0].clean_start)
+    assert cleans == [True, False, True, False]
 
 
 async def test_a_clock_set_back_stops_no_route_and_makes_no_message_live_longer(

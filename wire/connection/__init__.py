@@ -94,6 +94,11 @@ class Connection:
         """How many more QoS 1 and 2 messages may be sent now; 0 unless connected."""
         return self._send_window.quota if self.state == CONNECTED else 0
 
+    @property
+    def takes_retain(self) -> bool:
+        """Whether the peer takes retained messages."""
+        return self._peer_takes_retain
+
     def is_in_use(self, packet_identifier: int) -> bool:
         """Returns whether an unacknowledged message or request of our side has this packet identifier."""
         return packet_identifier in self._send_window

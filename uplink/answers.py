@@ -1,0 +1,158 @@
+"""What the next broker's acknowledgements mean for a route's messages: taken over, to be sent again, or refused."""
+
+import asyncio
+import logging
+import time
+
+from gateway.routes import AckBatch, MessageLog, Sender
+from uplink.queue import RouteQueue
+from uplink.refusals import TooManyRefused
+from uplink.remote import Remote
+from uplink.window import RouteWindow
+from wire.backoff import Backoff
+from wire.bulk.connection import Acknowledgements
+from wire.codec.packets import Packet, Puback, Pubcomp, Pubrec
+from wire.packet_types import PUBACK, PUBCOMP, PUBREC
+from wire.reasons import NO_MATCHING_SUBSCRIBERS, NOT_AUTHORIZED, QUOTA_EXCEEDED, UNSPECIFIED_ERROR, describe
+
+ADVICE = {NOT_AUTHORIZED: "; another Holdfast gateway accepts it if an access rule lets this route identify its origin"}
+PAUSE_SHORTEST_MS, PAUSE_LONGEST_MS = 500, 30_000
+
+logger = logging.getLogger(__name__)
+
+
+class Answers:
+    """Acts on the acknowledgements of one connection.
+
+    - Success: the broker has custody, and the cursor moves.
+    - 0x97 Quota exceeded, and 0x10 No matching subscribers where the route needs one: the broker does not have the
+      message. All messages answered so go again after a pause, in their order.
+    - Other reason codes from 0x80 on: the broker will never take the message. It is set aside, and the rest goes on.
+
+    Args:
+        window: the messages in flight.
+        sender: sends them again.
+        remote: the line.
+        log: the gateway's store.
+        queue: what waits for the route; its state says why the route stands.
+        backoff: the waits between connections, which begin anew with the first acknowledgement.
+        needs_subscriber: whether a message that no client at the broker has subscribed to is to wait.
+    """
+
+    def __init__(
+        self,
+        window: RouteWindow,
+        sender: Sender,
+        remote: Remote,
+        log: MessageLog,
+        queue: RouteQueue,
+        backoff: Backoff,
+        *,
+        needs_subscriber: bool,
+    ) -> None:
+        self._window = window
+        self._sender = sender
+        self._remote = remote
+        self._refusals = queue.refusals
+        self._state = queue.state
+        self._backoff = backoff
+        self._needs_subscriber = needs_subscriber
+        self._batch = AckBatch(log.submit, remote.flush, remote.close)
+        self._pauses = Backoff(PAUSE_SHORTEST_MS, PAUSE_LONGEST_MS)
+        self._pause: asyncio.TimerHandle | None = None
+        self._again: list[int] = []
+        self._unwanted: set[int] = set()  # QoS 2 messages that have no subscriber, until their PUBCOMP
+
+    def handle(self, packet: Packet | Acknowledgements) -> None:
+        """Acts on what the broker sent."""
+        if isinstance(packet, Acknowledgements):
+            self._acknowledge(packet.packet_type, packet.identifiers)
+        elif isinstance(packet, Puback | Pubrec):
+            code = packet.reason_code
+            if code == QUOTA_EXCEEDED:
+                self._send_later([packet.packet_identifier], f"the broker says {describe(code)}")
+            elif code == NO_MATCHING_SUBSCRIBERS and self._needs_subscriber:
+                self._wait_for_subscriber(packet)
+            elif code >= UNSPECIFIED_ERROR:
+                self._refuse(packet)
+            else:
+                self._acknowledge(packet.TYPE, [packet.packet_identifier])
+        elif isinstance(packet, Pubcomp):
+            self._acknowledge(PUBCOMP, [packet.packet_identifier])
+
+    def stop(self) -> None:
+        """The connection has ended: its sender hands back what is not acknowledged."""
+        if self._pause is not None:
+            self._pause.cancel()
+
+    def _acknowledge(self, packet_type: int, packet_identifiers: list[int]) -> None:
+        if packet_type == PUBCOMP and self._unwanted:
+            unwanted = [one for one in packet_identifiers if one in self._unwanted]
+            packet_identifiers = [one for one in packet_identifiers if one not in self._unwanted]
+            self._unwanted.difference_update(unwanted)
+            self._send_later(unwanted, self._state.stands)
+        if not packet_identifiers:
+            return
+        self._note_success()
+        if packet_type == PUBACK:
+            self._window.handle_pubacks(packet_identifiers)
+        elif packet_type == PUBREC:
+            self._window.handle_pubrecs(packet_identifiers, self._batch.add)
+            self._batch.end()
+        else:
+            self._window.handle_pubcomps(packet_identifiers)
+
+    def _note_success(self) -> None:
+        self._state.acknowledged_ms = int(time.time() * 1000)
+        self._backoff.reset()
+        if self._pause is None and self._state.stands:
+            logger.info("route %s: messages go out again", self._state.name)
+            self._state.stands = ""
+            self._pauses.reset()
+
+    def _wait_for_subscriber(self, packet: Puback | Pubrec) -> None:
+        why = "no client at the broker has subscribed to a message [needs_subscriber]"
+        if isinstance(packet, Puback):
+            self._send_later([packet.packet_identifier], why)
+            return
+        self._stand(why)
+        self._unwanted.add(packet.packet_identifier)
+        self._window.protocol.pubrel(packet.packet_identifier)  # its flow ends, and begins again after the pause
+
+    def _send_later(self, packet_identifiers: list[int], why: str) -> None:
+        for packet_identifier in packet_identifiers:
+            self._window.resent.pop(packet_identifier, None)  # still due: it goes again by itself
+        self._again += packet_identifiers
+        self._stand(why)
+
+    def _stand(self, why: str) -> None:
+        if not self._state.stands:
+            logger.warning("route %s stands: %s; storing meanwhile", self._state.name, why)
+        self._state.stands = why
+        if self._pause is None:
+            self._window.pause()
+            wait_s = self._pauses.next_wait_ms() / 1000
+            self._pause = asyncio.get_running_loop().call_later(wait_s, self._go_on)
+
+    def _go_on(self) -> None:
+        self._pause = None
+        again, self._again = self._again, []
+        self._sender.send_again(again)
+        self._refusals.is_due.set()
+        self._window.go_on()
+
+    def _refuse(self, packet: Puback | Pubrec) -> None:
+        code, packet_identifier = packet.reason_code, packet.packet_identifier
+        reason = f"the broker refused it: {describe(code)}{ADVICE.get(code, '')}"
+        try:
+            self._refusals.set_aside(self._window.position_of(packet_identifier), reason)
+        except TooManyRefused as error:
+            self._state.stands = str(error)
+            self._remote.close(str(error))
+            return
+        self._backoff.reset()
+        self._window.resent.pop(packet_identifier, None)
+        if isinstance(packet, Puback):
+            self._window.handle_pubacks([packet_identifier])
+        else:
+            self._window.handle_pubcomps([packet_identifier])

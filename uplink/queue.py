@@ -1,0 +1,133 @@
+"""What the store has for one route: the messages that wait for it, are in flight, or are set aside."""
+
+import asyncio
+
+import msgspec
+
+from gateway.routes import (
+    DONE,
+    REJECTED,
+    ROUTE_END,
+    Cursor,
+    Endings,
+    MessageLog,
+    Outgoing,
+    RouteState,
+    Subscription,
+)
+from uplink.config import INFLIGHT_WINDOW_MAX, RouteConfig
+from uplink.refusals import Refusals
+from uplink.watch import BacklogWatch
+
+ROUTE_PREFIX = "route/"  # of the names under which the log keeps the routes' cursors
+
+
+class RouteStatus(msgspec.Struct, frozen=True):
+    """How a route is doing.
+
+    ``broker`` is "" for a route that is no longer configured. ``oldest_ms`` and ``acknowledged_ms`` are Unix times, 0
+    for none. ``problem`` is why the route has no connection or stands, "" if messages go out.
+    """
+
+    name: str
+    broker: str
+    connected: bool
+    backlog_messages: int
+    backlog_bytes: int
+    oldest_ms: int
+    acknowledged_ms: int
+    refused_messages: int
+    reconnects: int
+    retries: int
+    problem: str
+
+
+class RefusedMessage(msgspec.Struct, frozen=True):
+    """A message that a route has set aside; ``identity`` is (origin, epoch, seq)."""
+
+    route: str
+    position: int
+    reason: str
+    refused_ms: int
+    topic: str
+    bytes: int
+    identity: tuple[str, int, int]
+
+
+class RouteQueue:
+    """One route's cursor with everything that belongs to it. A route that is no longer configured keeps its queue.
+
+    Args:
+        name: the route's name.
+        log: the gateway's store.
+        config: the route, None if it is not configured: then the queue keeps what its filters took last.
+    """
+
+    def __init__(self, name: str, log: MessageLog, config: RouteConfig | None = None) -> None:
+        self.name = name
+        self.consumer = ROUTE_PREFIX + name
+        self._log = log
+        self._broker = "" if config is None else config.broker
+        if config is not None:
+            log.routes.note_filters(self.consumer, config.filters)
+        filters = log.routes.filters_of(self.consumer)
+        subscriptions = [Subscription(topic_filter, qos=2, retain_as_published=True) for topic_filter in filters]
+        window = INFLIGHT_WINDOW_MAX if config is None else config.inflight_window
+        self.cursor = Cursor(log, self.consumer, subscriptions, window=window)
+        session = self.consumer + ROUTE_END
+        flows = (flow for flow in log.flows if flow.session == session and flow.state != DONE)
+        self.outgoing = Outgoing(log, session, flows)
+        self.state = RouteState(name)
+        self.refusals = Refusals(log, self.consumer, self.state)
+        self.watch = BacklogWatch(self.state, log, self.cursor, config)
+
+    def status(self, problem: str = "") -> RouteStatus:
+        """Returns how the route is doing; ``problem`` is why it has no connection."""
+        state = self.state
+        return RouteStatus(
+            self.name,
+            self._broker,
+            state.connected,
+            state.backlog_messages,
+            state.backlog_bytes,
+            state.oldest_ms,
+            state.acknowledged_ms,
+            state.refused_messages,
+            state.reconnects,
+            state.retries,
+            state.stands or ("" if state.connected else problem),
+        )
+
+    async def refused(self) -> list[RefusedMessage]:
+        """Returns the messages that are set aside, the oldest first. Raises sqlite3.Error."""
+        found = []
+        for one in self.refusals.all():
+            message = await self._log.read_one(one.position)
+            if message is not None:
+                row, size = one.row, len(message.payload)
+                identity = (message.origin, message.epoch, message.seq)
+                about = (row.position, row.reason, row.refused_ms, message.topic, size, identity)
+                found.append(RefusedMessage(self.name, *about))
+            await asyncio.sleep(0)
+        return found
+
+    async def discard_refused(self) -> int:
+        """Drops the messages that are set aside; ranges ``rejected`` say so. Returns how many. Raises sqlite3.Error."""
+        refused = self.refusals.all()
+        for one in refused:
+            message = await self._log.read_one(one.position)
+            if message is not None:
+                self._log.drop(REJECTED, self.consumer, message)
+            self._log.defer(self.refusals.release(one))
+        await self._log.submit([])
+        return len(refused)
+
+    async def forget(self, endings: Endings) -> None:
+        """Ends the queue: what waits leaves ranges ``ended``. Raises sqlite3.Error."""
+        endings.note(self.cursor, [*self.outgoing.unreceived, *(one.position for one in self.refusals.all())])
+        for one in self.refusals.all():
+            self._log.defer(self.refusals.release(one))
+        self.outgoing.end()
+        self._log.routes.forget(self.consumer)
+        self.cursor.drop()
+        await self._log.submit([])

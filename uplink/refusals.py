@@ -1,0 +1,74 @@
+"""A route's messages that the next broker will never take: they are set aside with a reason, and the rest goes on."""
+
+import logging
+
+from gateway.routes import MessageLog, Refused, RouteState, Signal, Work
+from wire.errors import WireError
+
+REFUSED_MOST = 10_000  # beyond it the broker refuses everything, perhaps, and the route stands still
+
+logger = logging.getLogger(__name__)
+
+
+class TooManyRefused(WireError):
+    """No more messages are set aside: the route stands still until some are sent again or dropped."""
+
+
+class Refusals:
+    """The refused messages of one route. They stay in the store, with their identities, and can be sent again.
+
+    Args:
+        log: the gateway's store.
+        consumer: the name of the route's cursor.
+        state: the route's state, which counts them.
+
+    ``due`` are those that an operator wants to be sent again, by position; ``is_due`` is set while there are any.
+    """
+
+    def __init__(self, log: MessageLog, consumer: str, state: RouteState) -> None:
+        self.due: dict[int, Refused] = {}
+        self.is_due = Signal()
+        self._log = log
+        self._consumer = consumer
+        self._state = state
+        self._count()
+
+    def set_aside(self, position: int, reason: str) -> None:
+        """Sets a message aside; the caller then moves the cursor or ends the flow.
+
+        Args:
+            position: the message's place in the log.
+            reason: why the broker does not take it.
+
+        Raises:
+            TooManyRefused: there are too many already.
+        """
+        count = self._log.refused.count(self._consumer)
+        if self.due.pop(position, None) is None:
+            if count >= REFUSED_MOST:
+                raise TooManyRefused(f"{reason}; {count} refused messages are set aside, and no more are")
+            if not count:
+                logger.warning("route %s: a refused message is set aside: %s", self._state.name, reason)
+        self._log.refused.add(self._consumer, position, reason)
+        self._count()
+
+    def all(self) -> list[Refused]:
+        """Returns the messages that are set aside, the oldest first."""
+        return self._log.refused.of(self._consumer)
+
+    def send_again(self) -> int:
+        """Makes all of them due, and returns how many they are."""
+        self.due = {one.position: one for one in self.all()}
+        if self.due:
+            self.is_due.set()
+        return len(self.due)
+
+    def release(self, one: Refused) -> Work:
+        """A message is no longer set aside; returns the work that has to be written then."""
+        self.due.pop(one.position, None)
+        work = self._log.refused.release(one)
+        self._count()
+        return work
+
+    def _count(self) -> None:
+        self._state.refused_messages = self._log.refused.count(self._consumer)

@@ -1,0 +1,69 @@
+"""Refused messages on their way again: an operator has asked for it."""
+
+from gateway.routes import Delivery, Grant, MessageLog, Refused, RefusedRow
+from uplink.queue import RouteQueue
+from uplink.window import RouteWindow
+
+
+class Resend:
+    """Sends a route's due messages over one connection, beside the new ones.
+
+    A message of QoS 2 becomes a flow in the transaction that ends its being set aside, so that it goes exactly once.
+
+    Args:
+        window: the way to the broker.
+        log: the gateway's store.
+        queue: what waits for the route.
+    """
+
+    durable = True
+
+    def __init__(self, window: RouteWindow, log: MessageLog, queue: RouteQueue) -> None:
+        self.consumer = queue.consumer
+        self._window = window
+        self._log = log
+        self._refusals = queue.refusals
+        self._begun: RefusedRow
+
+    async def run(self) -> None:
+        """Sends what is due, for ever. Raises sqlite3.Error, OSError, WireError."""
+        refusals, window = self._refusals, self._window
+        while True:
+            refusals.is_due.clear()
+            in_flight = {one.position for one in window.resent.values()}
+            for one in list(refusals.due.values()):
+                if one.position in refusals.due and one.position not in in_flight:
+                    await self._send(one)
+            window.flush()
+            await refusals.is_due.wait()
+
+    async def _send(self, one: Refused) -> None:
+        window = self._window
+        message = await self._log.read_one(one.position)
+        if message is None:
+            self._log.defer(self._refusals.release(one))
+            return
+        await window.wait_for_room()
+        grant = Grant(min(message.qos, window.protocol.maximum_qos_peer), message.retain)
+        if grant.qos == 2:
+            self._begun = one.row
+            delivery = Delivery(one.position, 0, message, False, *grant)
+            flows = await window.outgoing.begin(self, [delivery], window.inflight, self._refusals.release(one))
+            window.publish_once(message, grant, flows[0].packet_identifier)
+            return
+        packet_identifier = window.next_identifier()
+        window.resent[packet_identifier] = one
+        if window.publish(message, grant, packet_identifier):
+            window.await_pubacks([packet_identifier], self._arrived)
+
+    def acknowledge_all(self, numbers: list[int]) -> None:
+        """The flow has the message: nothing is left to do."""
+
+    def redeliver(self, numbers: list[int]) -> None:
+        """The flow could not be stored: the message stays set aside."""
+        self._log.refused.add(self._begun.consumer, self._begun.position, self._begun.reason)
+
+    def _arrived(self, packet_identifiers: list[int]) -> None:
+        for packet_identifier in packet_identifiers:
+            if one := self._window.resent.pop(packet_identifier, None):
+                self._log.defer(self._refusals.release(one))
