@@ -27,6 +27,7 @@ GROUPS = {
     "bench": "Measure speed, memory and bytes written, and compare with other software.",
     "device": "Build the firmware for a board, and check its configuration.",
     "flash": "Look into a copy of a device's flash.",
+    "uplink": "See and steer the routes of a gateway that runs.",
     "gateway": "Run the gateway, the broker for devices, and look after its files.",
     "torture": "Try to make parts lose or repeat messages: power cuts, noise, kills, attacks.",
     "lander": "Write messages from a broker into landing files.",
@@ -130,6 +131,15 @@ COMMANDS = {
     ),
     "gateway passwd": Command(
         "tools.cli.gateway.passwd:passwd", "Add an account, change its password or delete it.", "gateway"
+    ),
+    "uplink status": Command("tools.cli.uplink.status:status", "Show links and backlogs of the routes.", "gateway"),
+    "uplink refused": Command(
+        "tools.cli.uplink.refused:list_refused", "List the messages that next brokers will never take.", "gateway"
+    ),
+    "uplink resend": Command("tools.cli.uplink.refused:resend", "Send a route's refused messages again.", "gateway"),
+    "uplink discard": Command("tools.cli.uplink.refused:discard", "Drop a route's refused messages.", "gateway"),
+    "uplink forget": Command(
+        "tools.cli.uplink.forget:forget", "Give up what waits for a route that is no longer configured.", "gateway"
     ),
     "lander run": Command("tools.cli.lander:app", "Run a lander.", "cloud"),
     "cloud ingest": Command("tools.cli.ingest:app", "Bring new landing files into the tables.", "cloud"),

@@ -10,6 +10,7 @@ import typer
 from gateway.config.load import load
 from gateway.errors import GatewayError, StoreError
 from gateway.sessions.devices import FILE, Device, devices_in
+from tools.cli.columns import columns, printable
 from tools.cli.failure import failing_on
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, check_exists, chosen
 from tools.cli.utc import utc_of
@@ -33,7 +34,7 @@ def list_devices(
         objects = [{"client_id": client_id, **msgspec.structs.asdict(device)} for client_id, device in devices.items()]
         typer.echo(msgspec.json.encode(objects).decode())
     else:
-        typer.echo(_table([HEADINGS, *(_row(client_id, device) for client_id, device in devices.items())]))
+        typer.echo(columns([HEADINGS, *(_row(client_id, device) for client_id, device in devices.items())]))
 
 
 def _devices_of(folder: Path) -> dict[str, Device]:
@@ -47,23 +48,13 @@ def _devices_of(folder: Path) -> dict[str, Device]:
 
 def _row(client_id: str, device: Device) -> tuple[str, ...]:
     return (
-        _printable(client_id),
-        _printable(device.user or "-"),
+        printable(client_id),
+        printable(device.user or "-"),
         device.address,
         VERSIONS.get(device.level, str(device.level)),
         "yes" if device.connected else "no",
         utc_of(device.last_seen_ms),
         utc_of(device.first_seen_ms),
-        _printable(device.origin or "-"),
+        printable(device.origin or "-"),
         f"{device.epoch:08x}" if device.origin else "-",
     )
-
-
-def _table(rows: list[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)

@@ -23,7 +23,8 @@ from gateway.store import MessageLog
 from tools.cli.failure import fail, failing_on
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen
 from tools.cli.gateway.config import Configuration, changed_keys, read_configuration, wants_json
-from uplink.route import ROUTE_PREFIX, Route
+from uplink.control import Control
+from uplink.routes import Routes
 
 COLLECT_AFTER = (20_000, 1, 1)  # new objects before a collection; then how rarely older ones are examined
 READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"  # sd_notify(3)
@@ -73,17 +74,15 @@ async def _serve(path: Path, configuration: Configuration) -> None:
     log = await MessageLog.open(Path(store.path), origin=config.name, commit_interval_ms=store.commit_interval_ms)
     try:
         broker = Broker(config, log)
-        # A route's place in the log is there before the first message can be.
-        serving = [Route(route, config.name, log) for route in configuration.routes]
-        _name_missing_routes(log, {route.consumer for route in serving})
-        broker.overview.routes = [route.state for route in serving]
+        routes = Routes(configuration.routes, config.name, log, broker.endings)
+        broker.overview.routes = routes.states
         await broker.start()
-        async with _watched(path, configuration, broker), asyncio.TaskGroup() as group:
+        control = Control(Path(store.path), routes)
+        async with _watched(path, configuration, broker), control.opened(), asyncio.TaskGroup() as group:
             _collect_less_often()
             logger.info("ready", extra=_about_start(broker, configuration))
             _tell_service_manager(READY)
-            running = [group.create_task(work) for route in serving for work in (route.run(), route.watch.run())]
-            running.append(group.create_task(_stay_watched()))
+            running = [group.create_task(routes.run()), group.create_task(_stay_watched())]
             await stop.wait()
             _tell_service_manager(STOPPING)
             logger.info("told to end: what has come is stored and acknowledged first")
@@ -160,13 +159,6 @@ def _note_changes(path: Path, running: Configuration) -> None:
         if changed:
             keys = ", ".join(changed)
             logger.warning("changed keys count from the next start", extra=about(file=str(path), keys=keys))
-
-
-def _name_missing_routes(log: MessageLog, present: set[str]) -> None:
-    """Logs each route that is no longer configured and whose messages are kept: only an operator may drop them."""
-    for consumer in log.consumers():
-        if consumer.startswith(ROUTE_PREFIX) and consumer not in present:
-            logger.warning("%s has no [[route]] table any more: its messages are kept until it has one", consumer)
 
 
 def _tell_service_manager(what: str) -> None:

@@ -13,7 +13,7 @@ from gateway.store.repair import Lost, Report, repair
 from tools.cli.failure import failing_on
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen
 from uplink.config import decode_routes
-from uplink.route import ROUTE_PREFIX
+from uplink.queue import ROUTE_PREFIX
 
 
 def repair_store(

@@ -1,0 +1,1 @@
+"""``holdfast uplink``: commands that ask the gateway that runs about its routes."""

@@ -1,0 +1,36 @@
+"""``holdfast uplink status``: links and backlogs of a gateway's routes."""
+
+from typing import Any
+
+import msgspec
+import typer
+
+from tools.cli.columns import columns, printable
+from tools.cli.uplink.asking import DEFAULT_CONFIG, AsJson, ConfigOption, answer
+from tools.cli.utc import utc_of
+
+HEADINGS = ("route", "broker", "link", "waiting", "bytes", "oldest", "refused", "last acknowledged", "problem")
+
+
+def status(config: ConfigOption = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
+    """Show how each route of the gateway is doing, and what waits for it."""
+    routes = answer("uplink status", config, "status")
+    if as_json:
+        typer.echo(msgspec.json.encode(routes).decode())
+    else:
+        typer.echo(columns([HEADINGS, *map(_row, routes)]) if routes else "there are no routes")
+
+
+def _row(route: dict[str, Any]) -> tuple[str, ...]:
+    link = "stands" if route["connected"] and route["problem"] else "up" if route["connected"] else "down"
+    return (
+        printable(route["name"]),
+        printable(route["broker"] or "-"),
+        link,
+        str(route["backlog_messages"]),
+        str(route["backlog_bytes"]),
+        utc_of(route["oldest_ms"]) if route["oldest_ms"] else "-",
+        str(route["refused_messages"]),
+        utc_of(route["acknowledged_ms"]) if route["acknowledged_ms"] else "-",
+        printable(route["problem"] or "-"),
+    )

@@ -1,0 +1,146 @@
+"""A Unix socket in the store's folder, through which commands talk with the gateway that runs.
+
+A command connects, sends one request, gets one answer, and the connection ends. Both are one line of JSON. A request is
+``{"do": NAME, "route": NAME}``; the answer is ``{"result": …}`` or ``{"error": TEXT}``. Only the gateway's user, and
+root, can connect.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.routes import ListenError
+from uplink.routes import NoSuchRoute, Routes
+
+SOCKET = "control"
+REQUEST_BYTES_MAX = 64 * 1024
+ANSWER_DEADLINE_S = 120.0  # a request may have to read a long log
+CONNECT_DEADLINE_S = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class ControlFailed(Exception):
+    """The gateway could not be asked, or could not do what it was asked; the text says why."""
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True):
+    """One request."""
+
+    do: str
+    route: str = ""
+
+
+class Control:
+    """Answers the requests of commands.
+
+    Args:
+        folder: the store's folder.
+        routes: the gateway's routes.
+    """
+
+    def __init__(self, folder: Path, routes: Routes) -> None:
+        self._folder = folder
+        self._routes = routes
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Answers in the ``with`` block. Raises ListenError."""
+        listening = self._listen()
+        server = await asyncio.start_unix_server(self._serve, sock=listening, limit=REQUEST_BYTES_MAX)
+        try:
+            yield
+        finally:
+            server.close()
+            (self._folder / SOCKET).unlink(missing_ok=True)
+
+    def _listen(self) -> socket.socket:
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            (self._folder / SOCKET).unlink(missing_ok=True)  # an earlier process was killed: the folder's lock is ours
+            with _short(self._folder) as path:
+                listening.bind(path)
+            os.chmod(self._folder / SOCKET, 0o600)
+            listening.setblocking(False)
+        except OSError as error:
+            listening.close()
+            raise ListenError(f"control socket {self._folder / SOCKET}: {error.strerror}") from error
+        return listening
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            try:
+                async with asyncio.timeout(CONNECT_DEADLINE_S):
+                    line = await reader.readline()
+                answer = {"result": await self._do(msgspec.json.decode(line, type=Request))}
+            except (NoSuchRoute, sqlite3.Error) as error:
+                answer = {"error": str(error)}
+            except (msgspec.MsgspecError, ValueError, TimeoutError) as error:
+                answer = {"error": f"expected a request in one line of JSON: {error}"}
+            writer.write(msgspec.json.encode(answer) + b"\n")
+            await writer.drain()
+        writer.close()
+
+    async def _do(self, request: Request) -> Any:
+        routes = self._routes
+        match request.do:
+            case "status":
+                return await routes.status()
+            case "refused":
+                return await routes.refused(request.route)
+            case "resend":
+                return routes.resend(request.route)
+            case "discard":
+                return await routes.discard(request.route)
+            case "forget":
+                return await routes.forget(request.route)
+        raise ValueError(f"no request is named {request.do!r}")
+
+
+def ask(folder: Path, do: str, route: str = "") -> Any:
+    """Asks the gateway that uses a store; returns its answer, as JSON's types. Blocks.
+
+    Args:
+        folder: the store's folder.
+        do: ``status``, ``refused``, ``resend``, ``discard`` or ``forget``.
+        route: the route's name.
+
+    Raises:
+        ControlFailed: no gateway runs on this store, or it could not do it.
+    """
+    request = msgspec.json.encode(Request(do, route)) + b"\n"
+    try:
+        with _short(folder) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(ANSWER_DEADLINE_S)
+            connection.connect(path)
+            connection.sendall(request)
+            with connection.makefile("rb") as answers:
+                answer = msgspec.json.decode(answers.readline(), type=dict[str, Any])
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR):
+            raise ControlFailed(f"no gateway runs on the store {folder}") from error
+        raise ControlFailed(f"the gateway on the store {folder} cannot be asked: {error.strerror or error}") from error
+    except msgspec.MsgspecError as error:
+        raise ControlFailed(f"the gateway on the store {folder} ended before it answered") from error
+    if "error" in answer:
+        raise ControlFailed(str(answer["error"]))
+    return answer["result"]
+
+
+@contextlib.contextmanager
+def _short(folder: Path) -> Iterator[str]:
+    """Yields a short path of the socket: the address of a Unix socket has 107 bytes at most [unix(7)]."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
+    finally:
+        os.close(descriptor)
