@@ -19,7 +19,7 @@ from wire.bulk.reader import Publishes
 from wire.codec.packets import MQTT_5, Publish
 from wire.identity import IDENTITY_PROPERTY, KEEP, find_user_property, find_wishes
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC
-from wire.reasons import NOT_AUTHORIZED, QUOTA_EXCEEDED, SUCCESS, describe
+from wire.reasons import NO_MATCHING_SUBSCRIBERS, NOT_AUTHORIZED, QUOTA_EXCEEDED, SUCCESS, UNSPECIFIED_ERROR, describe
 
 TOPICS_REMEMBERED = 4096
 ORIGINS_REMEMBERED = 1024
@@ -150,21 +150,26 @@ class Intake:
             self._refuse(packet, message, QUOTA_EXCEEDED)
             return True
         self._topics.learn(message)
-        self._services.log.audience.takers(
-            message.topic
-        )  # computed here, so that it counts for this client's slice and not for the commit
         remark, self._remark = self._remark, ""
         self._store(message, packet.qos, [packet_identifier], remark)
         return True
 
     def _store(self, part: Message | PublishBatch, qos: int, identifiers: list[int], remark: str = "") -> None:
         """Stores one message or many of QoS 1 or 2, and then answers their packet identifiers."""
+        code = SUCCESS if self._is_wanted(next(iter(part.topics))) else NO_MATCHING_SUBSCRIBERS
         work = self._services.publishing.publish(part)
         if qos == 1:
-            self._acks.add(lambda: self._answer(PUBACK, identifiers, remark=remark), *work)
+            self._acks.add(lambda: self._answer(PUBACK, identifiers, code, remark=remark), *work)
         else:
             notes = [qos2.note_incoming(self._session.client_id, identifiers)] if self._session.durable else []
-            self._acks.add(lambda: self._received(identifiers, remark), *work, *notes)
+            self._acks.add(lambda: self._received(identifiers, code, remark), *work, *notes)
+
+    def _is_wanted(self, topic: str) -> bool:
+        """Whether a consumer takes a topic; if none does, an acknowledgement of MQTT 5 says so [section 3.4.2.1].
+
+        The takers are found now, so that they count for this client's slice and not for the commit.
+        """
+        return bool(self._services.log.audience.takers(topic)) or self._protocol.protocol_level != MQTT_5
 
     def _add_waiting(self, packet: Publish, message: Message, came_ms: int) -> None:
         if not self._waiting:
@@ -200,6 +205,8 @@ class Intake:
     def may_take(self, topics: Iterable[str]) -> bool:
         """Whether messages of these topics may be stored now without a look at each of them."""
         if self._waiting or not self._services.log.audience.learn(topics):
+            return False
+        if len({self._is_wanted(topic) for topic in topics}) > 1:  # they get different answers
             return False
         limits, owner = self._services.limits, self._session.holding.owner
         return all(limits.verdict(topic, owner) is Verdict.TAKE for topic in topics)
@@ -272,9 +279,9 @@ class Intake:
             answer = PUBACK if packet.qos == 1 else PUBREC
             self._acks.add(lambda: self._answer(answer, [packet_identifier], reason_code))
 
-    def _received(self, identifiers: list[int], remark: str) -> None:
+    def _received(self, identifiers: list[int], reason_code: int, remark: str) -> None:
         self._session.incoming.update(identifiers)
-        self._answer(PUBREC, identifiers, remark=remark)
+        self._answer(PUBREC, identifiers, reason_code, remark=remark)
 
     def _released(self, identifiers: list[int]) -> None:
         self._session.incoming.difference_update(identifiers)
@@ -283,12 +290,12 @@ class Intake:
     def _answer(
         self, packet_type: int, identifiers: list[int], reason_code: int = SUCCESS, *, remark: str = ""
     ) -> None:
-        """Sends PUBACKs, PUBRECs or PUBCOMPs; one with a remark or another reason code than SUCCESS is alone."""
+        """Sends PUBACKs, PUBRECs or PUBCOMPs; one with a remark, or with a reason code from 0x80 on, is alone."""
         if not self._protocol.connected:
             return
-        if remark or reason_code != SUCCESS:
+        if remark or reason_code >= UNSPECIFIED_ERROR:
             (identifier,) = identifiers
             answer = self._protocol.puback if packet_type == PUBACK else self._protocol.pubrec
             answer(identifier, reason_code, remark)
         else:
-            self._protocol.answer_all(packet_type, identifiers)
+            self._protocol.answer_all(packet_type, identifiers, reason_code)

@@ -127,7 +127,7 @@ async def test_what_waits_is_counted_again_after_a_restart(tmp_path: Path) -> No
             for number in range(5):
                 await publisher.publish(topic, b"%d" % number)
     async with with_publisher(tmp_path, queue=queue) as (broker, publisher):
-        for topic, reason_code in (("a", 0x97), ("b", 0x97), ("other", 0)):
+        for topic, reason_code in (("a", 0x97), ("b", 0x97), ("other", 0x10)):
             publisher.send(topic, b"")
             assert (await publisher.expect(Puback)).reason_code == reason_code
 

@@ -29,7 +29,7 @@ from wire.connection.states import (
 from wire.connection.windows import NO_PLACE, ReceiveWindow, SendWindow
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC, PUBREL
 from wire.properties import MAXIMUM_QOS
-from wire.reasons import UNSPECIFIED_ERROR
+from wire.reasons import SUCCESS, UNSPECIFIED_ERROR
 
 LOOKS = 4  # at the window in one retry interval
 AWAITED = (AWAIT_PUBACK, AWAIT_PUBREC, AWAIT_PUBCOMP)  # states in which it is the peer's turn
@@ -134,12 +134,16 @@ class BulkConnection(Connection):
         self._append(encoded, len(identifiers))
         return True
 
-    def answer_all(self, packet_type: int, identifiers: list) -> None:
-        """Sends PUBACKs, PUBRECs or PUBCOMPs of success, unless they exceed the peer's Maximum Packet Size."""
+    def answer_all(self, packet_type: int, identifiers: list, reason_code: int = SUCCESS) -> None:
+        """Sends PUBACKs, PUBRECs or PUBCOMPs, unless they exceed the peer's Maximum Packet Size.
+
+        The reason code is below 0x80, and of MQTT 5.
+        """
         self._check_may_send(packet_type)
         self._receive_window.acknowledge_all(identifiers, packet_type)
-        if self.maximum_packet_size_peer >= ANSWER_SIZE:
-            self._append(encode_acknowledgements(packet_type, identifiers), len(identifiers))
+        encoded = encode_acknowledgements(packet_type, identifiers, reason_code)
+        if self.maximum_packet_size_peer >= len(encoded) // len(identifiers):
+            self._append(encoded, len(identifiers))
 
     def _append(self, encoded: bytes, packets: int) -> None:
         self._out.append(encoded)
@@ -332,10 +336,11 @@ def cut_acknowledgements(buffer: bytes, start: int) -> Acknowledgements:
     return Acknowledgements(start + len(identifiers) * ANSWER_SIZE, ACKNOWLEDGEMENTS[buffer[start]], identifiers)
 
 
-def encode_acknowledgements(packet_type: int, identifiers: list[int]) -> bytes:
-    """Returns acknowledgements of success."""
-    encoded = bytearray((FIRST_BYTE_OF[packet_type], 2, 0, 0)) * len(identifiers)
+def encode_acknowledgements(packet_type: int, identifiers: list[int], reason_code: int = SUCCESS) -> bytes:
+    """Returns acknowledgements, one behind the other; those of success go without their reason code."""
+    one = (2, 0, 0) if reason_code == SUCCESS else (3, 0, 0, reason_code)
+    encoded = bytearray((FIRST_BYTE_OF[packet_type], *one)) * len(identifiers)
     numbers = pack(f">{len(identifiers)}H", *identifiers)
-    encoded[2::ANSWER_SIZE] = numbers[0::2]
-    encoded[3::ANSWER_SIZE] = numbers[1::2]
+    encoded[2 :: 1 + len(one)] = numbers[0::2]
+    encoded[3 :: 1 + len(one)] = numbers[1::2]
     return bytes(encoded)

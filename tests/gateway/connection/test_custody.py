@@ -282,7 +282,7 @@ async def test_the_sync_ends_before_the_puback_is_written(tmp_path: Path) -> Non
     lines = trace.read_text().splitlines()
     for number in range(5):
         mark = "".join(f"\\x{byte:02x}" for byte in b"mark%d" % number)
-        puback = f"\\x40\\x02\\x00\\x{number + 1:02x}"
+        puback = f"\\x40\\x03\\x00\\x{number + 1:02x}\\x10"
         arrived = next(i for i, line in enumerate(lines) if mark in line)
         answered = next(i for i, line in enumerate(lines) if puback in line and i > arrived)
         assert any(completed_sync(line) for line in lines[arrived:answered]), f"PUBACK {number + 1} before any sync"

@@ -309,7 +309,7 @@ async def test_packets_in_small_frames_share_a_slice_as_those_of_tcp_do(
         pings = b"".join(client.frame(BINARY, encode(Pingreq())) for _ in range(1_000))
         client.writer.write(pings + client.frame(BINARY, encode(Publish("a", b"", 1, packet_identifier=1))))
         answers = b""
-        while not answers.endswith(b"\x40\x02\x00\x01"):
+        while not answers.endswith(b"\x40\x03\x00\x01\x10"):
             answers += (await client.receive())[1]
         watching.cancel()
         assert 0 < most <= 20

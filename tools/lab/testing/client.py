@@ -10,6 +10,10 @@ from wire.connection.client import ClientConnection
 from wire.errors import Closed
 from wire.identity import WISH_PROPERTY
 from wire.properties import USER_PROPERTY
+from wire.reasons import NO_MATCHING_SUBSCRIBERS, SUCCESS
+
+TAKEN = (SUCCESS, NO_MATCHING_SUBSCRIBERS)
+"""The reason codes with which a broker accepts a message."""
 
 LONG_S = 60.0  # no answer takes so long, also on a machine that does other things as well
 
@@ -162,7 +166,7 @@ class Client:
         """Publishes at QoS 1 and waits for the PUBACK."""
         packet_identifier = self.send(topic, payload, **options)
         puback = await self.expect(Puback)
-        _check((puback.packet_identifier, puback.reason_code) == (packet_identifier, 0), puback)
+        _check(puback.packet_identifier == packet_identifier and puback.reason_code in TAKEN, puback)
         return puback
 
     async def publish_once(self, topic: str, payload: bytes = b"", **options: Any) -> None:
@@ -170,7 +174,7 @@ class Client:
         packet_identifier = self.send(topic, payload, qos=2, **options)
         assert packet_identifier is not None
         pubrec = await self.expect(Pubrec)
-        _check((pubrec.packet_identifier, pubrec.reason_code) == (packet_identifier, 0), pubrec)
+        _check(pubrec.packet_identifier == packet_identifier and pubrec.reason_code in TAKEN, pubrec)
         self.release(packet_identifier)
         pubcomp = await self.expect(Pubcomp)
         _check(pubcomp.packet_identifier == packet_identifier, pubcomp)
