@@ -73,9 +73,9 @@ class RouteState:
     """How a route is doing.
 
     ``backlog_messages`` counts the messages that the other broker has not acknowledged, ``backlog_bytes`` the bytes of
-    their payloads and topic names. ``oldest_ms`` is when the first gateway accepted the oldest of them (unix time, 0:
-    none waits). ``acknowledged_ms`` is when the other broker last acknowledged a message (unix time, 0: not yet).
-    ``reconnects`` counts the connections after the first one, ``retries`` the messages that were sent again.
+    their payloads, topic names and properties. ``oldest_ms`` is when the first gateway accepted the oldest of them
+    (unix time, 0: none waits). ``acknowledged_ms`` is when the other broker last acknowledged a message (unix time, 0:
+    not yet). ``reconnects`` counts the connections after the first one, ``retries`` the messages that were sent again.
     ``refused_messages`` counts the messages that were set aside because the other broker will never take them.
     ``stands`` says why no message goes out although the broker can be reached ("": messages go out).
     """

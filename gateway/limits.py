@@ -112,11 +112,11 @@ class Limits:
 
     def count_again(self, cursors: Iterable[Cursor]) -> None:
         """Counts the backlogs of cursors anew, as their subscriptions have changed; until then they have no limit."""
-        self._begin_to_count(cursor for cursor in cursors if not self._queue_discards or cursor.backlog is not None)
+        self._begin_to_count(cursor for cursor in cursors if not self._queue_discards or cursor.tally.counts)
 
     def _begin_to_count(self, cursors: Iterable[Cursor]) -> None:
         for cursor in cursors:
-            cursor.backlog = None
+            cursor.tally.stop()
             self._uncounted[cursor] = None
         if not self._uncounted:
             return
@@ -135,7 +135,7 @@ class Limits:
                     "the messages that wait for %s have no limit: they cannot be counted: %s", cursor.consumer, error
                 )
             if cursor in self._uncounted:  # its subscriptions have changed again
-                cursor.backlog = None
+                cursor.tally.stop()
             elif self._is_open:
                 self._discard([cursor])
 
@@ -254,7 +254,7 @@ class Limits:
                 self._dirty |= self._store_is_over(0, 0) is not None
         news, self._news = self._news, {}
         for cursor in news:
-            if cursor.closed or cursor in self._uncounted:
+            if cursor.closed or cursor.counts or cursor in self._uncounted or cursor.tally.is_walking:
                 continue
             if cursor.backlog is None:
                 if self._is_over(cursor.noticed) and cursor in self._cursors():

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wire import identity, properties
+from wire.bulk.property_block import memory_size
 from wire.codec.packets import MQTT_5, Publish
 
 TRAVELLING_PROPERTIES = (
@@ -21,7 +22,6 @@ OUR_PROPERTIES = (identity.IDENTITY_PROPERTY, identity.RECEIVED_PROPERTY)
 REJECTED_SUFFIX = "-rejected"
 EXPIRY_LONGEST_S = 0xFFFF_FFFF  # that a Message Expiry Interval can say [section 3.3.2.3.3]
 MESSAGE_OVERHEAD = 500  # bytes in memory, roughly
-PAIR_OVERHEAD = 160  # the same of a user property, which may be five bytes in a packet
 
 
 @dataclass(slots=True)
@@ -80,9 +80,14 @@ class Message:
         return len(self.payload) + names + self.properties_size + MESSAGE_OVERHEAD
 
     @property
+    def content_size(self) -> int:
+        """The bytes that it counts for in a backlog: payload, topic name and properties."""
+        return len(self.payload) + len(self.topic) + self.properties_size
+
+    @property
     def properties_size(self) -> int:
         """About how many bytes of memory its properties take."""
-        return sum(map(_size_of, self.properties.values())) if self.properties else 0
+        return memory_size(self.properties) if self.properties else 0
 
 
 def form(level: int, qos: int, has_identity: bool) -> int:
@@ -147,13 +152,6 @@ def plain_properties(message: Message, identifiers: Sequence[int] = ()) -> dict[
     if identifiers:
         travelling[properties.SUBSCRIPTION_IDENTIFIER] = list(identifiers)
     return travelling
-
-
-def _size_of(value: Any) -> int:
-    """About how many bytes of memory a property's value takes."""
-    if isinstance(value, list):
-        return sum(len(name) + len(text) + PAIR_OVERHEAD for name, text in value)
-    return len(value) if isinstance(value, str | bytes) else 0
 
 
 def _take(message: Message, name: str, value: str) -> bool:

@@ -11,6 +11,7 @@ from gateway.message import Message, identity_properties
 from gateway.pace import Shift
 from gateway.signals import Signal
 from gateway.store import (
+    DAMAGED,
     DONE,
     OVERSIZE,
     REJECTED,
@@ -32,6 +33,7 @@ from gateway.store import (
 from gateway.subscriptions import Subscription
 
 __all__ = [
+    "DAMAGED",
     "DONE",
     "NAME_BYTES_MAX",
     "OVERSIZE",

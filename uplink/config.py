@@ -67,8 +67,7 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
 
     max_messages: Count | None = None
     """The most messages that may wait for the route. Beyond it the oldest are dropped, which leaves a [range in the
-    store](store.md#what-was-dropped). The gateway checks this every ten seconds, or less often if many wait. Without it
-    only the limit of `[store]` applies."""
+    store](store.md#what-was-dropped). Without it only the limit of `[store]` applies."""
 
     max_bytes: Count | None = None
     """The most bytes of these, counted as for `[queue]`."""

@@ -1,29 +1,29 @@
-"""A route's backlog: it is counted every few seconds, so that messages that come and go cost nothing.
+"""A route's backlog: how much waits, and since when. Messages beyond the route's limits are dropped, the oldest first.
 
-Messages beyond the route's limits are dropped, the oldest first.
+The cursor counts the backlog as messages come and go. Only what waits at a start is counted by a walk through the log,
+and the route sends meanwhile.
 """
 
 import asyncio
 import logging
 import sqlite3
-import time
 
-from gateway.routes import Backlog, Cursor, MessageLog, RouteState, count_backlogs, skip_ahead
+from gateway.routes import DAMAGED, Backlog, Cursor, MessageLog, RouteState, count_backlogs, skip_ahead
 from uplink.config import RouteConfig
 
-INTERVAL_S = 10.0  # between two counts, as long as counting takes little time
-SHARE = 0.02  # of the time, at most, goes into counting: a backlog of millions is counted less often
+INTERVAL_S = 1.0  # between two looks at the oldest message
+DROP_PAUSE_S = 0.02  # between two drops, so that one read of the file finds the oldest of many messages
 
 logger = logging.getLogger(__name__)
 
 
 class BacklogWatch:
-    """Counts one route's backlog.
+    """Keeps one route's backlog within its limits, and the route's state up to date.
 
     Args:
-        state: the route's state, which says the count.
+        state: the route's state. Its backlog is exact at any time, but while a walk counts it is an upper estimate.
         log: the gateway's store.
-        cursor: the route's cursor.
+        cursor: the route's cursor, which counts.
         config: the route, with its limits; None for one that is not configured, and keeps everything.
     """
 
@@ -32,31 +32,54 @@ class BacklogWatch:
         self._log = log
         self._cursor = cursor
         self._config = config
+        self._damaged = log.counters.messages_dropped[DAMAGED]
+        self._oldest: tuple[int, int] = (-1, 0)  # a place of the cursor, and when the message behind it was accepted
+        self._beyond = asyncio.Event()
+        cursor.tally.changed = self._note
+        self._note()
+
+    def _note(self) -> None:
+        """The backlog has changed."""
+        cursor, state = self._cursor, self._state
+        backlog = cursor.backlog or cursor.noticed
+        state.backlog_messages, state.backlog_bytes = backlog.messages, backlog.bytes
+        if not backlog.messages:
+            state.oldest_ms = 0
+        if cursor.backlog is not None and not self._is_within_limits(backlog):
+            self._beyond.set()
 
     async def run(self) -> None:
-        """Counts for ever."""
+        """Watches for ever."""
         while True:
-            started_s = time.monotonic()
             try:
                 await self.count()
             except sqlite3.Error as error:  # the sender, which reads the messages, says so
                 logger.debug("route %s: its backlog cannot be read: %s", self._state.name, error)
-            took_s = time.monotonic() - started_s
-            await asyncio.sleep(max(INTERVAL_S, took_s / SHARE))
+            await asyncio.sleep(DROP_PAUSE_S)
+            try:
+                async with asyncio.timeout(INTERVAL_S):
+                    await self._beyond.wait()
+            except TimeoutError:
+                pass
 
     async def count(self) -> None:
-        """Counts the messages that wait, and drops those beyond the limits. Raises sqlite3.Error."""
-        cursor, state = self._cursor, self._state
+        """Brings the state up to date, and drops messages beyond the limits. Raises sqlite3.Error."""
+        cursor, damaged = self._cursor, self._log.counters.messages_dropped[DAMAGED]
+        if cursor.backlog is None or damaged != self._damaged:  # damaged messages count, and are never handed out
+            await count_backlogs(self._log, [cursor])
+            self._damaged = damaged
         await skip_ahead(self._log, [cursor])  # past messages for other consumers
-        await count_backlogs(self._log, [cursor])
-        if cursor.backlog is not None and not self._is_within_limits(cursor.backlog):
-            await cursor.discard_oldest(self._is_within_limits)
-        backlog = cursor.backlog or Backlog()
-        if not self._log.counts_backlogs:
-            cursor.backlog = None
-        state.backlog_messages, state.backlog_bytes = backlog.messages, backlog.bytes
-        oldest = await self._log.read(cursor.position, 1) if backlog.messages else []
-        state.oldest_ms = oldest[0][1].received_ms if oldest else 0
+        self._beyond.clear()
+        await cursor.discard_oldest(self._is_within_limits)
+        await self._find_oldest()
+
+    async def _find_oldest(self) -> None:
+        position, received_ms = self._oldest
+        if self._state.backlog_messages and position != self._cursor.position:
+            position = self._cursor.position
+            found = await self._log.read(position, 1)
+            self._oldest = position, received_ms = position, found[0][1].received_ms if found else 0
+        self._state.oldest_ms = received_ms if self._state.backlog_messages else 0
 
     def _is_within_limits(self, backlog: Backlog) -> bool:
         return self._config is None or not backlog.exceeds(self._config.max_messages, self._config.max_bytes)

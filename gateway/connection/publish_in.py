@@ -225,6 +225,7 @@ class Intake:
             int(time.time() * 1000),
             self._services.config.name,
             bring_identities=publishes.bring_identities,
+            content_size=publishes.content_size,
             owner=self._session.holding.owner,
         )
         self._store(batch, publishes.qos, identifiers)

@@ -35,7 +35,6 @@ GAUGES = {
 ROUTE_GAUGES: dict[str, tuple[str, Callable[[RouteState], float]]] = {
     "connected": ("Whether a route has its connection.", lambda route: float(route.connected)),
     "backlog_messages": ("Messages that wait for a route.", lambda route: route.backlog_messages),
-    "backlog_bytes": ("Payload and topic names of these, in bytes.", lambda route: route.backlog_bytes),
     "refused_messages": (
         "Messages that a route's broker refused and that are set aside.",
         lambda route: route.refused_messages,
@@ -44,6 +43,7 @@ ROUTE_GAUGES: dict[str, tuple[str, Callable[[RouteState], float]]] = {
         "Whether no message goes out although the broker can be reached.",
         lambda route: float(bool(route.stands)),
     ),
+    "backlog_bytes": ("Payload, topic names and properties of these, in bytes.", lambda route: route.backlog_bytes),
     "backlog_age_seconds": ("How long the oldest waits.", lambda route: route.backlog_age_s),
     "last_acknowledged_timestamp_seconds": ("When a message was last taken over.", lambda r: r.acknowledged_ms / 1000),
 }

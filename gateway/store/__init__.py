@@ -28,6 +28,7 @@ from gateway.store.sqlite.wal import FRAME_HEADER_SIZE, PAGE_SIZE
 from gateway.store.tables import qos2, quarantine, retained, wills
 from gateway.store.tables.cursors import GROUP_PREFIX, LOST, SESSION_PREFIX
 from gateway.store.tables.drops import (
+    DAMAGED,
     EVICTED,
     EXPIRED,
     FILTERED,
@@ -45,6 +46,7 @@ from gateway.store.tables.sessions import SaveSession, SessionDescription, Sessi
 from gateway.store.tables.wills import StoredWill
 
 __all__ = [
+    "DAMAGED",
     "DONE",
     "EVICTED",
     "EXPIRED",

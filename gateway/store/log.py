@@ -29,6 +29,7 @@ from gateway.errors import StoreError
 from gateway.message import Message
 from gateway.store.compaction import Compaction, Removed
 from gateway.store.consumers.audience import Audience
+from gateway.store.consumers.backlog_count import count_stored
 from gateway.store.consumers.client_shares import Shares
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.registry import Consumers, Keeper, Pinned
@@ -488,7 +489,9 @@ class MessageLog:
         size = sum(stored_size(part) for _, part in stored)
         news_by_cursor = self._news_by_cursor(stored)
         for cursor, (begin, end) in news_by_cursor.items():
-            cursor.notice(begin, end, stored, size)
+            cursor.notice(begin, end, size)
+            if cursor.tally.counts:
+                count_stored(self, cursor, stored)
         self._compaction.note_stored(size)
         self.changed()
         if self._limits is not None:

@@ -1,5 +1,6 @@
 """A route to the next broker: over lost links, restarts and refusals."""
 
+import asyncio
 import logging
 import time
 from pathlib import Path
@@ -265,6 +266,36 @@ async def test_the_session_of_a_new_store_and_of_a_copy_begins_clean(tmp_path: P
                 await until(lambda: bool(broker.connects) and bool(broker.publishes[-1]))
             cleans.append(broker.connects[0].clean_start)
     assert cleans == [True, False, True, False]
+
+
+async def test_a_route_says_what_waits_as_messages_come_and_go(tmp_path: Path) -> None:
+    async with scripted_broker() as broker, opened(tmp_path) as log:
+        route = Route(route_config(broker.port, filters=["telemetry/#"]), "gateway-1", log)
+        await append(log, range(10, 15))
+        await append(log, range(10, 12), "other")
+        size = len("telemetry/a" + "10")
+        assert (route.queue.state.backlog_messages, route.queue.state.backlog_bytes) == (5, 5 * size)
+        async with serving(route):
+            await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 5)
+            await until(lambda: route.queue.state.backlog_messages == 0)
+        assert route.queue.state.backlog_bytes == 0
+
+
+async def test_a_restarted_route_counts_what_waited_while_it_sends(tmp_path: Path) -> None:
+    async with scripted_broker(puback=lambda p: 0 if int(p.payload) <= 1500 else None) as broker:
+        config = route_config(broker.port)
+        async with opened(tmp_path) as log:
+            Route(config, "gateway-1", log)
+            await append(log, range(1, 2001))
+        async with opened(tmp_path) as log:
+            route = Route(config, "gateway-1", log)
+            assert route.queue.state.backlog_messages == 2000
+            async with serving(route):
+                counting = asyncio.create_task(route.queue.watch.count())
+                await append(log, range(2001, 2003))
+                await counting
+                await until(lambda: route.queue.state.backlog_messages == 502)
+                assert route.queue.state.backlog_bytes == 502 * len("telemetry/a" + "2000")
 
 
 async def test_a_clock_set_back_stops_no_route_and_makes_no_message_live_longer(

@@ -26,6 +26,7 @@ from wire.properties import (
 )
 
 SIZE_MAX = 512  # bytes of an ordinary block; a longer one is rare, and remembering many costs memory
+PAIR_OVERHEAD = 160  # bytes of memory of a user property besides its text, roughly: it may be five bytes in a packet
 COMMON_REMEMBERED = 4096
 
 _IDENTITY_HEAD = bytes((USER_PROPERTY,)) + encode_string(IDENTITY_PROPERTY)
@@ -40,13 +41,19 @@ Identity = tuple[str, int, int]
 
 
 class Common:
-    """The common part, decoded: the properties, and the Message Expiry Interval in ms (0: none)."""
+    """The common part, decoded: properties, their `memory_size`, and the Message Expiry Interval in ms (0: none)."""
 
-    __slots__ = ("expiry_ms", "properties")
+    __slots__ = ("expiry_ms", "properties", "size")
 
     def __init__(self, properties: dict[int, Any]) -> None:
         self.properties = properties
+        self.size = memory_size(properties)
         self.expiry_ms: int = 1000 * properties.get(MESSAGE_EXPIRY_INTERVAL, 0)
+
+
+def memory_size(properties: dict[int, Any]) -> int:
+    """Returns about how many bytes of memory the values of properties take."""
+    return sum(map(_size_of, properties.values()))
 
 
 def find_block(buffer: bytes, at: int) -> tuple[int, int]:
@@ -63,18 +70,19 @@ def find_block(buffer: bytes, at: int) -> tuple[int, int]:
     return at + 2, at + 2 + (length & 0x7F | more << 7)
 
 
-def check_block(block: bytes, origins: Container[bytes]) -> bool | None:
-    """Returns whether an ordinary block brings an identity, whose origin must be one of `origins`.
+def check_block(block: bytes, origins: Container[bytes]) -> tuple[Common | None, bool]:
+    """Returns the common part of an ordinary block, and whether the block brings an identity.
 
-    None for a block that is not ordinary, not well-formed, or brings an identity of another origin.
+    The common part is None for a block that is not ordinary, not well-formed, or brings an identity of an origin that
+    is none of `origins`.
     """
     if len(block) > SIZE_MAX:
-        return None
+        return None, False
     identity = _find_identity(block)
     if identity < 0:
-        return None if decode_common(block) is None else False
+        return decode_common(block), False
     found = _IDENTITY.fullmatch(block, identity + _TEXT_AT)
-    return True if found and found[3] in origins and decode_common(block[:identity]) is not None else None
+    return (decode_common(block[:identity]) if found and found[3] in origins else None), True
 
 
 def read_block(block: bytes) -> tuple[Common, Identity | None]:
@@ -165,6 +173,12 @@ def _split_identity(origin: str, epoch: int) -> tuple[bytes, bytes]:
 @lru_cache(maxsize=64)
 def _encode_received(received_ms: int, received_by: str) -> bytes:
     return _RECEIVED_HEAD + encode_string(encode_received(received_ms, received_by))
+
+
+def _size_of(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(len(name) + len(text) + PAIR_OVERHEAD for name, text in value)
+    return len(value) if isinstance(value, str | bytes) else 0
 
 
 def _common(block: bytes) -> Common:

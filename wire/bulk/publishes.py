@@ -32,14 +32,16 @@ _remember_topic = lru_cache(maxsize=4096)(encode_string)
 class Cut(NamedTuple):
     """PUBLISHes of one QoS from where one began to `end`.
 
-    `payload_size` is that of all payloads together. `bring_identities` is True where each of them brings an identity,
-    and False where none does.
+    `payload_size` is that of all payloads together, `content_size` that of payloads, topic names and properties as
+    `content_size` counts them. `bring_identities` is True where each of them brings an identity, and False where none
+    does.
     """
 
     end: int
     identifiers: list[int]
     topics: dict[str, None]
     payload_size: int
+    content_size: int
     bring_identities: bool
 
 
@@ -61,7 +63,7 @@ def cut_publishes(buffer: bytes, start: int, level: int, topics: Mapping[bytes, 
     identifiers: list[int] = []
     names: dict[str, None] = {}
     latest: str | None = None
-    payload_size = 0
+    payload_size = other_size = properties_size = 0
     brings_identity = bring_identities = False
     with suppress(IndexError):  # where the buffer ends within a packet
         while buffer[start] == first_byte:
@@ -82,7 +84,7 @@ def cut_publishes(buffer: bytes, start: int, level: int, topics: Mapping[bytes, 
             if topic is None or not identifier or end > size:
                 break
             if has_properties:
-                payload, brings_identity = _behind_properties(buffer, payload, end, origins)
+                payload, brings_identity, properties_size = _behind_properties(buffer, payload, end, origins)
             if payload > end or (brings_identity is not bring_identities and identifiers):
                 break
             bring_identities = brings_identity
@@ -91,17 +93,35 @@ def cut_publishes(buffer: bytes, start: int, level: int, topics: Mapping[bytes, 
                 names[topic] = None
             identifiers.append(identifier)
             payload_size += end - payload
+            other_size += len(topic) + properties_size
             start = end
-    return Cut(start, identifiers, names, payload_size, bring_identities)
+    return Cut(start, identifiers, names, payload_size, payload_size + other_size, bring_identities)
 
 
-def _behind_properties(buffer: bytes, at: int, end: int, origins: Container[bytes]) -> tuple[int, bool]:
-    """Returns where ordinary properties end and whether they bring an identity; others end behind `end`."""
+def _behind_properties(buffer: bytes, at: int, end: int, origins: Container[bytes]) -> tuple[int, bool, int]:
+    """Returns where ordinary properties end, whether they bring an identity, and the size of the others.
+
+    Properties that are not ordinary end behind `end`.
+    """
     if not buffer[at]:
-        return at + 1, False
+        return at + 1, False, 0
     block, behind = find_block(buffer, at)
-    brings_identity = check_block(buffer[block:behind], origins) if behind <= end else None
-    return (end + 1, False) if brings_identity is None else (behind, brings_identity)
+    if behind <= end:
+        common, brings_identity = check_block(buffer[block:behind], origins)
+        if common is not None:
+            return behind, brings_identity, common.size
+    return end + 1, False, 0
+
+
+def content_size(packets: bytes, level: int) -> int:
+    """Returns the bytes of payloads, topic names and properties (`memory_size`) of PUBLISHes that were cut.
+
+    Topic names count as characters.
+    """
+    return sum(
+        len(topic) + len(payload) + (common.size if common else 0)
+        for topic, payload, common, _, _ in read_publishes(packets, level)
+    )
 
 
 def qos_of(packets: bytes) -> int:

@@ -19,8 +19,8 @@ LENGTH_CUT_OFF = 1 << 60
 class Publishes(NamedTuple):
     """PUBLISHes of one QoS that the protocol core has noted, as bytes.
 
-    `payload_size` is that of all payloads together. `bring_identities` is True where each of them brings an identity,
-    and False where none does.
+    `payload_size` is that of all payloads together, `content_size` that of payloads, topic names and properties.
+    `bring_identities` is True where each of them brings an identity, and False where none does.
     """
 
     packets: bytes
@@ -28,6 +28,7 @@ class Publishes(NamedTuple):
     identifiers: list[int]
     topics: dict[str, None]
     payload_size: int
+    content_size: int
     bring_identities: bool
 
 
@@ -115,10 +116,11 @@ class BulkReader:
         elif first_byte in PUBLISHES and self._cuts_publishes:
             qos = PUBLISHES[first_byte]
             level = self._protocol.protocol_level
-            end, identifiers, topics, size, own = cut_publishes(buffer, at, level, self._topics, self._origins)
-            if identifiers and may_take(topics) and self._protocol.take_publishes(identifiers, qos):
-                return end, Publishes(buffer[at:end], qos, identifiers, topics, size, own)
-            self._refused_to = end
+            cut = cut_publishes(buffer, at, level, self._topics, self._origins)
+            identifiers = cut.identifiers
+            if identifiers and may_take(cut.topics) and self._protocol.take_publishes(identifiers, qos):
+                return cut.end, Publishes(buffer[at : cut.end], qos, *cut[1:])
+            self._refused_to = cut.end
         return at, None
 
     def _may_wait(self, buffer: bytes, at: int, end: int) -> bool:

@@ -1,15 +1,16 @@
 """Reads through the log once for many consumers; the subscriptions are looked up once a topic for all of them."""
 
 import asyncio
-import contextlib
 import itertools
 from collections.abc import AsyncIterator, Collection, Iterable
 
 from gateway.message import Message
 from gateway.pace import Slice
 from gateway.store.consumers.cursor import Cursor
-from gateway.store.consumers.delivery import Backlog, RangeSet, queued_size
+from gateway.store.consumers.delivery import RangeSet
 from gateway.store.consumers.log_reader import LogReader
+from gateway.store.consumers.tally import Walk
+from gateway.store.tables.log_rows import Gap, Part
 
 READ_LEAST = 32  # messages at once: most consumers find one of theirs among the first
 READ_MOST = 1024
@@ -38,34 +39,77 @@ async def skip_ahead(log: LogReader[Cursor], cursors: Iterable[Cursor]) -> None:
 
 
 async def count_backlogs(log: LogReader[Cursor], cursors: Iterable[Cursor]) -> None:
-    """Counts what waits for consumers; none of them gets a message meanwhile. Their ``backlog`` is exact from now on.
+    """Counts what waits for consumers, which go on meanwhile. Their ``backlog`` is exact from the end on.
 
-    Raises sqlite3.Error.
+    Raises sqlite3.Error; then it is not counted.
     """
-    counted, slice_ = {cursor: Backlog() for cursor in cursors}, Slice()
-    async with contextlib.AsyncExitStack() as held:
+    counted, slice_ = set(cursors), Slice()
+    walk = Walk(min((cursor.waiting_from for cursor in counted), default=log.head), log.head)
+    for cursor in counted:
+        cursor.begin_to_count(walk)
+    try:
+        async for first, part in _waiting(log, counted, walk):
+            last = first + part.count - 1
+            takers = {cursor for topic in part.topics for cursor in log.audience.takers(topic).keys() & counted}
+            takers = {cursor for cursor in takers if cursor.waiting_from < last}
+            if all(_all_wait(log, cursor, first, part) for cursor in takers):
+                for cursor in takers:
+                    cursor.tally.add_walked(walk, part.count, part.content_size)
+            else:
+                for position, message in enumerate(part.messages(), first):
+                    for cursor in takers & log.audience.takers(message.topic).keys():
+                        if _waits(cursor, position, message):
+                            cursor.tally.add_walked(walk, 1, message.content_size)
+                    walk.position = position
+                    if slice_.is_over:
+                        await slice_.give_way()
+            walk.position = last
+            if slice_.is_over:
+                await slice_.give_way()
+    except BaseException:
         for cursor in counted:
-            await held.enter_async_context(cursor.fetching)
-        async for found in _waiting(log, counted):
-            for position, message in found:
-                for cursor in log.audience.takers(message.topic).keys() & counted.keys():
-                    if cursor.is_waiting_for(position, message) and cursor.rights.may_receive(message.topic):
-                        counted[cursor].add(queued_size(message))
-                if slice_.is_over:
-                    await slice_.give_way()
-        for cursor, backlog in counted.items():
-            cursor.begin_to_count(backlog)
+            cursor.tally.stop(walk)
+        raise
+    for cursor in counted:
+        cursor.tally.end(walk)
 
 
-async def _waiting(log: LogReader[Cursor], cursors: Collection[Cursor]) -> AsyncIterator[list[tuple[int, Message]]]:
-    """Yields messages at positions where one may wait for a cursor, including those that are stored meanwhile."""
-    position = min((cursor.waiting_from for cursor in cursors), default=log.head)
-    while position < (head := log.head):
-        ranges = RangeSet(itertools.chain.from_iterable(cursor.waiting_ranges for cursor in cursors))
-        while found_range := ranges.next_behind(position):
-            first, last = found_range
-            found = await log.read(first - 1, min(READ_MOST, last - first + 1))
-            position = found[-1][0] if found else last
-            yield found
-            await asyncio.sleep(0)
-        position = max(position, head)
+def count_stored(log: LogReader[Cursor], cursor: Cursor, stored: Iterable[tuple[int, Part]]) -> None:
+    """Counts messages that were just stored, for one of those consumers that take some of them."""
+    messages = size = 0
+    for first, part in stored:
+        if _all_wait(log, cursor, first, part):
+            messages, size = messages + part.count, size + part.content_size
+        elif any(cursor in log.audience.takers(topic) for topic in part.topics):
+            waiting = [one for position, one in enumerate(part.messages(), first) if _waits(cursor, position, one)]
+            messages, size = messages + len(waiting), size + sum(message.content_size for message in waiting)
+    cursor.tally.note_stored(messages, size)
+
+
+def _all_wait(log: LogReader[Cursor], cursor: Cursor, first: int, part: Part) -> bool:
+    """Whether all messages of a part at a position wait for a consumer; False where each has to be looked at."""
+    takes_all = all(cursor in log.audience.takers(topic) for topic in part.topics)
+    return takes_all and cursor.all_wait_in(first, part)
+
+
+def _waits(cursor: Cursor, position: int, message: Message) -> bool:
+    """Whether a message waits for a consumer, which may receive it today."""
+    return cursor.is_waiting_for(position, message) and cursor.rights.may_receive(message.topic)
+
+
+async def _waiting(log: LogReader[Cursor], cursors: Collection[Cursor], walk: Walk) -> AsyncIterator[tuple[int, Part]]:
+    """Yields parts with messages that may wait for a cursor, with their positions, each once."""
+    ranges = RangeSet(itertools.chain.from_iterable(cursor.waiting_ranges for cursor in cursors))
+    position = walk.position
+    while (found_range := ranges.next_behind(position)) and found_range[0] <= walk.end:
+        position = max(found_range[0] - 1, min(cursor.waiting_from for cursor in cursors))
+        if position >= walk.end:
+            break
+        for row in await log.read_rows(position):
+            at = row.first
+            for part in row.parts:
+                at += part.count
+                if position < at - 1 and at - part.count <= walk.end and not isinstance(part, Gap):
+                    yield at - part.count, part
+            position = max(position, row.last)
+        await asyncio.sleep(0)  # reads from memory do not suspend

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from gateway.message import Message
-from gateway.store.consumers.delivery import Backlog, queued_size
+from gateway.store.consumers.delivery import Backlog
 from gateway.store.tables.log_rows import Part
 
 BLOCK = 64  # messages that are counted together while few are stored
@@ -92,7 +92,7 @@ class Shares:
 
 def share_size(part: Part) -> int:
     """Returns the bytes that a message counts for, or a whole batch."""
-    return queued_size(part) if isinstance(part, Message) else len(part.packets)
+    return part.content_size if isinstance(part, Message) else len(part.packets)
 
 
 class _Publisher:

@@ -22,10 +22,11 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from gateway.message import Message
 from gateway.pace import Slice
 from gateway.signals import Signal
-from gateway.store.consumers.delivery import Backlog, Delivery, Grant, RangeSet, grant_by, queued_size
+from gateway.store.consumers.delivery import Backlog, Delivery, Grant, RangeSet, grant_by
 from gateway.store.consumers.held_back import HeldBack
 from gateway.store.consumers.log_reader import LogReader
 from gateway.store.consumers.rights import Rights, everything
+from gateway.store.consumers.tally import Tally, Walk
 from gateway.store.tables.drops import EVICTED, FILTERED
 from gateway.store.tables.evicted import EvictedMessage
 from gateway.store.tables.log_rows import Part
@@ -48,11 +49,12 @@ class Cursor:
         durable: whether the place survives the process.
         window: most deliveries without an acknowledgement. If it exceeds 65535, identifiers go on beyond that, and the
             caller chooses others for a connection.
+        counts: whether it always counts its backlog; then the limits of queues do not hold for it.
 
     ``rights`` are the consumer's access rules. ``may_be_taken`` says whether any member of its share group may have a
-    topic name. ``backlog`` counts the messages that wait, None if they were not counted; ``noticed`` is an upper
-    estimate of them. A task that holds the lock ``fetching`` keeps messages from being handed out. ``passed`` are
-    positions of messages that QoS 2 flows have taken before the start, while earlier messages waited.
+    topic name. ``tally`` counts the backlog, if it does; ``noticed`` is an upper estimate of the messages that wait. A
+    task that holds the lock ``fetching`` keeps messages from being handed out. ``passed`` are positions of messages
+    that QoS 2 flows have taken before the start, while earlier messages waited.
 
     Raises:
         ValueError: the consumer has a cursor already.
@@ -66,6 +68,7 @@ class Cursor:
         *,
         durable: bool = True,
         window: int = PACKET_IDENTIFIERS,
+        counts: bool = False,
     ) -> None:
         self.consumer = consumer
         self.durable = durable
@@ -73,7 +76,8 @@ class Cursor:
         self.rights = Rights()
         self.may_be_taken: Callable[[str], bool] = everything
         self.closed = False
-        self.backlog: Backlog | None = Backlog() if log.counts_backlogs else None
+        self.counts = counts
+        self.tally = Tally(counts or log.counts_backlogs)
         self.noticed = Backlog()
         self._log = log
         self._window = window
@@ -85,16 +89,14 @@ class Cursor:
         # position, grant, size, and how many messages were taken before it
         self._unacknowledged: OrderedDict[int, tuple[int, Grant, int, int]] = OrderedDict()
         self.held_back = HeldBack()
-        self._behind = False
+        self.ranges, self._read = RangeSet(), 0
         self._read, self._taken = log.attach(self)
         self.passed = dict.fromkeys(log.passed(consumer) if durable else ())  # a set takes more memory
         # A former process may have delivered these, up to its last moment.
         self._dup_up_to = (log.head, self._taken + min(window, PACKET_IDENTIFIERS))
-        self.ranges = RangeSet()
-        self._behind = self._read < log.head
-        if self._behind:
+        if self._read < log.head:
             self.ranges.add(self._read + 1, log.head)
-            self.backlog = None  # until it is counted
+            self.tally.stop()  # until it is counted
             self.noticed = Backlog(log.count_behind(self._read))  # their size is unknown
         self._to_redeliver: list[tuple[int, int]] = []
         self._evicted: dict[int, EvictedMessage] = {}  # evicted messages in flight, by packet identifier
@@ -105,6 +107,11 @@ class Cursor:
         self._wake: Callable[[], None] | None = None
         self._fetch_queue = asyncio.Lock()
         self.fetching = asyncio.Lock()
+
+    @property
+    def backlog(self) -> Backlog | None:
+        """The messages that wait and those in flight, None if they are not counted."""
+        return self.tally.backlog
 
     @property
     def position(self) -> int:
@@ -140,8 +147,9 @@ class Cursor:
     @property
     def unread_from(self) -> int:
         """All messages up to here were handed out or held back, or are not for this consumer."""
-        self._skip()
-        return self._read if self._behind else self._log.head
+        wanted = self.ranges.behind(self._read)
+        self._read = self._log.head if wanted is None else wanted - 1
+        return self._read
 
     @property
     def waiting_from(self) -> int:
@@ -155,13 +163,6 @@ class Cursor:
         if not self.held_back:
             return list(self.ranges)
         return [(self.waiting_from + 1, self.held_back.last), *self.ranges]
-
-    def _skip(self) -> None:
-        """Moves past positions that cannot be for this consumer."""
-        if self._behind:
-            wanted = self.ranges.behind(self._read)
-            self._behind = wanted is not None
-            self._read = self._log.head if wanted is None else wanted - 1
 
     def subscribe(self, subscription: Subscription) -> None:
         """Adds or replaces the subscription of one topic filter."""
@@ -269,7 +270,7 @@ class Cursor:
 
     def _tell(self) -> None:
         self._news.set()
-        if self._wake is not None and (self._behind or self._to_redeliver):
+        if self._wake is not None and (self.unread_from < self._log.head or self._to_redeliver):
             self._wake()
 
     def acknowledge(self, packet_identifier: int) -> bool:
@@ -278,16 +279,16 @@ class Cursor:
 
     def acknowledge_all(self, packet_identifiers: Sequence[int]) -> int:
         """Deliveries arrived; returns how many of them were on the way."""
-        arrived = 0
+        arrived = size = 0
         for packet_identifier in packet_identifiers:
             if unacknowledged := self._unacknowledged.pop(packet_identifier, None):
                 arrived += 1
+                size += unacknowledged[2]
                 self._late.pop(packet_identifier, None)
                 if evicted := self._evicted.pop(packet_identifier, None):
                     evicted.arrived()
-                if self.backlog is not None:
-                    self.backlog.subtract(unacknowledged[2])
         if arrived:
+            self.tally.note_acknowledged(arrived, size)
             self._tell()
             self._log.changed()
         return arrived
@@ -336,20 +337,14 @@ class Cursor:
             self._evicted.pop(packet_identifier).lost()
         self.acknowledge_all(packet_identifiers)
 
-    def notice(self, first: int, last: int, stored: Iterable[tuple[int, Part]], size: int) -> None:
+    def notice(self, first: int, last: int, size: int) -> None:
         """The log has stored messages: some between two positions may be for this consumer."""
-        if not self._behind:
-            self._behind, self._read = True, first - 1
-            if not self._unacknowledged and not self.held_back:
-                self.noticed = Backlog()
+        if self.ranges.behind(self._read) is None and not (self._unacknowledged or self.held_back):
+            self.noticed = Backlog()
+        self._read = min(self._read, first - 1)
         self.ranges.add(first, last)
         self.noticed.messages += last - first + 1
         self.noticed.bytes += size
-        if self.backlog is not None:
-            for begin, part in stored:
-                for position, message in enumerate(part.messages(), begin):
-                    if self.takes(position, message):
-                        self.backlog.add(queued_size(message))
         self._tell()
 
     def is_next(self, position: int, message: Message) -> bool:
@@ -361,6 +356,11 @@ class Cursor:
         begin = max(self.unread_from, position)
         return None if self.passed or self.held_back or begin < self._usual_from else begin
 
+    def all_wait_in(self, first: int, part: Part) -> bool:
+        """Whether all messages of a part at a position wait, if the consumer takes all of its topic names."""
+        is_new = first > max(self.unread_from, self._usual_from) and (not self.passed or first > self._dup_up_to[0])
+        return is_new and not self.closed and all(map(self.rights.may_receive, part.topics))
+
     def is_waiting_for(self, position: int, message: Message) -> bool:
         """Whether a message waits to be handed out, and was not taken by a QoS 2 flow."""
         if position in self.passed:
@@ -369,26 +369,23 @@ class Cursor:
 
     def go_past(self, position: int) -> None:
         """No message up to a position is for this consumer."""
-        if self._behind:
-            self._read = max(self._read, position)
-            self._behind = self._read < self._log.head
+        self._read = max(self._read, position)
 
     def estimate(self) -> None:
         """Stops counting the backlog; ``noticed`` begins with it, or with nothing."""
-        self.noticed, self.backlog = self.backlog or Backlog(), None
+        self.noticed = self.backlog or Backlog()
+        self.tally.stop()
 
-    def begin_to_count(self, backlog: Backlog) -> None:
-        """Counts from now on, beginning with what waits now; deliveries without an acknowledgement are added."""
-        for _, _, size, _ in self._unacknowledged.values():
-            backlog.add(size)
-        self.backlog = backlog
+    def begin_to_count(self, walk: Walk) -> None:
+        """Counts from now on; a walk through the log adds the messages that wait now."""
+        self.tally.begin(walk, (size for _, _, size, _ in self._unacknowledged.values()))
 
     async def discard_oldest(self, is_enough: Callable[["Backlog"], bool]) -> None:
         """Drops the oldest waiting messages and notes ranges, until the backlog is small enough."""
         async with self.fetching:
             while self.held_back and self.backlog is not None and not is_enough(self.backlog):
-                for _, message in await self._read_held_back(self.held_back, 1):
-                    self._drop(EVICTED, message)
+                for position, message in await self._read_held_back(self.held_back, 1):
+                    self._drop(EVICTED, position, message)
             while self.backlog is not None and not is_enough(self.backlog) and (upcoming := await self._upcoming(1)):
                 for position, message in upcoming:
                     if self.backlog is None or is_enough(self.backlog):
@@ -397,32 +394,31 @@ class Cursor:
                         del self.passed[position]
                         self._taken += 1
                     elif self.takes(position, message):
-                        self._drop(EVICTED, message)
+                        self._drop(EVICTED, position, message)
                     self._read = position
 
-    def _drop(self, reason: str, message: Message) -> None:
+    def _drop(self, reason: str, position: int, message: Message) -> None:
         """Drops a waiting message, and notes it."""
         self._log.drop(reason, self.consumer, message)
-        if self.backlog is not None and self.rights.may_receive(message.topic):
-            self.backlog.subtract(queued_size(message))
+        if self.rights.may_receive(message.topic):
+            self.tally.note_dropped(position, message.content_size)
         self._taken += 1
         self._log.changed()
 
     def _miss(self, position: int, message: Message) -> None:
         """Subtracts a waiting message that the log has evicted; the log has a range for it."""
-        if self.backlog is not None and position not in self.passed and self.rights.may_receive(message.topic):
-            self.backlog.subtract(queued_size(message))
+        if position not in self.passed and self.rights.may_receive(message.topic):
+            self.tally.note_dropped(position, message.content_size)
 
     async def evict(self, messages: list[tuple[int, Message]]) -> None:
         """The log evicts its oldest messages: those that wait will not be handed out."""
         async with self.fetching:
             last = messages[-1][0]
-            if self.backlog is not None and (self._behind or self.held_back):
+            if self.tally.counts and self.waiting_from < last:
                 for position, message in messages:
                     if self.is_waiting_for(position, message):
                         self._miss(position, message)
-            if self._behind:
-                self._read = max(self._read, last)
+            self._read = max(self._read, last)
             self._move_on(last, self.held_back)
 
     def close(self) -> None:
@@ -468,8 +464,8 @@ class Cursor:
         if changes != self._considered:
             untaken = {topic for topic in self.held_back if not self.may_be_taken(topic)}
             while dropped := await self._read_held_back(untaken, READ_MOST):
-                for _, message in dropped:
-                    self._drop(FILTERED, message)
+                for position, message in dropped:
+                    self._drop(FILTERED, position, message)
             self._considered = changes
         wanted = {topic for topic in self.held_back if may_have(topic)}
         deliveries = []
@@ -482,7 +478,8 @@ class Cursor:
 
     def _deliver(self, position: int, message: Message, grant: Grant) -> Delivery:
         packet_identifier = self._taken % self._identifiers + 1
-        self._unacknowledged[packet_identifier] = position, grant, queued_size(message), self._taken
+        self._unacknowledged[packet_identifier] = position, grant, message.content_size, self._taken
+        self.tally.note_handed_out(position, message.content_size)
         self._taken += 1
         return Delivery(position, packet_identifier, message, False, *grant)
 
@@ -526,7 +523,7 @@ class Cursor:
         if topic in self.held_back or self.may_be_taken(topic):
             self.held_back.extend(position, topic)
         else:
-            self._drop(FILTERED, message)
+            self._drop(FILTERED, position, message)
         self._news.set()
         return True
 
@@ -571,21 +568,23 @@ class Cursor:
                 self._log.drop(FILTERED, self.consumer, message)
             else:
                 packet_identifier = taken % self._identifiers + 1
-                unacknowledged[packet_identifier] = position, grant, queued_size(message), taken
+                unacknowledged[packet_identifier] = position, grant, message.content_size, taken
                 dup = position <= head and taken < dup_up_to
                 deliveries.append(_new(Delivery, (position, packet_identifier, message, dup, *grant)))
             taken += 1  # also if it is not handed out: later messages keep their identifiers over a restart
         self._taken = taken
+        if self.tally.is_walking:
+            for delivery in deliveries:
+                self.tally.note_handed_out(delivery.position, delivery.message.content_size)
         return deliveries
 
     async def _upcoming(self, limit: int) -> list[tuple[int, Message]]:
         """Reads on to the next message for this consumer; returns it and the messages behind it."""
         wanted, slice_ = max(limit, READ_LEAST), Slice()
         while True:
-            self._skip()
-            if not self._behind:
-                return []
             head = self._log.head
+            if self.unread_from == head:
+                return []
             found = await self._log.read(self._read, wanted)
             for index, (position, message) in enumerate(found):
                 if self.takes(position, message):

@@ -50,22 +50,17 @@ class Backlog:
     messages: int = 0
     bytes: int = 0
 
-    def add(self, size: int) -> None:
-        self.messages += 1
+    def add(self, size: int, messages: int = 1) -> None:
+        self.messages += messages
         self.bytes += size
 
-    def subtract(self, size: int) -> None:
-        self.messages -= 1
+    def subtract(self, size: int, messages: int = 1) -> None:
+        self.messages -= messages
         self.bytes -= size
 
     def exceeds(self, messages: int | None, size: int | None) -> bool:
         """Whether it is above a limit of messages or of bytes; None: there is no such limit."""
         return (messages is not None and self.messages > messages) or (size is not None and self.bytes > size)
-
-
-def queued_size(message: Message) -> int:
-    """Returns the bytes that a message counts for: payload, topic name and properties."""
-    return len(message.payload) + len(message.topic) + message.properties_size
 
 
 class RangeSet:

@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar
 from gateway.message import Message
 from gateway.store.consumers.audience import Audience, Subscriber
 from gateway.store.tables.cursors import Place
+from gateway.store.tables.log_rows import LogRow
 
 Consumer = TypeVar("Consumer", bound=Subscriber)
 
@@ -29,6 +30,8 @@ class LogReader(Protocol[Consumer]):
     def counts_backlogs(self) -> bool: ...
 
     async def read(self, after: int, limit: int) -> list[tuple[int, Message]]: ...
+
+    async def read_rows(self, after: int) -> list[LogRow]: ...
 
     def count_behind(self, position: int) -> int: ...
 

@@ -22,7 +22,7 @@ import msgspec
 
 from gateway.errors import damaged_page
 from gateway.message import MESSAGE_OVERHEAD, Message, form
-from wire.bulk.publishes import qos_of, read_publishes
+from wire.bulk.publishes import content_size, qos_of, read_publishes
 
 SCHEMA = """
 CREATE TABLE message_group (
@@ -77,12 +77,14 @@ class PublishBatch:
         gateway: the gateway that accepted them, which is the origin of their identities.
         epoch, first_seq: the first identity; the others follow. The store gives it, unless they bring their own.
         bring_identities: whether all of them bring an identity, or none.
+        content_size: bytes of their payloads, topic names and properties, None where these are not known yet.
         owner: the owner for whose limits they count (``gateway.holdings``) until they are stored.
 
     ``position`` is the place of the first one in the log, once it is stored.
     """
 
     __slots__ = (
+        "_content_size",
         "_messages",
         "bring_identities",
         "count",
@@ -111,6 +113,7 @@ class PublishBatch:
         first_seq: int = 0,
         bring_identities: bool = False,
         owner: str = "",
+        content_size: int | None = None,
     ) -> None:
         self.packets = packets
         self.topics = topics
@@ -124,7 +127,15 @@ class PublishBatch:
         self.bring_identities = bring_identities
         self.owner = owner
         self.position = 0
+        self._content_size = content_size
         self._messages: list[Message] | None = None
+
+    @property
+    def content_size(self) -> int:
+        """Bytes of payloads, topic names and properties: the sum of the messages' ``content_size``."""
+        if self._content_size is None:
+            self._content_size = content_size(self.packets, self.level)
+        return self._content_size
 
     @property
     def size(self) -> int:

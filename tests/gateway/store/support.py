@@ -9,11 +9,14 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from gateway.connection.publish_in import Topics
 from gateway.message import Message
-from gateway.store import Cursor, Delivery, MessageLog
+from gateway.store import Cursor, Delivery, MessageLog, PublishBatch
 from gateway.store.consumers.cursor import PACKET_IDENTIFIERS
 from gateway.store.sqlite.marks import note_closed
 from gateway.store.tables import log_rows
+from wire.bulk.publishes import cut_publishes
+from wire.codec.packets import MQTT_5, Publish
 
 
 @contextlib.asynccontextmanager
@@ -82,6 +85,29 @@ def epoch_of(folder: Path) -> int:
 
 def numbered(count: int, topic: str = "a") -> list[Message]:
     return [Message(topic, b"%d" % number) for number in range(count)]
+
+
+def batch_of(
+    messages: list[tuple[str, bytes]],
+    level: int = MQTT_5,
+    properties: dict[int, Any] | None = None,
+    *,
+    epoch: int = 0,
+    first_seq: int = 0,
+) -> PublishBatch:
+    """PUBLISHes of one client, by topic name and payload, as the fast path cuts them."""
+    topics = Topics()
+    for name, _ in messages:
+        topics.learn(Message(name, b""))
+    packets = [Publish(*message, 1, packet_identifier=5, properties=properties or {}) for message in messages]
+    data = b"".join(packet.encode(level) for packet in packets)
+    found = cut_publishes(data, 0, level, topics, topics.origins)
+    assert found.end == len(data)
+    assert found.payload_size == sum(len(payload) for _, payload in messages)
+    size = found.content_size
+    return PublishBatch(
+        data, found.topics, len(packets), level, "client", 1234, "gw", epoch, first_seq, content_size=size
+    )
 
 
 async def take_all(cursor: Cursor) -> list[Message]:

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.connection.publish_in import Topics
 from gateway.message import Message
 from gateway.store.tables import log_rows
 from gateway.store.tables.log_rows import CorruptRow, LogRow, Part, PublishBatch
-from wire.bulk.publishes import cut_publishes
-from wire.codec.packets import MQTT_3_1_1, MQTT_5, Publish
+from tests.gateway.store.support import batch_of
+from wire.codec.packets import MQTT_3_1_1, MQTT_5
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
 
 EPOCH = 7
@@ -26,16 +25,21 @@ def table() -> Iterator[sqlite3.Connection]:
 
 
 def run_of(names: list[str], payloads: list[bytes], level: int = MQTT_5, first_seq: int = 1) -> PublishBatch:
-    topics = Topics()
-    for name in names:
-        topics.learn(Message(name, b""))
-    pairs = zip(names, payloads, strict=True)
-    packets = [Publish(name, payload, 1, packet_identifier=5).encode(level) for name, payload in pairs]
-    data = b"".join(packets)
-    found = cut_publishes(data, 0, level, topics, topics.origins)
-    assert found.end == len(data)
-    assert found.payload_size == sum(map(len, payloads))
-    return PublishBatch(data, found.topics, len(packets), level, "client", 1234, "gw", EPOCH, first_seq)
+    return batch_of(list(zip(names, payloads, strict=True)), level, epoch=EPOCH, first_seq=first_seq)
+
+
+@pytest.mark.parametrize("level", [MQTT_3_1_1, MQTT_5])
+def test_the_size_of_a_run_is_that_of_its_messages_when_it_comes_and_when_it_was_stored(level: int) -> None:
+    properties = {CONTENT_TYPE: "text/plain", USER_PROPERTY: [("b", "ü"), ("a", "2")]} if level == MQTT_5 else {}
+    run = batch_of([("a/b", b""), ("ü", b"x" * 200), ("a/b", b"1")], level, properties)
+    with table() as connection:
+        log_rows.write(connection, 1, [run], 5, False)
+        [row] = log_rows.read(connection, 0, 3)
+    [read] = row.parts
+    assert isinstance(read, PublishBatch)
+    size = sum(message.content_size for message in run.messages())
+    assert (run.content_size, read.content_size) == (size, size)
+    assert size >= 208 + 3 * sum(map(len, ["text/plain", "b", "ü", "a", "2"])) * bool(properties)
 
 
 @pytest.mark.parametrize("level", [MQTT_3_1_1, MQTT_5])

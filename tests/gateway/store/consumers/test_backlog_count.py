@@ -5,6 +5,7 @@ import itertools
 import random
 import sqlite3
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,12 +13,23 @@ from typing import Any, ClassVar
 import pytest
 
 from gateway.message import Message
-from gateway.store import Cursor, count_backlogs, skip_ahead
+from gateway.store import Backlog, Cursor, MessageLog, PublishBatch, count_backlogs, skip_ahead
 from gateway.store.database import Database
 from gateway.store.tables import log_rows
 from gateway.store.tables.log_rows import LogRow
-from tests.gateway.store.support import CountsBacklogs, append_all, append_each, hold_up, numbered, opened, payloads
+from tests.gateway.store.support import (
+    CountsBacklogs,
+    append_all,
+    append_each,
+    batch_of,
+    hold_up,
+    numbered,
+    opened,
+    payloads,
+)
 from tests.gateway.support import until
+
+DEADLINE_S = 20.0
 
 
 @pytest.mark.usefixtures("from_file")
@@ -103,6 +115,102 @@ async def test_what_is_fetched_while_it_is_counted_counts_once(tmp_path: Path) -
         assert payloads(await fetching) == list(range(10))
         assert cursor.backlog is not None
         assert cursor.backlog.messages == 2000
+
+
+class HeldUp:
+    """A log whose reads wait, as on a slow disk: each is let go on by itself, and brings one row."""
+
+    def __init__(self, log: MessageLog) -> None:
+        self._log = log
+        self.waits, self.may_go_on = asyncio.Event(), asyncio.Semaphore(0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def read(self, after: int, limit: int) -> list[tuple[int, Message]]:
+        await self._hold_up()
+        return await self._log.read(after, limit)
+
+    async def read_rows(self, after: int) -> list[LogRow]:
+        await self._hold_up()
+        return (await self._log.read_rows(after))[:1]
+
+    def let_go_on(self, reads: int) -> None:
+        for _ in range(reads):
+            self.may_go_on.release()
+
+    async def _hold_up(self) -> None:
+        self.waits.set()
+        await self.may_go_on.acquire()
+
+
+async def test_messages_are_handed_out_and_acknowledged_while_a_count_waits_for_the_disk(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        Cursor(log, "c", ["a"])
+        await append_all(log, numbered(2000))
+    async with opened(tmp_path) as log:
+        cursor, slow = Cursor(log, "c", ["a"]), HeldUp(log)
+        counting = asyncio.create_task(count_backlogs(slow, [cursor]))
+        await slow.waits.wait()
+        async with asyncio.timeout(DEADLINE_S):
+            taken = await cursor.fetch(500)
+        cursor.acknowledge_all([delivery.packet_identifier for delivery in taken[:100]])
+        await append_all(log, numbered(3))
+        slow.let_go_on(10_000)
+        await counting
+        assert cursor.backlog == Backlog(1903, 1903 + sum(len(b"%d" % n) for n in [*range(100, 2000), *range(3)]))
+
+
+@pytest.mark.parametrize("topics", [["a/#"], ["a/+", "b"]])
+async def test_a_count_is_exact_whatever_comes_and_goes_meanwhile(tmp_path: Path, seed: int, topics: list[str]) -> None:
+    chance = random.Random(seed)
+    names = ["a/1", "a/2", "b", "c"]
+
+    def some(most: int) -> list[Message]:
+        count = chance.randrange(1, most)
+        return [Message(chance.choice(names), bytes(chance.randrange(20))) for _ in range(count)]
+
+    def batch() -> PublishBatch:
+        wanted = chance.choice([names[:2], names])
+        return batch_of([(chance.choice(wanted), bytes(chance.randrange(20))) for _ in range(chance.randrange(1, 30))])
+
+    async with opened(tmp_path) as log:
+        Cursor(log, "c", topics)
+        for _ in range(60):
+            await append_all(log, some(10))
+            await log.submit([batch()])
+    async with opened(tmp_path) as log:
+        cursor, slow = Cursor(log, "c", topics, counts=True), HeldUp(log)
+        in_flight: dict[int, Message] = {}
+        counting = asyncio.create_task(count_backlogs(slow, [cursor]))
+        for _ in range(200):
+            what = chance.randrange(6)
+            if what == 0:
+                await append_all(log, some(5))
+            elif what == 1:
+                await log.submit([batch()])
+            elif what == 2:
+                for delivery in await cursor.fetch_now(chance.randrange(1, 90)):
+                    in_flight[delivery.packet_identifier] = delivery.message
+            elif what == 3 and chance.random() < 0.3:
+                await log.evict(chance.randrange(1, 50), 0)
+            elif in_flight:
+                done = chance.sample(sorted(in_flight), chance.randrange(len(in_flight)))
+                cursor.acknowledge_all(done)
+                for packet_identifier in done:
+                    del in_flight[packet_identifier]
+            if chance.random() < 0.02 and counting.done():
+                counting = asyncio.create_task(count_backlogs(slow, [cursor]))
+            slow.let_go_on(chance.randrange(4))
+        slow.let_go_on(10_000)
+        await counting
+        backlog = cursor.backlog
+        assert backlog is not None
+        backlog = replace(backlog)
+        waiting = [*in_flight.values()]
+        while deliveries := await cursor.fetch_now(1000):
+            waiting += [delivery.message for delivery in deliveries]
+        assert backlog == Backlog(len(waiting), sum(message.content_size for message in waiting))
 
 
 @pytest.mark.usefixtures("from_file")

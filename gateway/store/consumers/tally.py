@@ -1,0 +1,105 @@
+"""A consumer's backlog, counted as messages come and go.
+
+A message counts from the moment it is stored until it is acknowledged or dropped. Messages that waited before, such as
+those at a start, are counted by one walk through the log while the consumer goes on. The walk adds a message only if it
+still waits. So a message that is handed out or dropped before the walk has come to it is not subtracted.
+"""
+
+from collections.abc import Callable, Iterable
+
+from gateway.store.consumers.delivery import Backlog
+
+
+class Walk:
+    """A walk through the log up to the position ``end``; it has counted the messages up to ``position``."""
+
+    __slots__ = ("end", "position")
+
+    def __init__(self, position: int, end: int) -> None:
+        self.position = position
+        self.end = end
+
+
+class Tally:
+    """The count of one consumer's backlog: messages that wait, and messages in flight.
+
+    Args:
+        counts: whether it counts from now on, beginning with nothing.
+
+    ``changed`` is called whenever the count has changed, None: nothing is called.
+    """
+
+    __slots__ = ("_counted", "_walk", "changed")
+
+    def __init__(self, counts: bool) -> None:
+        self._counted: Backlog | None = Backlog() if counts else None
+        self._walk: Walk | None = None
+        self.changed: Callable[[], None] | None = None
+
+    @property
+    def backlog(self) -> Backlog | None:
+        """The backlog, None where it is not counted, or where a walk has not ended yet."""
+        return None if self._walk is not None else self._counted
+
+    @property
+    def counts(self) -> bool:
+        """Whether messages that come and go are counted."""
+        return self._counted is not None
+
+    @property
+    def is_walking(self) -> bool:
+        """Whether messages that waited before are still to be counted."""
+        return self._walk is not None
+
+    def begin(self, walk: Walk, in_flight: Iterable[int]) -> None:
+        """Begins anew, with the sizes of the messages in flight; the walk adds the messages that wait up to its end."""
+        self._walk, self._counted = walk, Backlog()
+        for size in in_flight:
+            self._counted.add(size)
+
+    def add_walked(self, walk: Walk, messages: int, size: int) -> None:
+        """Adds messages that wait where a walk has come to; no effect if another count has begun meanwhile."""
+        if self._walk is walk and self._counted is not None:
+            self._counted.add(size, messages)
+
+    def end(self, walk: Walk) -> None:
+        """A walk has come to its end: the count is exact."""
+        if self._walk is walk:
+            self._walk = None
+            self._tell()
+
+    def stop(self, walk: Walk | None = None) -> None:
+        """Stops counting; if a walk is given, only if it is the one that counts."""
+        if walk is None or self._walk is walk:
+            self._counted = self._walk = None
+
+    def note_stored(self, messages: int, size: int) -> None:
+        """Counts messages that were stored behind the end of any walk."""
+        if self._counted is not None:
+            self._counted.add(size, messages)
+            self._tell()
+
+    def note_handed_out(self, position: int, size: int) -> None:
+        """A message that waited is in flight: it counts from now on if the walk has not come to it."""
+        if self._counted is not None and self._is_ahead(position):
+            self._counted.add(size)
+
+    def note_dropped(self, position: int, size: int) -> None:
+        """A message that waited does so no more."""
+        if self._counted is not None and not self._is_ahead(position):
+            self._counted.subtract(size)
+            self._tell()
+
+    def note_acknowledged(self, messages: int, size: int) -> None:
+        """Messages are no longer in flight."""
+        if self._counted is not None:
+            self._counted.subtract(size, messages)
+            self._tell()
+
+    def _is_ahead(self, position: int) -> bool:
+        """Whether a walk is to come to a position."""
+        return self._walk is not None and self._walk.position < position <= self._walk.end
+
+    def _tell(self) -> None:
+        if self.changed is not None:
+            self.changed()
