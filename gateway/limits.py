@@ -257,14 +257,14 @@ class Limits:
             if cursor.closed or cursor.counts or cursor in self._uncounted or cursor.tally.is_walking:
                 continue
             if cursor.backlog is None:
-                if self._is_over(cursor.noticed) and cursor in self._cursors():
+                if self._is_over(cursor.tally.noticed) and cursor in self._cursors():
                     self._begin_to_count([cursor])
-                elif self._is_over(cursor.noticed):
-                    cursor.estimate()  # it has no limit
+                elif self._is_over(cursor.tally.noticed):
+                    cursor.tally.estimate()  # it has no limit
             elif self._is_over(cursor.backlog):
                 await cursor.discard_oldest(lambda backlog: not self._is_over(backlog))
             elif not self._is_over(Backlog(2 * cursor.backlog.messages, 2 * cursor.backlog.bytes)):
-                cursor.estimate()
+                cursor.tally.estimate()
 
     @property
     def is_dropping(self) -> bool:

@@ -15,6 +15,8 @@ from gateway.store import (
     DONE,
     OVERSIZE,
     REJECTED,
+    EVICTED,
+    EXPIRED,
     ROUTE_END,
     AckBatch,
     Backlog,
@@ -35,6 +37,8 @@ from gateway.subscriptions import Subscription
 __all__ = [
     "DAMAGED",
     "DONE",
+    "EVICTED",
+    "EXPIRED",
     "NAME_BYTES_MAX",
     "OVERSIZE",
     "REJECTED",

@@ -80,6 +80,18 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """How long the broker may leave a message unacknowledged, in seconds. Then the route connects again and sends what
     is not acknowledged [MQTT-4.4.0-1]."""
 
+    max_age_s: Count | None = None
+    """The longest time in seconds since the first gateway accepted a message, by this gateway's clock. Older messages
+    that wait are dropped, which leaves a range `expired`."""
+
+    max_messages_per_origin: Count | None = None
+    """The most messages of one [origin](wire.md#identity) that may wait for the route. Beyond it the oldest of this
+    origin are dropped, when the route comes to them; they do not count for `max_messages` and `max_bytes`. So an origin
+    that sends too much does not push out the messages of others."""
+
+    max_bytes_per_origin: Count | None = None
+    """The most bytes of these, counted as for `[queue]`."""
+
     keep_alive_s: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 30
     """The longest silence, in seconds, before the link is tested [MQTT-3.1.2-20]."""
 

@@ -1,5 +1,8 @@
 """A route's backlog: how much waits, and since when. Messages beyond the route's limits are dropped, the oldest first.
 
+An origin that is beyond a limit of its own loses its oldest messages as the route comes to them. These do not count for
+the route's other limits.
+
 The cursor counts the backlog as messages come and go. Only what waits at a start is counted by a walk through the log,
 and the route sends meanwhile.
 """
@@ -7,8 +10,20 @@ and the route sends meanwhile.
 import asyncio
 import logging
 import sqlite3
+import time
 
-from gateway.routes import DAMAGED, Backlog, Cursor, MessageLog, RouteState, count_backlogs, skip_ahead
+from gateway.routes import (
+    DAMAGED,
+    EVICTED,
+    EXPIRED,
+    Backlog,
+    Cursor,
+    Message,
+    MessageLog,
+    RouteState,
+    count_backlogs,
+    skip_ahead,
+)
 from uplink.config import RouteConfig
 
 INTERVAL_S = 1.0  # between two looks at the oldest message
@@ -35,13 +50,17 @@ class BacklogWatch:
         self._damaged = log.counters.messages_dropped[DAMAGED]
         self._oldest: tuple[int, int] = (-1, 0)  # a place of the cursor, and when the message behind it was accepted
         self._beyond = asyncio.Event()
+        if config.max_messages_per_origin or config.max_bytes_per_origin:
+            cursor.tally.limit_origins(config.max_messages_per_origin, config.max_bytes_per_origin)
+        if config.max_age_s or cursor.tally.origins is not None:
+            cursor.reason_to_drop = self._reason_to_drop
         cursor.tally.changed = self._note
         self._note()
 
     def _note(self) -> None:
         """The backlog has changed."""
         cursor, state = self._cursor, self._state
-        backlog = cursor.backlog or cursor.noticed
+        backlog = cursor.backlog or cursor.tally.noticed
         state.backlog_messages, state.backlog_bytes = backlog.messages, backlog.bytes
         if not backlog.messages:
             state.oldest_ms = 0
@@ -82,4 +101,12 @@ class BacklogWatch:
         self._state.oldest_ms = received_ms if self._state.backlog_messages else 0
 
     def _is_within_limits(self, backlog: Backlog) -> bool:
-        return self._config is None or not backlog.exceeds(self._config.max_messages, self._config.max_bytes)
+        if (origins := self._cursor.tally.origins) is not None:
+            backlog = Backlog(backlog.messages - origins.excess.messages, backlog.bytes - origins.excess.bytes)
+        return not backlog.exceeds(self._config.max_messages, self._config.max_bytes)
+
+    def _reason_to_drop(self, message: Message) -> str | None:
+        max_age_s, origins = self._config.max_age_s, self._cursor.tally.origins
+        if max_age_s is not None and message.received_ms < (time.time() - max_age_s) * 1000:
+            return EXPIRED
+        return EVICTED if origins is not None and origins.is_over(message.origin) else None

@@ -551,7 +551,7 @@ async def test_what_waits_for_a_session_is_looked_at_only_where_it_may_be_too_mu
         await until(lambda: cursor.backlog and cursor.backlog.messages == 40, "acknowledged")
         await publisher.publish("a", b"101")
         await until(lambda: cursor.backlog is None, "few wait: it is not counted any more")
-        assert cursor.noticed.messages <= 41
+        assert cursor.tally.noticed.messages <= 41
     assert sum(row[4] for row in dropped(tmp_path)) == 1
 
 

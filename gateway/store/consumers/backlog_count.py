@@ -54,12 +54,12 @@ async def count_backlogs(log: LogReader[Cursor], cursors: Iterable[Cursor]) -> N
             takers = {cursor for cursor in takers if cursor.waiting_from < last}
             if all(_all_wait(log, cursor, first, part) for cursor in takers):
                 for cursor in takers:
-                    cursor.tally.add_walked(walk, part.count, part.content_size)
+                    cursor.tally.add_walked(walk, part)
             else:
                 for position, message in enumerate(part.messages(), first):
                     for cursor in takers & log.audience.takers(message.topic).keys():
                         if _waits(cursor, position, message):
-                            cursor.tally.add_walked(walk, 1, message.content_size)
+                            cursor.tally.add_walked(walk, message)
                     walk.position = position
                     if slice_.is_over:
                         await slice_.give_way()
@@ -76,14 +76,13 @@ async def count_backlogs(log: LogReader[Cursor], cursors: Iterable[Cursor]) -> N
 
 def count_stored(log: LogReader[Cursor], cursor: Cursor, stored: Iterable[tuple[int, Part]]) -> None:
     """Counts messages that were just stored, for one of those consumers that take some of them."""
-    messages = size = 0
+    waiting: list[Part] = []
     for first, part in stored:
         if _all_wait(log, cursor, first, part):
-            messages, size = messages + part.count, size + part.content_size
+            waiting.append(part)
         elif any(cursor in log.audience.takers(topic) for topic in part.topics):
-            waiting = [one for position, one in enumerate(part.messages(), first) if _waits(cursor, position, one)]
-            messages, size = messages + len(waiting), size + sum(message.content_size for message in waiting)
-    cursor.tally.note_stored(messages, size)
+            waiting += [one for position, one in enumerate(part.messages(), first) if _waits(cursor, position, one)]
+    cursor.tally.note_stored(waiting)
 
 
 def _all_wait(log: LogReader[Cursor], cursor: Cursor, first: int, part: Part) -> bool:

@@ -52,9 +52,10 @@ class Cursor:
         counts: whether it always counts its backlog; then the limits of queues do not hold for it.
 
     ``rights`` are the consumer's access rules. ``may_be_taken`` says whether any member of its share group may have a
-    topic name. ``tally`` counts the backlog, if it does; ``noticed`` is an upper estimate of the messages that wait. A
-    task that holds the lock ``fetching`` keeps messages from being handed out. ``passed`` are positions of messages
-    that QoS 2 flows have taken before the start, while earlier messages waited.
+    topic name. ``reason_to_drop`` says why a message that waits is dropped instead of handed out, None if it is not.
+    ``tally`` counts the backlog, or estimates it. A task that holds the lock ``fetching`` keeps messages from being
+    handed out. ``passed`` are positions of messages that QoS 2 flows have taken before the start, while earlier ones
+    waited.
 
     Raises:
         ValueError: the consumer has a cursor already.
@@ -75,10 +76,10 @@ class Cursor:
         self.filters: dict[str, Subscription] = {}
         self.rights = Rights()
         self.may_be_taken: Callable[[str], bool] = everything
+        self.reason_to_drop: Callable[[Message], str | None] | None = None
         self.closed = False
         self.counts = counts
         self.tally = Tally(counts or log.counts_backlogs)
-        self.noticed = Backlog()
         self._log = log
         self._window = window
         self._identifiers = max(window, PACKET_IDENTIFIERS)
@@ -97,7 +98,7 @@ class Cursor:
         if self._read < log.head:
             self.ranges.add(self._read + 1, log.head)
             self.tally.stop()  # until it is counted
-            self.noticed = Backlog(log.count_behind(self._read))  # their size is unknown
+            self.tally.noticed = Backlog(log.count_behind(self._read))  # their size is unknown
         self._to_redeliver: list[tuple[int, int]] = []
         self._evicted: dict[int, EvictedMessage] = {}  # evicted messages in flight, by packet identifier
         self._late: dict[int, int] = {}  # positions of deliveries that were held back before, by packet identifier
@@ -340,11 +341,10 @@ class Cursor:
     def notice(self, first: int, last: int, size: int) -> None:
         """The log has stored messages: some between two positions may be for this consumer."""
         if self.ranges.behind(self._read) is None and not (self._unacknowledged or self.held_back):
-            self.noticed = Backlog()
+            self.tally.noticed = Backlog()
         self._read = min(self._read, first - 1)
         self.ranges.add(first, last)
-        self.noticed.messages += last - first + 1
-        self.noticed.bytes += size
+        self.tally.noticed.add(size, last - first + 1)
         self._tell()
 
     def is_next(self, position: int, message: Message) -> bool:
@@ -371,44 +371,42 @@ class Cursor:
         """No message up to a position is for this consumer."""
         self._read = max(self._read, position)
 
-    def estimate(self) -> None:
-        """Stops counting the backlog; ``noticed`` begins with it, or with nothing."""
-        self.noticed = self.backlog or Backlog()
-        self.tally.stop()
-
     def begin_to_count(self, walk: Walk) -> None:
         """Counts from now on; a walk through the log adds the messages that wait now."""
         self.tally.begin(walk, (size for _, _, size, _ in self._unacknowledged.values()))
 
     async def discard_oldest(self, is_enough: Callable[["Backlog"], bool]) -> None:
-        """Drops the oldest waiting messages and notes ranges, until the backlog is small enough."""
+        """Drops the oldest waiting messages until the backlog is small enough, then those with a ``reason_to_drop``."""
+        drops = self.reason_to_drop or (lambda _: None)
         async with self.fetching:
             while self.held_back and self.backlog is not None and not is_enough(self.backlog):
                 for position, message in await self._read_held_back(self.held_back, 1):
                     self._drop(EVICTED, position, message)
-            while self.backlog is not None and not is_enough(self.backlog) and (upcoming := await self._upcoming(1)):
+            while upcoming := await self._upcoming(1):
                 for position, message in upcoming:
-                    if self.backlog is None or is_enough(self.backlog):
-                        return
+                    is_over = self.backlog is not None and not is_enough(self.backlog)
                     if position in self.passed:  # a QoS 2 flow has it: it does not wait
                         del self.passed[position]
                         self._taken += 1
                     elif self.takes(position, message):
-                        self._drop(EVICTED, position, message)
+                        reason = EVICTED if is_over else drops(message)
+                        if reason is None:
+                            return
+                        self._drop(reason, position, message)
                     self._read = position
 
     def _drop(self, reason: str, position: int, message: Message) -> None:
         """Drops a waiting message, and notes it."""
         self._log.drop(reason, self.consumer, message)
         if self.rights.may_receive(message.topic):
-            self.tally.note_dropped(position, message.content_size)
+            self.tally.note_dropped(position, message)
         self._taken += 1
         self._log.changed()
 
     def _miss(self, position: int, message: Message) -> None:
         """Subtracts a waiting message that the log has evicted; the log has a range for it."""
         if position not in self.passed and self.rights.may_receive(message.topic):
-            self.tally.note_dropped(position, message.content_size)
+            self.tally.note_dropped(position, message)
 
     async def evict(self, messages: list[tuple[int, Message]]) -> None:
         """The log evicts its oldest messages: those that wait will not be handed out."""
@@ -479,7 +477,7 @@ class Cursor:
     def _deliver(self, position: int, message: Message, grant: Grant) -> Delivery:
         packet_identifier = self._taken % self._identifiers + 1
         self._unacknowledged[packet_identifier] = position, grant, message.content_size, self._taken
-        self.tally.note_handed_out(position, message.content_size)
+        self.tally.note_handed_out(position, message)
         self._taken += 1
         return Delivery(position, packet_identifier, message, False, *grant)
 
@@ -546,6 +544,7 @@ class Cursor:
         grants: dict[tuple[str, int, bool], Grant | None] = {}  # by topic name, QoS and retain flag
         (head, dup_up_to), taken = self._dup_up_to, self._taken
         usual_from, passed, unacknowledged = self._usual_from, self.passed, self._unacknowledged
+        drops, tells = self.reason_to_drop, self.tally.notes_hand_outs
         slice_ = Slice()
         for position, message in upcoming:
             if len(deliveries) == limit:
@@ -566,16 +565,18 @@ class Cursor:
                 del passed[position]
             elif position <= self.rights.changed and not self.rights.may_receive(message.topic):
                 self._log.drop(FILTERED, self.consumer, message)
+            elif drops is not None and (reason := drops(message)):
+                self._log.drop(reason, self.consumer, message)
+                self.tally.note_dropped(position, message)
             else:
+                if tells:
+                    self.tally.note_handed_out(position, message)
                 packet_identifier = taken % self._identifiers + 1
                 unacknowledged[packet_identifier] = position, grant, message.content_size, taken
                 dup = position <= head and taken < dup_up_to
                 deliveries.append(_new(Delivery, (position, packet_identifier, message, dup, *grant)))
             taken += 1  # also if it is not handed out: later messages keep their identifiers over a restart
         self._taken = taken
-        if self.tally.is_walking:
-            for delivery in deliveries:
-                self.tally.note_handed_out(delivery.position, delivery.message.content_size)
         return deliveries
 
     async def _upcoming(self, limit: int) -> list[tuple[int, Message]]:

@@ -7,7 +7,10 @@ still waits. So a message that is handed out or dropped before the walk has come
 
 from collections.abc import Callable, Iterable
 
+from gateway.message import Message
 from gateway.store.consumers.delivery import Backlog
+from gateway.store.consumers.origins import OriginShares
+from gateway.store.tables.log_rows import Part
 
 
 class Walk:
@@ -26,15 +29,23 @@ class Tally:
     Args:
         counts: whether it counts from now on, beginning with nothing.
 
-    ``changed`` is called whenever the count has changed, None: nothing is called.
+    ``noticed`` is an upper estimate of the backlog, also while nothing is counted. ``changed`` is called whenever the
+    count has changed, None: nothing is called. ``origins`` counts the messages that wait by origin, None where no
+    origin has a limit.
     """
 
-    __slots__ = ("_counted", "_walk", "changed")
+    __slots__ = ("_counted", "_walk", "changed", "noticed", "origins")
 
     def __init__(self, counts: bool) -> None:
         self._counted: Backlog | None = Backlog() if counts else None
         self._walk: Walk | None = None
+        self.noticed = Backlog()
         self.changed: Callable[[], None] | None = None
+        self.origins: OriginShares | None = None
+
+    def limit_origins(self, max_messages: int | None, max_bytes: int | None) -> None:
+        """Counts by origin as well, from a moment on when nothing is counted."""
+        self.origins = OriginShares(max_messages, max_bytes)
 
     @property
     def backlog(self) -> Backlog | None:
@@ -47,20 +58,27 @@ class Tally:
         return self._counted is not None
 
     @property
+    def notes_hand_outs(self) -> bool:
+        """Whether ``note_handed_out`` has an effect."""
+        return self._walk is not None or self.origins is not None
+
+    @property
     def is_walking(self) -> bool:
         """Whether messages that waited before are still to be counted."""
         return self._walk is not None
 
     def begin(self, walk: Walk, in_flight: Iterable[int]) -> None:
         """Begins anew, with the sizes of the messages in flight; the walk adds the messages that wait up to its end."""
+        self.noticed = self.backlog or self.noticed
+        self.stop()
         self._walk, self._counted = walk, Backlog()
         for size in in_flight:
             self._counted.add(size)
 
-    def add_walked(self, walk: Walk, messages: int, size: int) -> None:
-        """Adds messages that wait where a walk has come to; no effect if another count has begun meanwhile."""
-        if self._walk is walk and self._counted is not None:
-            self._counted.add(size, messages)
+    def add_walked(self, walk: Walk, part: Part) -> None:
+        """Adds what waits where a walk has come to; no effect if another count has begun meanwhile."""
+        if self._walk is walk:
+            self._add(part)
 
     def end(self, walk: Walk) -> None:
         """A walk has come to its end: the count is exact."""
@@ -72,22 +90,35 @@ class Tally:
         """Stops counting; if a walk is given, only if it is the one that counts."""
         if walk is None or self._walk is walk:
             self._counted = self._walk = None
+            if self.origins is not None:
+                self.origins.clear()
 
-    def note_stored(self, messages: int, size: int) -> None:
+    def estimate(self) -> None:
+        """Stops counting; ``noticed`` begins with the backlog, or with nothing."""
+        self.noticed = self.backlog or Backlog()
+        self.stop()
+
+    def note_stored(self, parts: Iterable[Part]) -> None:
         """Counts messages that were stored behind the end of any walk."""
-        if self._counted is not None:
-            self._counted.add(size, messages)
-            self._tell()
+        for part in parts:
+            self._add(part)
+        self._tell()
 
-    def note_handed_out(self, position: int, size: int) -> None:
+    def note_handed_out(self, position: int, message: Message) -> None:
         """A message that waited is in flight: it counts from now on if the walk has not come to it."""
-        if self._counted is not None and self._is_ahead(position):
-            self._counted.add(size)
+        if self._counted is None:
+            return
+        if self._is_ahead(position):
+            self._counted.add(message.content_size)
+        elif self.origins is not None:
+            self.origins.subtract(message)
 
-    def note_dropped(self, position: int, size: int) -> None:
+    def note_dropped(self, position: int, message: Message) -> None:
         """A message that waited does so no more."""
         if self._counted is not None and not self._is_ahead(position):
-            self._counted.subtract(size)
+            self._counted.subtract(message.content_size)
+            if self.origins is not None:
+                self.origins.subtract(message)
             self._tell()
 
     def note_acknowledged(self, messages: int, size: int) -> None:
@@ -95,6 +126,12 @@ class Tally:
         if self._counted is not None:
             self._counted.subtract(size, messages)
             self._tell()
+
+    def _add(self, part: Part) -> None:
+        if self._counted is not None:
+            self._counted.add(part.content_size, part.count)
+            if self.origins is not None:
+                self.origins.add(part)
 
     def _is_ahead(self, position: int) -> bool:
         """Whether a walk is to come to a position."""
