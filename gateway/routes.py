@@ -71,7 +71,6 @@ __all__ = [
     "Work",
     "beside",
     "check_readable",
-    "count_backlogs",
     "identity_properties",
     "load_authorities",
     "load_own",

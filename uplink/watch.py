@@ -8,9 +8,11 @@ and the route sends meanwhile.
 """
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 import time
+from collections.abc import Iterator
 
 from gateway.routes import (
     DAMAGED,
@@ -21,7 +23,6 @@ from gateway.routes import (
     Message,
     MessageLog,
     RouteState,
-    count_backlogs,
     skip_ahead,
 )
 from uplink.config import RouteConfig
@@ -36,7 +37,8 @@ class BacklogWatch:
     """Keeps one route's backlog within its limits, and the route's state up to date.
 
     Args:
-        state: the route's state. Its backlog is exact at any time, but while a walk counts it is an upper estimate.
+        state: the route's state. Its backlog is exact at any time, but while a walk counts, its messages are an upper
+            estimate, and its bytes are those counted so far.
         log: the gateway's store.
         cursor: the route's cursor, which counts.
         config: the route, with its limits; None for one that is not configured, and keeps everything.
@@ -60,7 +62,7 @@ class BacklogWatch:
     def _note(self) -> None:
         """The backlog has changed."""
         cursor, state = self._cursor, self._state
-        backlog = cursor.backlog or cursor.tally.noticed
+        backlog = cursor.tally.so_far
         state.backlog_messages, state.backlog_bytes = backlog.messages, backlog.bytes
         if not backlog.messages:
             state.oldest_ms = 0
@@ -69,36 +71,52 @@ class BacklogWatch:
 
     async def run(self) -> None:
         """Watches for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_counted())
+            while True:
+                with self._unless_unreadable():
+                    await self._look()
+                await asyncio.sleep(DROP_PAUSE_S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(INTERVAL_S):
+                        await self._beyond.wait()
+
+    async def _keep_counted(self) -> None:
         while True:
-            try:
-                await self.count()
-            except sqlite3.Error as error:  # the sender, which reads the messages, says so
-                logger.debug("route %s: its backlog cannot be read: %s", self._state.name, error)
-            await asyncio.sleep(DROP_PAUSE_S)
-            try:
-                async with asyncio.timeout(INTERVAL_S):
-                    await self._beyond.wait()
-            except TimeoutError:
-                pass
+            with self._unless_unreadable():
+                await self._count()
+            await asyncio.sleep(INTERVAL_S)
+
+    @contextlib.contextmanager
+    def _unless_unreadable(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:  # the sender, which reads the messages, says so
+            logger.debug("route %s: its backlog cannot be read: %s", self._state.name, error)
 
     async def count(self) -> None:
         """Brings the state up to date, and drops messages beyond the limits. Raises sqlite3.Error."""
-        cursor, damaged = self._cursor, self._log.counters.messages_dropped[DAMAGED]
-        if cursor.backlog is None or damaged != self._damaged:  # damaged messages count, and are never handed out
-            await count_backlogs(self._log, [cursor])
+        await self._count()
+        await self._look()
+
+    async def _count(self) -> None:
+        damaged = self._log.counters.messages_dropped[DAMAGED]
+        if self._cursor.backlog is None or damaged != self._damaged:  # damaged messages are never handed out
+            await self._log.count_backlog(self._cursor)
             self._damaged = damaged
-        await skip_ahead(self._log, [cursor])  # past messages for other consumers
+
+    async def _look(self) -> None:
         self._beyond.clear()
-        await cursor.discard_oldest(self._is_within_limits)
+        await skip_ahead(self._log, [self._cursor])  # past messages for other consumers
+        await self._cursor.discard_oldest(self._is_within_limits)
         await self._find_oldest()
 
     async def _find_oldest(self) -> None:
-        position, received_ms = self._oldest
-        if self._state.backlog_messages and position != self._cursor.position:
-            position = self._cursor.position
+        position = self._cursor.position
+        if self._state.backlog_messages and position != self._oldest[0]:
             found = await self._log.read(position, 1)
-            self._oldest = position, received_ms = position, found[0][1].received_ms if found else 0
-        self._state.oldest_ms = received_ms if self._state.backlog_messages else 0
+            self._oldest = position, found[0][1].received_ms if found else 0
+        self._state.oldest_ms = self._oldest[1] if self._state.backlog_messages else 0
 
     def _is_within_limits(self, backlog: Backlog) -> bool:
         if (origins := self._cursor.tally.origins) is not None:

@@ -29,7 +29,7 @@ from gateway.errors import StoreError
 from gateway.message import Message
 from gateway.store.compaction import Compaction, Removed
 from gateway.store.consumers.audience import Audience
-from gateway.store.consumers.backlog_count import count_stored
+from gateway.store.consumers.backlog_count import BacklogCounts, count_stored
 from gateway.store.consumers.client_shares import Shares
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.registry import Consumers, Keeper, Pinned
@@ -104,6 +104,7 @@ class MessageLog:
         self._consumers = Consumers(database.cursors, self.flows)
         self._gaps = Gaps(database.gaps)
         self.audience: Audience[Cursor] = Audience()
+        self._counts = BacklogCounts(self)
         self._row_cache = RowCache()
         self._uncommitted_bytes = 0
         self._room = asyncio.Event()
@@ -279,6 +280,10 @@ class MessageLog:
             return None
         found = await self.read(position - 1, 1)
         return found[0][1] if found and found[0][0] == position else None
+
+    async def count_backlog(self, cursor: Cursor) -> None:
+        """Counts what waits for a consumer, in one walk with others that are asked for now. Raises sqlite3.Error."""
+        await self._counts.count(cursor)
 
     def passed(self, consumer: str) -> set[int]:
         """Returns the positions that a consumer has handed over to QoS 2 flows while earlier messages still wait."""
@@ -456,6 +461,7 @@ class MessageLog:
     async def close(self) -> None:
         """Saves the cursors, makes everything durable and closes the files."""
         self.audience.close()
+        self._counts.close()
         await self._compaction.close()
         self._maintenance.close()
         await self._commits.close()

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.message import Message
 from gateway.store import MessageLog
+from gateway.store.tables.log_rows import LogRow
 from tests.gateway.store.support import batch_of, stored
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.support import opened, route_config, serving, until
@@ -112,6 +113,29 @@ async def test_messages_older_than_the_limit_are_dropped_as_expired(tmp_path: Pa
         assert arrived(broker) == [5, 7]
     ranges = [("expired", "route/central", "a", 1, 4, 4), ("expired", "route/central", "b", 6, 6, 1)]
     assert stored(tmp_path / "store", RANGES) == ranges
+
+
+async def test_age_and_its_limit_need_no_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = int(time.time() * 1000)
+    config = route_config(1, max_age_s=3600)
+    async with opened(tmp_path) as log:
+        Route(config, "gateway-1", log)
+        await store(log, of("a", range(1, 5), now_ms - 4_000_000), of("a", range(5, 6), now_ms - 1000))
+    async with opened(tmp_path) as log:
+        is_held, may_go_on, read_rows = asyncio.Event(), asyncio.Event(), log.read_rows
+
+        async def slowly(after: int) -> list[LogRow]:
+            is_held.set()
+            await may_go_on.wait()
+            return await read_rows(after)
+
+        monkeypatch.setattr(log, "read_rows", slowly)
+        route = Route(config, "gateway-1", log)
+        async with watched(route):
+            await is_held.wait()
+            await until(lambda: route.state.oldest_ms == now_ms - 1000)
+            may_go_on.set()
+            await until(lambda: route.state.backlog_messages == 1)
 
 
 async def test_each_origin_keeps_its_newest_messages_however_they_are_mixed(tmp_path: Path, seed: int) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import sqlite3
 from collections.abc import AsyncIterator, Collection, Iterable
 
 from gateway.message import Message
@@ -72,6 +73,43 @@ async def count_backlogs(log: LogReader[Cursor], cursors: Iterable[Cursor]) -> N
         raise
     for cursor in counted:
         cursor.tally.end(walk)
+
+
+class BacklogCounts:
+    """Counts the backlogs that are asked for at the same time in one walk through the log."""
+
+    def __init__(self, log: LogReader[Cursor]) -> None:
+        self._log = log
+        self._asked: dict[Cursor, asyncio.Future[None]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def count(self, cursor: Cursor) -> None:
+        """Returns once a consumer's ``backlog`` is exact. Raises sqlite3.Error."""
+        if cursor not in self._asked:
+            self._asked[cursor] = asyncio.get_running_loop().create_future()
+        counted = self._asked[cursor]
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._count())
+        await counted
+
+    async def _count(self) -> None:
+        while self._asked:
+            asked, self._asked = self._asked, {}
+            error: sqlite3.Error | None = None
+            try:
+                await count_backlogs(self._log, asked)
+            except sqlite3.Error as failure:
+                error = failure
+            for counted in asked.values():
+                if error is not None and not counted.done():
+                    counted.set_exception(error)
+                elif not counted.done():
+                    counted.set_result(None)
+
+    def close(self) -> None:
+        """Stops counting: the log is closed."""
+        if self._task is not None:
+            self._task.cancel()
 
 
 def count_stored(log: LogReader[Cursor], cursor: Cursor, stored: Iterable[tuple[int, Part]]) -> None:

@@ -53,6 +53,11 @@ class Tally:
         return None if self._walk is not None else self._counted
 
     @property
+    def so_far(self) -> Backlog:
+        """The backlog; where that is not known, an upper estimate of its messages, and the bytes counted so far."""
+        return self.backlog or Backlog(self.noticed.messages, self._counted.bytes if self._counted else 0)
+
+    @property
     def counts(self) -> bool:
         """Whether messages that come and go are counted."""
         return self._counted is not None
