@@ -52,6 +52,44 @@ async def test_a_session_that_unsubscribes_while_it_is_counted_has_none_of_that_
         await limits.close()
 
 
+async def test_messages_that_come_while_a_session_is_counted_do_not_begin_the_count_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits_module, "DISCARD_PAUSE_S", 0)
+    counts = 0
+
+    async def noted(log: MessageLog, cursors: Iterable[Cursor]) -> None:
+        nonlocal counts
+        counts += 1
+        await count_backlogs(log, cursors)
+
+    monkeypatch.setattr(limits_module, "count_backlogs", noted)
+    async with opened(tmp_path) as log:
+        cursors: list[Cursor] = []
+        config = GatewayConfig(name="gw", store=StoreConfig(path=""), queue=QueueConfig(max_messages=10))
+        limits = Limits(config, log, lambda: cursors, lambda _: [])
+        await limits.open()
+        may_go_on, read_rows = asyncio.Event(), log.read_rows
+
+        async def slowly(after: int) -> list[LogRow]:
+            await may_go_on.wait()
+            return await read_rows(after)
+
+        monkeypatch.setattr(log, "read_rows", slowly)
+        cursors.append(Cursor(log, "c", ["a"]))
+        await append_all(log, numbered(20))
+        await until(lambda: counts == 1, "it is being counted")
+        for _ in range(5):
+            await append_all(log, numbered(20))
+            for _ in range(10):
+                await asyncio.sleep(0)
+        may_go_on.set()
+        [cursor] = cursors
+        await until(lambda: cursor.backlog is not None and cursor.backlog.messages == 10, "counted, and dropped")
+        assert counts == 1
+        await limits.close()
+
+
 async def test_a_session_that_has_ended_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[Cursor] = []
 

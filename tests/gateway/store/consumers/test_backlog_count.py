@@ -161,6 +161,28 @@ async def test_messages_are_handed_out_and_acknowledged_while_a_count_waits_for_
         assert cursor.backlog == Backlog(1903, 1903 + sum(len(b"%d" % n) for n in [*range(100, 2000), *range(3)]))
 
 
+async def test_backlogs_that_are_asked_for_together_are_counted_in_one_walk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as log:
+        for name in "abc":
+            Cursor(log, name, [name])
+        for _ in range(10):
+            await append_all(log, [*numbered(3, "a"), *numbered(2, "b"), *numbered(1, "c")])
+    async with opened(tmp_path) as log:
+        read, read_rows = [], log.read_rows
+
+        async def noted(after: int) -> list[LogRow]:
+            read.append(after)
+            return await read_rows(after)
+
+        monkeypatch.setattr(log, "read_rows", noted)
+        cursors = [Cursor(log, name, [name], counts=True) for name in "abc"]
+        await asyncio.gather(*map(log.count_backlog, cursors))
+        assert [cursor.backlog and cursor.backlog.messages for cursor in cursors] == [30, 20, 10]
+        assert len(read) == len(set(read))
+
+
 @pytest.mark.parametrize("topics", [["a/#"], ["a/+", "b"]])
 async def test_a_count_is_exact_whatever_comes_and_goes_meanwhile(tmp_path: Path, seed: int, topics: list[str]) -> None:
     chance = random.Random(seed)
