@@ -254,7 +254,7 @@ class Limits:
                 self._dirty |= self._store_is_over(0, 0) is not None
         news, self._news = self._news, {}
         for cursor in news:
-            if cursor.closed or cursor.counts or cursor in self._uncounted or cursor.tally.is_walking:
+            if cursor.closed or cursor.always_counts or cursor in self._uncounted or cursor.tally.is_walking:
                 continue
             if cursor.backlog is None:
                 if self._is_over(cursor.tally.noticed) and cursor in self._cursors():

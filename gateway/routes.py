@@ -29,7 +29,6 @@ from gateway.store import (
     Refused,
     RefusedRow,
     Work,
-    count_backlogs,
     skip_ahead,
 )
 from gateway.subscriptions import Subscription

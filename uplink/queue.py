@@ -73,7 +73,7 @@ class RouteQueue:
         filters = log.routes.filters_of(self.consumer)
         subscriptions = [Subscription(topic_filter, qos=2, retain_as_published=True) for topic_filter in filters]
         window = INFLIGHT_WINDOW_MAX if config is None else config.inflight_window
-        self.cursor = Cursor(log, self.consumer, subscriptions, window=window, counts=True)
+        self.cursor = Cursor(log, self.consumer, subscriptions, window=window, always_counts=True)
         session = self.consumer + ROUTE_END
         flows = (flow for flow in log.flows if flow.session == session and flow.state != DONE)
         self.outgoing = Outgoing(log, session, flows)

@@ -49,7 +49,7 @@ class Cursor:
         durable: whether the place survives the process.
         window: most deliveries without an acknowledgement. If it exceeds 65535, identifiers go on beyond that, and the
             caller chooses others for a connection.
-        counts: whether it always counts its backlog; then the limits of queues do not hold for it.
+        always_counts: whether it always counts its backlog; then the limits of queues do not hold for it.
 
     ``rights`` are the consumer's access rules. ``may_be_taken`` says whether any member of its share group may have a
     topic name. ``reason_to_drop`` says why a message that waits is dropped instead of handed out, None if it is not.
@@ -69,7 +69,7 @@ class Cursor:
         *,
         durable: bool = True,
         window: int = PACKET_IDENTIFIERS,
-        counts: bool = False,
+        always_counts: bool = False,
     ) -> None:
         self.consumer = consumer
         self.durable = durable
@@ -78,8 +78,8 @@ class Cursor:
         self.may_be_taken: Callable[[str], bool] = everything
         self.reason_to_drop: Callable[[Message], str | None] | None = None
         self.closed = False
-        self.counts = counts
-        self.tally = Tally(counts or log.counts_backlogs)
+        self.always_counts = always_counts
+        self.tally = Tally(always_counts or log.counts_backlogs)
         self._log = log
         self._window = window
         self._identifiers = max(window, PACKET_IDENTIFIERS)

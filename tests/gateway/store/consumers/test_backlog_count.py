@@ -177,7 +177,7 @@ async def test_backlogs_that_are_asked_for_together_are_counted_in_one_walk(
             return await read_rows(after)
 
         monkeypatch.setattr(log, "read_rows", noted)
-        cursors = [Cursor(log, name, [name], counts=True) for name in "abc"]
+        cursors = [Cursor(log, name, [name], always_counts=True) for name in "abc"]
         await asyncio.gather(*map(log.count_backlog, cursors))
         assert [cursor.backlog and cursor.backlog.messages for cursor in cursors] == [30, 20, 10]
         assert len(read) == len(set(read))
@@ -202,7 +202,7 @@ async def test_a_count_is_exact_whatever_comes_and_goes_meanwhile(tmp_path: Path
             await append_all(log, some(10))
             await log.submit([batch()])
     async with opened(tmp_path) as log:
-        cursor, slow = Cursor(log, "c", topics, counts=True), HeldUp(log)
+        cursor, slow = Cursor(log, "c", topics, always_counts=True), HeldUp(log)
         in_flight: dict[int, Message] = {}
         counting = asyncio.create_task(count_backlogs(slow, [cursor]))
         for _ in range(200):
