@@ -92,6 +92,11 @@ COMMANDS = {
         "Cut the power and the connections of devices on MicroPython.",
         "tools",
     ),
+    "torture uplink": Command(
+        "tools.lab.torture.uplink.command:uplink",
+        "Break line, processes, disk and clock of a route to the next broker.",
+        "tools",
+    ),
     "torture soak": Command(
         "tools.lab.torture.device.soak:soak", "Send many messages through a device and watch its heap.", ""
     ),

@@ -2,6 +2,7 @@
 
 import getpass
 import shutil
+import signal
 from pathlib import Path
 
 from tools.lab.testing.process import Process, free_port
@@ -37,6 +38,10 @@ class Mosquitto:
         """Returns when it listens. Raises ProcessFailed with its last words where it ends instead."""
         self._process.start()
         self._process.listens(self.port)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends it a signal."""
+        self._process.signal(number)
 
     def kill(self) -> None:
         """SIGKILL: what it has not written is lost, and it may have acknowledged that."""

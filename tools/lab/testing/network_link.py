@@ -1,4 +1,4 @@
-"""A TCP path that can be cut and mended, for the demo and the tests.
+"""A TCP path that can be cut, slowed, silenced and mended, for the demo, torture and the tests.
 
 A client that is to reach ``(host, port)`` connects to the link's own port instead. A cut resets the connections that
 are open, with whatever bytes were on the way, and refuses new ones, as a router without power does.
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 Tap = Callable[[object, bool, bytes], None]
 
+BOTH_WAYS = (True, False)  # from the near end, and from the far end
 ACCEPT_TURNS = 4  # of the event loop, from a connection that is accepted to its protocol
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -22,12 +23,18 @@ class NetworkLink:
         host: name or address of the far end.
         port: TCP port of the far end.
         tap: called with all that goes through: which connection, whether it comes from the near end, the bytes.
+
+    Attributes:
+        far_end: host and port to which new connections lead.
     """
 
     def __init__(self, host: str, port: int, tap: Tap | None = None) -> None:
-        self._far_end = (host, port)
+        self.far_end = (host, port)
         self._tap = tap
         self._bytes_left: int | None = None
+        self._flips_after: int | None = None
+        self._slow_ways: tuple[bool, ...] = ()
+        self._held: dict[_End, bytearray] = {}  # by the end at which the bytes came
         self._server: asyncio.Server | None = None
         self.ends: set[_End] = set()
         self.connects: set[asyncio.Task[None]] = set()
@@ -67,14 +74,63 @@ class NetworkLink:
     def break_is_ahead(self) -> bool:
         return self._bytes_left is not None
 
+    def corrupt_after(self, size: int) -> None:
+        """Changes one byte once, the first after so many more bytes have come in, at either end."""
+        self._flips_after = size
+
+    async def slow(
+        self, seconds: float, interval_s: float, size: int | None = None, ways: tuple[bool, ...] = BOTH_WAYS
+    ) -> None:
+        """For so many seconds lets bytes through only once in an interval, `size` of each connection at most: a line
+        with a long delay, or with few bytes a second. An interval longer than all of it is a line that is silent.
+
+        Args:
+            ways: the directions that are slow: True from the near end, False from the far one.
+        """
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + seconds
+        self._slow_ways = ways
+        while (left_s := end_s - loop.time()) > 0:
+            await asyncio.sleep(min(interval_s, left_s))
+            if interval_s <= left_s:
+                self._let_through(size)
+        self._slow_ways = ()
+        self._let_through(None)
+
+    def _let_through(self, size: int | None) -> None:
+        for source, held in list(self._held.items()):
+            released = bytes(held if size is None else held[:size])
+            del held[: len(released)]
+            if not held or source not in self.ends:
+                del self._held[source]
+            if released and source in self.ends:
+                self._send_on(source, released)
+
     def carry(self, source: "_End", data: bytes) -> None:
+        """Takes bytes that came at one end, and sends them out at the other as soon as the line lets them through."""
+        if self._flips_after is not None:
+            data = self._flipped(data, self._flips_after)
+        if source in self._held or isinstance(source, _NearEnd) in self._slow_ways:
+            self._held.setdefault(source, bytearray()).extend(data)
+        else:
+            self._send_on(source, data)
+
+    def _flipped(self, data: bytes, after: int) -> bytes:
+        if after >= len(data):
+            self._flips_after = after - len(data)
+            return data
+        self._flips_after = None
+        return data[:after] + bytes([data[after] ^ 0x55]) + data[after + 1 :]
+
+    def _send_on(self, source: "_End", data: bytes) -> None:
         """Sends bytes that came at one end out at the other."""
         assert source.other is not None
         carried = data if self._bytes_left is None else data[: self._bytes_left]
         if self._tap is not None:
             near = isinstance(source, _NearEnd)
             self._tap(source if near else source.other, near, carried)
-        source.other.transport.write(carried)
+        if not source.other.transport.is_closing():  # otherwise asyncio logs each
+            source.other.transport.write(carried)
         if self._bytes_left is not None:
             self._bytes_left -= len(carried)
             if not self._bytes_left:
@@ -85,7 +141,7 @@ class NetworkLink:
     async def connect(self, near: "_NearEnd") -> None:
         """Connects a new near end through to the far one; what cannot be reached resets the near end."""
         try:
-            _, far = await asyncio.get_running_loop().create_connection(lambda: _End(self), *self._far_end)
+            _, far = await asyncio.get_running_loop().create_connection(lambda: _End(self), *self.far_end)
         except OSError:
             near.reset()
             return

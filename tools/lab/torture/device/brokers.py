@@ -2,6 +2,7 @@
 
 import asyncio
 import queue
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,16 @@ from wire.identity import IDENTITY_PROPERTY, RECEIVE, WISH_PROPERTY
 
 READER, ALL, END = "reader", "torture/#", "torture/end"
 FOR_EVER_S = 0xFFFF_FFFF
+RULES = "allow * publish,subscribe #\nallow - identify *\n"
 SILENCE_S = 30.0
 RECONNECT_S = 0.1
 
 
 class MosquittoBroker:
-    """A mosquitto that is stopped cleanly: it acknowledges before it writes."""
+    """A mosquitto that is stopped cleanly: it acknowledges before it writes. `more`: lines of its configuration."""
 
-    def __init__(self, folder: Path) -> None:
-        self._mosquitto = Mosquitto(folder)
+    def __init__(self, folder: Path, more: str = "") -> None:
+        self._mosquitto = Mosquitto(folder, more)
         self.port = self._mosquitto.port
 
     async def start(self) -> None:
@@ -38,19 +40,24 @@ class MosquittoBroker:
         await self.stop()
         await self.start()
 
+    def signal(self, number: signal.Signals) -> None:
+        self._mosquitto.signal(number)
+
     async def stop(self) -> None:
         await asyncio.to_thread(self._mosquitto.stop)
 
 
 class GatewayBroker:
-    """Our gateway, which is killed: it has stored all that it acknowledged."""
+    """Our gateway, which is killed: it has stored all that it acknowledged. `more`: lines behind its listener's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, more: str = "") -> None:
         self.port = free_port()
         config = folder / "gateway.toml"
         config.write_text(
-            f'name = "gateway"\n[store]\npath = "store"\n[[listener]]\nkind = "tcp"\nport = {self.port}\n'
+            f'name = "gateway"\nacl = "rules"\n[store]\npath = "store"\n[[listener]]\nkind = "tcp"\nport = {self.port}\n'
+            + more
         )
+        (folder / "rules").write_text(RULES)
         self._process = Process("gateway", holdfast("gateway", "run", "--config", str(config)), folder / "gateway.log")
 
     async def start(self) -> None:
@@ -60,6 +67,9 @@ class GatewayBroker:
     async def interrupt(self) -> None:
         self._process.kill()
         await self.start()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.signal(number)
 
     async def stop(self) -> None:
         await asyncio.to_thread(self._process.stop)

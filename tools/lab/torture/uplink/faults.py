@@ -1,0 +1,209 @@
+"""The faults of a route's torture. Each takes the site and its own chance, and returns when it is over."""
+
+import asyncio
+import random
+import signal
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+
+from tools.lab.testing.certificates import Authority
+from tools.lab.testing.client import end_session
+from tools.lab.torture.uplink.site import Site
+
+NEVER_S = 3600.0
+TEN_YEARS_S = 10 * 365.25 * 24 * 3600
+CUT_BYTES_MAX = 40_000
+FLAPS = (1, 4)
+DOWN_S = (0.02, 0.2)
+SILENT_S = (0.2, 2.5)  # the route's keep alive is 1 s
+FROZEN_S = (0.2, 2.5)
+SLOW_S = (0.3, 1.2)
+DELAYS_S = (0.02, 0.3)
+RATES = (2_000, 50_000)  # bytes a second
+INTERVAL_S = 0.02
+BEHIND_S = 0.3
+KILL_AFTER_S = (0, 0.03)  # from the first of the messages that flow meanwhile
+FULL_BYTES = (0, 4096, 65_536, 1_000_000)
+PAGE_SIZE_AT = 16  # in the header of an SQLite file, in two bytes
+GIBBERISH = (b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x20\x02\x00", b"\xd0\x00" * 1000, bytes(100))
+
+Fault = Callable[[Site, random.Random], Awaitable[None]]
+
+
+async def cut(site: Site, chance: random.Random) -> None:
+    """The line breaks after any byte, several times in a row."""
+    for _ in range(chance.randint(*FLAPS)):
+        site.link.break_after(chance.randint(1, CUT_BYTES_MAX))
+        await asyncio.sleep(chance.uniform(*DOWN_S))
+        site.link.break_after(None)
+        await site.link.cut()
+        await asyncio.sleep(chance.uniform(*DOWN_S))
+        await site.link.open()
+
+
+async def delay(site: Site, chance: random.Random) -> None:
+    """Every byte is late."""
+    await site.link.slow(chance.uniform(*SLOW_S), chance.uniform(*DELAYS_S))
+
+
+async def throttle(site: Site, chance: random.Random) -> None:
+    """The line carries few bytes a second."""
+    size = max(1, int(INTERVAL_S * chance.uniform(*RATES)))
+    await site.link.slow(chance.uniform(*SLOW_S), INTERVAL_S, size)
+
+
+async def silence(site: Site, chance: random.Random) -> None:
+    """Nothing comes through in one direction or in both, and no connection ends: a line that is half open."""
+    ways = chance.choice(((True,), (False,), (True, False)))
+    await site.link.slow(chance.uniform(*SILENT_S), NEVER_S, ways=ways)
+
+
+async def corrupt(site: Site, chance: random.Random) -> None:
+    """A byte changes on the way. The route speaks TLS: over TCP alone neither end can notice it."""
+    site.link.corrupt_after(chance.randint(0, CUT_BYTES_MAX))
+    await asyncio.sleep(chance.uniform(*DOWN_S))
+
+
+async def misdirect(site: Site, chance: random.Random) -> None:
+    """The broker's name leads to another server for a while, that speaks no MQTT or has no right certificate."""
+    received: list[bytes] = []
+    answer = chance.choice(GIBBERISH)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.read(1000))
+        writer.write(answer)
+        writer.close()
+
+    context = None
+    if site.authority is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*Authority(site.store.parent.parent / "stranger", "stranger").server())
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    right, site.link.far_end = site.link.far_end, server.sockets[0].getsockname()[:2]
+    await site.link.cut()
+    await site.link.open()
+    await asyncio.sleep(chance.uniform(*SLOW_S))
+    site.link.far_end = right
+    await site.link.cut()
+    server.close()
+    await site.link.open()
+    if context is not None and any(received):
+        site.violations.append("the route sent something to a server without the right certificate")
+
+
+async def kill(site: Site, chance: random.Random) -> None:
+    """The gateway is killed (SIGKILL), and starts again."""
+    await asyncio.sleep(chance.uniform(*KILL_AFTER_S))
+    site.process.kill()
+    await asyncio.sleep(chance.uniform(*DOWN_S))
+    await site.start()
+
+
+async def freeze(site: Site, chance: random.Random) -> None:
+    """The gateway stands still (SIGSTOP) and goes on."""
+    site.process.signal(signal.SIGSTOP)
+    await asyncio.sleep(chance.uniform(*FROZEN_S))
+    site.process.signal(signal.SIGCONT)
+
+
+async def restart(site: Site, chance: random.Random) -> None:
+    """The next broker is interrupted: a gateway is killed, mosquitto is stopped."""
+    await asyncio.sleep(chance.uniform(*KILL_AFTER_S))
+    await site.next.interrupt()
+
+
+async def stall(site: Site, chance: random.Random) -> None:
+    """The next broker stands still (SIGSTOP) and goes on."""
+    site.next.signal(signal.SIGSTOP)
+    await asyncio.sleep(chance.uniform(*FROZEN_S))
+    site.next.signal(signal.SIGCONT)
+
+
+async def forget(site: Site, chance: random.Random) -> None:
+    """The next broker loses the route's session. What was in flight may come twice, with the same identity."""
+    await end_session(site.next.port, site.session)
+    site.repeatable |= site.sent()
+
+
+async def full(site: Site, chance: random.Random) -> None:
+    """The gateway's disk is full for a while."""
+    site.limit_files(chance.choice(FULL_BYTES))
+    await asyncio.sleep(chance.uniform(*SLOW_S))
+    site.limit_files(-1)
+
+
+async def _fall_behind(site: Site) -> None:
+    """Stores messages that the next broker has not acknowledged: what it sends does not come through. None is in flight
+    to the gateway, so that none is stored by two disks."""
+    await site.link.cut()
+    await site.link.open()
+    silence = asyncio.create_task(site.link.slow(BEHIND_S, NEVER_S, ways=(False,)))
+    await site.settled()
+    await silence
+
+
+async def page(site: Site, chance: random.Random) -> None:
+    """A page of the gateway's store is destroyed while it is off, and `gateway repair` saves the rest."""
+    await _fall_behind(site)
+    site.process.kill()
+    site.repeatable |= site.sent()
+    site.is_damaged = True
+    with site.store.open("r+b") as file:
+        file.seek(PAGE_SIZE_AT)
+        size = int.from_bytes(file.read(2), "big")
+        pages = site.store.stat().st_size // size
+        file.seek(size * chance.randrange(1, pages))
+        file.write(chance.randbytes(size))
+    await site.repair()
+    await site.start()
+
+
+async def renew(site: Site, chance: random.Random) -> None:
+    """The gateway gets a new disk, and the next broker has the session of the old one. What was stored on the old disk
+    and had not gone on is lost; nothing behind it may be."""
+    await _fall_behind(site)
+    site.process.kill()
+    site.excused |= site.sent()
+    site.lose_store()
+    await site.start()
+
+
+async def jump(site: Site, chance: random.Random) -> None:
+    """The gateway's clock jumps by ten years and back."""
+    site.clock.set(chance.choice((1, -1)) * TEN_YEARS_S)
+    await asyncio.sleep(chance.uniform(*SLOW_S))
+    site.clock.set(0.0)
+
+
+async def no_clock(site: Site, chance: random.Random) -> None:
+    """The gateway starts without a clock, in 1970, and gets the time later."""
+    site.process.kill()
+    site.clock.set(-time.time())
+    await site.start()
+    await asyncio.sleep(chance.uniform(*SLOW_S))
+    site.clock.set(0.0)
+
+
+FAULTS: dict[str, Fault] = {
+    fault.__name__: fault
+    for fault in (
+        cut,
+        delay,
+        throttle,
+        silence,
+        corrupt,
+        misdirect,
+        kill,
+        freeze,
+        restart,
+        stall,
+        forget,
+        full,
+        page,
+        renew,
+        jump,
+        no_clock,
+    )
+}
+SECURE_ONLY = {"corrupt"}

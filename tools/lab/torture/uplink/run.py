@@ -1,0 +1,158 @@
+"""A run of the torture: its faults, which follow from its seed, and what came of its messages."""
+
+import asyncio
+import random
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.lab.torture.uplink.faults import FAULTS, SECURE_ONLY
+from tools.lab.torture.uplink.site import Row, Site
+
+RUN_DEADLINE_S = 240.0
+TOLD_MAX = 10  # messages by number
+COMPLAINTS = re.compile(
+    r"Traceback|never retrieved|never awaited|unexpected failure|Task was destroyed|ends by a failure of its own"
+)
+
+
+class Strike(NamedTuple):
+    """A fault: it strikes when the gateway has acknowledged so many messages."""
+
+    at: int
+    fault: str
+    seed: int
+
+
+@dataclass
+class Outcome:
+    """What came of the messages of all runs; `violations` is empty where all holds."""
+
+    broker: str
+    qos: int
+    runs: int = 0
+    faults: int = 0
+    struck: dict[str, int] = field(default_factory=dict)
+    messages: int = 0
+    lost: int = 0
+    twice: int = 0
+    disorder: int = 0
+    marked: int = 0  # came again, with the same identity, where that is allowed
+    damaged: int = 0  # are missing, and a range of the gateway's store says so
+    excused: int = 0  # are missing with the disk that had them
+    violations: list[str] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        return not (self.lost or self.twice or self.disorder or self.violations)
+
+
+def draw(seed: int, faults: int, messages: int, kinds: list[str]) -> tuple[bool, list[Strike], random.Random]:
+    """Draws a run: whether its route speaks TLS, its faults in order, and the chance of all else."""
+    chance = random.Random(seed)
+    is_secure = bool(SECURE_ONLY.issuperset(kinds)) or chance.random() < 0.5
+    allowed = [kind for kind in kinds if is_secure or kind not in SECURE_ONLY]
+    drawn: list[str] = []
+    while len(drawn) < faults:
+        drawn += chance.sample(allowed, len(allowed))
+    places = sorted(chance.sample(range(messages), min(faults, messages)))
+    strikes = [Strike(at, kind, chance.getrandbits(32)) for at, kind in zip(places, drawn, strict=False)]
+    return is_secure, strikes, chance
+
+
+async def run(outcome: Outcome, folder: Path, seed: int, faults: int, messages: int, kinds: list[str]) -> None:
+    """Tortures one site, and adds what came of it. Raises ProcessFailed, OSError."""
+    is_secure, strikes, chance = draw(seed, faults, messages, kinds)
+    site = Site(folder, outcome.broker, outcome.qos, messages, is_secure, chance)
+    try:
+        await site.open()
+        async with asyncio.timeout(RUN_DEADLINE_S):
+            async with asyncio.TaskGroup() as group:
+                for publisher in site.publishers:
+                    group.create_task(publisher.run())
+                await _strike(outcome, site, strikes, messages)
+            await site.drained()
+    except TimeoutError:
+        site.violations.append(f"it did not end in {RUN_DEADLINE_S:g} s")
+    finally:
+        await asyncio.to_thread(site.process.stop)
+        came = await site.came()
+        await site.close()
+    outcome.runs += 1
+    found = judge(outcome, site, came, site.damaged() if site.is_damaged else [])
+    told = ", ".join(f"{strike.fault} at {strike.at}" for strike in strikes)
+    outcome.violations += [f"--seed {seed}: {fault} ({told})" for fault in found]
+
+
+async def _strike(outcome: Outcome, site: Site, strikes: list[Strike], messages: int) -> None:
+    """Strikes while messages flow: those up to the next fault."""
+    ends = [strike.at for strike in strikes[1:]] + [messages]
+    for strike, end in zip(strikes, ends, strict=True):
+        site.allow(strike.at)
+        await site.reached(strike.at)
+        site.allow(end)
+        await FAULTS[strike.fault](site, random.Random(strike.seed))
+        outcome.faults += 1
+        outcome.struck[strike.fault] = outcome.struck.get(strike.fault, 0) + 1
+    site.allow(messages)
+
+
+def judge(outcome: Outcome, site: Site, came: list[tuple[str, int, str]], damaged: list[Row]) -> list[str]:
+    """Counts what came of a run's messages; returns a sentence for each thing that was not as promised."""
+    found = list(site.violations)
+    found += [f"the gateway's log: {line}" for line in site.log() if COMPLAINTS.search(line)][:1]
+    counts = Counter((name, number) for name, number, _ in came)
+    identities = {(name, number): set[str]() for name, number, _ in came}
+    for name, number, identity in came:
+        identities[name, number].add(identity)
+    for publisher in site.publishers:
+        accepted = [(publisher.name, number) for number in publisher.accepted]
+        outcome.messages += len(accepted)
+        missing = [one for one in accepted if one not in counts]
+        excused = [one for one in missing if one in site.excused]
+        told = [one for one in missing if one not in site.excused and _is_told(one, damaged)]
+        lost = [one for one in missing if one not in site.excused and not _is_told(one, damaged)]
+        again = [one for one in counts if one[0] == publisher.name and counts[one] > 1]
+        allowed = [
+            one for one in again if len(identities[one]) == 1 and (outcome.qos == 1 or one in site.repeatable)
+        ]
+        twice = [one for one in again if one not in allowed]
+        early = _overtaken(accepted, [(name, number) for name, number, _ in came if name == publisher.name])
+        outcome.excused += len(excused)
+        outcome.damaged += len(told)
+        outcome.lost += len(lost)
+        outcome.marked += sum(counts[one] - 1 for one in allowed)
+        outcome.twice += sum(counts[one] - 1 for one in twice)
+        outcome.disorder += len(early)
+        found += _sentences(publisher.name, {"lost": lost, "twice": twice, "overtaken": early})
+    return found
+
+
+def _is_told(message: tuple[str, int], damaged: list[Row]) -> bool:
+    name, number = message
+    return any(origin == name and first <= number <= last for origin, _, first, last, _ in damaged)
+
+
+def _overtaken(accepted: list[tuple[str, int]], came: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The messages that came for the first time behind one that the gateway had acknowledged later."""
+    places = {message: place for place, message in enumerate(accepted)}
+    firsts = [message for message in dict.fromkeys(came) if message in places]
+    highest = -1
+    found = []
+    for message in firsts:
+        if places[message] < highest:
+            found.append(message)
+        highest = max(highest, places[message])
+    return found
+
+
+def _sentences(name: str, kinds: dict[str, list[tuple[str, int]]]) -> list[str]:
+    sentences = []
+    for kind, messages in kinds.items():
+        numbers = [str(number) for _, number in sorted(messages)]
+        more = ["…"] if len(numbers) > TOLD_MAX else []
+        if numbers:
+            sentences.append(f"{len(numbers)} of {name} {kind}: {', '.join(numbers[:TOLD_MAX] + more)}")
+    return sentences
