@@ -53,10 +53,8 @@ class GatewayBroker:
     def __init__(self, folder: Path, more: str = "") -> None:
         self.port = free_port()
         config = folder / "gateway.toml"
-        config.write_text(
-            f'name = "gateway"\nacl = "rules"\n[store]\npath = "store"\n[[listener]]\nkind = "tcp"\nport = {self.port}\n'
-            + more
-        )
+        text = 'name = "gateway"\nacl = "rules"\n[store]\npath = "store"\n'
+        config.write_text(f'{text}[[listener]]\nkind = "tcp"\nport = {self.port}\n{more}')
         (folder / "rules").write_text(RULES)
         self._process = Process("gateway", holdfast("gateway", "run", "--config", str(config)), folder / "gateway.log")
 

@@ -20,6 +20,7 @@ from tools.lab.torture.device.command import BrokerName
 from tools.lab.torture.uplink.faults import FAULTS
 from tools.lab.torture.uplink.run import Outcome, run
 
+COUNTED = ("messages", "lost", "twice", "disorder", "violations")
 FAILURES = (MosquittoUnavailable, ProcessFailed, OSError)
 
 
@@ -57,8 +58,8 @@ def uplink(
                 asyncio.run(run(outcome, Path(folder), seed + number, faults, messages, fault or list(FAULTS)))
             print(f"run {number + 1} of {runs}, {'holds' if outcome.holds else 'DOES NOT HOLD'}", file=sys.stderr)
     more = asdict(outcome)
-    counts = [more.pop(key) for key in ("messages", "lost", "twice", "disorder", "violations")]
-    judgement = Judgement(outcome.holds, seed, *counts, more=more)
+    messages, lost, twice, disorder, violations = (more.pop(key) for key in COUNTED)
+    judgement = Judgement(outcome.holds, seed, messages, lost, twice, disorder, violations, more)
     end_judged("torture", "uplink", judgement, time.monotonic() - started, _lines(outcome), as_json)
 
 

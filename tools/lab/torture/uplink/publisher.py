@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from tools.lab.testing.client import Client, UnexpectedEvent
 from wire.codec.packets import Packet, Puback, Pubcomp, Pubrec
-from wire.errors import Closed
+from wire.errors import Closed, WireError
 from wire.identity import IDENTITY_PROPERTY, encode_identity
 from wire.properties import USER_PROPERTY
 from wire.reasons import SUCCESS, UNSPECIFIED_ERROR
@@ -65,7 +65,7 @@ class Publisher:
         """Publishes until the gateway has acknowledged all messages, over as many connections as it takes."""
         while len(self.accepted) < self.count or self._received:
             client = Client(self.name, clean_start=False, keep_alive_s=0)
-            with suppress(OSError, UnexpectedEvent, TimeoutError):
+            with suppress(OSError, UnexpectedEvent, TimeoutError, WireError):
                 await client.connect(self._port)
                 if client.connack.reason_code == SUCCESS:  # it refuses where its disk is full
                     await self._serve(client)
@@ -76,11 +76,8 @@ class Publisher:
         """Publishes the marker: a message behind all others. Raises TimeoutError, OSError."""
         client = Client(self.name, clean_start=False, keep_alive_s=0)
         await client.connect(self._port)
-        options = {"properties": self._properties(self.count + 1)}
-        if self._qos == 1:
-            await client.publish(f"{MARKERS}/{self.name}", **options)
-        else:
-            await client.publish_once(f"{MARKERS}/{self.name}", **options)
+        publish = client.publish if self._qos == 1 else client.publish_once
+        await publish(f"{MARKERS}/{self.name}", properties=self._properties(self.count + 1))
         await client.disconnect()
 
     async def _serve(self, client: Client) -> None:

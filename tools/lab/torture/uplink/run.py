@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tools.lab.torture.uplink.faults import FAULTS, SECURE_ONLY
-from tools.lab.torture.uplink.site import Row, Site
+from tools.lab.torture.uplink.site import Site
 
 RUN_DEADLINE_S = 240.0
 TOLD_MAX = 10  # messages by number
@@ -81,7 +81,7 @@ async def run(outcome: Outcome, folder: Path, seed: int, faults: int, messages: 
         came = await site.came()
         await site.close()
     outcome.runs += 1
-    found = judge(outcome, site, came, site.damaged() if site.is_damaged else [])
+    found = judge(outcome, site, came, site.damaged() if site.is_damaged else 0)
     told = ", ".join(f"{strike.fault} at {strike.at}" for strike in strikes)
     outcome.violations += [f"--seed {seed}: {fault} ({told})" for fault in found]
 
@@ -99,7 +99,7 @@ async def _strike(outcome: Outcome, site: Site, strikes: list[Strike], messages:
     site.allow(messages)
 
 
-def judge(outcome: Outcome, site: Site, came: list[tuple[str, int, str]], damaged: list[Row]) -> list[str]:
+def judge(outcome: Outcome, site: Site, came: list[tuple[str, int, str]], damaged: int) -> list[str]:
     """Counts what came of a run's messages; returns a sentence for each thing that was not as promised."""
     found = list(site.violations)
     found += [f"the gateway's log: {line}" for line in site.log() if COMPLAINTS.search(line)][:1]
@@ -112,12 +112,11 @@ def judge(outcome: Outcome, site: Site, came: list[tuple[str, int, str]], damage
         outcome.messages += len(accepted)
         missing = [one for one in accepted if one not in counts]
         excused = [one for one in missing if one in site.excused]
-        told = [one for one in missing if one not in site.excused and _is_told(one, damaged)]
-        lost = [one for one in missing if one not in site.excused and not _is_told(one, damaged)]
+        rest = [one for one in missing if one not in site.excused]
+        told, lost = rest[:damaged], rest[damaged:]
+        damaged -= len(told)
         again = [one for one in counts if one[0] == publisher.name and counts[one] > 1]
-        allowed = [
-            one for one in again if len(identities[one]) == 1 and (outcome.qos == 1 or one in site.repeatable)
-        ]
+        allowed = [one for one in again if len(identities[one]) == 1 and (outcome.qos == 1 or one in site.repeatable)]
         twice = [one for one in again if one not in allowed]
         early = _overtaken(accepted, [(name, number) for name, number, _ in came if name == publisher.name])
         outcome.excused += len(excused)
@@ -128,11 +127,6 @@ def judge(outcome: Outcome, site: Site, came: list[tuple[str, int, str]], damage
         outcome.disorder += len(early)
         found += _sentences(publisher.name, {"lost": lost, "twice": twice, "overtaken": early})
     return found
-
-
-def _is_told(message: tuple[str, int], damaged: list[Row]) -> bool:
-    name, number = message
-    return any(origin == name and first <= number <= last for origin, _, first, last, _ in damaged)
 
 
 def _overtaken(accepted: list[tuple[str, int]], came: list[tuple[str, int]]) -> list[tuple[str, int]]:

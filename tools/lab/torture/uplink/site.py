@@ -44,7 +44,6 @@ backoff_shortest_ms = 20
 backoff_longest_ms = 200
 """
 REPAIR_DEADLINE_S = 60.0
-Row = tuple[str, int, int, int, int]
 
 
 class Site:
@@ -70,9 +69,7 @@ class Site:
         violations: what no count tells.
     """
 
-    def __init__(
-        self, folder: Path, broker: str, qos: int, count: int, is_secure: bool, chance: random.Random
-    ) -> None:
+    def __init__(self, folder: Path, broker: str, qos: int, count: int, is_secure: bool, chance: random.Random) -> None:
         self._folder = folder
         self._qos = qos
         self._is_secure = is_secure
@@ -171,32 +168,31 @@ class Site:
 
     async def drained(self) -> None:
         """Returns when all that the gateway has acknowledged is at the next broker; notes a route that stands."""
-        watcher = Client("watcher", clean_start=True, session_expiry_s=0, keep_alive_s=0)
-        watcher.deadline_s = MARKER_DEADLINE_S
-        await watcher.connect(self.next.port)
-        await watcher.subscribe(f"{MARKERS}/#", options=1)
-        for publisher in self.publishers:
-            await publisher.mark()
         waiting = {f"{MARKERS}/{publisher.name}" for publisher in self.publishers}
+        watcher = Client("watcher", clean_start=True, session_expiry_s=0, keep_alive_s=0)
         try:
             async with asyncio.timeout(MARKER_DEADLINE_S):
+                await watcher.connect(self.next.port)
+                await watcher.subscribe(f"{MARKERS}/#")
+                for publisher in self.publishers:
+                    await publisher.mark()
                 while waiting:
                     waiting.discard((await watcher.receive()).topic)
-        except (TimeoutError, UnexpectedEvent) as error:
-            self.violations.append(f"the route stands: {', '.join(sorted(waiting))} did not arrive ({error!r})")
-        watcher.cut()
+        except (OSError, TimeoutError, UnexpectedEvent) as error:
+            self.violations.append(f"{', '.join(sorted(waiting))} did not arrive: {error!r}")
+        finally:
+            watcher.cut()
 
     async def came(self) -> list[tuple[str, int, str]]:
         """All that the next broker holds, in its order: publisher, number and identity."""
         found = await asyncio.to_thread(self._reader.read)
         return [(*json.loads(payload), identity) for identity, payload in found]
 
-    def damaged(self) -> list[Row]:
-        """The ranges of messages that the stopped gateway's store says are damaged: origin, epoch, first, last, and how
-        many."""
+    def damaged(self) -> int:
+        """How many messages the stopped gateway's store says are damaged. Whose they were cannot be read any more."""
         with contextlib.closing(sqlite3.connect(f"file:{self.store}?mode=ro", uri=True)) as database:
-            query = "SELECT origin, epoch, first, last, messages FROM dropped WHERE reason = 'damaged'"
-            return database.execute(query).fetchall()
+            query = "SELECT sum(messages) FROM dropped WHERE reason = 'damaged'"
+            return database.execute(query).fetchone()[0] or 0
 
     def log(self) -> Iterator[str]:
         """The gateway's log."""

@@ -1,0 +1,131 @@
+"""A sample of the torture of routes, and proof that it notices what goes wrong."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.support.result_shape import faults_of
+from tools.lab.torture.uplink import faults
+from tools.lab.torture.uplink.clock import Clock
+from tools.lab.torture.uplink.command import uplink
+from tools.lab.torture.uplink.faults import FAULTS, SECURE_ONLY
+from tools.lab.torture.uplink.publisher import EPOCH
+from tools.lab.torture.uplink.run import Outcome, draw, judge
+from tools.lab.torture.uplink.site import Site
+from wire.identity import encode_identity
+
+app = typer.Typer()
+app.command()(uplink)
+SURVIVED = ("cut", "kill", "silence", "restart", "full", "jump", "no_clock", "corrupt", "misdirect")
+
+
+def reported(*arguments: str) -> tuple[int, dict[str, Any]]:
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    return result.exit_code, json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(("broker", "qos"), [("mosquitto", 2), ("gateway", 1)])
+def test_nothing_is_lost_or_there_twice_over_faults_of_everything(broker: str, qos: int, seed: int) -> None:
+    chosen = [word for fault in SURVIVED for word in ("--fault", fault)]
+    size = ["--runs", "1", "--messages", "400", "--faults", "9"]
+    code, report = reported("--broker", broker, "--qos", str(qos), "--seed", str(seed), *size, *chosen)
+    assert faults_of(report, "torture") == []
+    assert (code, report["violations"], report["holds"]) == (0, [], True)
+    assert (report["lost"], report["twice"], report["disorder"], report["messages"]) == (0, 0, 0, 400)
+    assert set(report["struck"]) >= set(SURVIVED) - SECURE_ONLY
+
+
+def test_a_route_that_stands_or_loses_messages_is_found_out(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lose(site: Site, _: random.Random) -> None:
+        """A disk that is replaced, and is not owned up to."""
+        await faults.renew(site, random.Random(seed))
+        site.excused.clear()
+
+    monkeypatch.setitem(faults.FAULTS, "renew", lose)
+    size = ["--runs", "1", "--messages", "200", "--faults", "2"]
+    code, report = reported("--qos", "1", "--seed", str(seed), "--fault", "renew", *size)
+    assert code == 1 and report["lost"]
+    assert f"--seed {seed}" in str(report["violations"])
+
+
+def test_a_fault_that_there_is_not_is_named() -> None:
+    result = CliRunner().invoke(app, ["--fault", "flood"])
+    assert result.exit_code == 2
+    assert all(name in result.output.replace("\n", "") for name in ("flood", "misdirect"))
+
+
+def test_a_seed_gives_the_same_faults_each_time(seed: int) -> None:
+    drawn = [draw(seed, 20, 4000, list(FAULTS)) for _ in range(2)]
+    assert drawn[0][:2] == drawn[1][:2]
+    assert [strike.at for strike in drawn[0][1]] == sorted(strike.at for strike in drawn[0][1])
+    assert draw(seed + 1, 20, 4000, list(FAULTS))[1] != drawn[0][1]
+
+
+def test_every_fault_strikes_before_one_strikes_again(seed: int) -> None:
+    is_secure, strikes, _ = draw(seed, len(FAULTS), 4000, list(FAULTS))
+    assert {strike.fault for strike in strikes} >= set(FAULTS) - SECURE_ONLY
+    assert is_secure or not SECURE_ONLY & {strike.fault for strike in strikes}
+
+
+def test_every_fault_says_what_it_does() -> None:
+    assert all(fault.__doc__ for fault in FAULTS.values())
+
+
+def judged(folder: Path, came: list[int], qos: int = 2, **had: Any) -> Outcome:
+    """Judges a run in which five messages of p0 were acknowledged, and these came."""
+    site = Site(folder, "gateway", qos, 10, False, random.Random(0))
+    (folder / "gateway.log").write_text(had.get("log", ""))
+    site.publishers = site.publishers[:1]
+    site.publishers[0].accepted = [1, 2, 3, 4, 5]
+    site.excused = {("p0", number) for number in had.get("excused", ())}
+    site.repeatable = {("p0", number) for number in had.get("repeatable", ())}
+    outcome = Outcome("gateway", qos)
+    arrived = [("p0", number, encode_identity("p0", EPOCH, number)) for number in came]
+    outcome.violations += judge(outcome, site, arrived, had.get("damaged", 0))
+    return outcome
+
+
+def test_what_is_missing_twice_or_overtaken_is_counted_and_named(tmp_path: Path) -> None:
+    outcome = judged(tmp_path, [2, 1, 3, 3, 5])
+    assert (outcome.lost, outcome.twice, outcome.disorder, outcome.holds) == (1, 1, 1, False)
+    assert outcome.violations == ["1 of p0 lost: 4", "1 of p0 twice: 3", "1 of p0 overtaken: 1"]
+
+
+def test_what_comes_again_with_its_identity_is_marked_at_qos_1(tmp_path: Path) -> None:
+    outcome = judged(tmp_path, [1, 2, 3, 1, 2, 3, 4, 5], qos=1)
+    assert (outcome.marked, outcome.twice, outcome.disorder, outcome.holds) == (3, 0, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("came", "had"),
+    [
+        ([1, 2, 3, 3, 4, 5], {"repeatable": [3]}),
+        ([1, 2, 4, 5], {"excused": [3]}),
+        ([1, 4, 5], {"damaged": 2}),
+    ],
+)
+def test_what_a_lost_disk_or_session_explains_is_no_violation(
+    came: list[int], had: dict[str, Any], tmp_path: Path
+) -> None:
+    assert judged(tmp_path, came, **had).holds
+
+
+def test_more_is_missing_than_the_store_says_is_damaged(tmp_path: Path) -> None:
+    outcome = judged(tmp_path, [1, 5], damaged=2)
+    assert (outcome.damaged, outcome.lost) == (2, 1)
+
+
+def test_a_traceback_in_the_gateways_log_is_a_violation(tmp_path: Path) -> None:
+    assert "Traceback" in judged(tmp_path, [1, 2, 3, 4, 5], log="fine\nTraceback (most recent)\n").violations[0]
+
+
+def test_a_clock_is_set_for_a_process_that_runs(tmp_path: Path) -> None:
+    clock = Clock(tmp_path / "clock")
+    before = clock.path.stat().st_ino
+    clock.set(-3600.0)
+    assert clock.path.stat().st_ino == before  # the gateway has it mapped
