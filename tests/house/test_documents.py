@@ -81,6 +81,21 @@ def test_code_that_a_link_names_is_in_its_file(page: Path) -> None:
     assert [(code, file) for code, file in named if code not in names_in((page.parent / file).resolve())] == []
 
 
+def reports() -> list[str]:
+    """The rows of the page of others' failures."""
+    page = (ROOT / "docs/explanation/failures-of-others.md").read_text()
+    return re.findall(r"^\| \[.+\|$", page, re.MULTILINE)
+
+
+@pytest.mark.parametrize("row", reports(), ids=lambda row: row.partition("]")[0].removeprefix("| ["))
+def test_each_failure_of_others_has_its_report_and_a_test_or_says_that_there_is_none(row: str) -> None:
+    report, failed, answer = row.strip("| ").split(" | ")
+    assert re.search(r"\]\(https://github\.com/[\w.-]+/[\w.-]+/issues/\d+\)", report) and failed
+    tests = [code for code, _ in CODE_LINK.findall(answer)]  # that they exist, the check of all such links says
+    assert all(test.startswith("test_") for test in tests)
+    assert tests or re.search(r"none yet|the sample with|the same test", answer)
+
+
 def test_the_walk_through_the_gateway_leads_through_fifteen_files_in_order() -> None:
     steps = re.findall(r"^\*\*(\d+)\. `([\w./]+)`", (ROOT / "docs/explanation/gateway.md").read_text(), re.MULTILINE)
     assert [int(number) for number, _ in steps] == list(range(1, 16))

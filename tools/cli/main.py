@@ -71,6 +71,11 @@ COMMANDS = {
         "Count the bytes that the gateway writes to disk for each message.",
         "gateway",
     ),
+    "bench uplink": Command(
+        "tools.lab.bench.uplink.command:uplink",
+        "Measure a gateway's route to the next broker, beside mosquitto's bridge.",
+        "gateway",
+    ),
     "torture wire": Command("tools.lab.torture.wire.wire:wire", "Feed corrupt packets to the MQTT decoders.", ""),
     "torture flash": Command(
         "tools.lab.torture.flash.command:flash", "Cut the power of the flash store at every byte it writes.", ""

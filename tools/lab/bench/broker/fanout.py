@@ -11,7 +11,7 @@ import typer
 
 from tools.cli.failure import failing_on
 from tools.lab.bench.broker.disk import sync_s
-from tools.lab.bench.broker.processes import GENERATOR_CORE, BenchUnavailable, Generator, gateway, mosquitto
+from tools.lab.bench.broker.processes import BenchUnavailable, Generator, gateway, mosquitto
 from tools.lab.bench.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from wire.codec.packets import MQTT_3_1_1, MQTT_5
@@ -25,10 +25,6 @@ LEAST_OF_SYNC = 0.9
 MATCHING = 10
 FEW, MANY = 100, 100_000
 MOST_TIMES_FEW = 1.5
-ONWARD_WINDOW = 2000  # so large that the route limits the rate, and not the sync after each window
-TURNS = 4  # how often route and bridge take turns, because the machine's speed changes
-ROUTE = '[[route]]\nname = "next"\nbroker = "mqtt://127.0.0.1:{port}"\n'
-BRIDGE = "connection next\naddress 127.0.0.1:{port}\ntopic # out 2\ncleansession false\nnotifications false\n"
 TITLE = "QoS 1 publishes of 100 B through to online QoS 1 subscribers, one publisher, window 200"
 
 
@@ -76,32 +72,6 @@ def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]
     yield Figure(name.format(FEW), "us", costs[ours, FEW], costs[memory, FEW])
     bar = MOST_TIMES_FEW * costs[ours, FEW]
     yield Figure(name.format(MANY), "us", costs[ours, MANY], costs[memory, MANY], bar, at_most=True)
-    for qos in (1, 2):
-        yield from _onward(folder / f"onward-{qos}", qos, seconds)
-
-
-def _onward(folder: Path, qos: int, seconds: float) -> Iterator[Figure]:
-    """Measures messages to a next mosquitto, through our route and through a mosquitto's bridge, in turns."""
-    places = [folder / name for name in ("next", "ours", "beyond", "theirs")]
-    for place in places:
-        place.mkdir(parents=True)
-    with ExitStack() as stack:
-        behind_ours = stack.enter_context(mosquitto(places[0], core=GENERATOR_CORE))
-        ours = stack.enter_context(gateway(places[1], more=ROUTE.format(port=behind_ours.port)))
-        behind_theirs = stack.enter_context(mosquitto(places[2], core=GENERATOR_CORE))
-        theirs = stack.enter_context(mosquitto(places[3], more=BRIDGE.format(port=behind_theirs.port)))
-        rates, counts, cpu_s = ({ours: 0.0, theirs: 0.0} for _ in range(3))
-        for broker, next_broker in ((theirs, behind_theirs), (ours, behind_ours)) * TURNS:
-            before_s = broker.cpu_s()
-            task = {"qos": qos, "window": ONWARD_WINDOW, "seconds": seconds / TURNS, "next_port": next_broker.port}
-            found = Generator(ours).load(broker, subscribers=1, **task)
-            cpu_s[broker] += broker.cpu_s() - before_s
-            counts[broker] += found["with_warm_up"]
-            rates[broker] += found["rate"] / TURNS
-    name = f"on to the next broker at QoS {qos}, by a route and by mosquitto's bridge"
-    yield Figure(name, "messages/s", rates[ours], rates[theirs], rates[theirs] if qos == 1 else None)
-    mine, other = (1e6 * cpu_s[broker] / counts[broker] for broker in (ours, theirs))
-    yield Figure(f"{name}, processor time for a message", "us", mine, other)
 
 
 def _cost_us(result: dict[str, float]) -> float:

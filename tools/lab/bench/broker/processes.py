@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -69,6 +70,10 @@ class Broker:
     def io(self, key: str) -> int:
         """Returns a counter of /proc/PID/io."""
         return process_io(self._pid, key)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends it a signal."""
+        os.kill(self._pid, number)
 
     def cpu_s(self) -> float:
         """Returns the processor time used so far, in seconds."""

@@ -54,9 +54,11 @@ def uplink(
     outcome = Outcome(broker.value, qos)
     with failing_on(*FAILURES, command="torture uplink"):
         for number in range(runs):
+            before = len(outcome.violations)
             with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
                 asyncio.run(run(outcome, Path(folder), seed + number, faults, messages, fault or list(FAULTS)))
-            print(f"run {number + 1} of {runs}, {'holds' if outcome.holds else 'DOES NOT HOLD'}", file=sys.stderr)
+            found = outcome.violations[before:] or ["holds"]
+            print(f"run {number + 1} of {runs}: {'; '.join(found)}", file=sys.stderr)
     more = asdict(outcome)
     messages, lost, twice, disorder, violations = (more.pop(key) for key in COUNTED)
     judgement = Judgement(outcome.holds, seed, messages, lost, twice, disorder, violations, more)

@@ -1,0 +1,1 @@
+"""The benchmarks of a gateway's routes, beside mosquitto's bridge."""

@@ -1,0 +1,175 @@
+"""``holdfast bench uplink``: a gateway's route to the next broker, beside mosquitto's bridge in the same run."""
+
+import contextlib
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tools.cli.failure import failing_on
+from tools.lab.bench.broker.client import Counter, Poller, Publisher
+from tools.lab.bench.broker.packets import Publishes
+from tools.lab.bench.broker.processes import (
+    GENERATOR_CORE,
+    BenchUnavailable,
+    Broker,
+    Generator,
+    gateway,
+    load,
+    mosquitto,
+)
+from tools.lab.bench.figure import Figure
+from tools.lab.bench.uplink.refusing import RefusingBroker
+from tools.lab.result import JSON_OPTION, end_bench, quick_option
+from tools.lab.testing.process import free_port
+from wire.codec.packets import MQTT_3_1_1
+
+LEAST_TIMES_BRIDGE = {1: 1.2, 2: 1.0}  # by QoS
+LEAST_TIMES_INFLOW = 3
+WAITING_MB_MAX, START_S_MAX = 100, 2
+WINDOW = 2000  # so large that the route limits the rate, and not the sync after each window
+TURNS = 4  # how often route and bridge take turns, because the machine's speed changes
+LIVE_RATE = 5_000  # messages/s, what ThingsBoard's gateway can take in at most
+WAITING_ROUTES = 3
+REFUSED_SHARE = 10  # one message is refused among a tenth of the backlog
+STANDS_S = 3.0  # a route that has sent nothing new for so long stands
+DEADLINE_S = 900.0
+SIZE = 100
+BACKLOG = "bench-backlog"
+ROUTE = '[[route]]\nname = "{name}"\nbroker = "mqtt://127.0.0.1:{port}"\n'
+BRIDGE = "connection next\naddress 127.0.0.1:{port}\ntopic # out 2\ncleansession false\nnotifications false\n"
+TITLE = "messages of 100 B over a route to the next broker, gateway on one core, the others on another"
+
+
+def uplink(
+    seconds: Annotated[float, typer.Option(min=0.2, help="Seconds that each rate is measured.")] = 8.0,
+    backlog: Annotated[int, typer.Option(min=1000, help="How many messages wait before they drain.")] = 1_000_000,
+    messages: Annotated[int, typer.Option(min=1000, help="How many messages wait on three routes.")] = 10_000_000,
+    quick: Annotated[bool, quick_option(seconds=1.0, backlog=50_000, messages=100_000)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Measure a route's rates, backlog and memory, beside mosquitto's bridge. Ends with 1 if a goal is missed."""
+    started = time.monotonic()
+    with (
+        failing_on(BenchUnavailable, command="bench uplink"),
+        tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
+    ):
+        figures = list(_figures(Path(folder), seconds, backlog, messages))
+    end_bench("uplink", figures, time.monotonic() - started, as_json, about={"title": TITLE})
+
+
+def _figures(folder: Path, seconds: float, backlog: int, messages: int) -> Iterator[Figure]:
+    for qos in (1, 2):
+        yield from beside_bridge(_made(folder / f"qos-{qos}"), qos, seconds)
+    yield from one_refused(_made(folder / "refused"), backlog // REFUSED_SHARE)
+    yield drain(_made(folder / "drain"), backlog)
+    yield from waiting(_made(folder / "waiting"), messages)
+
+
+def beside_bridge(folder: Path, qos: int, seconds: float) -> Iterator[Figure]:
+    """Measures messages to a next mosquitto, through our route and through a mosquitto's bridge, in turns."""
+    with ExitStack() as stack:
+        behind_ours = stack.enter_context(mosquitto(_made(folder / "next"), core=GENERATOR_CORE))
+        more = ROUTE.format(name="next", port=behind_ours.port)
+        ours = stack.enter_context(gateway(_made(folder / "ours"), more=more))
+        behind_theirs = stack.enter_context(mosquitto(_made(folder / "beyond"), core=GENERATOR_CORE))
+        more = BRIDGE.format(port=behind_theirs.port)
+        theirs = stack.enter_context(mosquitto(_made(folder / "theirs"), more=more))
+        rates, counts, cpu_s = ({ours: 0.0, theirs: 0.0} for _ in range(3))
+        for broker, next_broker in ((theirs, behind_theirs), (ours, behind_ours)) * TURNS:
+            before_s = broker.cpu_s()
+            task = {"qos": qos, "window": WINDOW, "seconds": seconds / TURNS, "next_port": next_broker.port}
+            found = Generator(ours).load(broker, subscribers=1, **task)
+            cpu_s[broker] += broker.cpu_s() - before_s
+            counts[broker] += found["with_warm_up"]
+            rates[broker] += found["rate"] / TURNS
+    name = f"QoS {qos}, by a route and by mosquitto's bridge, which stores nothing"
+    yield Figure(name, "messages/s", rates[ours], rates[theirs], LEAST_TIMES_BRIDGE[qos] * rates[theirs])
+    mine, other = (1e6 * cpu_s[broker] / counts[broker] for broker in (ours, theirs))
+    yield Figure(f"{name}, processor time for a message", "us", mine, other)
+
+
+def one_refused(folder: Path, count: int) -> Iterator[Figure]:
+    """Counts what a route does about one message that the next broker never takes, in the middle of others."""
+    with RefusingBroker(count // 2) as broker:
+        with gateway(folder, more=ROUTE.format(name="next", port=broker.port)) as ours:
+            publish(ours, count)
+            seen, since = -1, time.monotonic()
+            while seen < count and time.monotonic() < since + STANDS_S:
+                if len(broker.came) > seen:
+                    seen, since = len(broker.came), time.monotonic()
+                time.sleep(0.05)
+        again = sum(broker.came.values()) - len(broker.came)
+        name = f"one refused among {count:,}"
+        yield Figure(f"{name}, messages not sent", "messages", count - len(broker.came), None, 0, at_most=True)
+        yield Figure(f"{name}, messages sent again", "messages", again, None, 0, at_most=True)
+        yield Figure(f"{name}, connections made again", "", broker.connects - 1, None, 0, at_most=True)
+
+
+def drain(folder: Path, count: int) -> Figure:
+    """Measures how fast a backlog goes on while other messages come. The next broker stands still (SIGSTOP) before."""
+    with (
+        mosquitto(_made(folder / "next"), core=GENERATOR_CORE) as behind,
+        gateway(_made(folder / "ours"), more=ROUTE.format(name="next", port=behind.port)) as ours,
+    ):
+        counter = Counter(behind.port, "bench-counter")
+        counter.subscribe(BACKLOG, qos=0)
+        behind.signal(signal.SIGSTOP)
+        publish(ours, count)
+        live = threading.Thread(target=_load_live, args=(ours, 10.0 + count / LIVE_RATE / LEAST_TIMES_INFLOW))
+        live.start()
+        behind.signal(signal.SIGCONT)
+        poller = Poller([counter])
+        took_s = poller.run(DEADLINE_S, lambda: None, lambda: counter.received >= count)
+        counter.close()
+        left = count - counter.received
+        ours.signal(signal.SIGKILL)  # which ends the live load
+        live.join()
+    if left:
+        raise BenchUnavailable(f"{left} messages of the backlog did not arrive in {DEADLINE_S:g} s")
+    name = f"a backlog of {count:,} that drains while {LIVE_RATE:,}/s come"
+    return Figure(name, "messages/s", count / took_s, None, LEAST_TIMES_INFLOW * LIVE_RATE)
+
+
+def waiting(folder: Path, count: int) -> Iterator[Figure]:
+    """Measures a gateway with messages that wait on routes whose brokers are away."""
+    port = free_port()
+    more = "".join(ROUTE.format(name=f"route-{number}", port=port) for number in range(WAITING_ROUTES))
+    name = f"with {count:,} messages that wait on {WAITING_ROUTES} routes"
+    with gateway(folder, more=more) as ours:
+        publish(ours, count)
+        yield Figure(f"memory {name}", "MB", ours.status("VmRSS") / 1024, None, WAITING_MB_MAX, at_most=True)
+    started = time.perf_counter()
+    with gateway(folder, more=more) as ours:
+        took_s = time.perf_counter() - started
+        yield Figure(f"start-up {name}", "s", took_s, None, START_S_MAX, at_most=True)
+        yield Figure(f"memory after it, {name}", "MB", ours.status("VmRSS") / 1024, None, WAITING_MB_MAX, at_most=True)
+
+
+def publish(broker: Broker, count: int) -> None:
+    """Returns when so many messages of QoS 1 are acknowledged. Raises BenchUnavailable."""
+    publishes = Publishes(BACKLOG, 1, SIZE, MQTT_3_1_1)
+    publisher = Publisher(broker.port, "bench-backlog", publishes, 1, WINDOW, MQTT_3_1_1)
+    publisher.may_send = lambda: count - publisher.sent
+    poller = Poller([publisher])
+    publisher.fill()
+    poller.run(DEADLINE_S, publisher.fill, lambda: publisher.acknowledged >= count)
+    publisher.close()
+    if publisher.acknowledged < count:
+        raise BenchUnavailable(f"{count} messages were not acknowledged in {DEADLINE_S:g} s")
+
+
+def _load_live(broker: Broker, seconds: float) -> None:
+    with contextlib.suppress(BenchUnavailable):  # the gateway ends before it
+        load(broker, rate=LIVE_RATE, window=30_000, seconds=seconds)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
