@@ -70,7 +70,8 @@ class StreamLine(Line):
         self._reader, self._writer = reader, writer
 
     def send(self, data: bytes) -> None:
-        self._writer.write(data)
+        if not self._writer.is_closing():  # otherwise asyncio logs each
+            self._writer.write(data)
 
     async def drain(self) -> None:
         await self._writer.drain()

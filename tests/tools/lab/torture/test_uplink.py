@@ -21,7 +21,8 @@ from wire.identity import encode_identity
 
 app = typer.Typer()
 app.command()(uplink)
-SURVIVED = ("cut", "kill", "silence", "restart", "full", "jump", "no_clock", "corrupt", "misdirect")
+MIXED = ("cut", "delay", "throttle", "silence", "corrupt", "misdirect", "kill", "restart", "freeze")
+ALONE = ("full", "page", "jump", "no_clock", "stall")
 
 
 def reported(*arguments: str) -> tuple[int, dict[str, Any]]:
@@ -31,13 +32,21 @@ def reported(*arguments: str) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.parametrize(("broker", "qos"), [("mosquitto", 2), ("gateway", 1)])
 def test_nothing_is_lost_or_there_twice_over_faults_of_everything(broker: str, qos: int, seed: int) -> None:
-    chosen = [word for fault in SURVIVED for word in ("--fault", fault)]
+    chosen = [word for fault in MIXED for word in ("--fault", fault)]
     size = ["--runs", "1", "--messages", "400", "--faults", "9"]
     code, report = reported("--broker", broker, "--qos", str(qos), "--seed", str(seed), *size, *chosen)
     assert faults_of(report, "torture") == []
     assert (code, report["violations"], report["holds"]) == (0, [], True)
     assert (report["lost"], report["twice"], report["disorder"], report["messages"]) == (0, 0, 0, 400)
-    assert set(report["struck"]) >= set(SURVIVED) - SECURE_ONLY
+    assert set(report["struck"]) >= set(MIXED) - SECURE_ONLY
+
+
+@pytest.mark.parametrize("fault", ALONE)
+def test_a_gateway_keeps_running_and_recovers_from(fault: str, seed: int) -> None:
+    size = ["--runs", "1", "--messages", "300", "--faults", "2"]
+    code, report = reported("--qos", "2", "--seed", str(seed), "--fault", fault, *size)
+    assert (code, report["violations"], report["struck"]) == (0, [], {fault: 2})
+    assert (report["lost"], report["twice"], report["disorder"], report["messages"]) == (0, 0, 0, 300)
 
 
 def test_a_route_that_stands_or_loses_messages_is_found_out(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

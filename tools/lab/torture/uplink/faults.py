@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.client import end_session
+from tools.lab.torture.uplink.publisher import TOPIC
 from tools.lab.torture.uplink.site import Site
 
 NEVER_S = 3600.0
@@ -144,17 +145,18 @@ async def _fall_behind(site: Site) -> None:
 
 
 async def page(site: Site, chance: random.Random) -> None:
-    """A page of the gateway's store is destroyed while it is off, and `gateway repair` saves the rest."""
+    """A page of the gateway's store is destroyed while it is off, and `gateway repair` saves the rest. It is one with
+    messages, where any are in the database and not only in its WAL."""
     await _fall_behind(site)
     site.process.kill()
     site.repeatable |= site.sent()
     site.is_damaged = True
-    with site.store.open("r+b") as file:
-        file.seek(PAGE_SIZE_AT)
-        size = int.from_bytes(file.read(2), "big")
-        pages = site.store.stat().st_size // size
-        file.seek(size * chance.randrange(1, pages))
-        file.write(chance.randbytes(size))
+    data = site.store.read_bytes()
+    size = int.from_bytes(data[PAGE_SIZE_AT : PAGE_SIZE_AT + 2], "big")
+    places = range(size, len(data), size)
+    places_of_messages = [place for place in places if TOPIC.encode() in data[place : place + size]]
+    place = chance.choice(places_of_messages or places)
+    site.store.write_bytes(data[:place] + chance.randbytes(size) + data[place + size :])
     await site.repair()
     await site.start()
 
