@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from tools.lab.testing.process import ProcessFailed
 from tools.lab.torture.uplink.faults import FAULTS, SECURE_ONLY
 from tools.lab.torture.uplink.site import Site
 
@@ -63,19 +64,22 @@ def draw(seed: int, faults: int, messages: int, kinds: list[str]) -> tuple[bool,
 
 
 async def run(outcome: Outcome, folder: Path, seed: int, faults: int, messages: int, kinds: list[str]) -> None:
-    """Tortures one site, and adds what came of it. Raises ProcessFailed, OSError."""
+    """Tortures one site, and adds what came of it. Raises MosquittoUnavailable, ProcessFailed and OSError if the site
+    cannot begin."""
     is_secure, strikes, chance = draw(seed, faults, messages, kinds)
     site = Site(folder, outcome.broker, outcome.qos, messages, is_secure, chance)
+    await site.open()
     try:
-        await site.open()
         async with asyncio.timeout(RUN_DEADLINE_S):
             async with asyncio.TaskGroup() as group:
                 for publisher in site.publishers:
                     group.create_task(publisher.run())
                 await _strike(outcome, site, strikes, messages)
             await site.drained()
-    except TimeoutError:
+    except* TimeoutError:
         site.violations.append(f"it did not end in {RUN_DEADLINE_S:g} s")
+    except* ProcessFailed as failed:
+        site.violations += [str(error) for error in failed.exceptions]
     finally:
         await asyncio.to_thread(site.process.stop)
         came = await site.came()
@@ -87,7 +91,7 @@ async def run(outcome: Outcome, folder: Path, seed: int, faults: int, messages: 
 
 
 async def _strike(outcome: Outcome, site: Site, strikes: list[Strike], messages: int) -> None:
-    """Strikes while messages flow: those up to the next fault."""
+    """Strikes while messages flow: those up to the next fault. Raises ProcessFailed."""
     ends = [strike.at for strike in strikes[1:]] + [messages]
     for strike, end in zip(strikes, ends, strict=True):
         site.allow(strike.at)
@@ -96,6 +100,9 @@ async def _strike(outcome: Outcome, site: Site, strikes: list[Strike], messages:
         await FAULTS[strike.fault](site, random.Random(strike.seed))
         outcome.faults += 1
         outcome.struck[strike.fault] = outcome.struck.get(strike.fault, 0) + 1
+        if not site.process.running:
+            site.violations.append(f"the gateway has ended by itself, in {strike.fault}")
+            await site.start()
     site.allow(messages)
 
 

@@ -146,7 +146,8 @@ class Site:
 
     def limit_files(self, size: int) -> None:
         """No file of the running gateway grows beyond so many bytes; -1: any may. The disk is full."""
-        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (size, -1))
+        with contextlib.suppress(ProcessLookupError):  # a gateway that has ended
+            resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (size, -1))
 
     def allow(self, messages: int) -> None:
         """Lets the publishers send so many messages together."""
