@@ -6,6 +6,7 @@ import typer
 from tools.lab.bench.broker import command, fanout, memory, storage
 from tools.lab.bench.broker.page import BEGIN, END, PAGE, renew
 from tools.lab.bench.figure import Figure
+from tools.lab.bench.uplink import command as uplink
 from tools.lab.result import end_bench
 
 FIGURES = [
@@ -28,7 +29,7 @@ def test_the_page_shows_what_a_benchmark_printed(capsys: pytest.CaptureFixture[s
     ]
 
 
-@pytest.mark.parametrize("module", [command, fanout, memory, storage])
+@pytest.mark.parametrize("module", [command, fanout, memory, storage, uplink])
 def test_the_page_has_each_benchmark(module: object) -> None:
     title = str(vars(module)["TITLE"])
     assert f"\n## {title[0].upper()}{title[1:]}\n" in PAGE.read_text("utf-8")

@@ -1,6 +1,6 @@
 """Writes the page of the gateway's figures from the output of its benchmarks.
 
-``python -m tools.lab.bench.broker.page BROKER FANOUT MEMORY STORAGE`` takes files with the output of
+``python -m tools.lab.bench.broker.page BROKER FANOUT MEMORY STORAGE UPLINK`` takes files with the output of
 ``holdfast bench NAME --json``.
 """
 

@@ -107,9 +107,9 @@ def one_refused(folder: Path, count: int) -> Iterator[Figure]:
                 time.sleep(0.05)
         again = sum(broker.came.values()) - len(broker.came)
         name = f"one refused among {count:,}"
-        yield Figure(f"{name}, messages not sent", "messages", count - len(broker.came), None, 0, at_most=True)
-        yield Figure(f"{name}, messages sent again", "messages", again, None, 0, at_most=True)
-        yield Figure(f"{name}, connections made again", "", broker.connects - 1, None, 0, at_most=True)
+        yield Figure(f"{name}, not sent", "messages", count - len(broker.came), None, 0, at_most=True)
+        yield Figure(f"{name}, sent again", "messages", again, None, 0, at_most=True)
+        yield Figure(f"{name}, connected again", "times", broker.connects - 1, None, 0, at_most=True)
 
 
 def drain(folder: Path, count: int) -> Figure:
