@@ -13,10 +13,10 @@ from gateway.signals import Signal
 from gateway.store import (
     DAMAGED,
     DONE,
-    OVERSIZE,
-    REJECTED,
     EVICTED,
     EXPIRED,
+    OVERSIZE,
+    REJECTED,
     ROUTE_END,
     AckBatch,
     Backlog,

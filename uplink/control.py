@@ -94,7 +94,7 @@ class Control:
         routes = self._routes
         match request.do:
             case "status":
-                return await routes.status()
+                return routes.status()
             case "refused":
                 return await routes.refused(request.route)
             case "resend":

@@ -44,7 +44,8 @@ class Routes:
         async with asyncio.TaskGroup() as group:
             for route in self._serving.values():
                 group.create_task(route.run())
-                group.create_task(route.queue.watch.run())
+            for queue in self._queues().values():
+                group.create_task(queue.watch.run())
             group.create_task(self._name_left())
 
     async def _name_left(self) -> None:
@@ -65,10 +66,8 @@ class Routes:
                 queue.state.backlog_bytes,
             )
 
-    async def status(self) -> list[RouteStatus]:
-        """Returns how all routes are doing, those that are no longer configured last. Raises sqlite3.Error."""
-        for queue in self._queues().values():
-            await queue.watch.count()
+    def status(self) -> list[RouteStatus]:
+        """Returns how all routes are doing, those that are no longer configured last."""
         configured = [route.queue.status(route.problem) for route in self._serving.values()]
         return configured + [queue.status("it is no longer configured") for queue in self._left.values()]
 

@@ -52,9 +52,9 @@ class BacklogWatch:
         self._damaged = log.counters.messages_dropped[DAMAGED]
         self._oldest: tuple[int, int] = (-1, 0)  # a place of the cursor, and when the message behind it was accepted
         self._beyond = asyncio.Event()
-        if config.max_messages_per_origin or config.max_bytes_per_origin:
+        if config is not None and (config.max_messages_per_origin or config.max_bytes_per_origin):
             cursor.tally.limit_origins(config.max_messages_per_origin, config.max_bytes_per_origin)
-        if config.max_age_s or cursor.tally.origins is not None:
+        if (config is not None and config.max_age_s) or cursor.tally.origins is not None:
             cursor.reason_to_drop = self._reason_to_drop
         cursor.tally.changed = self._note
         self._note()
@@ -121,10 +121,12 @@ class BacklogWatch:
     def _is_within_limits(self, backlog: Backlog) -> bool:
         if (origins := self._cursor.tally.origins) is not None:
             backlog = Backlog(backlog.messages - origins.excess.messages, backlog.bytes - origins.excess.bytes)
-        return not backlog.exceeds(self._config.max_messages, self._config.max_bytes)
+        config = self._config
+        return config is None or not backlog.exceeds(config.max_messages, config.max_bytes)
 
     def _reason_to_drop(self, message: Message) -> str | None:
-        max_age_s, origins = self._config.max_age_s, self._cursor.tally.origins
+        max_age_s = None if self._config is None else self._config.max_age_s
+        origins = self._cursor.tally.origins
         if max_age_s is not None and message.received_ms < (time.time() - max_age_s) * 1000:
             return EXPIRED
         return EVICTED if origins is not None and origins.is_over(message.origin) else None

@@ -37,7 +37,7 @@ def arrived(broker: ScriptedBroker) -> list[int]:
 @contextlib.asynccontextmanager
 async def watched(route: Route) -> AsyncIterator[None]:
     """A route whose watch runs, and that connects to no broker."""
-    task = asyncio.create_task(route.watch.run())
+    task = asyncio.create_task(route.queue.watch.run())
     try:
         yield
     finally:
@@ -56,13 +56,13 @@ async def test_an_origin_beyond_its_limit_loses_its_oldest_messages_and_no_other
             route = Route(config, "gateway-1", log)
             await store(log, of("quiet", range(1, 3)), of("noisy", range(10, 20)), of("quiet", range(3, 4)))
             if not is_restarted:
-                await route.watch.count()
+                await route.queue.watch.count()
                 async with serving(route):
                     await until(lambda: len(arrived(broker)) == 6)
         if is_restarted:
             async with opened(tmp_path) as log:
                 route = Route(config, "gateway-1", log)
-                await route.watch.count()
+                await route.queue.watch.count()
                 async with serving(route):
                     await until(lambda: len(arrived(broker)) == 6)
     assert arrived(broker) == [1, 2, 17, 18, 19, 3]
@@ -96,7 +96,7 @@ async def test_a_limit_holds_as_soon_as_messages_are_stored(tmp_path: Path) -> N
         async with watched(route):
             for begin in range(100, 200, 10):
                 await store(log, of("a", range(begin, begin + 10)))
-                await until(lambda: route.state.backlog_messages == 3)
+                await until(lambda: route.queue.state.backlog_messages == 3)
     assert stored(tmp_path / "store", RANGES) == [("evicted", "route/central", "a", 100, 196, 97)]
 
 
@@ -106,8 +106,10 @@ async def test_messages_older_than_the_limit_are_dropped_as_expired(tmp_path: Pa
         route = Route(route_config(broker.port, max_age_s=3600), "gateway-1", log)
         await store(log, of("a", range(1, 5), now_ms - 4_000_000), of("a", range(5, 6), now_ms))
         await store(log, of("b", range(6, 7), now_ms - 4_000_000), of("b", range(7, 8), now_ms - 3_000_000))
-        await route.watch.count()
-        assert route.state.backlog_messages == 3, "the oldest are dropped at once, others when the route comes to them"
+        await route.queue.watch.count()
+        assert route.queue.state.backlog_messages == 3, (
+            "the oldest are dropped at once, others when the route comes to them"
+        )
         async with serving(route):
             await until(lambda: len(arrived(broker)) == 2)
         assert arrived(broker) == [5, 7]
@@ -133,9 +135,9 @@ async def test_age_and_its_limit_need_no_count(tmp_path: Path, monkeypatch: pyte
         route = Route(config, "gateway-1", log)
         async with watched(route):
             await is_held.wait()
-            await until(lambda: route.state.oldest_ms == now_ms - 1000)
+            await until(lambda: route.queue.state.oldest_ms == now_ms - 1000)
             may_go_on.set()
-            await until(lambda: route.state.backlog_messages == 1)
+            await until(lambda: route.queue.state.backlog_messages == 1)
 
 
 async def test_each_origin_keeps_its_newest_messages_however_they_are_mixed(tmp_path: Path, seed: int) -> None:
@@ -157,6 +159,6 @@ async def test_each_origin_keeps_its_newest_messages_however_they_are_mixed(tmp_
         kept = sorted(number for numbers in sent.values() for number in numbers[-25:])
         async with serving(route):
             await until(lambda: len(arrived(broker)) == len(kept))
-            await until(lambda: route.state.backlog_messages == 0)
+            await until(lambda: route.queue.state.backlog_messages == 0)
         assert arrived(broker) == kept
         assert log.counters.messages_dropped["evicted"] == sum(map(len, sent.values())) - len(kept)
