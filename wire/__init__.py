@@ -14,6 +14,7 @@ Other folders import only from these modules; a board loads only those that it u
     wire.connection.client          ClientConnection
     wire.connection.server          ServerConnection
     wire.connection.states          the state tables of connections and messages
+    wire.bulk.column_batch          many messages in the payload of one PUBLISH, as columns
     wire.bulk.connection            both ends, with many PUBLISH packets at once
     wire.bulk.property_block        the properties of a PUBLISH as bytes
     wire.bulk.publishes             many PUBLISH packets in one piece

@@ -7,14 +7,27 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from cloud.transforms.senml import NotSenml, Record, resolve, resolve_cbor
+from wire.bulk.column_batch import CONTENT_TYPE as COLUMN_BATCH
+from wire.bulk.column_batch import MalformedBatch, decode_batch
+
+
+def refuse_batch(payload: bytes) -> list[Record]:
+    """Raises NotSenml: a lander that can decode a column batch lands its messages, and not the batch."""
+    try:
+        decode_batch(payload)
+    except MalformedBatch as error:
+        raise NotSenml(f"a column batch that cannot be decoded: {error}") from None
+    raise NotSenml("a column batch that the lander could not decode")
+
 
 DECODERS = {
     "": resolve,
     "application/senml+json": resolve,
     "application/json": resolve,
     "application/senml+cbor": resolve_cbor,
+    COLUMN_BATCH: refuse_batch,
 }
-"""The decoder of each content type that may be SenML; "" stands for a message without one."""
+"""The decoder of each content type that may be SenML, and of column batches; "" stands for a message without one."""
 
 _FIELDS = {
     "device": (pa.string(), "STRING"),

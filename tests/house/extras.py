@@ -2,7 +2,7 @@
 
 import tomllib
 from functools import cache
-from importlib.metadata import requires
+from importlib.metadata import PackageNotFoundError, requires
 from importlib.util import find_spec
 
 import pytest
@@ -35,8 +35,15 @@ def brought_by(extra: str) -> frozenset[str]:
         distribution = canonicalize_name(todo.pop().name)
         if distribution not in seen and distribution != "holdfast":
             seen.add(distribution)
-            todo += [found for found in map(Requirement, requires(distribution) or []) if _is_wanted(found)]
+            todo += [found for found in map(Requirement, _required_by(distribution)) if _is_wanted(found)]
     return frozenset(seen)
+
+
+def _required_by(distribution: str) -> list[str]:
+    try:
+        return requires(distribution) or []
+    except PackageNotFoundError:  # it is for other Pythons than this one
+        return []
 
 
 def _is_wanted(requirement: Requirement) -> bool:

@@ -87,13 +87,19 @@ def check_block(block: bytes, origins: Container[bytes]) -> tuple[Common | None,
 
 def read_block(block: bytes) -> tuple[Common, Identity | None]:
     """Returns the common part and the identity of a block that `check_block` has found ordinary."""
+    common, identity = split_block(block)
+    return _common(common), identity
+
+
+def split_block(block: bytes) -> tuple[bytes, Identity | None]:
+    """Returns the same with the common part as bytes."""
     at = _find_identity(block)
     if at < 0:
-        return _common(block), None
+        return block, None
     found = _IDENTITY.fullmatch(block, at + _TEXT_AT)
     assert found is not None
     epoch, seq, origin = found.groups()
-    return _common(block[:at]), (_decode_origin(origin), int(epoch, 16), int(seq))
+    return block[:at], (_decode_origin(origin), int(epoch, 16), int(seq))
 
 
 @lru_cache(maxsize=COMMON_REMEMBERED)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from struct import pack
 from typing import NamedTuple
 
-from wire.bulk.property_block import Common, Identity, check_block, encode_length, find_block, read_block
+from wire.bulk.property_block import Common, Identity, check_block, encode_length, find_block, read_block, split_block
 from wire.codec import MQTT_5
 from wire.primitives import encode_string
 
@@ -162,6 +162,50 @@ def read_publishes(
             payload = packets[behind:end]
         yield topic, payload, common, identity, (packets[start:place], tail)
         start = end
+
+
+def cut_columns(packets: bytes, level: int) -> tuple[list[bytes], list[bytes], list[Identity], list[bytes]]:
+    """Returns topic names, properties, identities and payloads of PUBLISHes that `cut_publishes` has cut.
+
+    Properties are as they came, without their length and without the identity. There are no identities where the
+    PUBLISHes bring none.
+    """
+    has_properties = level == MQTT_5
+    topics: list[bytes] = []
+    blocks: list[bytes] = []
+    identities: list[Identity] = []
+    payloads: list[bytes] = []
+    common = latest = b""
+    identity: Identity | None = None
+    size = len(packets)
+    start = 0
+    while start < size:
+        length = packets[start + 1]
+        if length < 0x80:
+            name = start + 4
+            end = start + 2 + length
+        else:
+            name = start + 5
+            end = start + 3 + (length & 0x7F | packets[start + 2] << 7)
+        place = name + (packets[name - 2] << 8 | packets[name - 1])
+        topics.append(packets[name:place])
+        behind = place + IDENTIFIER_SIZE
+        if has_properties:
+            if packets[behind]:
+                at, behind = find_block(packets, behind)
+                block = packets[at:behind]
+                if block != latest:
+                    latest = block
+                    common, identity = split_block(block)
+                blocks.append(common)
+                if identity is not None:
+                    identities.append(identity)
+            else:
+                blocks.append(b"")
+                behind += 1
+        payloads.append(packets[behind:end])
+        start = end
+    return topics, blocks if has_properties else [b""] * len(topics), identities, payloads
 
 
 def split_publish(topic: str, block: bytes, payload: bytes, qos: int) -> tuple[bytes, bytes]:

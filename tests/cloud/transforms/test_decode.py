@@ -9,6 +9,7 @@ from pyspark.sql import functions as sf
 from cloud.transforms.decode import decode, decode_payloads
 from cloud.transforms.senml import NotSenml, resolve
 from tests.cloud.messages import payload
+from wire.bulk.column_batch import CONTENT_TYPE
 
 payloads = st.none() | st.binary(max_size=5) | st.integers(1, 9).map(lambda seq: payload("garage", seq))
 
@@ -45,6 +46,18 @@ def test_content_type_decides_whether_a_payload_is_decoded(content_type: str | N
     (result,) = decode_payloads([payload("garage", 1)], [content_type]).to_pylist()
     assert (result["problem"] is None) == decodes
     assert decodes or repr(content_type) in result["problem"]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"hfb\x02", "a column batch that cannot be decoded: version 02, this decoder reads 01"),
+        (b"", "a column batch that cannot be decoded: it does not begin with the letters hfb"),
+    ],
+)
+def test_column_batch_that_landed_as_it_is_has_the_reason_as_its_problem(content: bytes, problem: str) -> None:
+    (result,) = decode_payloads([content], [CONTENT_TYPE]).to_pylist()
+    assert result == {"records": None, "problem": problem}
 
 
 def test_frame_gets_records_where_wanted(spark: SparkSession) -> None:
