@@ -1,7 +1,8 @@
 """Landing files: Parquet with zstd, one row a message, never changed. Format: docs/reference/landing-files.md."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import groupby
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -65,11 +66,24 @@ def parse_stem(stem: str) -> FileNumber | None:
     return FileNumber(match[1], int(match[2], 16), int(match[3])) if match else None
 
 
-def encode_rows(rows: Sequence[Row]) -> bytes:
+def join(pieces: Iterable[Row | pa.Table]) -> pa.Table:
+    """Returns rows, and tables of rows, as one table in this order."""
+    tables: list[pa.Table] = []
+    for kind, some in groupby(pieces, type):
+        found = list(some)
+        tables += [_table(found)] if kind is Row else found
+    return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+
+
+def encode(rows: pa.Table) -> bytes:
     """Returns the content of the Parquet file with these rows, in this order."""
-    columns = zip(*rows, strict=True) if rows else ([] for _ in SCHEMA)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(arrays, schema=SCHEMA), sink, compression="zstd")
+    pq.write_table(rows, sink, compression="zstd")
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+def _table(rows: Iterable[Row]) -> pa.Table:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.table(arrays, schema=SCHEMA)

@@ -2,10 +2,11 @@
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 
 from cloud.landing import file, manifest
 from cloud.landing.durable_file import hidden_name, write_durably
@@ -40,13 +41,14 @@ class LandingFolder:
         """Lets another process use the name."""
         os.close(self._lock)
 
-    def land(self, rows: Sequence[Row]) -> Manifest:
-        """Writes the rows as one landing file with its manifest. Both are on the disk when it returns.
+    def land(self, pieces: Iterable[Row | pa.Table]) -> Manifest:
+        """Writes rows, and tables of rows, as one landing file with its manifest. Both are on the disk when it returns.
 
         Raises OSError. Then the file does not count, and the same rows may be landed again.
         """
         name = FileNumber(self.lander, self.boot, self._number)
-        content = file.encode_rows(rows)
+        rows = file.join(pieces)
+        content = file.encode(rows)
         described = manifest.describe(name, rows, content)
         manifest_path = self.path / f"{name.stem}.json"
         try:

@@ -23,11 +23,6 @@ def merge(any_order: Iterable[Interval]) -> Intervals:
     return merged
 
 
-def from_numbers(numbers: Iterable[int]) -> Intervals:
-    """Returns the intervals of single numbers, which may repeat and come in any order."""
-    return merge((number, number) for number in numbers)
-
-
 def overlaps(any_order: Iterable[Interval]) -> Intervals:
     """Returns the numbers that lie in two or more of the given intervals."""
     twice: Intervals = []

@@ -14,15 +14,19 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from cloud.landing.batch import to_table
 from cloud.landing.file import LANDER_NAME, Row
 from cloud.landing.folder import LandingFolder
 from wire.backoff import Backoff
+from wire.bulk.column_batch import CONTENT_TYPE as COLUMN_BATCH
+from wire.bulk.column_batch import MalformedBatch, decode_batch
 from wire.errors import WireError
 from wire.identity import (
     IDENTITY_PROPERTY,
@@ -60,7 +64,8 @@ class LandingFailed(Exception):
 class Held:
     """Rows in order of arrival, and the packet identifiers that wait for their PUBACK.
 
-    The broker has custody of the rows of QoS 1 until they are acknowledged. Rows of QoS 0 are held here alone.
+    A piece is a row, or the rows of a column batch as a table. The broker has custody of the pieces of QoS 1 until they
+    are acknowledged. Pieces of QoS 0 are held here alone.
     """
 
     def __init__(self) -> None:
@@ -68,32 +73,37 @@ class Held:
 
     def clear(self) -> None:
         """Forgets all rows and packet identifiers."""
-        self.rows: list[Row] = []
+        self.pieces: list[Row | pa.Table] = []
+        self.rows = 0
         self.unacknowledged: list[int] = []
+        self._of_qos_0: list[Row | pa.Table] = []
         self._payload_bytes = 0
 
-    def add(self, row: Row, packet_identifier: int) -> None:
-        """Adds a row. `packet_identifier` is used for QoS 1 only."""
-        self.rows.append(row)
-        self._payload_bytes += len(row.payload)
-        if row.qos > 0:
+    def add(self, piece: Row | pa.Table, qos: int, packet_identifier: int) -> None:
+        """Adds a row, or a table of rows, that came in one PUBLISH. `packet_identifier` is used for QoS 1 only."""
+        self.pieces.append(piece)
+        self.rows += 1 if isinstance(piece, Row) else piece.num_rows
+        self._payload_bytes += len(piece.payload) if isinstance(piece, Row) else piece["payload"].nbytes
+        if qos > 0:
             self.unacknowledged.append(packet_identifier)
+        else:
+            self._of_qos_0.append(piece)
 
     @property
     def full(self) -> bool:
         """Whether it is time to land, however young the rows are."""
         return (
-            len(self.rows) >= ROWS_MAX
+            self.rows >= ROWS_MAX
             or self._payload_bytes >= PAYLOAD_BYTES_MAX
             or len(self.unacknowledged) >= RECEIVE_MAXIMUM
         )
 
     def leave_to_broker(self) -> None:
         """Drops the rows of QoS 1: the broker still has them and sends them again."""
-        kept = [row for row in self.rows if row.qos == 0]
+        kept = self._of_qos_0
         self.clear()
-        for row in kept:
-            self.add(row, 0)
+        for piece in kept:
+            self.add(piece, 0, 0)
 
     def forget_session(self) -> None:
         """Forgets the packet identifiers, since the broker has lost the session. The rows stay."""
@@ -304,6 +314,9 @@ class Lander:
 
     def _on_message(self, _client: Client, _userdata: Any, message: MQTTMessage) -> None:
         properties = message.properties
+        content_type = getattr(properties, "ContentType", None)
+        if content_type == COLUMN_BATCH and self._take_batch(message):
+            return
         pairs = {USER_PROPERTY: getattr(properties, "UserProperty", [])}
         origin, epoch, seq = self._identify(message, find_user_property(pairs, IDENTITY_PROPERTY))
         received_ms, gateway = self._provenance(message, find_user_property(pairs, RECEIVED_PROPERTY))
@@ -317,13 +330,26 @@ class Lander:
             topic=message.topic,
             qos=message.qos,
             retain=message.retain,
-            content_type=getattr(properties, "ContentType", None),
+            content_type=content_type,
             payload=bytes(message.payload),
             lander=self._folder.lander,
         )
+        self._hold(row, message)
+
+    def _take_batch(self, message: MQTTMessage) -> bool:
+        """Holds the messages of a column batch. False if it cannot be decoded: then it lands as it is."""
+        try:
+            batch = decode_batch(bytes(message.payload))
+        except MalformedBatch as error:
+            self._say(f"{message.topic}: a column batch that cannot be decoded lands as it is ({error})")
+            return False
+        self._hold(to_table(batch, time.time_ns() // 1_000_000, message.qos, self._folder.lander), message)
+        return True
+
+    def _hold(self, piece: Row | pa.Table, message: MQTTMessage) -> None:
         if not self._held.rows:
             self._first_at = time.monotonic()
-        self._held.add(row, message.mid)
+        self._held.add(piece, message.qos, message.mid)
 
     def _identify(self, message: MQTTMessage, text: str | None) -> tuple[str, int, int]:
         if text is not None:
@@ -364,11 +390,11 @@ class Lander:
             self._retry_later()
             self._say_once(
                 f"cannot land in {self._folder.path}: {error.strerror or error}; "
-                f"{len(self._held.rows)} messages stay unacknowledged until it works"
+                f"{self._held.rows} messages stay unacknowledged until it works"
             )
 
     def _land(self) -> None:
-        manifest = self._folder.land(self._held.rows)
+        manifest = self._folder.land(self._held.pieces)
         for packet_identifier in self._held.unacknowledged:
             self._client.ack(packet_identifier, 1)
         self._say(f"landed {manifest.file}: {manifest.rows} messages, {manifest.bytes} bytes")

@@ -3,14 +3,15 @@
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
-from cloud.landing import intervals
-from cloud.landing.file import FileNumber, Row, parse_stem
+from cloud.landing.file import FileNumber, parse_stem
 from cloud.landing.intervals import Intervals
 
 FORMAT = 1
@@ -45,26 +46,33 @@ class Manifest(msgspec.Struct, frozen=True):
         return dict(streams)
 
 
-def describe(name: FileNumber, rows: Iterable[Row], content: bytes) -> Manifest:
+def describe(name: FileNumber, rows: pa.Table, content: bytes) -> Manifest:
     """Returns the manifest of a landing file with these rows and this content."""
-    numbers: dict[Stream, list[int]] = defaultdict(list)
-    for row in rows:
-        numbers[row.origin, row.epoch].append(row.seq)
     return Manifest(
         format=FORMAT,
         file=f"{name.stem}.parquet",
         lander=name.lander,
         boot=name.boot,
         number=name.number,
-        rows=sum(map(len, numbers.values())),
+        rows=rows.num_rows,
         bytes=len(content),
         sha256=hashlib.sha256(content).hexdigest(),
-        intervals=[
-            (origin, epoch, lo, hi)
-            for (origin, epoch), seqs in sorted(numbers.items())
-            for lo, hi in intervals.from_numbers(seqs)
-        ],
+        intervals=sorted(_intervals(rows)) if rows.num_rows else [],
     )
+
+
+def _intervals(rows: pa.Table) -> Iterator[tuple[str, int, int, int]]:
+    """Yields (origin, epoch, lo, hi) of consecutive identities, without an object for each row."""
+    origins = rows["origin"].combine_chunks().dictionary_encode()
+    columns = (rows["seq"].to_numpy(), rows["epoch"].to_numpy(), origins.indices.to_numpy())
+    order = np.lexsort(columns)
+    seqs, epochs, places = (column[order] for column in columns)
+    follows = (np.diff(places) == 0) & (np.diff(epochs) == 0) & (np.diff(seqs) <= 1)
+    firsts = np.concatenate(([0], np.flatnonzero(~follows) + 1))
+    lasts = np.concatenate((firsts[1:] - 1, [len(order) - 1]))
+    names = origins.dictionary.to_pylist()
+    for first, last in zip(firsts, lasts, strict=True):
+        yield names[places[first]], int(epochs[first]), int(seqs[first]), int(seqs[last])
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -76,6 +76,9 @@ COMMANDS = {
         "Measure a gateway's route to the next broker, beside mosquitto's bridge.",
         "gateway",
     ),
+    "bench batch": Command(
+        "tools.lab.bench.batch.command:batch", "Measure what column batches save on the link.", "tools"
+    ),
     "torture wire": Command("tools.lab.torture.wire.wire:wire", "Feed corrupt packets to the MQTT decoders.", ""),
     "torture flash": Command(
         "tools.lab.torture.flash.command:flash", "Cut the power of the flash store at every byte it writes.", ""

@@ -107,8 +107,8 @@ class ColumnBatch:
     `topic_of`, `block_of`, `run_of` and `receiver_of` are places in `topics`, `blocks`, `runs` and `receivers`.
     `blocks` are properties as bytes, all of them valid, and `content_types` has the content type in each. `flags` have
     the QoS, and RETAIN_FLAG.
-    `offsets` has one entry more than there are messages: the payload of message i is `payloads` from `offsets[i]` to
-    `offsets[i + 1]`.
+    `offsets`, of 32 bits, has one entry more than there are messages: the payload of message i is `payloads` from
+    `offsets[i]` to `offsets[i + 1]`.
     """
 
     topics: list[str]
@@ -314,13 +314,12 @@ def decode_batch(payload: bytes) -> ColumnBatch:
     receiver_of = body.places("gateway of each", messages, receivers)
     received_ms = _decode_times(body, messages)
     lengths = body.column("lengths", messages)
-    if max(lengths) > SIZE_MAX:
-        raise MalformedBatch(f"lengths: {max(lengths)} bytes in one message, expected {SIZE_MAX} at most")
-    offsets = array("q", accumulate(lengths, initial=0))
-    written_out = sum(map([len(name.encode()) for name in topics].__getitem__, topic_of))
-    written_out += sum(map([len(block) for block in blocks].__getitem__, block_of))
-    if written_out + offsets[-1] > SIZE_MAX:
-        raise MalformedBatch(f"lengths: {written_out + offsets[-1]} bytes in all messages, expected {SIZE_MAX} at most")
+    size = sum(lengths)
+    size += sum(map([len(name.encode()) for name in topics].__getitem__, topic_of))
+    size += sum(map([len(block) for block in blocks].__getitem__, block_of))
+    if size > SIZE_MAX:
+        raise MalformedBatch(f"lengths: {size} bytes in all messages, expected {SIZE_MAX} at most")
+    offsets = array("i", accumulate(lengths, initial=0))
     payloads = body.take("payloads", offsets[-1])
     body.end()
     return ColumnBatch(
@@ -453,8 +452,9 @@ def _decode_times(body: _Body, messages: int) -> "array[int]":
     first, back = body.number("first time"), body.number("time back")
     steps: Iterable[int] = body.column("times", messages)
     times = list(accumulate(map((-back).__add__, steps) if back else steps, initial=first))
-    if min(times) < 0 or max(times) > SEQ_MAX:
-        raise MalformedBatch(f"times: from {min(times)} to {max(times)}, expected 0 to {SEQ_MAX}")
+    earliest, latest = (min(times), max(times)) if back else (first, times[-1])
+    if earliest < 0 or latest > SEQ_MAX:
+        raise MalformedBatch(f"times: from {earliest} to {latest}, expected 0 to {SEQ_MAX}")
     return array("q", times[1:])
 
 

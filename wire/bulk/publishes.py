@@ -25,6 +25,8 @@ PACKET_SIZE_MAX = 3 + 16_383
 IDENTIFIER_SIZE = 2
 TOPIC_REMEMBERED_MAX = 512  # characters; a longer name is rare, and remembering many costs memory
 
+NO_PROPERTIES = b"\0"
+
 _FIRST_BYTE_OF = {qos: bytes((first_byte,)) for first_byte, qos in FIRST_BYTES.items()}
 _remember_topic = lru_cache(maxsize=4096)(encode_string)
 
@@ -175,7 +177,8 @@ def cut_columns(packets: bytes, level: int) -> tuple[list[bytes], list[bytes], l
     blocks: list[bytes] = []
     identities: list[Identity] = []
     payloads: list[bytes] = []
-    common = latest = b""
+    common = b""
+    latest = NO_PROPERTIES  # with its length
     identity: Identity | None = None
     size = len(packets)
     start = 0
@@ -191,18 +194,16 @@ def cut_columns(packets: bytes, level: int) -> tuple[list[bytes], list[bytes], l
         topics.append(packets[name:place])
         behind = place + IDENTIFIER_SIZE
         if has_properties:
-            if packets[behind]:
-                at, behind = find_block(packets, behind)
-                block = packets[at:behind]
-                if block != latest:
-                    latest = block
-                    common, identity = split_block(block)
-                blocks.append(common)
-                if identity is not None:
-                    identities.append(identity)
+            if packets.startswith(latest, behind):
+                behind += len(latest)
             else:
-                blocks.append(b"")
-                behind += 1
+                at, block_end = find_block(packets, behind)
+                latest = packets[behind:block_end]
+                common, identity = split_block(packets[at:block_end])
+                behind = block_end
+            blocks.append(common)
+            if identity is not None:
+                identities.append(identity)
         payloads.append(packets[behind:end])
         start = end
     return topics, blocks if has_properties else [b""] * len(topics), identities, payloads

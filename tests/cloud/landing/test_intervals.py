@@ -43,8 +43,3 @@ def test_intersect_and_subtract_are_those_of_sets(left: intervals.Intervals, rig
 @given(merged)
 def test_count_is_how_many_numbers_there_are(found: intervals.Intervals) -> None:
     assert intervals.count(found) == len(numbers(found))
-
-
-@given(st.lists(st.integers(1, 40)))
-def test_numbers_in_any_order_become_intervals(given_numbers: list[int]) -> None:
-    assert numbers(intervals.from_numbers(given_numbers)) == set(given_numbers)

@@ -278,7 +278,7 @@ def test_the_smallest_batch_is_decoded() -> None:
         ("times", b"\0" + HUGE, "times: from 9 to"),
         ("lengths", b"\0\x03", "payloads: 3 bytes"),
         ("lengths", b"\0\x01", "1 bytes behind the payloads"),
-        ("lengths", b"\x08" + b"\xff" * 8, "lengths: 18446744073709551615 bytes in one message"),
+        ("lengths", b"\x08" + b"\xff" * 8, "lengths: 18446744073709551616 bytes in all messages"),
     ],
 )
 def test_an_error_names_the_field(field: str, content: bytes, said: str) -> None:

@@ -1,0 +1,44 @@
+"""`holdfast bench batch` as its users call it, in a short run."""
+
+import json
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tools.lab.bench.batch.command import batch
+
+
+def run(*arguments: str) -> Any:
+    app = typer.Typer()
+    app.command()(batch)
+    result = CliRunner().invoke(app, ["--seconds", "0.1", "--json", *arguments])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_a_reading_takes_few_bytes_and_a_batch_is_faster_than_its_messages_one_by_one() -> None:
+    report = run()
+    rows = {row["what"]: row for row in report["rows"]}
+    goals = {
+        what.removeprefix("bytes a reading, "): row["goal"] for what, row in rows.items() if row["goal"] is not None
+    }
+    assert goals == {
+        "BME280 in JSON, 500 messages": "<= 8",
+        "BME280 in JSON, 50 messages": "<= 12",
+        "BME280 in CBOR, 500 messages": "<= 8",
+        "BME280 in CBOR, 50 messages": "<= 12",
+    }
+    assert report["holds"]
+    assert all(row["ours"] < row["peer"] / 5 for row in rows.values() if row["unit"] == "B")
+    assert all(row["ratio"] > 1 for row in rows.values() if row["unit"] == "1/s")
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    def sizes(seed: int) -> list[float]:
+        return [row["ours"] for row in run("--seed", str(seed))["rows"] if row["unit"] == "B"]
+
+    first = sizes(1)
+    assert sizes(1) == first
+    assert sizes(2) == pytest.approx(first, rel=0.2) and sizes(2) != first
