@@ -7,7 +7,7 @@ from gateway.config.schema import NAME_BYTES_MAX, Count, NonEmpty
 from gateway.counters import RouteState
 from gateway.delivery import Peer, Sender, Window
 from gateway.errors import ConfigError, ListenError
-from gateway.message import Message, identity_properties
+from gateway.message import Message, identity_properties, plain_properties
 from gateway.pace import Shift
 from gateway.signals import Signal
 from gateway.store import (
@@ -73,6 +73,7 @@ __all__ = [
     "identity_properties",
     "load_authorities",
     "load_own",
+    "plain_properties",
     "read_file",
     "reason_of",
     "skip_ahead",

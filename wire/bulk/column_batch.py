@@ -178,17 +178,29 @@ class ColumnBatchEncoder:
     def __len__(self) -> int:
         return len(self._payloads)
 
-    def add(self, message: BatchMessage) -> None:
-        """Adds one message. Raises BatchFull."""
-        topic = message.topic.encode()
-        size = len(topic) + len(message.block) + len(message.payload)
-        self._check_room(1, size, {message.block}, {message.origin}, message.received_by)
-        self._topic_of.append(self._topics[topic])
-        self._block_of.append(self._blocks[message.block])
-        self._flags.append(message.qos | message.retain * RETAIN_FLAG)
-        self._payloads.append(message.payload)
-        self._add_identity(message.origin, message.epoch, message.seq)
-        self._add_provenance(1, message.received_ms, message.received_by)
+    def add(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        block: bytes,
+        origin: str,
+        epoch: int,
+        seq: int,
+        received_ms: int,
+        received_by: str,
+    ) -> None:
+        """Adds one message, with the fields of a `BatchMessage`. Raises BatchFull."""
+        name = topic.encode()
+        self._make_room(1, len(name) + len(block) + len(payload), (block,), (origin,), received_by)
+        self._topic_of.append(self._topics[name])
+        self._block_of.append(self._blocks[block])
+        self._flags.append(qos | retain * RETAIN_FLAG)
+        self._payloads.append(payload)
+        self._add_identity(origin, epoch, seq)
+        self._receiver_of.append(self._receivers[received_by])
+        self._received_ms.append(received_ms)
 
     def add_publishes(
         self,
@@ -217,7 +229,7 @@ class ColumnBatchEncoder:
             identities = identities[begin:end]
         added = len(payloads)
         size = sum(map(len, topics)) + sum(map(len, blocks)) + sum(map(len, payloads))
-        self._check_room(added, size, set(blocks), {one[0] for one in identities} or {origin}, received_by)
+        self._make_room(added, size, set(blocks), {one[0] for one in identities} or {origin}, received_by)
         self._topic_of += map(self._topics.__getitem__, topics)
         self._block_of += map(self._blocks.__getitem__, blocks)
         self._flags += [qos_of(packets)] * added
@@ -227,7 +239,8 @@ class ColumnBatchEncoder:
                 self._add_identity(*identity)
         else:
             self._run_of += [self._run(origin, epoch, first_seq + begin, added)] * added
-        self._add_provenance(added, received_ms, received_by)
+        self._receiver_of += [self._receivers[received_by]] * added
+        self._received_ms += [received_ms] * added
 
     def encode(self) -> bytes:
         """Returns the batch of all messages that were added, at least one."""
@@ -258,10 +271,19 @@ class ColumnBatchEncoder:
         options: dict[int, int] = {_PARAMETER.compression_level: level, _PARAMETER.checksum_flag: 1}
         return MAGIC + bytes((VERSION,)) + zstd.compress(body, options=options, zstd_dict=_DICTIONARY)
 
-    def _check_room(self, added: int, size: int, blocks: set[bytes], origins: set[str], received_by: str) -> None:
-        size += added * MESSAGE_OVERHEAD + sum(len(name.encode()) for name in origins if name not in self._origins)
-        size += 0 if received_by in self._receivers else len(received_by.encode())
-        properties_size = self._properties_size + sum(len(block) for block in blocks if block not in self._blocks)
+    def _make_room(
+        self, added: int, size: int, blocks: Iterable[bytes], origins: Iterable[str], received_by: str
+    ) -> None:
+        size += added * MESSAGE_OVERHEAD
+        for origin in origins:
+            if origin not in self._origins:
+                size += len(origin.encode())
+        if received_by not in self._receivers:
+            size += len(received_by.encode())
+        properties_size = self._properties_size
+        for block in blocks:
+            if block not in self._blocks:
+                properties_size += len(block)
         if len(self) + added > MESSAGES_MAX or self.size + size > SIZE_MAX or properties_size > PROPERTIES_MAX:
             raise BatchFull(f"{len(self)} messages of {self.size} bytes, and {added} of {size} bytes more")
         self.size += size
@@ -283,10 +305,6 @@ class ColumnBatchEncoder:
             self._runs.append((self._origins[origin], epoch, seq))
         self._open_runs[origin, epoch] = place, seq + length
         return place
-
-    def _add_provenance(self, added: int, received_ms: int, received_by: str) -> None:
-        self._receiver_of += [self._receivers[received_by]] * added
-        self._received_ms += [received_ms] * added
 
 
 def decode_batch(payload: bytes) -> ColumnBatch:

@@ -123,7 +123,7 @@ def encode_block(properties: dict[int, Any], alias: int = 0) -> bytes:
         properties: those that travel with the message.
         alias: the topic alias, 0 for none.
     """
-    block = _encode_own(properties, alias)
+    block = encode_contents(properties, alias)
     return encode_length(len(block)) + block
 
 
@@ -144,7 +144,7 @@ def encode_identified_block(
         received_ms, received_by: the provenance.
         alias: the topic alias, 0 for none.
     """
-    block = _encode_own(properties, alias) if properties or alias else b""
+    block = encode_contents(properties, alias) if properties or alias else b""
     if origin:
         before, behind = _split_identity(origin, epoch)
         text = b"%b%d%b" % (before, seq, behind)
@@ -156,7 +156,8 @@ def encode_identified_block(
 encode_length = lru_cache(maxsize=1024)(encode_varint)  # most PUBLISHes have one of a few lengths
 
 
-def _encode_own(properties: dict[int, Any], alias: int) -> bytes:
+def encode_contents(properties: dict[int, Any], alias: int = 0) -> bytes:
+    """Returns the properties of a PUBLISH without their length; see `encode_block`."""
     own = b""
     if properties:
         encoded = encode_properties(properties, PUBLISH)

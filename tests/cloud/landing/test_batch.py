@@ -15,7 +15,7 @@ from cloud.landing.file import SCHEMA
 from tests.cloud.landing.running_lander import DEADLINE_S, RunningLander, landed, publish, wait_until
 from tests.cloud.landing.test_lander import take_over
 from wire.bulk.column_batch import CONTENT_TYPE, BatchMessage, ColumnBatchEncoder, decode_batch
-from wire.bulk.property_block import encode_block
+from wire.bulk.property_block import encode_contents
 from wire.identity import encode_identity, encode_received
 from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
 from wire.properties import USER_PROPERTY
@@ -40,7 +40,7 @@ def some_messages(dice: random.Random, root: str, count: int) -> list[BatchMessa
                 payload=dice.randbytes(dice.choice((0, 3, 40))),
                 qos=dice.choice((1, 1, 2)),
                 retain=dice.random() < 0.1,
-                block=encode_block(properties)[1:],
+                block=encode_contents(properties),
                 origin=origin,
                 epoch=7,
                 seq=seqs[origin],
@@ -54,7 +54,7 @@ def some_messages(dice: random.Random, root: str, count: int) -> list[BatchMessa
 def encoded(messages: list[BatchMessage]) -> bytes:
     encoder = ColumnBatchEncoder()
     for message in messages:
-        encoder.add(message)
+        encoder.add(*message)
     return encoder.encode()
 
 

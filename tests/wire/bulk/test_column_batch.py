@@ -5,7 +5,7 @@ import re
 import tracemalloc
 from collections import deque
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, starmap
 from pathlib import Path
 
 import pytest
@@ -72,7 +72,7 @@ messages = st.builds(
 def encoded(many: list[BatchMessage]) -> bytes:
     encoder = ColumnBatchEncoder()
     for one in many:
-        encoder.add(one)
+        encoder.add(*one)
     return encoder.encode()
 
 
@@ -346,10 +346,10 @@ def test_a_frame_without_its_size_is_refused() -> None:
 def test_a_full_batch_takes_no_more_and_keeps_what_it_has() -> None:
     encoder = ColumnBatchEncoder()
     large = THREE[0]._replace(payload=bytes(SIZE_MAX // 2))
-    encoder.add(large)
+    encoder.add(*large)
     with pytest.raises(BatchFull, match="1 messages of"):
-        encoder.add(large._replace(seq=43))
-    encoder.add(THREE[1])
+        encoder.add(*large._replace(seq=43))
+    encoder.add(*THREE[1])
     assert list(decode_batch(encoder.encode()).messages()) == [large, THREE[1]]
 
 
@@ -357,7 +357,7 @@ def test_properties_that_take_much_memory_when_decoded_fill_a_batch_early() -> N
     encoder = ColumnBatchEncoder()
     large = [THREE[0]._replace(block=b"\x26\0\x04%04x\0\0" % number * 1000) for number in range(200)]
     with pytest.raises(BatchFull):
-        deque(map(encoder.add, large), maxlen=0)
+        deque(starmap(encoder.add, large), maxlen=0)
     assert list(decode_batch(encoder.encode()).messages()) == large[: len(encoder)]
     assert len(encoder) > 50
 
@@ -368,5 +368,5 @@ def test_a_batch_that_the_encoder_takes_is_never_too_large_for_the_decoder(seed:
     names = [f"{number}" + "n" * 250 for number in range(MESSAGES_MAX)]
     many = [THREE[0]._replace(origin=name, received_by=name, received_ms=dice.getrandbits(62)) for name in names]
     with pytest.raises(BatchFull):
-        deque(map(encoder.add, many), maxlen=0)
+        deque(starmap(encoder.add, many), maxlen=0)
     assert len(decode_batch(encoder.encode())) == len(encoder) > 20_000

@@ -1,0 +1,130 @@
+"""A route's column batches: which deliveries leave together in one PUBLISH, and when; without a connection or a clock.
+
+::
+
+    cursor ─ Delivery ─► BatchPacker ─ full, or the oldest is old enough ─► PackedBatch ─► one PUBLISH
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+from gateway.routes import Delivery, Message, plain_properties
+from wire.bulk.column_batch import CONTENT_TYPE, BatchFull, ColumnBatchEncoder
+from wire.bulk.property_block import encode_contents
+from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
+
+PROPERTIES = {CONTENT_TYPE_PROPERTY: CONTENT_TYPE}
+"""Those of a PUBLISH with a batch."""
+
+
+class PackedBatch(NamedTuple):
+    """What leaves in one PUBLISH. Its acknowledgement is that of all its deliveries.
+
+    ``payload`` is None for a single message that fits into no batch: it goes by itself. ``qos`` is the highest of the
+    deliveries.
+    """
+
+    payload: bytes | None
+    deliveries: list[Delivery]
+    qos: int
+
+
+class BatchPacker:
+    """Gathers the deliveries of one route in their order.
+
+    Args:
+        max_messages: the most messages in a batch.
+        max_bytes: the most bytes in a batch, before compression, unless a single message has more.
+        max_age_ms: how long a delivery waits for others.
+    """
+
+    def __init__(self, max_messages: int, max_bytes: int, max_age_ms: int) -> None:
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._max_age_ms = max_age_ms
+        self._waiting: deque[tuple[Delivery, int]] = deque()  # each with the time when it came
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the next batch leaves even if it is not full; None while no delivery waits."""
+        return self._waiting[0][1] + self._max_age_ms if self._waiting else None
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether a batch leaves now: it is full, or its oldest delivery is old enough."""
+        if len(self._waiting) >= self._max_messages or self._bytes >= self._max_bytes:
+            return True
+        return bool(self._waiting) and self._waiting[0][1] + self._max_age_ms <= now_ms
+
+    def add(self, delivery: Delivery, now_ms: int) -> None:
+        """Adds a delivery behind all others."""
+        self._waiting.append((delivery, now_ms))
+        self._bytes += _size_of(delivery.message)
+
+    def pack(self, payload_max: int) -> PackedBatch:
+        """Takes the oldest deliveries, at least one, and encodes them.
+
+        Args:
+            payload_max: the most bytes that the next broker takes as a payload. A batch of one message may have more.
+        """
+        most = self._count_next()
+        while True:
+            encoder = self._encode(most)
+            payload = encoder.encode() if len(encoder) else None
+            if payload is None or len(payload) <= payload_max or len(encoder) == 1:
+                break
+            most = max(1, min(len(encoder) - 1, len(encoder) * payload_max // len(payload)))
+        taken = [self._waiting.popleft()[0] for _ in range(len(encoder) or 1)]
+        self._bytes -= sum(_size_of(delivery.message) for delivery in taken)
+        return PackedBatch(payload, taken, max(delivery.qos for delivery in taken))
+
+    def _count_next(self) -> int:
+        count = size = 0
+        for delivery, _ in self._waiting:
+            size += _size_of(delivery.message)
+            if count == self._max_messages or (count and size > self._max_bytes):
+                break
+            count += 1
+        return count
+
+    def _encode(self, most: int) -> ColumnBatchEncoder:
+        """Returns an encoder with the oldest deliveries, as many as fit into a batch."""
+        encoder = ColumnBatchEncoder()
+        blocks: dict[int, bytes] = {}  # by the identity of the properties, which many messages share
+        for delivery, _ in self._waiting:
+            if len(encoder) == most:
+                break
+            message = delivery.message
+            block = blocks.get(id(message.properties))
+            if block is None:
+                block = encode_contents(plain_properties(message))
+                if not message.expires_ms:
+                    blocks[id(message.properties)] = block
+            try:
+                encoder.add(
+                    message.topic,
+                    message.payload,
+                    message.qos,
+                    delivery.retain,
+                    block,
+                    message.origin,
+                    message.epoch,
+                    message.seq,
+                    message.received_ms,
+                    message.received_by,
+                )
+            except BatchFull:
+                break
+        return encoder
+
+
+def batch_topic(gateway_name: str, route_name: str) -> str:
+    """Returns the topic name of a route's batches, unless the configuration gives another one."""
+    return f"holdfast/batch/{gateway_name}/{route_name}"
+
+
+def _size_of(message: Message) -> int:
+    return len(message.topic) + len(message.payload) + message.properties_size
