@@ -6,9 +6,10 @@
 """
 
 from collections import deque
+from itertools import islice
 from typing import NamedTuple
 
-from gateway.routes import Delivery, Message, plain_properties
+from gateway.routes import Delivery, plain_properties
 from wire.bulk.column_batch import CONTENT_TYPE, BatchFull, ColumnBatchEncoder
 from wire.bulk.property_block import encode_contents
 from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
@@ -42,7 +43,7 @@ class BatchPacker:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._max_age_ms = max_age_ms
-        self._waiting: deque[tuple[Delivery, int]] = deque()  # each with the time when it came
+        self._waiting: deque[tuple[Delivery, int, int]] = deque()  # each with the time when it came, and its size
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -61,8 +62,10 @@ class BatchPacker:
 
     def add(self, delivery: Delivery, now_ms: int) -> None:
         """Adds a delivery behind all others."""
-        self._waiting.append((delivery, now_ms))
-        self._bytes += _size_of(delivery.message)
+        message = delivery.message
+        size = len(message.topic) + len(message.payload) + message.properties_size
+        self._waiting.append((delivery, now_ms, size))
+        self._bytes += size
 
     def pack(self, payload_max: int) -> PackedBatch:
         """Takes the oldest deliveries, at least one, and encodes them.
@@ -77,14 +80,14 @@ class BatchPacker:
             if payload is None or len(payload) <= payload_max or len(encoder) == 1:
                 break
             most = max(1, min(len(encoder) - 1, len(encoder) * payload_max // len(payload)))
-        taken = [self._waiting.popleft()[0] for _ in range(len(encoder) or 1)]
-        self._bytes -= sum(_size_of(delivery.message) for delivery in taken)
-        return PackedBatch(payload, taken, max(delivery.qos for delivery in taken))
+        taken = [self._waiting.popleft() for _ in range(len(encoder) or 1)]
+        self._bytes -= sum([size for _, _, size in taken])
+        return PackedBatch(payload, [one for one, _, _ in taken], max([one.qos for one, _, _ in taken]))
 
     def _count_next(self) -> int:
         count = size = 0
-        for delivery, _ in self._waiting:
-            size += _size_of(delivery.message)
+        for _, _, its_size in self._waiting:
+            size += its_size
             if count == self._max_messages or (count and size > self._max_bytes):
                 break
             count += 1
@@ -94,9 +97,7 @@ class BatchPacker:
         """Returns an encoder with the oldest deliveries, as many as fit into a batch."""
         encoder = ColumnBatchEncoder()
         blocks: dict[int, bytes] = {}  # by the identity of the properties, which many messages share
-        for delivery, _ in self._waiting:
-            if len(encoder) == most:
-                break
+        for delivery, _, _ in islice(self._waiting, most):
             message = delivery.message
             block = blocks.get(id(message.properties))
             if block is None:
@@ -124,7 +125,3 @@ class BatchPacker:
 def batch_topic(gateway_name: str, route_name: str) -> str:
     """Returns the topic name of a route's batches, unless the configuration gives another one."""
     return f"holdfast/batch/{gateway_name}/{route_name}"
-
-
-def _size_of(message: Message) -> int:
-    return len(message.topic) + len(message.payload) + message.properties_size

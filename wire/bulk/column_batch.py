@@ -193,7 +193,17 @@ class ColumnBatchEncoder:
     ) -> None:
         """Adds one message, with the fields of a `BatchMessage`. Raises BatchFull."""
         name = topic.encode()
-        self._make_room(1, len(name) + len(block) + len(payload), (block,), (origin,), received_by)
+        size = len(name) + len(block) + len(payload)
+        if (
+            origin in self._origins
+            and block in self._blocks
+            and received_by in self._receivers
+            and len(self._payloads) < MESSAGES_MAX
+            and self.size + size + MESSAGE_OVERHEAD <= SIZE_MAX
+        ):
+            self.size += size + MESSAGE_OVERHEAD
+        else:
+            self._make_room(1, size, (block,), (origin,), received_by)
         self._topic_of.append(self._topics[name])
         self._block_of.append(self._blocks[block])
         self._flags.append(qos | retain * RETAIN_FLAG)
