@@ -22,7 +22,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from cloud.landing.batch import to_table
-from cloud.landing.file import LANDER_NAME, Row
+from cloud.landing.file import LANDER_NAME, Row, join
 from cloud.landing.folder import LandingFolder
 from wire.backoff import Backoff
 from wire.bulk.column_batch import CONTENT_TYPE as COLUMN_BATCH
@@ -313,14 +313,27 @@ class Lander:
     # The messages
 
     def _on_message(self, _client: Client, _userdata: Any, message: MQTTMessage) -> None:
-        properties = message.properties
-        content_type = getattr(properties, "ContentType", None)
-        if content_type == COLUMN_BATCH and self._take_batch(message):
-            return
-        pairs = {USER_PROPERTY: getattr(properties, "UserProperty", [])}
-        origin, epoch, seq = self._identify(message, find_user_property(pairs, IDENTITY_PROPERTY))
-        received_ms, gateway = self._provenance(message, find_user_property(pairs, RECEIVED_PROPERTY))
-        row = Row(
+        if getattr(message.properties, "ContentType", None) != COLUMN_BATCH or not self._take_batch(message):
+            self._hold(self._row(message, bytes(message.payload)), message)
+
+    def _take_batch(self, message: MQTTMessage) -> bool:
+        """Holds the messages of a column batch. False if it cannot be decoded: then it lands as it is."""
+        try:
+            batch = decode_batch(bytes(message.payload))
+        except MalformedBatch as error:
+            self._say(f"{message.topic}: a column batch that cannot be decoded lands as it is ({error})")
+            return False
+        rows = to_table(batch, time.time_ns() // 1_000_000, message.qos, self._folder.lander)
+        if _user_property(message, IDENTITY_PROPERTY) is not None:
+            # A Holdfast gateway gave the batch a number: without a row it would look lost.
+            rows = join([rows, self._row(message, b"")])
+        self._hold(rows, message)
+        return True
+
+    def _row(self, message: MQTTMessage, payload: bytes) -> Row:
+        origin, epoch, seq = self._identify(message, _user_property(message, IDENTITY_PROPERTY))
+        received_ms, gateway = self._provenance(message, _user_property(message, RECEIVED_PROPERTY))
+        return Row(
             origin=origin,
             epoch=epoch,
             seq=seq,
@@ -330,21 +343,10 @@ class Lander:
             topic=message.topic,
             qos=message.qos,
             retain=message.retain,
-            content_type=content_type,
-            payload=bytes(message.payload),
+            content_type=getattr(message.properties, "ContentType", None),
+            payload=payload,
             lander=self._folder.lander,
         )
-        self._hold(row, message)
-
-    def _take_batch(self, message: MQTTMessage) -> bool:
-        """Holds the messages of a column batch. False if it cannot be decoded: then it lands as it is."""
-        try:
-            batch = decode_batch(bytes(message.payload))
-        except MalformedBatch as error:
-            self._say(f"{message.topic}: a column batch that cannot be decoded lands as it is ({error})")
-            return False
-        self._hold(to_table(batch, time.time_ns() // 1_000_000, message.qos, self._folder.lander), message)
-        return True
 
     def _hold(self, piece: Row | pa.Table, message: MQTTMessage) -> None:
         if not self._held.rows:
@@ -411,3 +413,7 @@ class Lander:
         if text != self._told:
             self._told = text
             self._say(text)
+
+
+def _user_property(message: MQTTMessage, name: str) -> str | None:
+    return find_user_property({USER_PROPERTY: getattr(message.properties, "UserProperty", [])}, name)

@@ -11,8 +11,13 @@ from wire.bulk.column_batch import CONTENT_TYPE as COLUMN_BATCH
 from wire.bulk.column_batch import MalformedBatch, decode_batch
 
 
-def refuse_batch(payload: bytes) -> list[Record]:
-    """Raises NotSenml: a lander that can decode a column batch lands its messages, and not the batch."""
+def decode_landed_batch(payload: bytes) -> list[Record]:
+    """Returns no records of the row that stands for a batch whose messages have landed; its payload is empty.
+
+    Raises NotSenml for a batch that the lander could not decode.
+    """
+    if not payload:
+        return []
     try:
         decode_batch(payload)
     except MalformedBatch as error:
@@ -25,7 +30,7 @@ DECODERS = {
     "application/senml+json": resolve,
     "application/json": resolve,
     "application/senml+cbor": resolve_cbor,
-    COLUMN_BATCH: refuse_batch,
+    COLUMN_BATCH: decode_landed_batch,
 }
 """The decoder of each content type that may be SenML, and of column batches; "" stands for a message without one."""
 

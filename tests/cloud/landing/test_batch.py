@@ -115,6 +115,22 @@ def test_the_manifest_lists_the_identities_of_a_batch(broker: int, landing: Path
     assert described.intervals == [("barn", 7, 5, 5), ("barn", 9, 6, 6), ("roof", 7, 41, 42), ("roof", 7, 44, 44)]
 
 
+def test_a_batch_with_an_identity_of_its_own_leaves_a_row_with_it(broker: int, landing: Path) -> None:
+    running = RunningLander(broker, landing, "numbered", topic_filter="numbered")
+    running.wait_for("connected")
+    batch = encoded([BatchMessage("t", b"hello", 1, False, b"", "roof", 7, 41, NOON_MS, "gw")])
+    publish(broker, "numbered", [batch, batch], hf_id="00000009/{}/centre", ContentType=CONTENT_TYPE)
+    wait_until(lambda: len(landed(landing)) == 4, "two messages and two rows of batches")
+    running.stop()
+    assert [(row["origin"], row["seq"], row["payload"]) for row in landed(landing)] == [
+        ("roof", 41, b"hello"),
+        ("centre", 1, b""),
+        ("roof", 41, b"hello"),
+        ("centre", 2, b""),
+    ]
+    assert [row["content_type"] for row in landed(landing)] == [None, CONTENT_TYPE] * 2
+
+
 def test_a_batch_that_cannot_be_decoded_lands_as_it_is_and_stops_nothing(broker: int, landing: Path) -> None:
     running = RunningLander(broker, landing, "corrupt", topic_filter="corrupt")
     running.wait_for("connected")

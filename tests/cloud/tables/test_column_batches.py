@@ -23,8 +23,9 @@ def test_messages_of_a_batch_are_duplicates_of_the_same_messages_and_a_corrupt_b
     payload = batch_of(one_by_one)
     batch = to_table(decode_batch(payload), one_by_one[0].landed_ms, 1, "lander-1")
     corrupt = row(1, "lander-1", payload[:-1])._replace(content_type=CONTENT_TYPE, received_ms=None, gateway=None)
-    land(lake.landing, one_by_one[:10], [batch, corrupt])
-    assert lake.ingest() == Report(1, 2, rows_in=51, new=40, duplicates=10, quarantined=1, readings=80)
+    numbered = row(9, "centre", b"")._replace(content_type=CONTENT_TYPE)
+    land(lake.landing, one_by_one[:10], [batch, numbered, corrupt])
+    assert lake.ingest() == Report(1, 2, rows_in=52, new=41, duplicates=10, quarantined=1, readings=80)
     readings = lake.rows("readings")
     assert sorted((one["origin"], one["seq"], one["metric"], one["value"]) for one in readings) == sorted(
         (one.origin, one.seq, metric, one.seq + 0.5) for one in one_by_one for metric in ("load", "memory")

@@ -52,12 +52,17 @@ def test_content_type_decides_whether_a_payload_is_decoded(content_type: str | N
     ("content", "problem"),
     [
         (b"hfb\x02", "a column batch that cannot be decoded: version 02, this decoder reads 01"),
-        (b"", "a column batch that cannot be decoded: it does not begin with the letters hfb"),
+        (b"hello", "a column batch that cannot be decoded: it does not begin with the letters hfb"),
     ],
 )
 def test_column_batch_that_landed_as_it_is_has_the_reason_as_its_problem(content: bytes, problem: str) -> None:
     (result,) = decode_payloads([content], [CONTENT_TYPE]).to_pylist()
     assert result == {"records": None, "problem": problem}
+
+
+def test_row_of_a_batch_whose_messages_have_landed_has_neither_records_nor_a_problem() -> None:
+    (result,) = decode_payloads([b""], [CONTENT_TYPE]).to_pylist()
+    assert result == {"records": [], "problem": None}
 
 
 def test_frame_gets_records_where_wanted(spark: SparkSession) -> None:
