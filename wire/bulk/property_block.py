@@ -87,8 +87,10 @@ def check_block(block: bytes, origins: Container[bytes]) -> tuple[Common | None,
 
 def read_block(block: bytes) -> tuple[Common, Identity | None]:
     """Returns the common part and the identity of a block that `check_block` has found ordinary."""
-    common, identity = split_block(block)
-    return _common(common), identity
+    own, identity = split_block(block)
+    common = decode_common(own)
+    assert common is not None
+    return common, identity
 
 
 def split_block(block: bytes) -> tuple[bytes, Identity | None]:
@@ -186,12 +188,6 @@ def _size_of(value: Any) -> int:
     if isinstance(value, list):
         return sum(len(name) + len(text) + PAIR_OVERHEAD for name, text in value)
     return len(value) if isinstance(value, str | bytes) else 0
-
-
-def _common(block: bytes) -> Common:
-    common = decode_common(block)
-    assert common is not None
-    return common
 
 
 def _find_identity(block: bytes) -> int:
