@@ -8,7 +8,7 @@ from gateway.counters import RouteState
 from gateway.delivery import Peer, Sender, Window
 from gateway.errors import ConfigError, ListenError
 from gateway.message import Message, identity_properties, plain_properties
-from gateway.pace import Shift
+from gateway.pace import Shift, Slice
 from gateway.signals import Signal
 from gateway.store import (
     DAMAGED,
@@ -64,6 +64,7 @@ __all__ = [
     "Sender",
     "Shift",
     "Signal",
+    "Slice",
     "Subscription",
     "Table",
     "Window",

@@ -1,19 +1,29 @@
 """The connection to the next broker: the shell with the IO around the sans-IO client."""
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import cast
 
+from gateway.routes import Slice
 from wire.bulk.connection import Acknowledgements, BulkClientConnection
-from wire.bulk.reader import BulkReader
+from wire.bulk.reader import BulkReader, Publishes
 from wire.codec.packets import Packet
 from wire.errors import Closed
 from wire.identity import KEEP, WISH_PROPERTY
 from wire.properties import USER_PROPERTY
 
+MAXIMUM_PACKET_SIZE = 16 * 1024  # bytes: the broker only has acknowledgements to send, with a reason and properties
+IDLE_PER_S = 5000  # packets that answer nothing, and pieces of packets, that are read in a second
+BACKLOG_MAX = 1024 * 1024  # bytes; while the broker leaves more unread it may send less that answers nothing
+IDLE_WITH_BACKLOG = 100  # times as much counts a packet then
+
 
 class Remote(asyncio.Protocol):
     """Feeds the client with bytes and time, hands its packets on, and writes its bytes.
+
+    What the broker sends is read slice by slice, and not faster than ``IDLE_PER_S`` as far as it answers nothing that
+    the client has sent. So the broker, or a machine that stands in for it, takes no time from the gateway's clients.
 
     Args:
         client: the connection's protocol state.
@@ -24,6 +34,10 @@ class Remote(asyncio.Protocol):
         self._client = client
         self._handle = handle
         self._reader = BulkReader(client, {}, ())
+        self._received: deque[bytes] = deque()  # besides what `_steps` still has
+        self._steps = self._read()
+        self._is_held = False  # reading is paused until the loop calls `_go_on`
+        self._idle_until_s = 0.0  # by then the idle packets that have come are paid for
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -49,14 +63,9 @@ class Remote(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        for step in self._reader.feed(data, self._now_ms(), lambda _: False):
-            if step is None:
-                self._handle_events()
-            elif isinstance(step, Acknowledgements):
-                self._handle(step)
-            if self.ended.done():
-                return
-        self.flush()
+        self._received.append(data)
+        if not self._is_held:
+            self._work()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(str(error) if error else "the broker closed the connection")
@@ -101,12 +110,59 @@ class Remote(asyncio.Protocol):
         self._handle_events()
         self.flush()
 
-    def _handle_events(self) -> None:
+    def _work(self) -> None:
+        """Handles what has come, for one slice at most."""
+        slice_ = Slice()
+        for step in self._steps:
+            if isinstance(step, Acknowledgements):
+                self._handle(step)
+            elif step is None and not self._handle_events():
+                self._note_idle()
+            if self.ended.done():
+                return
+            wait_s = self._idle_until_s - self._loop.time()
+            if slice_.is_over or wait_s > 1:
+                self._hold(max(0.0, wait_s - 1))
+                break
+        else:
+            self._steps = self._read()
+        self.flush()
+
+    def _read(self) -> Iterator[Publishes | Acknowledgements | None]:
+        while self._received:
+            yield from self._reader.feed(self._received.popleft(), self._now_ms(), lambda _: False)
+
+    def _note_idle(self) -> None:
+        """A packet answered nothing, or is not complete."""
+        costs = IDLE_WITH_BACKLOG if self.backlog > BACKLOG_MAX else 1
+        self._idle_until_s = max(self._idle_until_s, self._loop.time()) + costs / IDLE_PER_S
+
+    def _hold(self, wait_s: float) -> None:
+        """Lets other tasks run, for so many seconds at least."""
+        assert self._transport is not None
+        if not self._is_held:
+            self._transport.pause_reading()
+        self._is_held = True
+        self._loop.call_later(wait_s, self._go_on)
+
+    def _go_on(self) -> None:
+        if self.ended.done():
+            return
+        self._is_held = False
+        self._work()
+        if not self._is_held and not self.ended.done() and self._transport is not None:
+            self._transport.resume_reading()
+
+    def _handle_events(self) -> bool:
+        """Hands on what the client has found; returns whether that was anything."""
+        found = False
         while not self.ended.done() and (event := self._client.next_event()) is not None:
+            found = True
             if isinstance(event, Closed):
                 self.close(event.text)
             else:
                 self._handle(event)
+        return found
 
     def _end(self, reason: str) -> None:
         if self._timer is not None:

@@ -16,7 +16,7 @@ from uplink.answers import Answers
 from uplink.config import RouteConfig, parse_broker
 from uplink.credentials import Credentials
 from uplink.queue import RouteQueue
-from uplink.remote import Remote
+from uplink.remote import MAXIMUM_PACKET_SIZE, Remote
 from uplink.resend import Resend
 from uplink.window import RouteWindow
 from wire.backoff import Backoff
@@ -86,6 +86,7 @@ class Route:
             self._client_id,
             clean_start=not self._log.routes.has_session(self.queue.consumer),
             keep_alive_s=self._config.keep_alive_s,
+            maximum_packet_size=MAXIMUM_PACKET_SIZE,
             username=self._config.user,
             password=password,
             retry_interval_ms=1000 * self._config.retry_interval_s,

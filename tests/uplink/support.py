@@ -1,7 +1,7 @@
 """A route on a log, and what the next broker got of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from queue import Queue
@@ -62,6 +62,31 @@ async def routed(folder: Path, **script: object) -> AsyncIterator[tuple[Scripted
     """A scripted broker, and a log with a route to it."""
     async with scripted_broker(**script) as broker, opened(folder) as log, running(log, route_config(broker.port)):
         yield broker, log
+
+
+@asynccontextmanager
+async def raw_broker(
+    talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[int]:
+    """A server that talks with each client as the test says, from the client's first byte; yields its port."""
+    ending = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await talk(reader, writer)
+            await ending.wait()
+        except ConnectionError:
+            pass  # the route has ended the connection
+        finally:
+            writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        ending.set()
+        server.close()
+        await asyncio.sleep(0)
 
 
 async def append(log: MessageLog, numbers: range, topic: str = "telemetry/a") -> None:

@@ -1,11 +1,25 @@
+"""The line to the next broker, which may be anybody: what it costs the gateway has bounds."""
+
 import asyncio
+import logging
+import time
+from pathlib import Path
 
 import pytest
 import uvloop
 
 from tests.support.scripted_broker import scripted_broker
-from uplink.remote import Remote
+from tests.uplink.support import append, opened, raw_broker, route_config, running, serving, until
+from uplink.remote import IDLE_PER_S, MAXIMUM_PACKET_SIZE, Remote
+from uplink.route import Route
 from wire.bulk.connection import BulkClientConnection
+from wire.codec.packets import Connack, Puback
+from wire.primitives import encode_varint
+from wire.properties import MAXIMUM_PACKET_SIZE as MAXIMUM_PACKET_SIZE_PROPERTY
+from wire.properties import USER_PROPERTY
+
+PINGRESP = b"\xd0\0"
+TURN_MAX_S = 0.1  # of the processor's time; a slice is 5 ms
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -22,5 +36,58 @@ def test_what_is_sent_after_the_connection_was_lost_goes_nowhere_and_raises_noth
             client.publish("telemetry/a", b"1")
             remote.flush()
             remote.close("the end")
+
+    run(scenario())
+
+
+async def test_a_route_tells_the_broker_how_large_a_packet_it_takes(tmp_path: Path) -> None:
+    async with scripted_broker() as broker, opened(tmp_path) as log, running(log, route_config(broker.port)):
+        await until(lambda: bool(broker.connects))
+    assert broker.connects[0].properties[MAXIMUM_PACKET_SIZE_PROPERTY] == MAXIMUM_PACKET_SIZE
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        Connack(False, 0, {USER_PROPERTY: [("n", "v" * 1000)] * 5000}).encode(),
+        b"\x20" + encode_varint(250_000_000),
+        b"\x40" + encode_varint(250_000_000),
+    ],
+    ids=["CONNACK", "the beginning of a CONNACK", "the beginning of a PUBACK"],
+)
+async def test_a_packet_that_is_larger_than_that_ends_the_connection_when_its_length_has_come(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, packet: bytes
+) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65_536)
+        writer.write(packet)
+
+    caplog.set_level(logging.WARNING)
+    async with raw_broker(talk) as port, opened(tmp_path) as log, running(log, route_config(port)):
+        await until(lambda: f"bytes; {MAXIMUM_PACKET_SIZE} is the most" in caplog.text)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("flood", [PINGRESP, Puback(9).encode()], ids=["PINGRESP", "PUBACK"])
+def test_packets_that_answer_nothing_are_read_slowly_and_in_turn_with_other_work(run, tmp_path, flood: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65_536)
+        writer.write(Connack(False).encode())
+        await reader.read(65_536)
+        writer.write(flood * (3 * IDLE_PER_S) + Puback(1).encode())
+
+    async def scenario() -> None:
+        longest_s = 0.0
+        async with raw_broker(talk) as port, opened(tmp_path) as log:
+            route = Route(route_config(port), "gateway-1", log)
+            await append(log, range(1, 2))
+            started_s = time.monotonic()
+            async with serving(route):
+                while not route.state.acknowledged_ms:
+                    before_s = time.thread_time()
+                    await asyncio.sleep(0)
+                    longest_s = max(longest_s, time.thread_time() - before_s)
+        assert time.monotonic() - started_s >= 2.0
+        assert longest_s < TURN_MAX_S
 
     run(scenario())

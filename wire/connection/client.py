@@ -42,7 +42,8 @@ class ClientConnection(Connection):
 
     Call `connect(now_ms)` first. Events: Connack, Publish, Puback, Pubrec, Pubrel, Pubcomp, Suback, Unsuback, RetryDue,
     Disconnect, Closed. After a Connack with success these attributes have the values that the server granted:
-    `client_id`, `keep_alive_s`, `session_expiry_s`, `send_quota`, `maximum_packet_size_peer`.
+    `client_id`, `keep_alive_s` where the server's is shorter, `session_expiry_s`, `send_quota`,
+    `maximum_packet_size_peer`.
 
     Args:
         protocol_level: MQTT_5 or MQTT_3_1_1. A CONNECT of 3.1.1 carries no `session_expiry_s`, no `receive_maximum` and
@@ -283,7 +284,9 @@ class ClientConnection(Connection):
             raise RemoteProtocolError(
                 PROTOCOL_ERROR, "a CONNACK with authentication, but our CONNECT had none [MQTT-4.12.0-6]"
             )
-        self.keep_alive_s = granted.get(SERVER_KEEP_ALIVE, self.keep_alive_s)  # [MQTT-3.2.2-21]
+        servers_s = granted.get(SERVER_KEEP_ALIVE, 0)
+        if servers_s and not 0 < self.keep_alive_s < servers_s:  # a longer one does not end our own tests of the line
+            self.keep_alive_s = servers_s  # [MQTT-3.2.2-21]
         self.session_expiry_s = granted.get(SESSION_EXPIRY_INTERVAL, self.session_expiry_s)
         self.maximum_qos_peer = granted.get(MAXIMUM_QOS, QOS_MAX)
         self._peer_takes_retain = granted.get(RETAIN_AVAILABLE, 1) == 1

@@ -78,6 +78,16 @@ def test_connack_grants_are_honoured() -> None:
     assert sent(client) == []
 
 
+@pytest.mark.parametrize(
+    ("own_s", "servers_s", "tests_after_s"), [(60, 0, 60), (60, 65_535, 60), (60, 7, 7), (0, 7, 7), (0, 0, None)]
+)
+def test_server_may_ask_for_shorter_silences_and_does_not_end_our_tests_of_a_silent_line(
+    own_s: int, servers_s: int, tests_after_s: int | None
+) -> None:
+    client = connected_client(Connack(False, 0, {p.SERVER_KEEP_ALIVE: servers_s}), keep_alive_s=own_s)
+    assert client.next_timer_ms() == (None if tests_after_s is None else NOW_MS + 1000 * tests_after_s)
+
+
 def test_server_without_qos_1_gets_none() -> None:
     client = connected_client(Connack(False, 0, {p.MAXIMUM_QOS: 0}))
     with pytest.raises(LocalProtocolError):  # [MQTT-3.2.2-11]
