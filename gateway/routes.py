@@ -1,7 +1,7 @@
 """All of the gateway that a route uses: ``uplink`` imports from here and from nowhere else in ``gateway``."""
 
 from gateway.config.errors import Checked, ConfigSource
-from gateway.config.load import Table, beside, check_readable, read_file
+from gateway.config.load import Table, beside, check_readable, read_secret
 from gateway.config.pem import load_authorities, load_own, reason_of
 from gateway.config.schema import NAME_BYTES_MAX, Count, NonEmpty
 from gateway.counters import RouteState
@@ -75,7 +75,7 @@ __all__ = [
     "load_authorities",
     "load_own",
     "plain_properties",
-    "read_file",
+    "read_secret",
     "reason_of",
     "skip_ahead",
 ]

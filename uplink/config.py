@@ -52,7 +52,8 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """The user name with which the route logs in."""
 
     password_file: NonEmpty | None = None
-    """A file that contains only this user's password, on one line. It is read again for each connection."""
+    """A file that contains only this user's password, on one line. It is read again for each connection. Others may
+    neither read nor change it: its permissions are 0600 or 0640."""
 
     tls: RouteTlsConfig | None = None
     """Certificates for `mqtts://`, besides the system's authorities."""
@@ -145,6 +146,10 @@ def parse_broker(url: str) -> tuple[str, int, bool]:
         raise ValueError("expected no user and no password in it: they are `user` and `password_file`")
     if usual is None or not parts.hostname or port == 0 or parts.path or parts.query or parts.fragment:
         raise ValueError(f"{url!r}, expected mqtt://host or mqtt://host:port, or the same with mqtts")
+    try:
+        parts.hostname.encode("idna")
+    except UnicodeError:
+        raise ValueError(f"{url!r}, expected a host name without empty parts, of at most 63 characters each") from None
     return parts.hostname, port or usual, parts.scheme == "mqtts"
 
 

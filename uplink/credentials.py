@@ -1,12 +1,13 @@
 """A route's login and TLS: what it shows the next broker, and how it checks that broker."""
 
 import ssl
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from gateway.routes import ConfigError, ConfigSource, check_readable, load_authorities, load_own, read_file
+from gateway.routes import ConfigError, ConfigSource, check_readable, load_authorities, load_own, read_secret
 from uplink.config import TLS_FILES, RouteConfig, RouteTlsConfig, parse_broker
 
 PASSWORD_BYTES_MAX = 65_535  # [section 3.1.3.6]
@@ -48,14 +49,13 @@ def check(source: ConfigSource, routes: Mapping[int, RouteConfig]) -> None:
                     source.add(f"route[{number}].{key}", str(error))
 
 
-def secret_files(routes: list[RouteConfig]) -> list[str]:
-    """Returns the password files and private keys of routes."""
-    passwords = [route.password_file for route in routes if route.password_file is not None]
-    return passwords + [route.tls.key for route in routes if route.tls is not None and route.tls.key is not None]
+def private_keys(routes: list[RouteConfig]) -> list[str]:
+    """Returns the files with the private keys of routes."""
+    return [route.tls.key for route in routes if route.tls is not None and route.tls.key is not None]
 
 
 def _read_password(path: Path) -> bytes:
-    password = read_file(path).removesuffix(b"\n").removesuffix(b"\r")
+    password = read_secret(path).removeprefix(BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r")
     if not 0 < len(password) <= PASSWORD_BYTES_MAX or b"\n" in password:
         raise ConfigError(f"{path}: expected a password on one line, of at most {PASSWORD_BYTES_MAX} bytes")
     return password

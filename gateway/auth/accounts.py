@@ -22,12 +22,11 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from argon2.low_level import Type, hash_secret, verify_secret
 
 from gateway.auth.scram import ITERATIONS, ScramKeys, decode_keys, make_keys
-from gateway.config.load import open_file
+from gateway.config.load import read_secret
 from gateway.errors import ConfigError
 
 NAME_SIZE_MAX = 256  # characters
 RESERVED_NAMES = ("*", "-")  # the access rules use them for all clients and for clients without a user
-TOO_OPEN = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 MEMORY_KIB = 12 * 1024
 PASSES = 3
 SALT_SIZE, HASH_SIZE = 16, 32  # bytes
@@ -71,15 +70,9 @@ class Accounts:
 def load_accounts(path: Path) -> dict[str, Account]:
     """Reads an accounts file. Raises ConfigError with a line of text for each line that is wrong."""
     try:
-        with open_file(path) as file:
-            mode = os.fstat(file.fileno()).st_mode
-            lines = file.read().decode().replace("\r\n", "\n").split("\n")
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        lines = read_secret(path).decode().replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8") from error
-    if mode & TOO_OPEN:
-        raise ConfigError(f"{path}: others may read or change it; expected the permissions 0600 or 0640")
     accounts: dict[str, Account] = {}
     errors: list[str] = []
     for number, line in enumerate(lines, 1):

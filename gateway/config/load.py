@@ -24,6 +24,7 @@ from gateway.config.schema import (
 from gateway.errors import ConfigError
 
 DEFAULT_PATH = Path("/etc/holdfast/gateway.toml")
+TOO_OPEN = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 TLS_FILES = ("certificate", "key", "client_ca", "client_crl")
 
 Table = dict[str, Any]
@@ -123,16 +124,28 @@ def open_file(path: str | Path) -> BinaryIO:
 def read_file(path: str | Path) -> bytes:
     """Returns the contents of a file that a configuration names. Raises ConfigError."""
     with open_file(path) as file:
-        try:
-            return file.read()
-        except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror}") from error
+        return _read(file, path)
+
+
+def read_secret(path: str | Path) -> bytes:
+    """Returns the contents of a file with secrets. Raises ConfigError, also if other users may read or change it."""
+    with open_file(path) as file:
+        if os.fstat(file.fileno()).st_mode & TOO_OPEN:
+            raise ConfigError(f"{path}: others may read or change it; expected the permissions 0600 or 0640")
+        return _read(file, path)
 
 
 def beside(folder: Path, struct: Struct, *keys: str) -> Struct:
     """Returns the struct with the relative paths of these keys made to begin at a folder."""
     paths = {key: str(folder / path) for key in keys if (path := getattr(struct, key)) is not None}
     return msgspec.structs.replace(struct, **paths)
+
+
+def _read(file: BinaryIO, path: str | Path) -> bytes:
+    try:
+        return file.read()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
 
 
 def _unintended_listeners(draft: Draft, has_accounts: bool) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from gateway.config.errors import ConfigSource
 from gateway.config.load import load
 from gateway.errors import ConfigError
 from tests.support.mosquitto import subscriber
+from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.support import append, get, opened, route_config, running, until
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.mosquitto import Mosquitto
@@ -24,6 +25,18 @@ from uplink import credentials
 from uplink.config import RouteConfig, RouteTlsConfig, routes_of
 
 MINIMAL = 'name = "gw"\n[store]\npath = "store"\n[[route]]\nname = "up"\n'
+
+
+def written(path: Path, text: str) -> Path:
+    """Writes a secret to a file that only its owner reads."""
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+def shown(broker: ScriptedBroker, password: Path) -> RouteConfig:
+    """A route that shows this broker the password of a file."""
+    return route_config(broker.port, user="site-1", password_file=str(password))
 
 
 @contextmanager
@@ -92,7 +105,7 @@ async def test_a_wrong_password_is_said_and_its_file_read_again(
     users, password, port = tmp_path / "users", tmp_path / "password", free_port()
     subprocess.run(["mosquitto_passwd", "-b", "-c", users, "site-1", "right"], check=True, capture_output=True)
     users.chmod(0o644)
-    password.write_text("wrong\n")
+    written(password, "wrong\n")
     config = route_config(port, user="site-1", password_file=str(password))
     lines = f"allow_anonymous true\nlistener {port} 127.0.0.1\npassword_file {users}"
     caplog.set_level(logging.WARNING)
@@ -115,8 +128,28 @@ async def test_a_route_whose_password_file_vanishes_says_so_and_goes_on_when_it_
         async with opened(tmp_path) as log, running(log, config):
             await append(log, range(1, 2))
             await until(lambda: f"{password}: No such file or directory; storing meanwhile" in caplog.text)
-            password.write_text("p")
+            written(password, "p")
             assert (await get(received)).payload == b"1"
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o660, 0o602])
+async def test_a_password_file_that_others_may_read_or_change_is_refused_until_they_may_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int
+) -> None:
+    password = written(tmp_path / "password", "p")
+    password.chmod(mode)
+    async with scripted_broker() as broker, opened(tmp_path) as log, running(log, shown(broker, password)):
+        await until(lambda: f"{password}: others may read or change it; expected the permissions" in caplog.text)
+        assert broker.connects == []
+        password.chmod(0o640)
+        await until(lambda: bool(broker.connects))
+
+
+async def test_the_byte_order_mark_that_an_editor_writes_is_no_part_of_the_password(tmp_path: Path) -> None:
+    password = written(tmp_path / "password", "\N{ZERO WIDTH NO-BREAK SPACE}right\r\n")
+    async with scripted_broker() as broker, opened(tmp_path) as log, running(log, shown(broker, password)):
+        await until(lambda: bool(broker.connects))
+    assert broker.connects[0].password == b"right"
 
 
 def check(path: Path) -> None:
@@ -139,6 +172,16 @@ def check(path: Path) -> None:
             "{path}:6: route[0].broker: expected no user and no password in it: they are `user` and `password_file`",
         ),
         (
+            'broker = "mqtt://a..b"\n',
+            "{path}:6: route[0].broker: 'mqtt://a..b', expected a host name without empty parts, of at most "
+            "63 characters each",
+        ),
+        (
+            'broker = "mqtts://b"\nuser = "u"\npassword_file = "gateway.toml"\n',
+            "{path}:8: route[0].password_file: {folder}/gateway.toml: others may read or change it; expected the "
+            "permissions 0600 or 0640",
+        ),
+        (
             'broker = "mqtts://b:0"\n',
             "{path}:6: route[0].broker: 'mqtts://b:0', expected mqtt://host or mqtt://host:port",
         ),
@@ -155,7 +198,8 @@ def check(path: Path) -> None:
 def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, lines: str, complaint: str) -> None:
     path = tmp_path / "gateway.toml"
     path.write_text(MINIMAL + lines)
-    (tmp_path / "empty").touch()
+    path.chmod(0o644)
+    written(tmp_path / "empty", "")
     with pytest.raises(ConfigError) as caught:
         check(path)
     assert str(caught.value).startswith(complaint.format(folder=tmp_path, path=path))

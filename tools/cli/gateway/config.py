@@ -127,7 +127,7 @@ def _check_store(source: ConfigSource, draft: Draft) -> None:
 def _warnings(path: Path, config: GatewayConfig, routes: list[RouteConfig]) -> list[tuple[str, str]]:
     warnings = [
         ("a secret is open to others", reason)
-        for reason in (*exposed(config), *exposed_files(credentials.secret_files(routes)))
+        for reason in (*exposed(config), *exposed_files(credentials.private_keys(routes)))
     ]
     warnings += [("a rule is open to others", reason) for reason in writable_files([path, config.acl])]
     now = datetime.now(UTC)

@@ -14,7 +14,7 @@ from gateway.config.schema import GatewayConfig, TcpConfig, WebSocketConfig
 def exposed(config: GatewayConfig) -> Iterator[str]:
     """Yields a warning for the store's folder, and for each private key, that other users can read or change.
 
-    An accounts file that they can read is an error, not a warning.
+    An accounts file, or a route's password, that they can read is an error, not a warning.
     """
     folder = Path(config.store.path)
     if folder.is_dir() and folder.stat().st_mode & 0o077:

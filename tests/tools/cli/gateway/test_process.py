@@ -215,12 +215,13 @@ def test_a_store_that_others_can_read_is_closed_to_them_at_the_next_start(tmp_pa
     assert set(modes.values()) == {"0o600"}
 
 
-def test_keys_and_passwords_that_others_can_read_are_said_with_the_command_that_ends_it(tmp_path: Path) -> None:
-    Authority(tmp_path).server()
-    secrets = tmp_path / "server.key", tmp_path / "password"
-    secrets[1].write_text("secret")
+def test_keys_that_others_can_read_are_said_with_the_command_that_ends_it(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    authority.server()
+    secrets = tmp_path / "server.key", authority.sign("route", ["gateway-1"])[1]
     listener = '[listener.tls]\ncertificate = "server.pem"\nkey = "server.key"\n'
-    route = '[[route]]\nname = "up"\nbroker = "mqtt://127.0.0.1:1"\nuser = "u"\npassword_file = "password"\n'
+    route = '[[route]]\nname = "up"\nbroker = "mqtts://127.0.0.1:1"\n'
+    route += '[route.tls]\ncertificate = "route.pem"\nkey = "route.key"\n'
     gateway = Gateway(tmp_path, listener=listener + route)
     for mode, is_open in ((0o600, False), (0o640, False), (0o644, True), (0o620, True)):
         for secret in secrets:
