@@ -45,8 +45,9 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
 
     broker: str
     """The broker to which the messages go: `mqtt://host` or `mqtt://host:port`; with TLS `mqtts://host` or
-    `mqtts://host:port`. Another Holdfast gateway accepts them if a
-    [rule](../how-to/accounts.md#let-a-client-forward-others-messages) allows `identify` for this route's `user`."""
+    `mqtts://host:port`. It speaks MQTT 5 or 3.1.1, which the route finds out; over 3.1.1 no identities travel. Another
+    Holdfast gateway accepts the messages if a [rule](../how-to/accounts.md#let-a-client-forward-others-messages) allows
+    `identify` for this route's `user`."""
 
     user: NonEmpty | None = None
     """The user name with which the route logs in."""

@@ -27,16 +27,18 @@ class Remote(asyncio.Protocol):
 
     Args:
         client: the connection's protocol state.
-        handle: takes each packet that the broker sent, or many acknowledgements of success at once.
+        handle: takes each packet that the broker sent, or many acknowledgements of success at once; it may be changed.
     """
 
     def __init__(self, client: BulkClientConnection, handle: Callable[[Packet | Acknowledgements], None]) -> None:
+        self.handle = handle
+        self.closed: Closed | None = None
+        """Why the client has ended the connection, if it has."""
         self._client = client
-        self._handle = handle
         self._reader = BulkReader(client, {}, ())
         self._received: deque[bytes] = deque()  # besides what `_steps` still has
         self._steps = self._read()
-        self._is_held = False  # reading is paused until the loop calls `_go_on`
+        self._is_paused = False  # reading is paused until the loop calls `_go_on`
         self._idle_until_s = 0.0  # by then the idle packets that have come are paid for
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -64,7 +66,7 @@ class Remote(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received.append(data)
-        if not self._is_held:
+        if not self._is_paused:
             self._work()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -115,14 +117,14 @@ class Remote(asyncio.Protocol):
         slice_ = Slice()
         for step in self._steps:
             if isinstance(step, Acknowledgements):
-                self._handle(step)
+                self.handle(step)
             elif step is None and not self._handle_events():
                 self._note_idle()
             if self.ended.done():
                 return
             wait_s = self._idle_until_s - self._loop.time()
             if slice_.is_over or wait_s > 1:
-                self._hold(max(0.0, wait_s - 1))
+                self._pause(max(0.0, wait_s - 1))
                 break
         else:
             self._steps = self._read()
@@ -137,20 +139,20 @@ class Remote(asyncio.Protocol):
         costs = IDLE_WITH_BACKLOG if self.backlog > BACKLOG_MAX else 1
         self._idle_until_s = max(self._idle_until_s, self._loop.time()) + costs / IDLE_PER_S
 
-    def _hold(self, wait_s: float) -> None:
+    def _pause(self, wait_s: float) -> None:
         """Lets other tasks run, for so many seconds at least."""
         assert self._transport is not None
-        if not self._is_held:
+        if not self._is_paused:
             self._transport.pause_reading()
-        self._is_held = True
+        self._is_paused = True
         self._loop.call_later(wait_s, self._go_on)
 
     def _go_on(self) -> None:
         if self.ended.done():
             return
-        self._is_held = False
+        self._is_paused = False
         self._work()
-        if not self._is_held and not self.ended.done() and self._transport is not None:
+        if not self._is_paused and not self.ended.done() and self._transport is not None:
             self._transport.resume_reading()
 
     def _handle_events(self) -> bool:
@@ -159,9 +161,10 @@ class Remote(asyncio.Protocol):
         while not self.ended.done() and (event := self._client.next_event()) is not None:
             found = True
             if isinstance(event, Closed):
+                self.closed = event
                 self.close(event.text)
             else:
-                self._handle(event)
+                self.handle(event)
         return found
 
     def _end(self, reason: str) -> None:

@@ -3,35 +3,21 @@
 import asyncio
 import logging
 import sqlite3
-import ssl
 from typing import Any
 
-from gateway.routes import (
-    ConfigError,
-    MessageLog,
-    Sender,
-    reason_of,
-)
+from gateway.routes import MessageLog, Sender
 from uplink.answers import Answers
-from uplink.config import RouteConfig, parse_broker
-from uplink.credentials import Credentials
+from uplink.config import RouteConfig
+from uplink.connector import Connector, LinkDown
 from uplink.queue import RouteQueue
-from uplink.remote import MAXIMUM_PACKET_SIZE, Remote
 from uplink.resend import Resend
 from uplink.window import RouteWindow
 from wire.backoff import Backoff
-from wire.bulk.connection import Acknowledgements, BulkClientConnection
-from wire.codec.packets import Connack, Packet
+from wire.bulk.connection import BulkClientConnection
+from wire.codec.packets import Connack
 from wire.errors import WireError
-from wire.reasons import SUCCESS
-
-CONNECT_DEADLINE_S = 10.0
 
 logger = logging.getLogger(__name__)
-
-
-class LinkDown(Exception):
-    """The connection to the next broker could not be made, or is over; the text says why."""
 
 
 class Route:
@@ -51,10 +37,9 @@ class Route:
 
     def __init__(self, config: RouteConfig, gateway_name: str, log: MessageLog) -> None:
         self._config = config
-        self._client_id = f"{gateway_name}-{config.name}"
         self._names = (config.name, config.broker)
-        self._credentials = Credentials(config)
         self.queue = RouteQueue(config.name, log, config)
+        self._connector = Connector(config, f"{gateway_name}-{config.name}", self._has_session)
         self._log = log
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         self._said = ""
@@ -80,29 +65,16 @@ class Route:
 
     async def _serve(self) -> None:
         """One connection, from its start to the LinkDown at its end."""
-        connack: asyncio.Future[Connack] = asyncio.get_running_loop().create_future()
-        password, context = await self._read_credentials()
-        client = BulkClientConnection(
-            self._client_id,
-            clean_start=not self._log.routes.has_session(self.queue.consumer),
-            keep_alive_s=self._config.keep_alive_s,
-            maximum_packet_size=MAXIMUM_PACKET_SIZE,
-            username=self._config.user,
-            password=password,
-            retry_interval_ms=1000 * self._config.retry_interval_s,
-        )
-        remote = Remote(client, lambda packet: answers.handle(packet) if answers else _note_connack(packet, connack))
-        answers: Answers | None = None
+        client, remote, connack = await self._connector.connect()
         try:
-            await self._connect(remote, connack, context)
-            await self._check_accepted(client, connack.result())
-            present = connack.result().session_present
-            window = RouteWindow(client, remote, self._log, self.queue, session_present=present)
+            await self._check_accepted(client, connack)
+            window = RouteWindow(client, remote, self._log, self.queue, session_present=connack.session_present)
             sender = Sender(window, self._log, self.queue.cursor, remote.close)
             needs_subscriber = self._config.needs_subscriber
             answers = Answers(
                 window, sender, remote, self._log, self.queue, self._backoff, needs_subscriber=needs_subscriber
             )
+            remote.handle = answers.handle
             try:
                 await self._resend_until(remote.ended, Resend(window, self._log, self.queue))
             finally:
@@ -113,17 +85,19 @@ class Route:
             remote.close("the route ends")
         raise LinkDown(remote.ended.result())
 
+    def _has_session(self) -> bool:
+        return self._log.routes.has_session(self.queue.consumer)
+
     async def _check_accepted(self, client: BulkClientConnection, connack: Connack) -> None:
         """Notes that the broker has accepted the connection. Raises LinkDown if it may not have custody."""
         state = self.queue.state
         if not client.maximum_qos_peer:
             state.stands = "the broker takes only messages of QoS 0, so it acknowledges none"
             raise LinkDown(state.stands)
-        if not self._log.routes.has_session(self.queue.consumer):
+        if not self._has_session():
             await self._log.routes.begin_session(self.queue.consumer)
-        present = connack.session_present
         if not state.stands:  # otherwise each attempt would log two lines
-            logger.info("route %s to %s: connected, session present: %s", *self._names, present)
+            logger.info("route %s to %s: connected, session present: %s", *self._names, connack.session_present)
             self._said = ""
         self._connections += 1
         state.connected, state.reconnects = True, self._connections - 1
@@ -139,34 +113,6 @@ class Route:
             raise LinkDown(str(error)) from error
         finally:
             resending.cancel()
-
-    async def _read_credentials(self) -> tuple[bytes | None, ssl.SSLContext | None]:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(None, self._credentials.read)
-        except ConfigError as error:
-            raise LinkDown(str(error)) from error
-
-    async def _connect(self, remote: Remote, connack: asyncio.Future[Connack], context: ssl.SSLContext | None) -> None:
-        host, port, _ = parse_broker(self._config.broker)
-        try:
-            async with asyncio.timeout(CONNECT_DEADLINE_S):
-                await asyncio.get_running_loop().create_connection(lambda: remote, host, port, ssl=context)
-                await first_of(connack, remote.ended)
-        except TimeoutError:
-            raise LinkDown(f"no answer in {CONNECT_DEADLINE_S:g} s") from None
-        except ssl.SSLCertVerificationError as error:
-            raise LinkDown(f"cannot connect: its certificate is refused: {error.verify_message}") from None
-        except ssl.SSLError as error:
-            raise LinkDown(f"cannot connect: TLS failed: {reason_of(error)}") from None
-        except OSError as error:
-            raise LinkDown(f"cannot connect: {error.strerror or error}") from None
-        if not connack.done():
-            raise LinkDown(remote.ended.result())
-
-
-def _note_connack(packet: Packet | Acknowledgements, connack: asyncio.Future[Connack]) -> None:
-    if isinstance(packet, Connack) and packet.reason_code == SUCCESS:
-        connack.set_result(packet)
 
 
 async def first_of(*futures: asyncio.Future[Any]) -> None:

@@ -32,6 +32,8 @@ class ScriptedBroker:
         hangs_up: whether a connection is closed at once after its CONNACK.
         commands: the messages that a client gets when it subscribes.
         releases: whether a PUBREC is answered.
+        mqtt_5_refusal, mqtt_3_1_1_refusal: the bytes with which it answers a CONNECT of this version before it closes;
+            None: it speaks this version.
         time_ms: the time (ms since 1970) that CONNACKs offer, or None.
         port: where it listens.
         connects: the CONNECT packets, in order.
@@ -41,6 +43,7 @@ class ScriptedBroker:
         pubrecs: the packet identifiers of the QoS 2 commands that the client has confirmed, in order.
         pubcomps: those that it has seen released, in order.
         disconnects: the DISCONNECT packets, in order.
+        refused: how often it has refused a CONNECT in this way.
         subscribes: the SUBSCRIBE and UNSUBSCRIBE packets, in order.
     """
 
@@ -54,6 +57,8 @@ class ScriptedBroker:
     hangs_up: bool = False
     commands: list[Publish] = field(default_factory=list)
     releases: bool = True
+    mqtt_5_refusal: bytes | None = None
+    mqtt_3_1_1_refusal: bytes | None = None
     time_ms: int | None = None
     port: int = 0
     connects: list[Connect] = field(default_factory=list)
@@ -63,6 +68,7 @@ class ScriptedBroker:
     pubrecs: list[int] = field(default_factory=list)
     pubcomps: list[int] = field(default_factory=list)
     disconnects: list[Disconnect] = field(default_factory=list)
+    refused: int = 0
     subscribes: list[Subscribe | Unsubscribe] = field(default_factory=list)
     _received: list[int] = field(default_factory=list)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -86,6 +92,11 @@ class ScriptedBroker:
                 connection.receive_data(data, 0)
                 while (event := connection.next_event()) is not None:
                     if isinstance(event, Closed):
+                        return
+                    refusal = self.mqtt_5_refusal if connection.protocol_level == MQTT_5 else self.mqtt_3_1_1_refusal
+                    if refusal is not None:
+                        self.refused += 1
+                        writer.write(refusal)
                         return
                     self.answer(connection, event)
                 writer.write(connection.data_to_send())

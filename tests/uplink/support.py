@@ -13,7 +13,9 @@ from gateway.store import MessageLog
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from uplink.config import RouteConfig
 from uplink.route import Route
+from wire.codec.packets import MQTT_3_1_1, Connack
 from wire.identity import IDENTITY_PROPERTY, decode_identity
+from wire.reasons import UNSUPPORTED_PROTOCOL_VERSION
 
 DEADLINE_S = 20.0
 
@@ -87,6 +89,32 @@ async def raw_broker(
         ending.set()
         server.close()
         await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def of_3_1_1(port: int) -> AsyncIterator[int]:
+    """A broker that speaks MQTT 3.1.1 only: a real one, behind a server that refuses MQTT 5. Yields its port."""
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+        finally:
+            writer.close()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connect = await reader.read(65_536)
+        if connect[connect.index(b"MQTT") + 4] != MQTT_3_1_1:
+            writer.write(Connack(False, UNSUPPORTED_PROTOCOL_VERSION).encode(MQTT_3_1_1))
+            writer.close()
+            return
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+        inner_writer.write(connect)
+        await asyncio.gather(carry(reader, inner_writer), carry(inner_reader, writer), return_exceptions=True)
+
+    async with raw_broker(talk) as outer:
+        yield outer
 
 
 async def append(log: MessageLog, numbers: range, topic: str = "telemetry/a") -> None:

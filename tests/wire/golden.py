@@ -258,8 +258,9 @@ BAD = _table(
     # CONNACK
     ("CONNACK reserved flags [MQTT-3.2.2-1]", MALFORMED, "20 03 02 00 00"),
     ("CONNACK session present on refusal [MQTT-3.2.2-6]", PROTOCOL, "20 03 01 87 00"),
-    ("CONNACK unknown reason [MQTT-3.2.2-8]", PROTOCOL, "20 03 00 01 00"),
-    ("CONNACK without properties", MALFORMED, "20 02 00 00"),
+    ("CONNACK unknown reason [MQTT-3.2.2-8]", PROTOCOL, "20 03 00 02 00"),
+    ("CONNACK with a return code of MQTT 3.1.1 [3.1.1 MQTT-3.1.2-2]", BAD_VERSION, "20 03 00 01 00"),
+    ("CONNACK of MQTT 3.1.1, without properties", BAD_VERSION, "20 02 00 00"),
     ("CONNACK Maximum QoS 2 [section 3.2.2.3.4]", PROTOCOL, "20 05 00 00 02 24 02"),
     ("CONNACK Receive Maximum 0 [section 3.2.2.3.3]", PROTOCOL, "20 06 00 00 03 21 0000"),
     ("CONNACK bytes left over", MALFORMED, "20 04 00 00 00 00"),

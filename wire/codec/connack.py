@@ -4,7 +4,7 @@ from wire.codec import MQTT_5, Packet, check_reason_code, frame, read_properties
 from wire.errors import RemoteProtocolError
 from wire.packet_types import CONNACK
 from wire.primitives import Reader, malformed
-from wire.reasons import PROTOCOL_ERROR, SUCCESS
+from wire.reasons import PROTOCOL_ERROR, SUCCESS, UNSUPPORTED_PROTOCOL_VERSION
 
 RETURN_CODES = b"\x00\x84\x85\x88\x86\x87"
 """The reason code of MQTT 5 for each return code of MQTT 3.1.1 (its table 3.1)."""
@@ -39,7 +39,11 @@ class Connack(Packet):
         if acknowledge_flags > 1:
             raise malformed("a CONNACK has reserved flags set [MQTT-3.2.2-1]")
         reason_code = reader.byte()
-        if level != MQTT_5:
+        if level == MQTT_5:
+            if len(body) == 2 or reason_code == 1:  # 1 is the return code for an unacceptable protocol level
+                text = f"a server of MQTT 3.1.1 answers, with return code 0x{reason_code:02x} [3.1.1 MQTT-3.1.2-2]"
+                raise RemoteProtocolError(UNSUPPORTED_PROTOCOL_VERSION, text)
+        else:
             if reason_code >= len(RETURN_CODES):
                 raise RemoteProtocolError(PROTOCOL_ERROR, f"return code {reason_code} is reserved [3.1.1 table 3.1]")
             reason_code = RETURN_CODES[reason_code]

@@ -219,6 +219,14 @@ def test_server_that_assigns_no_identifier_breaks_the_protocol() -> None:
     assert closed.reason_code == reasons.PROTOCOL_ERROR
 
 
+@pytest.mark.parametrize("answer", [b"\x20\2\0\1", b"\x20\2\0\0", b"\x20\2\0\x84", b"\x20\3\0\1\0"])
+def test_answer_of_a_server_that_only_speaks_3_1_1_is_told_from_other_errors(answer: bytes) -> None:
+    client = ClientConnection("dev")
+    client.connect(NOW_MS)
+    (closed,) = events(client, answer)
+    assert (closed.reason_code, "a server of MQTT 3.1.1" in closed.text) == (reasons.UNSUPPORTED_PROTOCOL_VERSION, True)
+
+
 def test_refusal_is_seen_and_closes() -> None:
     client = ClientConnection("dev")
     client.connect(NOW_MS)
