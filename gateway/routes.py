@@ -8,6 +8,9 @@ from gateway.counters import RouteState
 from gateway.delivery import Peer, Sender, Window
 from gateway.errors import ConfigError, ListenError
 from gateway.message import Message, identity_properties, plain_properties
+from gateway.errors import ConfigError
+from gateway.listeners.websocket_frames import FrameError, Frames, encode_frame
+from gateway.message import Message, identity_properties
 from gateway.pace import Shift, Slice
 from gateway.signals import Signal
 from gateway.store import (
@@ -51,6 +54,8 @@ __all__ = [
     "Cursor",
     "Delivery",
     "Endings",
+    "FrameError",
+    "Frames",
     "Grant",
     "ListenError",
     "Message",
@@ -71,6 +76,8 @@ __all__ = [
     "Work",
     "beside",
     "check_readable",
+    "count_backlogs",
+    "encode_frame",
     "identity_properties",
     "load_authorities",
     "load_own",

@@ -3,22 +3,22 @@
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from gateway.routes import NAME_BYTES_MAX, Checked, ConfigSource, Count, NonEmpty, Table, beside
+from uplink.server import parse_server
 from wire.errors import WireError
 from wire.topics import check_topic_filter
 
-PORTS = {"mqtt": 1883, "mqtts": 8883}
 TLS_FILES = ("ca", "certificate", "key")
+ALPN_SIZE_MAX = 255  # [RFC 7301 section 3.1]
 INFLIGHT_WINDOW_MAX = 65535
 """Packet identifiers of one connection [MQTT-2.2.1]."""
 
 
 class RouteTlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
-    """The certificates that a route to `mqtts://` trusts and shows. The files are read again for each connection."""
+    """How a route to `mqtts://` or `wss://` uses TLS. The files are read again for each connection."""
 
     ca: NonEmpty | None = None
     """A PEM file with the certificates of the authorities that may sign the broker's certificate. Without it the
@@ -30,8 +30,14 @@ class RouteTlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
     key: NonEmpty | None = None
     """The certificate's private key, not encrypted: a PEM file."""
 
+    alpn: NonEmpty | None = None
+    """The name of the application protocol that the route asks for by ALPN, if the server serves several protocols at
+    one port: at AWS IoT `x-amzn-mqtt-ca` on port 443."""
+
     @classmethod
     def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        if values.get("alpn") and not (values["alpn"].isascii() and len(values["alpn"]) <= ALPN_SIZE_MAX):
+            yield "alpn", f"expected at most {ALPN_SIZE_MAX} ASCII characters"
         if {"certificate", "key"} <= values.keys() and (values["certificate"] is None) != (values["key"] is None):
             yield "key", "certificate and key go together"
 
@@ -44,10 +50,11 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     route, it begins anew. Its client identifier is the gateway's name, `-` and this name."""
 
     broker: str
-    """The broker to which the messages go: `mqtt://host` or `mqtt://host:port`; with TLS `mqtts://host` or
-    `mqtts://host:port`. It speaks MQTT 5 or 3.1.1, which the route finds out; over 3.1.1 no identities travel. Another
-    Holdfast gateway accepts the messages if a [rule](../how-to/accounts.md#let-a-client-forward-others-messages) allows
-    `identify` for this route's `user`."""
+    """The broker to which the messages go: `mqtt://host` or `mqtt://host:port`, by WebSocket `ws://host:port/path`,
+    where the path is `/mqtt` if it is left out; with TLS the same with `mqtts` or `wss`. The ports are 1883, 80, 8883
+    and 443 where they are left out. The broker speaks MQTT 5 or 3.1.1, which the route finds out; over 3.1.1 no
+    identities travel. Another Holdfast gateway accepts the messages if a
+    [rule](../how-to/accounts.md#let-a-client-forward-others-messages) allows `identify` for this route's `user`."""
 
     user: NonEmpty | None = None
     """The user name with which the route logs in."""
@@ -57,7 +64,7 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     neither read nor change it: its permissions are 0600 or 0640."""
 
     tls: RouteTlsConfig | None = None
-    """Certificates for `mqtts://`, besides the system's authorities."""
+    """TLS for `mqtts://` and `wss://`, besides the system's authorities."""
 
     filters: tuple[str, ...] = ("#",)
     """The topic filters of the messages that the route sends. It sends each at its QoS, or at the highest QoS that the
@@ -123,35 +130,12 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
 
 def _errors_in_broker(url: str, *, has_tls: bool) -> Iterator[tuple[str, str]]:
     try:
-        _, _, is_encrypted = parse_broker(url)
+        server = parse_server(url)
     except ValueError as error:
         yield "broker", str(error)
     else:
-        if has_tls and not is_encrypted:
-            yield "broker", f"{url!r}, expected mqtts:// as there is a table tls"
-
-
-def parse_broker(url: str) -> tuple[str, int, bool]:
-    """Returns host and port of a broker's URL, and whether TLS is spoken there.
-
-    Raises:
-        ValueError: the URL is not of the form ``mqtt://host[:port]`` or ``mqtts://host[:port]``.
-    """
-    parts = urlsplit(url)
-    try:
-        port = parts.port
-    except ValueError:
-        port = 0
-    usual = PORTS.get(parts.scheme)
-    if "@" in parts.netloc:
-        raise ValueError("expected no user and no password in it: they are `user` and `password_file`")
-    if usual is None or not parts.hostname or port == 0 or parts.path or parts.query or parts.fragment:
-        raise ValueError(f"{url!r}, expected mqtt://host or mqtt://host:port, or the same with mqtts")
-    try:
-        parts.hostname.encode("idna")
-    except UnicodeError:
-        raise ValueError(f"{url!r}, expected a host name without empty parts, of at most 63 characters each") from None
-    return parts.hostname, port or usual, parts.scheme == "mqtts"
+        if has_tls and not server.is_encrypted:
+            yield "broker", f"{url!r}, expected mqtts:// or wss:// as there is a table tls"
 
 
 def decode_routes(file: Path, tables: list[Table]) -> list[RouteConfig]:

@@ -6,9 +6,11 @@ import ssl
 from typing import NamedTuple
 
 from gateway.routes import ConfigError, reason_of
-from uplink.config import RouteConfig, parse_broker
+from uplink.config import RouteConfig
 from uplink.credentials import Credentials
 from uplink.remote import MAXIMUM_PACKET_SIZE, Remote
+from uplink.server import parse_server
+from uplink.websocket import WebSocket
 from wire.bulk.connection import Acknowledgements, BulkClientConnection
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Connack, Packet
 from wire.reasons import SUCCESS, UNSUPPORTED_PROTOCOL_VERSION
@@ -124,10 +126,14 @@ class Connector:
         return Accepted(client, remote, connack.result())
 
     async def _open(self, remote: Remote, connack: asyncio.Future[Connack], context: ssl.SSLContext | None) -> None:
-        host, port, _ = parse_broker(self._config.broker)
+        server = parse_server(self._config.broker)
+        line = WebSocket(remote, server) if server.path else remote
+        transport: asyncio.BaseTransport | None = None
         try:
             async with asyncio.timeout(CONNECT_DEADLINE_S):
-                await asyncio.get_running_loop().create_connection(lambda: remote, host, port, ssl=context)
+                transport, _ = await asyncio.get_running_loop().create_connection(
+                    lambda: line, server.host, server.port, ssl=context
+                )
                 await asyncio.wait((connack, remote.ended), return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             raise LinkDown(f"no answer in {CONNECT_DEADLINE_S:g} s") from None
@@ -137,6 +143,9 @@ class Connector:
             raise LinkDown(f"cannot connect: TLS failed: {reason_of(error)}") from None
         except OSError as error:
             raise LinkDown(f"cannot connect: {error.strerror or error}") from None
+        finally:
+            if transport is not None and not connack.done():
+                transport.close()
         if not connack.done():
             raise _failure(remote)
 
@@ -150,5 +159,5 @@ def _failure(remote: Remote) -> LinkDown:
     """Returns why a connection ended before its CONNACK."""
     text = remote.ended.result()
     if remote.closed is None:
-        return Unanswered(text)
+        return Unanswered(text) if remote.has_begun else LinkDown(text)
     return WrongVersion(text) if remote.closed.reason_code == UNSUPPORTED_PROTOCOL_VERSION else LinkDown(text)

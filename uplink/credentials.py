@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from gateway.routes import ConfigError, ConfigSource, check_readable, load_authorities, load_own, read_secret
-from uplink.config import TLS_FILES, RouteConfig, RouteTlsConfig, parse_broker
+from uplink.config import TLS_FILES, RouteConfig, RouteTlsConfig
+from uplink.server import parse_server
 
 PASSWORD_BYTES_MAX = 65_535  # [section 3.1.3.6]
 
@@ -30,7 +31,7 @@ class Credentials:
 
     def context(self) -> ssl.SSLContext | None:
         """Returns the TLS context, None for a broker without TLS. Raises ConfigError."""
-        _, _, is_encrypted = parse_broker(self._config.broker)
+        is_encrypted = parse_server(self._config.broker).is_encrypted
         return _make_context(self._config.tls or RouteTlsConfig()) if is_encrypted else None
 
 
@@ -71,4 +72,6 @@ def _make_context(config: RouteTlsConfig) -> ssl.SSLContext:
         load_authorities(context, config.ca)
     if config.certificate is not None and config.key is not None:
         load_own(context, config.certificate, config.key)
+    if config.alpn is not None:
+        context.set_alpn_protocols([config.alpn])
     return context

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 from gateway.routes import Slice
@@ -34,6 +34,10 @@ class Remote(asyncio.Protocol):
         self.handle = handle
         self.closed: Closed | None = None
         """Why the client has ended the connection, if it has."""
+        self.has_begun = False
+        """Whether the CONNECT was sent."""
+        self.unpack: Callable[[bytes], Iterable[bytes]] = lambda data: (data,)
+        """Finds the bytes of MQTT in what has come; an empty piece is a part of the line that holds none."""
         self._client = client
         self._reader = BulkReader(client, {}, ())
         self._received: deque[bytes] = deque()  # besides what `_steps` still has
@@ -61,6 +65,7 @@ class Remote(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's class does not derive from it
         self._writable.set()
+        self.has_begun = True
         self._client.connect(self._now_ms(), {USER_PROPERTY: [(WISH_PROPERTY, KEEP)]})
         self.flush()
 
@@ -132,10 +137,14 @@ class Remote(asyncio.Protocol):
 
     def _read(self) -> Iterator[Publishes | Acknowledgements | None]:
         while self._received:
-            yield from self._reader.feed(self._received.popleft(), self._now_ms(), lambda _: False)
+            for piece in self.unpack(self._received.popleft()):
+                if piece:
+                    yield from self._reader.feed(piece, self._now_ms(), lambda _: False)
+                else:
+                    yield None
 
     def _note_idle(self) -> None:
-        """A packet answered nothing, or is not complete."""
+        """A packet, or a piece of the line, answered nothing."""
         costs = IDLE_WITH_BACKLOG if self.backlog > BACKLOG_MAX else 1
         self._idle_until_s = max(self._idle_until_s, self._loop.time()) + costs / IDLE_PER_S
 

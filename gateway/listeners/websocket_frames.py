@@ -1,6 +1,7 @@
-"""A parser of a client's WebSocket frames that passes on each part of a frame when it comes [RFC 6455]."""
+"""WebSocket frames, and a parser of them that passes on each part of a frame when it comes [RFC 6455]."""
 
 from collections.abc import Iterator
+from struct import pack
 
 from aiohttp import WSCloseCode, WSMsgType
 
@@ -14,7 +15,7 @@ CONTROL_SIZE_MAX = 125  # bytes [RFC 6455 section 5.5]
 
 
 class FrameError(Exception):
-    """The client breaks the protocol; the text is for the log.
+    """The other end breaks the protocol; the text is for the log.
 
     Args:
         code: of our Close frame.
@@ -27,9 +28,14 @@ class FrameError(Exception):
 
 
 class Frames:
-    """The frames of one client. Besides data that was not asked for yet it holds less than one control frame."""
+    """The frames of one end. Besides data that was not asked for yet it holds less than one control frame.
 
-    def __init__(self) -> None:
+    Args:
+        from_client: whether they come from a client, which masks them, or from a server.
+    """
+
+    def __init__(self, *, from_client: bool = True) -> None:
+        self._mask_size = MASK_SIZE if from_client else 0
         self._data = b""
         self._at = 0  # in it: all before was passed on
         self._mask = b""  # of the current data frame, rotated to its next byte
@@ -51,7 +57,8 @@ class Frames:
             begin = at + self._header_size(data, at)
             if begin > len(data):
                 break
-            opcode, length, mask = data[at] & OPCODE, _length(data, at, begin), data[begin - MASK_SIZE : begin]
+            opcode, length = data[at] & OPCODE, _length(data, at, begin - self._mask_size)
+            mask = data[begin - self._mask_size : begin]
             if opcode < CONTROL_FROM:
                 self._at, self._rest, self._mask = begin, length, mask
                 self._is_within_message = not data[at] & FINAL
@@ -59,7 +66,7 @@ class Frames:
                     yield WSMsgType.BINARY, b""
             elif begin + length <= len(data):
                 self._at = begin + length
-                yield WSMsgType(opcode), _unmasked(data[begin : self._at], mask)
+                yield WSMsgType(opcode), _apply_mask(data[begin : self._at], mask)
             else:
                 break
         self._data, self._at = data[self._at :], 0
@@ -70,7 +77,7 @@ class Frames:
         self._rest -= len(payload)
         turn = len(payload) % MASK_SIZE
         self._mask = mask[turn:] + mask[:turn]
-        return _unmasked(payload, mask)
+        return _apply_mask(payload, mask)
 
     def _header_size(self, data: bytes, at: int) -> int:
         """Returns the size of a frame's header, or its minimum while that is not known. Raises FrameError."""
@@ -87,25 +94,38 @@ class Frames:
         elif opcode == WSMsgType.TEXT:  # [MQTT-6.0.0-1]
             raise FrameError(WSCloseCode.UNSUPPORTED_DATA, "a frame of text")
         if at + 1 == len(data):
-            return 2 + MASK_SIZE
+            return 2 + self._mask_size
         length = data[at + 1] & LENGTH
-        if not data[at + 1] & MASKED:  # [RFC 6455 section 5.1]
-            raise FrameError(WSCloseCode.PROTOCOL_ERROR, "a frame without a mask")
+        if bool(data[at + 1] & MASKED) != bool(self._mask_size):  # [RFC 6455 section 5.1]
+            raise FrameError(WSCloseCode.PROTOCOL_ERROR, f"a frame {'without' if self._mask_size else 'with'} a mask")
         if opcode >= CONTROL_FROM and length > CONTROL_SIZE_MAX:
             raise FrameError(WSCloseCode.PROTOCOL_ERROR, "a control frame that is too long")
-        return 2 + LENGTH_SIZES.get(length, 0) + MASK_SIZE
+        return 2 + LENGTH_SIZES.get(length, 0) + self._mask_size
 
 
-def _length(data: bytes, at: int, begin: int) -> int:
+def encode_frame(kind: WSMsgType, payload: bytes, mask: bytes) -> bytes:
+    """Returns a client's frame with a whole message, or a control frame."""
+    size = len(payload)
+    if size <= CONTROL_SIZE_MAX:
+        length = bytes((MASKED | size,))
+    else:
+        length = pack(">BH", MASKED | 126, size) if size < 1 << 16 else pack(">BQ", MASKED | 127, size)
+    return bytes((FINAL | kind,)) + length + mask + _apply_mask(payload, mask)
+
+
+def _length(data: bytes, at: int, end: int) -> int:
     length = data[at + 1] & LENGTH
     if length in LENGTH_SIZES:
-        length = int.from_bytes(data[at + 2 : begin - MASK_SIZE], "big")
+        length = int.from_bytes(data[at + 2 : end], "big")
     if length > LENGTH_MAX:
         raise FrameError(WSCloseCode.PROTOCOL_ERROR, "a frame whose length has its highest bit set")
     return length
 
 
-def _unmasked(payload: bytes, mask: bytes) -> bytes:
+def _apply_mask(payload: bytes, mask: bytes) -> bytes:
+    """Masks a payload, or removes its mask."""
+    if not mask:
+        return payload
     size = len(payload)
     key = (mask * (size // MASK_SIZE + 1))[:size]
     return (int.from_bytes(payload, "big") ^ int.from_bytes(key, "big")).to_bytes(size, "big")

@@ -165,7 +165,7 @@ def check(path: Path) -> None:
     [
         (
             'broker = "mqtt://b"\n[route.tls]\n',
-            "{path}:6: route[0].broker: 'mqtt://b', expected mqtts:// as there is a table tls",
+            "{path}:6: route[0].broker: 'mqtt://b', expected mqtts:// or wss:// as there is a table tls",
         ),
         (
             'broker = "mqtt://:secret@b"\n',
@@ -183,7 +183,7 @@ def check(path: Path) -> None:
         ),
         (
             'broker = "mqtts://b:0"\n',
-            "{path}:6: route[0].broker: 'mqtts://b:0', expected mqtt://host or mqtt://host:port",
+            "{path}:6: route[0].broker: 'mqtts://b:0', expected mqtt://host:port, mqtts://host:port, ws://host:port/path",
         ),
         (
             'broker = "mqtts://b"\n[route.tls]\nca = "empty"\n',

@@ -134,5 +134,5 @@ async def test_over_3_1_1_every_message_arrives_over_a_link_that_is_cut_again_an
                 while payloads[-1] != count:
                     payloads.append(int((await get(received)).payload))
             await link.cut()
-    assert list(dict.fromkeys(payloads)) == list(range(count + 1))
-    assert qos == 1 or len(payloads) == count + 1
+    expected = list(range(count + 1))
+    assert list(dict.fromkeys(payloads)) == expected if qos == 1 else sorted(payloads) == expected

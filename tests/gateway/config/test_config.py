@@ -124,7 +124,10 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
         (ROUTE + 'broker = "mqtt://b"\nfilters = ["#/a"]\n', "7: route[0].filters: '#/a': # must be the last level"),
         ("name\n", "1: not TOML: Expected '=' after a key in a key/value pair (column 5)"),
         (ROUTE, "4: route[0].broker: missing"),
-        (ROUTE + 'broker = "http://b"\n', "6: route[0].broker: 'http://b', expected mqtt://host or mqtt://host:port"),
+        (
+            ROUTE + 'broker = "http://b"\n',
+            "6: route[0].broker: 'http://b', expected mqtt://host:port, mqtts://host:port",
+        ),
         (
             ROUTE + 'broker = "mqtt://b"\nwindow = 1\n',
             "7: route[0].window: unknown key, expected one of name, broker, ",

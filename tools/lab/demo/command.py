@@ -23,7 +23,7 @@ from tools.lab.demo.site import DEVICES, QOS, Broker, Site
 from tools.lab.demo.verdict import judge
 from tools.lab.result import JSON_OPTION, end_judged, quick_option
 from tools.lab.testing.process import ProcessFailed
-from uplink.config import parse_broker
+from uplink.server import parse_server
 
 READINGS = 6_000
 QUICK_READINGS = 1_500
@@ -74,10 +74,10 @@ def _central(broker: str | None) -> Broker | None:
     if broker is None:
         return None
     try:
-        host, port, is_encrypted = parse_broker(broker)
-        if is_encrypted:
-            raise ValueError(f"broker: {broker!r}, expected mqtt://: the demo speaks no TLS")
-        return Broker(host, port)
+        server = parse_server(broker)
+        if server.is_encrypted or server.path:
+            raise ValueError(f"broker: {broker!r}, expected mqtt://: the demo speaks neither TLS nor WebSocket")
+        return Broker(server.host, server.port)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--broker") from None
 
