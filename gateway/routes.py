@@ -7,10 +7,8 @@ from gateway.config.schema import NAME_BYTES_MAX, Count, NonEmpty
 from gateway.counters import RouteState
 from gateway.delivery import Peer, Sender, Window
 from gateway.errors import ConfigError, ListenError
-from gateway.message import Message, identity_properties, plain_properties
-from gateway.errors import ConfigError
 from gateway.listeners.websocket_frames import FrameError, Frames, encode_frame
-from gateway.message import Message, identity_properties
+from gateway.message import Message, identity_properties, plain_properties
 from gateway.pace import Shift, Slice
 from gateway.signals import Signal
 from gateway.store import (
@@ -32,6 +30,8 @@ from gateway.store import (
     Refused,
     RefusedRow,
     Work,
+    quarantine,
+    shelf,
     skip_ahead,
 )
 from gateway.subscriptions import Subscription
@@ -76,13 +76,14 @@ __all__ = [
     "Work",
     "beside",
     "check_readable",
-    "count_backlogs",
     "encode_frame",
     "identity_properties",
     "load_authorities",
     "load_own",
     "plain_properties",
+    "quarantine",
     "read_secret",
     "reason_of",
+    "shelf",
     "skip_ahead",
 ]

@@ -56,6 +56,12 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     identities travel. Another Holdfast gateway accepts the messages if a
     [rule](../how-to/accounts.md#let-a-client-forward-others-messages) allows `identify` for this route's `user`."""
 
+    fallbacks: tuple[str, ...] = ()
+    """More servers, as URLs like `broker`. Whenever the route connects, it tries `broker` first, and then these in
+    their order. While it is connected to one of these, it looks every five minutes whether an earlier one can be
+    reached, and returns to it. If `broker` uses TLS, these do too. On another server than before the session begins
+    anew, so that what was in flight may arrive twice."""
+
     user: NonEmpty | None = None
     """The user name with which the route logs in."""
 
@@ -115,7 +121,9 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
         if (size := len(values.get("name", "").encode())) >= NAME_BYTES_MAX:
             yield "name", f"{size} bytes, expected {NAME_BYTES_MAX - 1} at most"
         if "broker" in values:
-            yield from _errors_in_broker(values["broker"], has_tls=values.get("tls") is not None)
+            yield from _errors_in_servers(
+                values["broker"], values.get("fallbacks", ()), has_tls=values.get("tls") is not None
+            )
         if values.get("password_file") is not None and values.get("user", "") is None:
             yield "password_file", "there is no user"
         for topic_filter in values.get("filters", ()):
@@ -128,14 +136,18 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
             yield "backoff_longest_ms", "it is below backoff_shortest_ms"
 
 
-def _errors_in_broker(url: str, *, has_tls: bool) -> Iterator[tuple[str, str]]:
-    try:
-        server = parse_server(url)
-    except ValueError as error:
-        yield "broker", str(error)
-    else:
-        if has_tls and not server.is_encrypted:
-            yield "broker", f"{url!r}, expected mqtts:// or wss:// as there is a table tls"
+def _errors_in_servers(url: str, fallbacks: tuple[str, ...], *, has_tls: bool) -> Iterator[tuple[str, str]]:
+    needs_tls = "there is a table tls" if has_tls else ""
+    for key, one in (("broker", url), *(("fallbacks", one) for one in fallbacks)):
+        try:
+            server = parse_server(one)
+        except ValueError as error:
+            yield key, str(error)
+        else:
+            if needs_tls and not server.is_encrypted:
+                yield key, f"{one!r}, expected mqtts:// or wss:// as {needs_tls}"
+            if key == "broker" and server.is_encrypted and not has_tls:
+                needs_tls = "broker has it"
 
 
 def decode_routes(file: Path, tables: list[Table]) -> list[RouteConfig]:

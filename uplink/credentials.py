@@ -30,8 +30,8 @@ class Credentials:
         return None if file is None else _read_password(Path(file))
 
     def context(self) -> ssl.SSLContext | None:
-        """Returns the TLS context, None for a broker without TLS. Raises ConfigError."""
-        is_encrypted = parse_server(self._config.broker).is_encrypted
+        """Returns the TLS context, None if no server of the route uses TLS. Raises ConfigError."""
+        is_encrypted = any(parse_server(url).is_encrypted for url in (self._config.broker, *self._config.fallbacks))
         return _make_context(self._config.tls or RouteTlsConfig()) if is_encrypted else None
 
 

@@ -9,6 +9,7 @@ from gateway.routes import MessageLog, Sender
 from uplink.answers import Answers
 from uplink.config import RouteConfig
 from uplink.connector import Connector, LinkDown
+from uplink.notes import RouteNotes
 from uplink.queue import RouteQueue
 from uplink.resend import Resend
 from uplink.window import RouteWindow
@@ -39,7 +40,7 @@ class Route:
         self._config = config
         self._names = (config.name, config.broker)
         self.queue = RouteQueue(config.name, log, config)
-        self._connector = Connector(config, f"{gateway_name}-{config.name}", self._has_session)
+        self._connector = Connector(config, f"{gateway_name}-{config.name}", RouteNotes(log.folder, config.name), self._has_session)
         self._log = log
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         self._said = ""

@@ -1,19 +1,29 @@
 """Where a route connects to: the URL of one server."""
 
+import re
+from collections.abc import Iterator
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+REFERENCE = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(?::([0-9]{1,5}))?")  # [section 4.13]
 PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
 WEBSOCKET_PATH = "/mqtt"  # where no path is given
 
 
 class Server(NamedTuple):
-    """One server: ``path`` is that of its WebSocket, with the query, and empty without WebSocket."""
+    """One server: ``path`` is that of its WebSocket, with the query, and empty without WebSocket.
+
+    As text it is its URL, without the query, which may have a token.
+    """
 
     host: str
     port: int
     is_encrypted: bool
     path: str
+
+    def __str__(self) -> str:
+        scheme = ("wss" if self.is_encrypted else "ws") if self.path else ("mqtts" if self.is_encrypted else "mqtt")
+        return f"{scheme}://{self.authority}{self.path.partition('?')[0]}"
 
     @property
     def authority(self) -> str:
@@ -40,11 +50,28 @@ def parse_server(url: str) -> Server:
     is_websocket = parts.scheme in ("ws", "wss")
     if usual is None or not parts.hostname or port == 0 or parts.fragment or (has_path and not is_websocket):
         raise ValueError(f"{url!r}, expected mqtt://host:port, mqtts://host:port, ws://host:port/path or wss://…")
-    try:
-        parts.hostname.encode("idna")
-    except UnicodeError:
-        raise ValueError(f"{url!r}, expected a host name without empty parts, of at most 63 characters each") from None
+    if not _is_host(parts.hostname):
+        raise ValueError(f"{url!r}, expected a host name without empty parts, of at most 63 characters each")
     path = (parts.path or WEBSOCKET_PATH) + (f"?{parts.query}" if parts.query else "")
     if not (path.isascii() and path.isprintable()) or " " in path:
         raise ValueError(f"{url!r}, expected a path of ASCII characters without blanks")
     return Server(parts.hostname, port or usual, parts.scheme in ("mqtts", "wss"), path if is_websocket else "")
+
+
+def servers_referred_to(reference: str, server: Server) -> Iterator[Server]:
+    """Yields the servers in a Server Reference [section 4.13]; what names none is passed over.
+
+    They differ from the server that refers to them by host and port alone: a reference never leads to a server without
+    TLS, nor to one that is checked less.
+    """
+    for one in reference.split(" "):
+        found = REFERENCE.fullmatch(one)
+        if found is not None and _is_host(found[1].strip("[]")) and 0 < int(found[2] or server.port) < 1 << 16:
+            yield server._replace(host=found[1].strip("[]"), port=int(found[2] or server.port))
+
+
+def _is_host(name: str) -> bool:
+    try:
+        return bool(name.encode("idna"))
+    except UnicodeError:
+        return False

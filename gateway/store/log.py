@@ -89,7 +89,7 @@ class MessageLog:
         self._problem = ""
         self.evictions = 0
         self.head = database.position
-        self._folder = folder
+        self.folder = folder
         self._disk_bytes = 0
         self.look_at_disk()
         self._taken = taken
@@ -354,7 +354,7 @@ class MessageLog:
 
     def look_at_disk(self) -> None:
         """Reads how much room the disk has. Each commit does this before its messages are acknowledged."""
-        self._disk_bytes = room_bytes(self._folder)
+        self._disk_bytes = room_bytes(self.folder)
 
     def make_room(self) -> tuple[int, int]:
         """Takes out what no consumer needs, also from the middle of the log: the store is nearly full.

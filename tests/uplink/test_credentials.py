@@ -172,6 +172,10 @@ def check(path: Path) -> None:
             "{path}:6: route[0].broker: expected no user and no password in it: they are `user` and `password_file`",
         ),
         (
+            'broker = "mqtts://b"\nfallbacks = ["mqtts://c", "mqtt://d"]\n',
+            "{path}:7: route[0].fallbacks: 'mqtt://d', expected mqtts:// or wss:// as broker has it",
+        ),
+        (
             'broker = "mqtt://a..b"\n',
             "{path}:6: route[0].broker: 'mqtt://a..b', expected a host name without empty parts, of at most "
             "63 characters each",

@@ -10,9 +10,9 @@ from gateway.message import Message
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.uplink.support import append, get, of_3_1_1, opened, route_config, routed, running, until
 from tools.lab.testing.network_link import NetworkLink
-from uplink import connector
-from uplink.connector import UNANSWERED_MOST
+from uplink import version
 from uplink.remote import MAXIMUM_PACKET_SIZE
+from uplink.version import UNANSWERED_MOST
 from wire.codec.packets import MQTT_3_1_1, Connack, Publish
 from wire.primitives import encode_varint
 from wire.reasons import BAD_USER_NAME_OR_PASSWORD, UNSUPPORTED_PROTOCOL_VERSION
@@ -61,7 +61,7 @@ async def test_a_broker_that_has_spoken_mqtt_5_is_not_asked_for_less_when_it_clo
 async def test_a_broker_of_3_1_1_is_asked_for_mqtt_5_again_after_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connector, "MQTT_5_AGAIN_S", 0.0)
+    monkeypatch.setattr(version, "MQTT_5_AGAIN_S", 0.0)
     async with routed(tmp_path, mqtt_5_refusal=UNSUPPORTED.encode()) as (broker, log):
         await until(lambda: bool(broker.connects))
         broker.mqtt_5_refusal = None

@@ -1,0 +1,153 @@
+"""A route with several servers: failover, return, and servers that refer to others."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.support.scripted_broker import ScriptedBroker, scripted_broker
+from tests.uplink.support import append, opened, raw_broker, route_config, running, until
+from tools.lab.testing.process import free_port
+from uplink import connector
+from uplink.config import RouteConfig
+from uplink.notes import FILE
+from uplink.server import parse_server, servers_referred_to
+from wire.codec.packets import Connack, Disconnect
+from wire.properties import SERVER_REFERENCE
+from wire.reasons import SERVER_BUSY, SERVER_MOVED, USE_ANOTHER_SERVER
+
+BUSY = Connack(False, SERVER_BUSY).encode()
+
+
+def to(*ports: int, **keys: object) -> RouteConfig:
+    first, *others = (f"mqtt://127.0.0.1:{port}" for port in ports)
+    return route_config(0, broker=first, fallbacks=tuple(others), **keys)
+
+
+def payloads(broker: ScriptedBroker) -> list[bytes]:
+    return [bytes(publish.payload) for publishes in broker.publishes for publish in publishes]
+
+
+async def has_come(broker: ScriptedBroker, number: int) -> None:
+    await until(lambda: payloads(broker)[-1:] == [b"%d" % number])
+
+
+def refer_to(port: int) -> bytes:
+    return Connack(False, USE_ANOTHER_SERVER, {SERVER_REFERENCE: f"127.0.0.1:{port}"}).encode()
+
+
+async def test_a_route_whose_server_is_away_sends_to_the_next_one_that_accepts_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = free_port()
+    async with (
+        scripted_broker(mqtt_5_refusal=BUSY) as busy,
+        scripted_broker() as there,
+        opened(tmp_path) as log,
+        running(log, to(away, busy.port, there.port)),
+    ):
+        await append(log, range(1, 4))
+        await until(lambda: payloads(there) == [b"1", b"2", b"3"])
+    assert f"connected to mqtt://127.0.0.1:{there.port} instead of mqtt://127.0.0.1:{away}" in caplog.text
+
+
+async def test_when_no_server_accepts_it_the_log_names_the_reason_of_each(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = free_port()
+    async with (
+        scripted_broker(mqtt_5_refusal=BUSY) as busy,
+        opened(tmp_path) as log,
+        running(log, to(away, busy.port)),
+    ):
+        await until(lambda: "storing meanwhile" in caplog.text)
+    assert f"mqtt://127.0.0.1:{away}: cannot connect: " in caplog.text
+    assert f"; mqtt://127.0.0.1:{busy.port}: the server says: server busy (0x89)" in caplog.text
+
+
+async def test_a_route_returns_to_an_earlier_server_and_begins_a_session_there_that_holds_nothing_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connector, "RETURN_S", 0.01)
+    first, port = ScriptedBroker(), free_port()
+    async with scripted_broker(puback=lambda p: 0 if p.payload == b"1" else None) as second, opened(tmp_path) as log:
+        async with running(log, to(port, second.port)):
+            await append(log, range(1, 3))
+            await until(lambda: payloads(second) == [b"1", b"2"])
+            server = await asyncio.start_server(first.serve, "127.0.0.1", port)
+            await until(lambda: payloads(first) == [b"2"])
+        server.close()
+        await first.all_closed()
+    assert not second.connects[0].clean_start
+    assert first.connects[-1].clean_start
+
+
+async def test_a_restarted_gateway_knows_which_server_it_used_last(tmp_path: Path) -> None:
+    async with scripted_broker() as first, scripted_broker() as second:
+        for number, broker in enumerate((first, first, second, second, first)):
+            async with opened(tmp_path) as log, running(log, to(broker.port)):
+                await append(log, range(number, number + 1))
+                await has_come(broker, number)
+    assert [connect.clean_start for connect in first.connects] == [False, False, True]
+    assert [connect.clean_start for connect in second.connects] == [True, False]
+
+
+async def test_a_damaged_file_of_notes_is_put_aside_and_the_route_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_broker() as broker:
+        async with opened(tmp_path) as log, running(log, to(broker.port)):
+            await append(log, range(1, 2))
+            await until(lambda: payloads(broker) == [b"1"])
+        (tmp_path / "store" / FILE).write_bytes(b"x" * 8192)
+        async with opened(tmp_path) as log, running(log, to(broker.port)):
+            await append(log, range(2, 3))
+            await until(lambda: payloads(broker)[-1] == b"2")
+    assert "notes of routes: they cannot be read and begin anew" in caplog.text
+
+
+async def test_a_server_that_refers_to_another_one_is_obeyed(tmp_path: Path) -> None:
+    async with (
+        scripted_broker() as last,
+        scripted_broker(mqtt_5_refusal=refer_to(last.port)) as middle,
+        scripted_broker(mqtt_5_refusal=refer_to(middle.port)) as first,
+        opened(tmp_path) as log,
+        running(log, to(first.port)),
+    ):
+        await append(log, range(1, 2))
+        await until(lambda: payloads(last) == [b"1"])
+
+
+async def test_servers_that_refer_to_each_other_are_not_followed_for_ever(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_broker() as broker, scripted_broker() as last, opened(tmp_path) as log:
+        broker.mqtt_5_refusal = refer_to(broker.port)
+        async with running(log, to(broker.port, last.port)):
+            await append(log, range(1, 2))
+            await until(lambda: payloads(last) == [b"1"])
+        assert broker.refused == connector.REFERENCES_MOST + 1
+
+
+async def test_a_server_that_moves_while_a_route_is_connected_is_followed(tmp_path: Path) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65_536)
+        there = {SERVER_REFERENCE: f"no:such:name 127.0.0.1:{last.port}"}
+        writer.write(Connack(False).encode() + Disconnect(SERVER_MOVED, there).encode())
+
+    async with scripted_broker() as last, raw_broker(talk) as port, opened(tmp_path) as log, running(log, to(port)):
+        await append(log, range(1, 2))
+        await until(lambda: payloads(last) == [b"1"])
+
+
+@pytest.mark.parametrize(
+    ("server", "reference", "expected"),
+    [
+        ("mqtts://a", "b", ["mqtts://b:8883"]),
+        ("mqtts://a:1", "b:2 c", ["mqtts://b:2", "mqtts://c:1"]),
+        ("wss://a/path", "[::1]:9", ["wss://[::1]:9/path"]),
+        ("mqtt://a", "mqtt://b b:0 b:99999 a..b  ::1", []),
+    ],
+)
+def test_a_reference_leads_to_servers_of_the_same_kind(server: str, reference: str, expected: list[str]) -> None:
+    assert [str(one) for one in servers_referred_to(reference, parse_server(server))] == expected

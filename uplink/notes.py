@@ -1,0 +1,59 @@
+"""What a route has to know after a restart, besides its place in the log and its QoS 2 flows."""
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+
+import msgspec
+
+from gateway.routes import quarantine, shelf
+
+FILE, TABLE = "routes.sqlite", "route"
+
+logger = logging.getLogger(__name__)
+
+
+class Note(msgspec.Struct):
+    """``server`` is the URL of the server that accepted the route last, empty if none is known."""
+
+    server: str = ""
+
+
+class RouteNotes:
+    """The note of one route, in a file that all routes share.
+
+    Args:
+        folder: the store's folder.
+        name: the route's name.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._saved = b""
+        self.note = Note()
+
+    async def load(self) -> None:
+        """Reads the note; a damaged file is put aside. Raises sqlite3.Error."""
+        self.note = await asyncio.get_running_loop().run_in_executor(None, self._load)
+
+    async def save(self) -> None:
+        """Makes the note durable, if it has changed. Raises sqlite3.Error."""
+        body = msgspec.msgpack.encode(self.note)
+        if body != self._saved:
+            await asyncio.get_running_loop().run_in_executor(None, self._save, body)
+            self._saved = body
+
+    def _load(self) -> Note:
+        path = self._folder / FILE
+        if away := quarantine.begin_anew_if_damaged(path, TABLE):
+            quarantine.set_aside(self._folder, [quarantine.Note(FILE, "the whole file", "it cannot be read", away)])
+            logger.error("notes of routes: they cannot be read and begin anew; what was there is in %s", away)
+        bodies = [entry.body for entry in shelf.read(path, TABLE) if entry.key == self._name]
+        self._saved = (bodies[0] if bodies else None) or b""
+        return msgspec.msgpack.decode(self._saved, type=Note) if self._saved else Note()
+
+    def _save(self, body: bytes) -> None:
+        with contextlib.closing(shelf.Shelf(self._folder / FILE, TABLE)) as opened:
+            opened.put({self._name: body})
