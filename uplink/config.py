@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from gateway.routes import NAME_BYTES_MAX, Checked, ConfigSource, Count, NonEmpty, Table, beside
 from uplink.server import parse_server
+from uplink.windows import check_window
 from wire.errors import WireError
 from wire.topics import check_topic_filter
 
@@ -107,6 +108,20 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     max_bytes_per_origin: Count | None = None
     """The most bytes of these, counted as for `[queue]`."""
 
+    windows: tuple[str, ...] = ()
+    """When the route may be connected, as cron expressions: minute, hour, day of month, month and day of week, in the
+    machine's local time. It is connected in each minute that one of them matches: `* 1-4 * * *` is from 1:00 to 4:59.
+    Without any it always is."""
+
+    bytes_per_day: Count | None = None
+    """How many bytes the route may send and receive in a day of local time. The bytes of MQTT and WebSocket count, not
+    those of TLS, TCP and IP. The route checks this each second, so that it may exceed it by what goes through in that
+    time. Without it the bytes are not counted."""
+
+    when_spent: Literal["wait", "go_on"] = "wait"
+    """What the route does when the bytes of the day are spent: `"wait"` ends the connection and stores until the next
+    day; `"go_on"` logs a warning once, and sends on."""
+
     keep_alive_s: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 30
     """The longest silence, in seconds, before the link is tested [MQTT-3.1.2-20]."""
 
@@ -131,6 +146,11 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
                 check_topic_filter(topic_filter)
             except WireError as error:
                 yield "filters", str(error)
+        for window in values.get("windows", ()):
+            try:
+                check_window(window)
+            except ValueError as error:
+                yield "windows", str(error)
         shortest_ms, longest_ms = values.get("backoff_shortest_ms"), values.get("backoff_longest_ms")
         if shortest_ms is not None and longest_ms is not None and longest_ms < shortest_ms:
             yield "backoff_longest_ms", "it is below backoff_shortest_ms"

@@ -2,12 +2,16 @@
 
 import asyncio
 import logging
+import sqlite3
 import ssl
 from collections import defaultdict
+from collections.abc import Callable
+from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
 from gateway.routes import ConfigError, reason_of
+from uplink.budget import Budget
 from uplink.config import RouteConfig
 from uplink.credentials import Credentials
 from uplink.notes import RouteNotes
@@ -15,12 +19,15 @@ from uplink.remote import MAXIMUM_PACKET_SIZE, Remote
 from uplink.server import Server, parse_server, servers_referred_to
 from uplink.version import SpokenVersion
 from uplink.websocket import WebSocket
+from uplink.windows import Windows
 from wire.bulk.connection import Acknowledgements, BulkClientConnection
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Connack, Packet
 from wire.reasons import SERVER_MOVED, SUCCESS, UNSUPPORTED_PROTOCOL_VERSION, USE_ANOTHER_SERVER
 
 CONNECT_DEADLINE_S = 10.0
 REFERENCES_MOST = 3  # that are followed, one after the other
+TICK_S = 1.0  # between two looks at windows and bytes
+SAVE_S = 60.0  # between two notes of the bytes of the day
 RETURN_S = 300.0  # between two looks whether an earlier server can be reached again
 
 logger = logging.getLogger(__name__)
@@ -66,24 +73,31 @@ class Connector:
         config: the route.
         client_id: its client identifier.
         notes: the route's note, with the last server.
+        has_session: whether the route's session began with this store; if not, it begins anew.
     """
 
-    def __init__(self, config: RouteConfig, client_id: str, notes: RouteNotes) -> None:
+    def __init__(
+        self, config: RouteConfig, client_id: str, notes: RouteNotes, has_session: Callable[[], bool]
+    ) -> None:
         self._config = config
         self._client_id = client_id
         self._notes = notes
+        self._has_session = has_session
         self._is_noted = False
         self._credentials = Credentials(config)
         self._servers = [parse_server(url) for url in (config.broker, *config.fallbacks)]
         self._versions: defaultdict[Server, SpokenVersion] = defaultdict(SpokenVersion)
         self._last: tuple[Remote, Server] | None = None
-        self._return: asyncio.Task[None] | None = None
+        self._windows = Windows(config.windows)
+        self._budget = Budget(config.bytes_per_day, waits=config.when_spent == "wait", name=config.name)
+        self._keeper: asyncio.Task[None] | None = None
 
     async def connect(self) -> Accepted:
-        """Returns a new connection. Raises LinkDown, sqlite3.Error."""
+        """Returns a new connection, once the route may have one. Raises LinkDown, sqlite3.Error."""
         if not self._is_noted:
             await self._notes.load()
             self._is_noted = True
+        await self._wait_for_leave()
         password, context = await self._read_credentials()
         reasons: list[str] = []
         for server in self._in_order():
@@ -92,7 +106,8 @@ class Connector:
             except LinkDown as error:
                 reasons.append(f"{server}: {error}" if self._config.fallbacks else str(error))
             else:
-                await self._take_up(server, accepted.remote, context)
+                await self._take_up(server, accepted.remote)
+                self._keeper = asyncio.get_running_loop().create_task(self._keep(server, accepted.remote, context))
                 return accepted
         raise LinkDown("; ".join(reasons))
 
@@ -117,8 +132,8 @@ class Connector:
                 server = error.servers[0]
         return await self._connect_to(server, password, context), server
 
-    async def _take_up(self, server: Server, remote: Remote, context: ssl.SSLContext | None) -> None:
-        """Notes the server durably before anything is sent to it, and looks for the way back to an earlier one."""
+    async def _take_up(self, server: Server, remote: Remote) -> None:
+        """Notes the server durably, before anything is sent to it."""
         try:
             self._notes.note.server = str(server)
             await self._notes.save()
@@ -128,10 +143,53 @@ class Connector:
         self._last = remote, server
         if server != self._servers[0]:
             logger.warning("route %s: connected to %s instead of %s", self._config.name, server, self._servers[0])
-        if server in self._servers[1:]:
-            earlier = self._servers[: self._servers.index(server)]
-            self._return = asyncio.get_running_loop().create_task(_return_to(earlier, remote, context))
-            remote.ended.add_done_callback(lambda _: self._return and self._return.cancel())
+
+    async def _keep(self, server: Server, remote: Remote, context: ssl.SSLContext | None) -> None:
+        """Counts a connection's bytes, and ends it when it may not last or an earlier server can be reached again."""
+        earlier = self._servers[: self._servers.index(server)] if server in self._servers else []
+        loop, counted = asyncio.get_running_loop(), 0
+        look_s, save_s = loop.time() + RETURN_S, loop.time() + SAVE_S
+        may_last = not (earlier or self._config.windows or self._config.bytes_per_day)
+        has_ended = False
+        while not has_ended:
+            await asyncio.wait({remote.ended}, timeout=None if may_last else TICK_S)
+            has_ended, now = remote.ended.done(), datetime.now()
+            self._budget.spend(self._notes.note, remote.transferred - counted, now)
+            counted = remote.transferred
+            if why := self._why_not(now):
+                remote.close(why)
+            elif earlier and loop.time() >= look_s:
+                look_s = loop.time() + RETURN_S
+                for one in earlier:
+                    if not remote.ended.done() and await _is_there(one, context):
+                        remote.close(f"{one} can be reached again")
+            if loop.time() >= save_s or has_ended:
+                save_s = loop.time() + SAVE_S
+                await self._save_note()
+
+    async def _save_note(self) -> None:
+        try:
+            await self._notes.save()
+        except sqlite3.Error as error:
+            logger.error("route %s: its bytes of the day cannot be saved: %s", self._config.name, error)
+
+    async def _wait_for_leave(self) -> None:
+        """Waits until the route may be connected."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            await keeper  # it counts the last bytes
+        said = ""
+        while why := self._why_not(datetime.now()):
+            if why != said:
+                logger.info("route %s: %s; storing meanwhile", self._config.name, why)
+            said = why
+            await asyncio.sleep(TICK_S)
+
+    def _why_not(self, now: datetime) -> str:
+        """Returns why the route may not be connected, empty if it may."""
+        if not self._windows.is_open(now):
+            return "no window is open"
+        return "" if self._budget.allows(self._notes.note, now) else "the bytes of the day are spent"
 
     async def _connect_to(self, server: Server, password: bytes | None, context: ssl.SSLContext | None) -> Accepted:
         version, loop = self._versions[server], asyncio.get_running_loop()
@@ -166,12 +224,12 @@ class Connector:
         client = BulkClientConnection(
             self._client_id,
             protocol_level=level,
-            clean_start=bool(last) and last != str(server),
+            clean_start=not self._has_session() or (bool(last) and last != str(server)),
             keep_alive_s=self._config.keep_alive_s,
             maximum_packet_size=MAXIMUM_PACKET_SIZE,
             username=self._config.user,
             password=password,
-            retry_interval_ms=0,
+            retry_interval_ms=1000 * self._config.retry_interval_s,
         )
         connack: asyncio.Future[Connack] = asyncio.get_running_loop().create_future()
         remote = Remote(client, lambda packet: _note_connack(packet, connack))
@@ -179,6 +237,7 @@ class Connector:
             await _open(server, remote, connack, context if server.is_encrypted else None)
         except BaseException:
             remote.close("the route ends")
+            self._budget.spend(self._notes.note, remote.transferred, datetime.now())
             raise
         return Accepted(client, remote, connack.result())
 
@@ -207,16 +266,6 @@ async def _open(
             transport.close()
     if not connack.done():
         raise _failure(remote, server)
-
-
-async def _return_to(earlier: list[Server], remote: Remote, context: ssl.SSLContext | None) -> None:
-    """Ends a connection when one of the servers that come before its own can be reached again."""
-    while True:
-        await asyncio.sleep(RETURN_S)
-        for server in earlier:
-            if await _is_there(server, context):
-                remote.close(f"{server} can be reached again")
-                return
 
 
 async def _is_there(server: Server, context: ssl.SSLContext | None) -> bool:

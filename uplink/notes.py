@@ -15,9 +15,13 @@ logger = logging.getLogger(__name__)
 
 
 class Note(msgspec.Struct):
-    """``server`` is the URL of the server that accepted the route last, empty if none is known."""
+    """``server`` is the URL of the server that accepted the route last, empty if none is known. ``bytes`` is what the
+    route has sent and received on the local ``day``, a date; it is only counted if there is a limit.
+    """
 
     server: str = ""
+    day: str = ""
+    bytes: int = 0
 
 
 class RouteNotes:

@@ -34,6 +34,8 @@ class Remote(asyncio.Protocol):
         self.handle = handle
         self.closed: Closed | None = None
         """Why the client has ended the connection, if it has."""
+        self.transferred = 0
+        """Bytes that were sent and received, below TLS and above TCP."""
         self.has_begun = False
         """Whether the CONNECT was sent."""
         self.unpack: Callable[[bytes], Iterable[bytes]] = lambda data: (data,)
@@ -70,6 +72,7 @@ class Remote(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
+        self.transferred += len(data)
         self._received.append(data)
         if not self._is_paused:
             self._work()
@@ -109,6 +112,7 @@ class Remote(asyncio.Protocol):
     def _write(self) -> None:
         data = self._client.data_to_send()
         if data and self._transport is not None and not self._transport.is_closing():
+            self.transferred += len(data)
             self._transport.write(data)
 
     def _on_timer(self) -> None:

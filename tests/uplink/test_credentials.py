@@ -172,6 +172,10 @@ def check(path: Path) -> None:
             "{path}:6: route[0].broker: expected no user and no password in it: they are `user` and `password_file`",
         ),
         (
+            'broker = "mqtt://b"\nwindows = ["* 1-4 * * *", "* 25 * * *"]\n',
+            "{path}:7: route[0].windows: '* 25 * * *': Bad hour",
+        ),
+        (
             'broker = "mqtts://b"\nfallbacks = ["mqtts://c", "mqtt://d"]\n',
             "{path}:7: route[0].fallbacks: 'mqtt://d', expected mqtts:// or wss:// as broker has it",
         ),
