@@ -76,9 +76,7 @@ class Connector:
         has_session: whether the route's session began with this store; if not, it begins anew.
     """
 
-    def __init__(
-        self, config: RouteConfig, client_id: str, notes: RouteNotes, has_session: Callable[[], bool]
-    ) -> None:
+    def __init__(self, config: RouteConfig, client_id: str, notes: RouteNotes, has_session: Callable[[], bool]) -> None:
         self._config = config
         self._client_id = client_id
         self._notes = notes

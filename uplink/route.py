@@ -40,7 +40,9 @@ class Route:
         self._config = config
         self._names = (config.name, config.broker)
         self.queue = RouteQueue(config.name, log, config)
-        self._connector = Connector(config, f"{gateway_name}-{config.name}", RouteNotes(log.folder, config.name), self._has_session)
+        self._connector = Connector(
+            config, f"{gateway_name}-{config.name}", RouteNotes(log.folder, config.name), self._has_session
+        )
         self._log = log
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         self._said = ""

@@ -83,7 +83,7 @@ def test_packets_that_answer_nothing_are_read_slowly_and_in_turn_with_other_work
             await append(log, range(1, 2))
             started_s = time.monotonic()
             async with serving(route):
-                while not route.state.acknowledged_ms:
+                while not route.queue.state.acknowledged_ms:
                     before_s = time.thread_time()
                     await asyncio.sleep(0)
                     longest_s = max(longest_s, time.thread_time() - before_s)

@@ -182,7 +182,7 @@ async def test_a_flood_of_pings_is_read_slowly(tmp_path: Path) -> None:
         await append(log, range(1, 2))
         started_s = time.monotonic()
         async with serving(route):
-            await until(lambda: route.state.acknowledged_ms > 0)
+            await until(lambda: route.queue.state.acknowledged_ms > 0)
     assert time.monotonic() - started_s >= 2.0
 
 
