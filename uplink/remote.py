@@ -15,6 +15,7 @@ from wire.properties import USER_PROPERTY
 
 MAXIMUM_PACKET_SIZE = 16 * 1024  # bytes: the broker only has acknowledgements to send, with a reason and properties
 IDLE_PER_S = 5000  # packets that answer nothing, and pieces of packets, that are read in a second
+IDLE_BURST_S = 1.0  # the packets of this time are read at once; then reading pauses until half of it is paid for
 BACKLOG_MAX = 1024 * 1024  # bytes; while the broker leaves more unread it may send less that answers nothing
 IDLE_WITH_BACKLOG = 100  # times as much counts a packet then
 
@@ -132,8 +133,8 @@ class Remote(asyncio.Protocol):
             if self.ended.done():
                 return
             wait_s = self._idle_until_s - self._loop.time()
-            if slice_.is_over or wait_s > 1:
-                self._pause(max(0.0, wait_s - 1))
+            if slice_.is_over or wait_s > IDLE_BURST_S:
+                self._pause(wait_s - IDLE_BURST_S / 2 if wait_s > IDLE_BURST_S else 0.0)
                 break
         else:
             self._steps = self._read()
