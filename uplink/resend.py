@@ -1,6 +1,6 @@
 """Refused messages on their way again: an operator has asked for it."""
 
-from gateway.routes import Delivery, Grant, MessageLog, Refused, RefusedRow
+from gateway.routes import Delivery, Grant, MessageLog, Refused, RefusedRow, Sender
 from uplink.queue import RouteQueue
 from uplink.window import RouteWindow
 
@@ -12,15 +12,17 @@ class Resend:
 
     Args:
         window: the way to the broker.
+        sender: sends the new messages.
         log: the gateway's store.
         queue: what waits for the route.
     """
 
     durable = True
 
-    def __init__(self, window: RouteWindow, log: MessageLog, queue: RouteQueue) -> None:
+    def __init__(self, window: RouteWindow, sender: Sender, log: MessageLog, queue: RouteQueue) -> None:
         self.consumer = queue.consumer
         self._window = window
+        self._sender = sender
         self._log = log
         self._refusals = queue.refusals
         self._begun: RefusedRow
@@ -28,6 +30,7 @@ class Resend:
     async def run(self) -> None:
         """Sends what is due, for ever. Raises sqlite3.Error, OSError, WireError."""
         refusals, window = self._refusals, self._window
+        await self._sender.resumed()
         while True:
             refusals.is_due.clear()
             in_flight = {one.position for one in window.resent.values()}

@@ -79,7 +79,7 @@ class Route:
             )
             remote.handle = answers.handle
             try:
-                await self._resend_until(remote.ended, Resend(window, self._log, self.queue))
+                await self._resend_until(remote.ended, Resend(window, sender, self._log, self.queue))
             finally:
                 answers.stop()
                 sender.stop()

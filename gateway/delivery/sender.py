@@ -198,6 +198,10 @@ class Sender:
                 logger.exception("%s: unexpected failure", self._window.name)
             self._failed(f"stored messages cannot be sent: {error}")
 
+    async def resumed(self) -> None:
+        """Waits until the flows of earlier connections go on; flows that begin before that would be taken for these."""
+        await self._resumed.wait()
+
     async def _resume(self) -> None:
         """Goes on with the flows of earlier connections: PUBRELs first, then PUBLISHes again [MQTT-4.4.0-1].
 
@@ -206,7 +210,7 @@ class Sender:
         released, begun = await self._window.outgoing.resume()
         if not self._window.session_present and (lost := [flow for flow in released if flow.needs_message]):
             await self._window.outgoing.begin_again(lost)
-            released, begun = await self._window.outgoing.resume()
+            released, begun = [flow for flow in released if flow not in lost], lost + begun
         for flow in released:
             self._release_again(flow)
         own: list[Flow] = []
