@@ -86,7 +86,7 @@ async def test_a_route_returns_to_an_earlier_server_and_begins_a_session_there_t
 
 async def test_a_restarted_gateway_knows_which_server_it_used_last(tmp_path: Path) -> None:
     async with scripted_broker() as first, scripted_broker() as second:
-        for number, broker in enumerate((first, first, second, second, first)):
+        for number, broker in enumerate((first, first, second, second, first), 1):
             async with opened(tmp_path) as log, running(log, to(broker.port)):
                 await append(log, range(number, number + 1))
                 await has_come(broker, number)
