@@ -6,13 +6,13 @@ import sqlite3
 from typing import Any
 
 from gateway.routes import MessageLog, Sender
-from uplink.answers import Answers
 from uplink.config import RouteConfig
-from uplink.connector import Connector, LinkDown
-from uplink.notes import RouteNotes
+from uplink.connect.connector import Connector, LinkDown
+from uplink.connect.notes import RouteNotes
+from uplink.delivery.answers import Answers
+from uplink.delivery.resend import Resend
+from uplink.delivery.window import RouteWindow
 from uplink.queue import RouteQueue
-from uplink.resend import Resend
-from uplink.window import RouteWindow
 from wire.backoff import Backoff
 from wire.bulk.connection import BulkClientConnection
 from wire.codec.packets import Connack

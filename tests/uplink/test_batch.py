@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.message import Message
 from gateway.store import Delivery
-from uplink.batch import BatchPacker, batch_topic
+from uplink.delivery.batch import BatchPacker, batch_topic
 from wire.bulk.column_batch import SIZE_MAX, BatchMessage, decode_batch
 from wire.bulk.property_block import encode_contents
 from wire.properties import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY

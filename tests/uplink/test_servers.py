@@ -8,9 +8,9 @@ import pytest
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.support import append, opened, raw_broker, route_config, running, until
 from tools.lab.testing.process import free_port
-from uplink import connector
 from uplink.config import RouteConfig
-from uplink.notes import FILE
+from uplink.connect import connector
+from uplink.connect.notes import FILE
 from uplink.server import parse_server, servers_referred_to
 from wire.codec.packets import Connack, Disconnect
 from wire.properties import SERVER_REFERENCE

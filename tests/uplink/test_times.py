@@ -10,8 +10,8 @@ from gateway.message import Message
 from gateway.store import MessageLog
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.support import append, opened, route_config, running, until
-from uplink import connector
 from uplink.config import RouteConfig
+from uplink.connect import connector
 from uplink.windows import Windows, check_window
 
 NIGHT = ("* 1-4 * * *",)

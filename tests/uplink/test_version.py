@@ -10,9 +10,9 @@ from gateway.message import Message
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.uplink.support import append, get, of_3_1_1, opened, route_config, routed, running, until
 from tools.lab.testing.network_link import NetworkLink
-from uplink import version
-from uplink.remote import MAXIMUM_PACKET_SIZE
-from uplink.version import UNANSWERED_MOST
+from uplink.connect import version
+from uplink.connect.remote import MAXIMUM_PACKET_SIZE
+from uplink.connect.version import UNANSWERED_MOST
 from wire.codec.packets import MQTT_3_1_1, Connack, Publish
 from wire.primitives import encode_varint
 from wire.reasons import BAD_USER_NAME_OR_PASSWORD, UNSUPPORTED_PROTOCOL_VERSION

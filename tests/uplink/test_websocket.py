@@ -24,7 +24,7 @@ from tests.support.scripted_broker import ScriptedBroker
 from tests.uplink.support import append, get, opened, raw_broker, route_config, running, serving, until
 from tools.lab.testing.certificates import Authority
 from uplink.config import RouteConfig, RouteTlsConfig
-from uplink.remote import IDLE_PER_S
+from uplink.connect.remote import IDLE_PER_S
 from uplink.route import Route
 from uplink.server import Server, parse_server
 from wire.codec.packets import Connack, Puback

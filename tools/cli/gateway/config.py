@@ -21,8 +21,8 @@ from gateway.listeners.accept import why_no_address, why_no_socket
 from gateway.listeners.tls import make_context
 from gateway.store import is_in_memory, why_unusable
 from tools.cli.gateway.exposure import exposed, exposed_files, writable_files
-from uplink import credentials
 from uplink.config import RouteConfig, routes_of
+from uplink.connect import credentials
 
 
 @dataclass

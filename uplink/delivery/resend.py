@@ -1,8 +1,8 @@
 """Refused messages on their way again: an operator has asked for it."""
 
 from gateway.routes import Delivery, Grant, MessageLog, Refused, RefusedRow, Sender
+from uplink.delivery.window import RouteWindow
 from uplink.queue import RouteQueue
-from uplink.window import RouteWindow
 
 
 class Resend:

@@ -13,7 +13,7 @@ from typing import cast
 from aiohttp import WSCloseCode, WSMsgType
 
 from gateway.routes import FrameError, Frames, encode_frame
-from uplink.remote import Remote
+from uplink.connect.remote import Remote
 from uplink.server import Server
 
 ANSWER_SIZE_MAX = 16 * 1024  # bytes of the server's HTTP response

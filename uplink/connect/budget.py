@@ -3,7 +3,7 @@
 import logging
 from datetime import datetime
 
-from uplink.notes import Note
+from uplink.connect.notes import Note
 
 logger = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ import logging
 import time
 
 from gateway.routes import AckBatch, MessageLog, Sender
+from uplink.connect.remote import Remote
+from uplink.delivery.window import RouteWindow
 from uplink.queue import RouteQueue
 from uplink.refusals import TooManyRefused
-from uplink.remote import Remote
-from uplink.window import RouteWindow
 from wire.backoff import Backoff
 from wire.bulk.connection import Acknowledgements
 from wire.codec.packets import Packet, Puback, Pubcomp, Pubrec

@@ -13,8 +13,8 @@ from gateway.routes import (
     Window,
     identity_properties,
 )
+from uplink.connect.remote import Remote
 from uplink.queue import RouteQueue
-from uplink.remote import Remote
 from wire.bulk.connection import BulkClientConnection
 from wire.errors import PacketTooLargeError
 

@@ -11,14 +11,14 @@ from itertools import islice
 from typing import NamedTuple
 
 from gateway.routes import ConfigError, reason_of
-from uplink.budget import Budget
 from uplink.config import RouteConfig
-from uplink.credentials import Credentials
-from uplink.notes import RouteNotes
-from uplink.remote import MAXIMUM_PACKET_SIZE, Remote
+from uplink.connect.budget import Budget
+from uplink.connect.credentials import Credentials
+from uplink.connect.notes import RouteNotes
+from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote
+from uplink.connect.version import SpokenVersion
+from uplink.connect.websocket import WebSocket
 from uplink.server import Server, parse_server, servers_referred_to
-from uplink.version import SpokenVersion
-from uplink.websocket import WebSocket
 from uplink.windows import Windows
 from wire.bulk.connection import Acknowledgements, BulkClientConnection
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Connack, Packet
