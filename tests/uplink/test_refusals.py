@@ -125,6 +125,23 @@ async def test_a_message_that_is_refused_once_more_stays_set_aside_with_the_new_
             assert len(broker.connects) == 1
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_refused_message_that_exceeds_a_quota_the_second_time_goes_a_third_time(
+    tmp_path: Path, qos: int
+) -> None:
+    codes = {b"1": [NOT_AUTHORIZED, QUOTA_EXCEEDED, 0], b"2": [0]}
+    async with scripted_broker(puback=lambda p: codes[bytes(p.payload)].pop(0)) as broker, opened(tmp_path) as log:
+        route = route_to(broker, log)
+        async with serving(route):
+            await fill(log, 1, qos)
+            await until(lambda: route.queue.state.refused_messages == 1)
+            route.queue.refusals.send_again()
+            await until(lambda: route.queue.state.refused_messages == 0 and not codes[b"1"])
+            await log.submit([Message("a", b"2", qos)])
+            await until(lambda: not codes[b"2"])
+        assert payloads(broker) == [b"1", b"1", b"1", b"2"]
+
+
 async def test_where_too_many_are_refused_the_route_stands_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

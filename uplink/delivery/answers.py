@@ -84,6 +84,7 @@ class Answers:
         """The connection has ended: its sender hands back what is not acknowledged."""
         if self._pause is not None:
             self._pause.cancel()
+            self._state.stands = ""
 
     def _acknowledge(self, packet_type: int, packet_identifiers: list[int]) -> None:
         if packet_type == PUBCOMP and self._unwanted:
@@ -120,9 +121,9 @@ class Answers:
         self._window.protocol.pubrel(packet.packet_identifier)  # its flow ends, and begins again after the pause
 
     def _send_later(self, packet_identifiers: list[int], why: str) -> None:
-        for packet_identifier in packet_identifiers:
-            self._window.resent.pop(packet_identifier, None)  # still due: it goes again by itself
-        self._again += packet_identifiers
+        resent = [one for one in packet_identifiers if self._window.resent.pop(one, None)]  # these are still due
+        self._window.forget(resent)
+        self._again += [one for one in packet_identifiers if one not in resent]
         self._stand(why)
 
     def _stand(self, why: str) -> None:
