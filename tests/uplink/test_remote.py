@@ -23,6 +23,32 @@ TURN_MAX_S = 0.1  # of the processor's time; a slice is 5 ms
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_timer_that_is_late_ends_no_connection(run) -> None:
+    """After a stall of the machine, say."""
+
+    class LateClient(BulkClientConnection):
+        def next_timer_ms(self) -> int:
+            return 1
+
+    async def scenario() -> None:
+        async with scripted_broker() as broker:
+            client = LateClient("gateway-1")
+            connected = asyncio.get_running_loop().create_future()
+            remote = Remote(client, connected.set_result)
+            await asyncio.get_running_loop().create_connection(lambda: remote, "127.0.0.1", broker.port)
+            await connected
+            for number in range(2):
+                client.publish("telemetry/a", b"%d" % number, qos=0)
+                remote.flush()
+            while not broker.publishes or len(broker.publishes[0]) < 2:
+                await asyncio.sleep(0)
+            assert not remote.ended.done()
+            remote.close("the end")
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_what_is_sent_after_the_connection_was_lost_goes_nowhere_and_raises_nothing(run) -> None:
     async def scenario() -> None:
         async with scripted_broker() as broker:

@@ -50,6 +50,7 @@ class Remote(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0  # uvloop's handle of a time that has passed does not know its time
         self._writable = asyncio.Event()  # clear while the transport has more bytes than it can send soon
         self.ended: asyncio.Future[str] = self._loop.create_future()
         """Done with the reason once the connection is over."""
@@ -93,10 +94,11 @@ class Remote(asyncio.Protocol):
             return
         self._write()
         deadline_ms = self._client.next_timer_ms()
-        if deadline_ms is None or (self._timer is not None and self._timer.when() <= deadline_ms / 1000):
+        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
             return  # a timer that is early re-arms itself
         if self._timer is not None:
             self._timer.cancel()
+        self._timer_ms = deadline_ms
         self._timer = self._loop.call_at(deadline_ms / 1000, self._on_timer)
 
     def close(self, reason: str) -> None:
