@@ -8,6 +8,7 @@ from typing import Any
 from wire import identity, properties
 from wire.bulk.property_block import memory_size
 from wire.codec.packets import MQTT_5, Publish
+from wire.hops import HOPS_PROPERTY
 
 TRAVELLING_PROPERTIES = (
     properties.PAYLOAD_FORMAT_INDICATOR,
@@ -57,7 +58,18 @@ class Message:
     def renew(self, gateway_name: str, unix_ms: int) -> None:
         """Removes the identity, and sets the provenance as of a new message that came to this gateway at that time."""
         self.origin, self.epoch, self.seq = "", 0, 0
+        self._forget_hops()
         self.received_ms, self.received_by = unix_ms, gateway_name
+
+    def has_passed(self, hop: str) -> bool:
+        """Whether the gateway of this hop has handed it on."""
+        pairs = self.properties.get(properties.USER_PROPERTY, ())
+        return any(name == HOPS_PROPERTY and value == hop for name, value in pairs)
+
+    def _forget_hops(self) -> None:
+        pairs = self.properties.pop(properties.USER_PROPERTY, ())
+        if others := [(name, value) for name, value in pairs if name != HOPS_PROPERTY]:
+            self.properties[properties.USER_PROPERTY] = others
 
     @property
     def count(self) -> int:
@@ -90,12 +102,12 @@ class Message:
         return memory_size(self.properties) if self.properties else 0
 
 
-def form(level: int, qos: int, has_identity: bool) -> int:
-    """Returns a number for the form of a PUBLISH: its protocol level, its QoS, and whether it has an identity.
+def form(level: int, qos: int, has_identity: bool, has_hop: bool = False) -> int:
+    """Returns a number for the form of a PUBLISH: its protocol level, its QoS, and whether it has identity and hop.
 
-    Over MQTT 3.1.1 there is no identity.
+    Over MQTT 3.1.1 there is neither.
     """
-    return level << 3 | qos << 1 | (has_identity and level == MQTT_5)
+    return level << 4 | qos << 2 | (level == MQTT_5 and has_hop << 1 | has_identity)
 
 
 def message_from(packet: Publish, publisher: str, gateway_name: str, unix_ms: int) -> Message:
@@ -121,14 +133,18 @@ def message_from(packet: Publish, publisher: str, gateway_name: str, unix_ms: in
     ]
     if user_properties:
         message.properties[properties.USER_PROPERTY] = user_properties
+    if not message.origin:  # only a message with an identity can have passed a gateway
+        message._forget_hops()
     if not message.origin or not message.received_by:  # another gateway's message has an identity
         message.received_ms, message.received_by = unix_ms, gateway_name
     return message
 
 
-def identity_properties(message: Message, identifiers: Sequence[int] = ()) -> dict[int, Any]:
-    """Returns ``plain_properties`` with the identity and the provenance, which come last."""
+def identity_properties(message: Message, identifiers: Sequence[int] = (), hop: str = "") -> dict[int, Any]:
+    """Returns ``plain_properties`` with the identity and the provenance, which come last; before them a route's hop."""
     user_properties = [*message.properties.get(properties.USER_PROPERTY, ())]
+    if hop:
+        user_properties.append((HOPS_PROPERTY, hop))
     if message.origin:
         text = identity.encode_identity(message.origin, message.epoch, message.seq)
         user_properties.append((identity.IDENTITY_PROPERTY, text))

@@ -17,6 +17,8 @@ from wire.backoff import Backoff
 from wire.bulk.connection import BulkClientConnection
 from wire.codec.packets import Connack
 from wire.errors import WireError
+from wire.hops import HOPS_PROPERTY
+from wire.identity import find_user_property
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +73,14 @@ class Route:
         client, remote, connack = await self._connector.connect()
         try:
             await self._check_accepted(client, connack)
-            window = RouteWindow(client, remote, self._log, self.queue, session_present=connack.session_present)
+            window = RouteWindow(
+                client,
+                remote,
+                self._log,
+                self.queue,
+                session_present=connack.session_present,
+                next_hop=find_user_property(connack.properties, HOPS_PROPERTY) or "",
+            )
             sender = Sender(window, self._log, self.queue.cursor, remote.close)
             needs_subscriber = self._config.needs_subscriber
             answers = Answers(

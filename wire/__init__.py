@@ -22,6 +22,7 @@ Other folders import only from these modules; a board loads only those that it u
     wire.link                       Link: the serial link
     wire.backoff                    waits before the next attempt
     wire.errors                     WireError and its subclasses, Closed
+    wire.hops                       the gateways that have handed a message on
     wire.identity                   a message's identity and provenance
     wire.packet_types               numbers of the control packets
     wire.primitives                 integers, strings and binary fields

@@ -38,7 +38,8 @@ from wire.codec.packets import (
 from wire.codec.requests import BRIDGE
 from wire.connection.states import AWAIT_CONNACK
 from wire.errors import Closed
-from wire.identity import RECEIVE, find_wishes
+from wire.hops import HOPS_PROPERTY
+from wire.identity import KEEP, RECEIVE, find_wishes
 from wire.packet_types import PUBCOMP, PUBREC, PUBREL
 from wire.time_offer import TIME_PROPERTY, encode_time
 
@@ -293,6 +294,8 @@ class Connection:
             announced[properties.SERVER_KEEP_ALIVE] = longest_s
         if packet.properties.get(properties.MAXIMUM_PACKET_SIZE, OFFER_FROM) >= OFFER_FROM:
             announced[properties.USER_PROPERTY] = [(TIME_PROPERTY, encode_time(int(time.time() * 1000)))]
+            if KEEP in find_wishes(packet.properties):  # a route
+                announced[properties.USER_PROPERTY].append((HOPS_PROPERTY, self._services.log.hop))
         return announced
 
     def _turn_away(self, refused: Refused, event: Packet | Closed) -> None:

@@ -108,12 +108,26 @@ class Intake:
             self._services.devices.note_identity(self._session.client_id, message.origin, message.epoch)
         if reason_code != SUCCESS:
             self._refuse(packet, message, reason_code)
+        elif message.has_passed(self._services.log.hop):
+            self._answer_returned(packet)
         elif packet.packet_identifier is None:
             self._has_offered = True
             for work in self._services.publishing.publish(message):
                 self._services.log.defer(work)
         elif self._waiting or not self._take(packet, message):
             self._add_waiting(packet, message, came_ms)
+
+    def _answer_returned(self, packet: Publish) -> None:
+        """Accepts a message that this gateway has stored and handed on before, and stores nothing.
+
+        Otherwise gateways that lead to each other would pass it round for ever.
+        """
+        self._services.counters.messages_returned += 1
+        identifiers = [] if packet.packet_identifier is None else [packet.packet_identifier]
+        if packet.qos == 1:
+            self._acks.add(lambda: self._answer(PUBACK, identifiers))
+        elif packet.qos:
+            self._acks.add(lambda: self._received(identifiers, SUCCESS, ""))
 
     def note_packet(self) -> None:
         """Counts a packet other than a PUBLISH or an acknowledgement."""

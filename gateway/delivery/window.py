@@ -42,7 +42,8 @@ class Peer:
     ``protocol`` is the connection, already accepted, and ``port`` the line under it. ``flush`` puts on the line what
     the protocol core has to say. ``may_receive`` says whether this end may have messages of a topic now,
     ``has_identity`` whether identity and provenance come with each message, and ``session_present`` whether this end
-    still has its part of the session. ``name`` is its name in the log.
+    still has its part of the session. ``name`` is its name in the log. ``hop`` is what a route adds to the hops of each
+    message.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Peer:
     may_receive: Callable[[str], bool]
     has_identity: bool
     session_present: bool = True
+    hop: str = ""
 
 
 class Window:
@@ -87,6 +89,7 @@ class Window:
         self._counters = counters
         self._shift = shift
         self._has_identity = peer.has_identity
+        self._hop = peer.hop
         self._inflight: dict[int, Finish] = {}
         self._acknowledged = Signal()
 
@@ -141,7 +144,7 @@ class Window:
         if None in aliases:
             return False
         level = protocol.protocol_level
-        encoded, longest = encode_publishes(messages, identifiers, level, qos, self._has_identity, aliases)
+        encoded, longest = encode_publishes(messages, identifiers, level, qos, self._has_identity, aliases, self._hop)
         if not protocol.publish_all(identifiers, encoded, longest, qos):
             return False
         if self._counters is not None:
@@ -238,6 +241,7 @@ def encode_publishes(
     qos: int,
     has_identity: bool,
     aliases: Sequence[int] = (),
+    hop: str = "",
 ) -> tuple[bytes, int]:
     """Returns the PUBLISHes of plain messages at QoS 1 or 2, and a length that none of them exceeds.
 
@@ -248,25 +252,26 @@ def encode_publishes(
         qos: 1 or 2.
         has_identity: whether identity and provenance come with them.
         aliases: the topic alias of each, 0 for none; empty where the connection gives no aliases.
+        hop: what a route adds to the hops of each; it is always the same one in one gateway.
     """
-    form_here = form(level, qos, has_identity)
+    form_here = form(level, qos, has_identity, bool(hop))
     halves = [
-        _split(message, level, qos, has_identity, alias)
+        _split(message, level, qos, has_identity, hop, alias)
         if alias
-        else (message.halves or {}).get(form_here) or _split_once(message, level, qos, has_identity)
+        else (message.halves or {}).get(form_here) or _split_once(message, level, qos, has_identity, hop)
         for message, alias in zip(messages, aliases or repeat(0), strict=False)
     ]
     return join_publishes(halves, identifiers)
 
 
-def _split_once(message: Message, level: int, qos: int, has_identity: bool) -> tuple[bytes, bytes]:
+def _split_once(message: Message, level: int, qos: int, has_identity: bool, hop: str) -> tuple[bytes, bytes]:
     """The message remembers its halves, for all that get it in this form."""
-    halves = _split(message, level, qos, has_identity)
-    message.halves = {**(message.halves or {}), form(level, qos, has_identity): halves}
+    halves = _split(message, level, qos, has_identity, hop)
+    message.halves = {**(message.halves or {}), form(level, qos, has_identity, bool(hop)): halves}
     return halves
 
 
-def _split(message: Message, level: int, qos: int, has_identity: bool, alias: int = 0) -> tuple[bytes, bytes]:
+def _split(message: Message, level: int, qos: int, has_identity: bool, hop: str, alias: int = 0) -> tuple[bytes, bytes]:
     """Returns what comes before and behind the packet identifier in a message's PUBLISH."""
     if level != MQTT_5:
         block = b""
@@ -279,6 +284,7 @@ def _split(message: Message, level: int, qos: int, has_identity: bool, alias: in
             message.received_ms,
             message.received_by,
             alias,
+            hop,
         )
     else:
         block = encode_block(message.properties, alias)

@@ -46,6 +46,7 @@ from gateway.store.tables.drops import EVICTED, GATEWAY, Drop
 from gateway.store.tables.evicted import EvictedInFlight, EvictedMessage
 from gateway.store.tables.log_rows import Gaps, LogRow, Part, Work, split, stored_size
 from gateway.store.tables.retained import Keep
+from wire.hops import encode_hop
 
 ROWS_MOST = 32  # returned at once from memory
 RETAINED_ROW = 64  # bytes of a retained message's row besides the counted columns, roughly
@@ -77,9 +78,9 @@ class StoreLimits(Protocol):
 class MessageLog:
     """The durable log of one gateway. ``open`` makes one; it belongs to the event loop that opened it.
 
-    ``state_bytes`` is the size of sessions, QoS 2 states, ranges of drops and other tables in the file, as the newest
-    call of ``measure_state`` found it. ``evictions`` counts, since the start, how often messages were dropped that a
-    consumer still needed.
+    ``hop`` is this gateway's among the hops of a message. ``state_bytes`` is the size of sessions, QoS 2 states, ranges
+    of drops and other tables in the file, as the newest call of ``measure_state`` found it. ``evictions`` counts, since
+    the start, how often messages were dropped that a consumer still needed.
     """
 
     def __init__(self, folder: Path, taken: TakenFolder, database: Database, commit_interval_s: float) -> None:
@@ -89,6 +90,7 @@ class MessageLog:
         self._problem = ""
         self.evictions = 0
         self.head = database.position
+        self.hop = encode_hop(database.epoch)
         self.folder = folder
         self._disk_bytes = 0
         self.look_at_disk()

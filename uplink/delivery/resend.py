@@ -58,6 +58,8 @@ class Resend:
         window.resent[packet_identifier] = one
         if window.publish(message, grant, packet_identifier):
             window.await_pubacks([packet_identifier], self._arrived)
+        else:
+            self._arrived([packet_identifier])  # unless it was set aside again
 
     def acknowledge_all(self, numbers: list[int]) -> None:
         """The flow has the message: nothing is left to do."""

@@ -1,6 +1,8 @@
 """A route's window: messages in flight to the next broker."""
 
 import asyncio
+from collections.abc import Sequence
+from functools import partial
 
 from gateway.routes import (
     OVERSIZE,
@@ -32,6 +34,7 @@ class RouteWindow(Window):
         log: the gateway's store.
         queue: what waits for the route.
         session_present: whether the broker still has the route's session.
+        next_hop: the hop of the broker, if it is a gateway; messages that have passed it do not go there again.
 
     ``resent`` are the refused messages of QoS 1 that were sent again and are not acknowledged, by packet identifier.
     """
@@ -44,11 +47,15 @@ class RouteWindow(Window):
         queue: RouteQueue,
         *,
         session_present: bool,
+        next_hop: str = "",
     ) -> None:
-        peer = Peer(f"route {queue.name}", client, remote, remote.flush, lambda _: True, True, session_present)
+        name = f"route {queue.name}"
+        peer = Peer(name, client, remote, remote.flush, lambda _: True, True, session_present, log.hop)
         super().__init__(peer, log, queue.consumer, queue.outgoing, Shift())
         self.resent: dict[int, Refused] = {}
         self._queue = queue
+        self._properties_of = partial(identity_properties, hop=log.hop)
+        self._next_hop = next_hop
         self._running = asyncio.Event()
         self._running.set()
 
@@ -67,15 +74,26 @@ class RouteWindow(Window):
     def publish(
         self, message: Message, grant: Grant, packet_identifier: int | None = None, *, dup: bool = False
     ) -> bool:
-        """Returns False for a message that was set aside. Raises TooManyRefused, WireError."""
+        """Returns False for a message that was set aside, or comes from there. Raises TooManyRefused, WireError."""
+        if self._comes_from_there(message):
+            return False
         self._queue.state.retries += dup
         if grant.retain and not self.protocol.takes_retain:
             return self._set_aside(packet_identifier, NO_RETAIN)
         try:
-            self.send(message, grant, packet_identifier, dup and self.session_present, identity_properties)
+            self.send(message, grant, packet_identifier, dup and self.session_present, self._properties_of)
         except PacketTooLargeError as error:
             return self._set_aside(packet_identifier, f"{OVERSIZE}: {error}")
         return True
+
+    def publish_together(self, messages: Sequence[Message], identifiers: list[int], qos: int) -> bool:
+        if self._next_hop and any(map(self._comes_from_there, messages)):
+            return False
+        return super().publish_together(messages, identifiers, qos)
+
+    def _comes_from_there(self, message: Message) -> bool:
+        """Whether the next broker is a gateway that has handed the message on: it would not store it again."""
+        return bool(self._next_hop) and message.has_passed(self._next_hop)
 
     def position_of(self, packet_identifier: int) -> int:
         """Returns the position of the message with a packet identifier in flight. Raises KeyError."""

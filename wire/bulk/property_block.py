@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from wire.errors import RemoteProtocolError
+from wire.hops import HOPS_PROPERTY
 from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY, SEQ_MAX, encode_identity, encode_received
 from wire.packet_types import PUBLISH
 from wire.primitives import Reader, decode_varint, encode_string, encode_varint
@@ -32,6 +33,7 @@ COMMON_REMEMBERED = 4096
 _IDENTITY_HEAD = bytes((USER_PROPERTY,)) + encode_string(IDENTITY_PROPERTY)
 _RECEIVED_HEAD = bytes((USER_PROPERTY,)) + encode_string(RECEIVED_PROPERTY)
 _TEXT_AT = len(_IDENTITY_HEAD) + 2
+_OUR_NAMES = (IDENTITY_PROPERTY, RECEIVED_PROPERTY, HOPS_PROPERTY)
 _IDENTITY = re.compile(rb"([0-9a-f]{8})/([1-9][0-9]{0,17})/([ -~]+)")
 _ORDINARY = {CONTENT_TYPE, CORRELATION_DATA, MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY}
 """A message with these properties alone needs no check and leaves no state behind."""
@@ -113,7 +115,7 @@ def decode_common(block: bytes) -> Common | None:
         return None
     if not properties.keys() <= _ORDINARY or properties.get(MESSAGE_EXPIRY_INTERVAL) == 0:
         return None
-    if any(name in (IDENTITY_PROPERTY, RECEIVED_PROPERTY) for name, _ in properties.get(USER_PROPERTY, ())):
+    if any(name in _OUR_NAMES for name, _ in properties.get(USER_PROPERTY, ())):
         return None
     return Common(dict(sorted(properties.items())))
 
@@ -137,6 +139,7 @@ def encode_identified_block(
     received_ms: int,
     received_by: str,
     alias: int = 0,
+    hop: str = "",
 ) -> bytes:
     """Returns the same with identity and provenance, which come last.
 
@@ -145,8 +148,11 @@ def encode_identified_block(
         origin, epoch, seq: the identity; none is written where the origin is empty.
         received_ms, received_by: the provenance.
         alias: the topic alias, 0 for none.
+        hop: the hop that a route adds, empty for none; it comes before the identity.
     """
     block = encode_contents(properties, alias) if properties or alias else b""
+    if hop:
+        block += _encode_hop(hop)
     if origin:
         before, behind = _split_identity(origin, epoch)
         text = b"%b%d%b" % (before, seq, behind)
@@ -177,6 +183,11 @@ def _split_identity(origin: str, epoch: int) -> tuple[bytes, bytes]:
     """Returns what comes before and behind the number in the identities of one store."""
     before, _, behind = encode_identity(origin, epoch, SEQ_MAX).partition(str(SEQ_MAX))
     return before.encode(), behind.encode()
+
+
+@lru_cache(maxsize=8)
+def _encode_hop(hop: str) -> bytes:
+    return bytes((USER_PROPERTY,)) + encode_string(HOPS_PROPERTY) + encode_string(hop)
 
 
 @lru_cache(maxsize=64)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -12,10 +13,10 @@ from wire.codec.packets import MQTT_3_1_1, MQTT_5, Decoder, Packet, Publish
 from wire.properties import CONTENT_TYPE, TOPIC_ALIAS, USER_PROPERTY
 
 
-@pytest.mark.parametrize("has_identity", [False, True])
+@pytest.mark.parametrize(("has_identity", "hop"), [(False, ""), (True, ""), (True, "0000001f")])
 @pytest.mark.parametrize("level", [MQTT_3_1_1, MQTT_5])
-def test_it_is_the_same_as_each_publish_by_itself(seed: int, level: int, has_identity: bool) -> None:
-    properties_of = identity_properties if has_identity else plain_properties
+def test_it_is_the_same_as_each_publish_by_itself(seed: int, level: int, has_identity: bool, hop: str) -> None:
+    properties_of = partial(identity_properties, hop=hop) if has_identity else plain_properties
     dice = random.Random(seed)
     messages = [
         Message(
@@ -40,12 +41,12 @@ def test_it_is_the_same_as_each_publish_by_itself(seed: int, level: int, has_ide
             for publish in each:
                 publish.properties = {}
         packets = [publish.encode(level) for publish in each]
-        encoded, longest = encode_publishes(messages, identifiers, level, qos, has_identity)
+        encoded, longest = encode_publishes(messages, identifiers, level, qos, has_identity, hop=hop)
         assert encoded == b"".join(packets)
         assert longest >= max(map(len, packets))
         if level == MQTT_5:
             aliases = [dice.choice([0, 1, 300]) for _ in messages]
-            encoded, longest = encode_publishes(messages, identifiers, level, qos, has_identity, aliases)
+            encoded, longest = encode_publishes(messages, identifiers, level, qos, has_identity, aliases, hop)
             assert list(decoded(encoded)) == [with_alias(one, alias) for one, alias in zip(each, aliases, strict=True)]
             assert longest >= max(map(len, packets))
 
