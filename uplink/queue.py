@@ -60,7 +60,8 @@ class RouteQueue:
     Args:
         name: the route's name.
         log: the gateway's store.
-        config: the route, None if it is not configured: then the queue keeps what its filters took last.
+        config: the route, None if it is not configured. The queue goes on with the filters that the store knows; only
+            a route that is new to the store begins with those of ``config``.
     """
 
     def __init__(self, name: str, log: MessageLog, config: RouteConfig | None = None) -> None:
@@ -68,10 +69,9 @@ class RouteQueue:
         self.consumer = ROUTE_PREFIX + name
         self._log = log
         self._broker = "" if config is None else config.broker
-        if config is not None:
+        if config is not None and self.consumer not in log.routes.names():
             log.routes.note_filters(self.consumer, config.filters)
-        filters = log.routes.filters_of(self.consumer)
-        subscriptions = [Subscription(topic_filter, qos=2, retain_as_published=True) for topic_filter in filters]
+        subscriptions = _subscriptions(log.routes.filters_of(self.consumer))
         window = INFLIGHT_WINDOW_MAX if config is None else config.inflight_window
         self.cursor = Cursor(log, self.consumer, subscriptions, window=window, always_counts=True)
         session = self.consumer + ROUTE_END
@@ -80,6 +80,28 @@ class RouteQueue:
         self.state = RouteState(name)
         self.refusals = Refusals(log, self.consumer, self.state)
         self.watch = BacklogWatch(self.state, log, self.cursor, config)
+
+    def change_filters(self, filters: tuple[str, ...], endings: Endings) -> None:
+        """Takes the messages that other filters match, from now on and among those that wait.
+
+        Messages that wait and that none of these filters matches leave ranges ``ended``.
+        """
+        if filters != self._log.routes.filters_of(self.consumer):
+            endings.resubscribe(self.cursor, _subscriptions(filters))
+            self._log.routes.note_filters(self.consumer, filters)
+
+    def change(self, config: RouteConfig | None, endings: Endings) -> None:
+        """Goes on with other settings at the same place, None: the route is no longer configured.
+
+        While this is called, the route has no connection, and its watch does not run.
+        """
+        self._broker = "" if config is None else config.broker
+        self.state.stands = ""
+        self.cursor.window = INFLIGHT_WINDOW_MAX if config is None else config.inflight_window
+        self.cursor.tally.estimate()  # until all that waits is counted by the new limits
+        if config is not None:
+            self.change_filters(config.filters, endings)
+        self.watch = BacklogWatch(self.state, self._log, self.cursor, config)
 
     def status(self, problem: str = "") -> RouteStatus:
         """Returns how the route is doing; ``problem`` is why it has no connection."""
@@ -131,3 +153,7 @@ class RouteQueue:
         self._log.routes.forget(self.consumer)
         self.cursor.drop()
         await self._log.submit([])
+
+
+def _subscriptions(filters: tuple[str, ...]) -> list[Subscription]:
+    return [Subscription(topic_filter, qos=2, retain_as_published=True) for topic_filter in filters]

@@ -34,21 +34,24 @@ class Route:
         config: the route.
         gateway_name: the gateway that the route belongs to.
         log: the gateway's store.
+        queue: what the store has for the route, if that is known.
 
     ``queue`` is what waits for the route; its state is up to date as far as its watch runs beside the route.
     """
 
-    def __init__(self, config: RouteConfig, gateway_name: str, log: MessageLog) -> None:
-        self._config = config
+    def __init__(
+        self, config: RouteConfig, gateway_name: str, log: MessageLog, queue: RouteQueue | None = None
+    ) -> None:
+        self.config = config
         self._names = (config.name, config.broker)
-        self.queue = RouteQueue(config.name, log, config)
+        self.queue = queue or RouteQueue(config.name, log, config)
         self._connector = Connector(
             config, f"{gateway_name}-{config.name}", RouteNotes(log.folder, config.name), self._has_session
         )
         self._log = log
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         self._said = ""
-        self._connections = 0
+        self._has_connected = False
 
     @property
     def problem(self) -> str:
@@ -57,16 +60,22 @@ class Route:
 
     async def run(self) -> None:
         """Serves for ever: connects, forwards, and after each loss waits and connects again."""
-        while True:
-            try:
-                await self._serve()
-            except (LinkDown, sqlite3.Error) as error:
-                if str(error) != self._said:
-                    self._said = str(error)
-                    logger.warning("route %s to %s: %s; storing meanwhile", *self._names, self._said)
-            except Exception:
-                logger.exception("route %s to %s: unexpected failure; storing meanwhile", *self._names)
-            await asyncio.sleep(self._backoff.next_wait_ms() / 1000)
+        try:
+            while True:
+                await self._serve_once()
+                await asyncio.sleep(self._backoff.next_wait_ms() / 1000)
+        finally:
+            await self._connector.close()
+
+    async def _serve_once(self) -> None:
+        try:
+            await self._serve()
+        except (LinkDown, sqlite3.Error) as error:
+            if str(error) != self._said:
+                self._said = str(error)
+                logger.warning("route %s to %s: %s; storing meanwhile", *self._names, self._said)
+        except Exception:
+            logger.exception("route %s to %s: unexpected failure; storing meanwhile", *self._names)
 
     async def _serve(self) -> None:
         """One connection, from its start to the LinkDown at its end."""
@@ -82,7 +91,7 @@ class Route:
                 next_hop=find_user_property(connack.properties, HOPS_PROPERTY) or "",
             )
             sender = Sender(window, self._log, self.queue.cursor, remote.close)
-            needs_subscriber = self._config.needs_subscriber
+            needs_subscriber = self.config.needs_subscriber
             answers = Answers(
                 window, sender, remote, self._log, self.queue, self._backoff, needs_subscriber=needs_subscriber
             )
@@ -111,8 +120,9 @@ class Route:
         if not state.stands:  # otherwise each attempt would log two lines
             logger.info("route %s to %s: connected, session present: %s", *self._names, connack.session_present)
             self._said = ""
-        self._connections += 1
-        state.connected, state.reconnects = True, self._connections - 1
+        state.connected = True
+        state.reconnects += self._has_connected
+        self._has_connected = True
 
     async def _resend_until(self, ended: asyncio.Future[str], resend: Resend) -> None:
         """Sends refused messages again as an operator asks for it, until the connection has ended."""

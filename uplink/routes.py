@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sqlite3
 
-from gateway.routes import Endings, MessageLog, RouteState
+from gateway.routes import Endings, MessageLog, RouteState, Signal
 from uplink.config import RouteConfig
 from uplink.queue import ROUTE_PREFIX, RefusedMessage, RouteQueue, RouteStatus
 from uplink.route import Route
@@ -23,34 +23,92 @@ class Routes:
         configs: the configured routes.
         gateway_name: the gateway's name.
         log: the gateway's store. The routes' places in it are there before the first message can be.
-        endings: told of a queue that ends.
+        endings: told of a queue that ends, and of messages that no filter of their route takes any more.
+
+    ``states`` has the states of the configured routes, which they keep up to date.
     """
 
     def __init__(self, configs: list[RouteConfig], gateway_name: str, log: MessageLog, endings: Endings) -> None:
+        self._gateway_name = gateway_name
         self._log = log
         self._endings = endings
+        self._wanted = configs
+        self._is_changed = Signal()
+        self._changing = asyncio.Lock()
+        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._serving = {config.name: Route(config, gateway_name, log) for config in configs}
+        for route in self._serving.values():
+            route.queue.change_filters(route.config.filters, endings)
         consumers = [consumer for consumer in log.consumers() if consumer.startswith(ROUTE_PREFIX)]
         names = {consumer.removeprefix(ROUTE_PREFIX) for consumer in consumers} - self._serving.keys()
         self._left = {name: RouteQueue(name, log) for name in sorted(names)}
-
-    @property
-    def states(self) -> list[RouteState]:
-        """The states of the configured routes, which they keep up to date."""
-        return [route.queue.state for route in self._serving.values()]
+        self.states: list[RouteState] = []
+        self._note_states()
 
     async def run(self) -> None:
         """Runs for ever."""
         async with asyncio.TaskGroup() as group:
-            for route in self._serving.values():
-                group.create_task(route.run())
-            for queue in self._queues().values():
-                group.create_task(queue.watch.run())
-            group.create_task(self._name_left())
+            for name in self._queues():
+                self._start(group, name)
+            group.create_task(self._name_left(list(self._left.values())))
+            while True:
+                await self._is_changed.wait()
+                self._is_changed.clear()
+                async with self._changing:
+                    await self._change_to({config.name: config for config in self._wanted}, group)
 
-    async def _name_left(self) -> None:
+    def reload(self, configs: list[RouteConfig]) -> None:
+        """Makes these the configured routes, soon.
+
+        New routes begin. Removed ones stop, and what waits for them is kept. Changed ones connect again, and go on at
+        their places. The others stay connected.
+        """
+        self._wanted = configs
+        self._is_changed.set()
+
+    async def _change_to(self, wanted: dict[str, RouteConfig], group: asyncio.TaskGroup) -> None:
+        before = {name: route.config for name, route in self._serving.items()}
+        changed = [name for name in before | wanted if wanted.get(name) != before.get(name)]
+        await self._stop(changed)
+        queues, left = self._queues(), []
+        for name in changed:
+            self._serving.pop(name, None)
+            self._left.pop(name, None)
+            queue, config = queues.get(name), wanted.get(name)
+            if queue is not None:
+                queue.change(config, self._endings)
+            if config is not None:
+                self._serving[name] = Route(config, self._gateway_name, self._log, queue)
+                what = "its settings have changed, it goes on at its place" if name in before else "it begins"
+                logger.info("route %s: %s", name, what)
+            elif queue is not None:
+                self._left[name] = queue
+                left.append(queue)
+            self._start(group, name)
+        self._serving = {name: self._serving[name] for name in wanted}
+        self._note_states()
+        await self._name_left(left)
+
+    def _start(self, group: asyncio.TaskGroup, name: str) -> None:
+        runs = [self._queues()[name].watch.run()]
+        if route := self._serving.get(name):
+            runs.append(route.run())
+        self._tasks[name] = [group.create_task(run) for run in runs]
+
+    async def _stop(self, names: list[str]) -> None:
+        """Returns once routes do nothing any more: what is not acknowledged is in their queues again."""
+        tasks = [task for name in names for task in self._tasks.pop(name, ())]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _note_states(self) -> None:
+        self.states[:] = [route.queue.state for route in self._serving.values()]
+
+    async def _name_left(self, queues: list[RouteQueue]) -> None:
         """Logs what is kept for routes that are no longer configured."""
-        for queue in list(self._left.values()):
+        for queue in queues:
             try:
                 await queue.watch.count()
             except sqlite3.Error as error:
@@ -91,12 +149,14 @@ class Routes:
 
         Raises NoSuchRoute, sqlite3.Error.
         """
-        if name in self._serving:
-            raise NoSuchRoute(f"route {name!r} is configured: remove its [[route]] table and restart the gateway first")
-        queue = self._queue(name)
-        await queue.watch.count()
-        del self._left[name]
-        await queue.forget(self._endings)
+        async with self._changing:
+            if name in self._serving:
+                raise NoSuchRoute(f"route {name!r} is configured: remove its [[route]] table and send SIGHUP first")
+            queue = self._queue(name)
+            await queue.watch.count()
+            await self._stop([name])
+            del self._left[name]
+            await queue.forget(self._endings)
         logger.info("route %s is forgotten: %d messages waited for it", name, queue.state.backlog_messages)
         return queue.state.backlog_messages
 

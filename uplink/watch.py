@@ -52,10 +52,12 @@ class BacklogWatch:
         self._damaged = log.counters.messages_dropped[DAMAGED]
         self._oldest: tuple[int, int] = (-1, 0)  # a place of the cursor, and when the message behind it was accepted
         self._beyond = asyncio.Event()
-        if config is not None and (config.max_messages_per_origin or config.max_bytes_per_origin):
+        has_origin_limits = config is not None and (config.max_messages_per_origin or config.max_bytes_per_origin)
+        cursor.tally.origins = None
+        if config is not None and has_origin_limits:
             cursor.tally.limit_origins(config.max_messages_per_origin, config.max_bytes_per_origin)
-        if (config is not None and config.max_age_s) or cursor.tally.origins is not None:
-            cursor.reason_to_drop = self._reason_to_drop
+        drops = (config is not None and config.max_age_s) or has_origin_limits
+        cursor.reason_to_drop = self._reason_to_drop if drops else None
         cursor.tally.changed = self._note
         self._note()
 

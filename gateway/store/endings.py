@@ -13,10 +13,12 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
+import msgspec
+
 from gateway.message import Message
 from gateway.signals import Signal
 from gateway.store.consumers.cursor import Cursor
-from gateway.store.consumers.delivery import RangeSet
+from gateway.store.consumers.delivery import Backlog, RangeSet
 from gateway.store.consumers.held_back import HeldBack
 from gateway.store.consumers.rights import Rights
 from gateway.store.log import MessageLog
@@ -81,7 +83,8 @@ class Ending:
         # Behind this position the topic name and the publisher decide whether a message was for it.
         since = [subscription.since for subscription in self._subscriptions]
         self._usual_from = max([*on_the_way, *self._given_away, self._unread_from, rights.changed, *since])
-        self._tree: SubscriptionTree[Subscription] | None = None
+        self._kept = stored.kept
+        self._trees: tuple[SubscriptionTree[Subscription], SubscriptionTree[Subscription]] | None = None
         self._known: dict[str, frozenset[str | None]] = {}
         self._ranges = RangeSet([*((position, position) for position in on_the_way), *stored.ranges])
         self._held_back = HeldBack(stored.held_back)
@@ -153,15 +156,21 @@ class Ending:
         return len(not_from) > (publisher in not_from)
 
     def _matching(self, topic: str) -> set[Subscription]:
-        if self._tree is None:
-            self._tree = SubscriptionTree()
-            for subscription in self._subscriptions:
-                self._tree.add(subscription.topic_filter, subscription)
-        return self._tree.match(topic)
+        if self._trees is None:
+            self._trees = _tree_of(self._subscriptions), _tree_of(self._kept)
+        tree, kept = self._trees
+        return set() if self._kept and kept.match(topic) else tree.match(topic)
+
+
+def _tree_of(subscriptions: list[Subscription]) -> SubscriptionTree[Subscription]:
+    tree: SubscriptionTree[Subscription] = SubscriptionTree()
+    for subscription in subscriptions:
+        tree.add(subscription.topic_filter, subscription)
+    return tree
 
 
 class Endings:
-    """Scans the log for all consumers that have ended."""
+    """Scans the log for all consumers that have ended, and for those that have other subscriptions than before."""
 
     def __init__(self, log: MessageLog) -> None:
         self._log = log
@@ -172,7 +181,7 @@ class Endings:
         self._closing = Signal()
         self._until_s = math.inf
         self._looked_at = 0  # since the last pause
-        self._number = 0  # of the newest ending
+        self._number = max([0, *log.endings])  # of the newest ending
 
     def open(self) -> None:
         """Goes on with the consumers that ended before the start and whose messages have no ranges yet.
@@ -194,14 +203,33 @@ class Endings:
             cursor: the consumer's cursor, which still has its subscriptions.
             begun: positions of QoS 2 messages that are in flight to the consumer and not received yet.
         """
-        description = describe(cursor, self._log, {*cursor.handed_out, *begun})
-        ending = Ending(self._number + 1, description, cursor.rights, self._log.gone)
+        self._note(describe(cursor, self._log, {*cursor.handed_out, *begun}), cursor.rights)
+
+    def resubscribe(self, cursor: Cursor, subscriptions: list[Subscription]) -> None:
+        """Gives a consumer other subscriptions. Messages that wait and that none of these matches leave ranges.
+
+        Messages in flight stay in flight. The subscriptions also match the messages in the log behind the oldest one
+        that waits.
+        """
+        log, description = self._log, describe(cursor, self._log, set())
+        self._note(msgspec.structs.replace(description, kept=subscriptions), cursor.rights)
+        for topic_filter in cursor.filters.keys() - {one.topic_filter for one in subscriptions}:
+            cursor.unsubscribe(topic_filter)
+        for subscription in subscriptions:
+            cursor.subscribe(subscription)
+        if cursor.unread_from < log.head:
+            cursor.ranges = RangeSet([(cursor.unread_from + 1, log.head)])
+        cursor.tally.stop()  # until it is counted again
+        cursor.tally.noticed = Backlog(log.count_behind(cursor.position))
+
+    def _note(self, description: StoredEnding, rights: Rights) -> None:
+        ending = Ending(self._number + 1, description, rights, self._log.gone)
         if ending.next is not None:
             self._log.defer(endings.save(ending.number, description))
             self._begin(ending)
 
     def _begin(self, ending: Ending) -> None:
-        self._number = ending.number
+        self._number = max(self._number, ending.number)
         self._log.keep_for(ending)
         self._waiting.append(ending)
         self._go_on()

@@ -21,8 +21,13 @@ DEADLINE_S = 20.0
 
 
 def route_config(port: int, **keys: object) -> RouteConfig:
-    usual = {"broker": f"mqtt://127.0.0.1:{port}", "backoff_shortest_ms": 10, "backoff_longest_ms": 100}
-    return RouteConfig(name="central", **{**usual, **keys})  # type: ignore[arg-type]
+    usual = {
+        "name": "central",
+        "broker": f"mqtt://127.0.0.1:{port}",
+        "backoff_shortest_ms": 10,
+        "backoff_longest_ms": 100,
+    }
+    return RouteConfig(**{**usual, **keys})  # type: ignore[arg-type]
 
 
 @asynccontextmanager

@@ -28,6 +28,7 @@ CONNECT_DEADLINE_S = 10.0
 REFERENCES_MOST = 3  # that are followed, one after the other
 TICK_S = 1.0  # between two looks at windows and bytes
 SAVE_S = 60.0  # between two notes of the bytes of the day
+CLOSE_S = 1.0  # at most, for the last note of a connection
 RETURN_S = 300.0  # between two looks whether an earlier server can be reached again
 
 logger = logging.getLogger(__name__)
@@ -109,6 +110,13 @@ class Connector:
                 return accepted
         raise LinkDown("; ".join(reasons))
 
+    async def close(self) -> None:
+        """Returns once the last connection, which has ended, is noted."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:  # it counts the last bytes
+            await asyncio.wait({keeper}, timeout=CLOSE_S)
+            keeper.cancel()
+
     def _in_order(self) -> list[Server]:
         """Returns the servers to try: first those to which the last one has referred when it ended the connection."""
         if self._last is None or self._last[0].closed is None:
@@ -173,9 +181,7 @@ class Connector:
 
     async def _wait_for_leave(self) -> None:
         """Waits until the route may be connected."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            await keeper  # it counts the last bytes
+        await self.close()
         said = ""
         while why := self._why_not(datetime.now()):
             if why != said:

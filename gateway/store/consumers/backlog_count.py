@@ -85,7 +85,7 @@ class BacklogCounts:
 
     async def count(self, cursor: Cursor) -> None:
         """Returns once a consumer's ``backlog`` is exact. Raises sqlite3.Error."""
-        if cursor not in self._asked:
+        if cursor not in self._asked or self._asked[cursor].cancelled():
             self._asked[cursor] = asyncio.get_running_loop().create_future()
         counted = self._asked[cursor]
         if self._task is None or self._task.done():

@@ -47,8 +47,8 @@ class Cursor:
         consumer: the durable name, such as ``route/central``.
         filters: topic filters, or subscriptions with their QoS; ``subscribe`` and ``unsubscribe`` change them.
         durable: whether the place survives the process.
-        window: most deliveries without an acknowledgement. If it exceeds 65535, identifiers go on beyond that, and the
-            caller chooses others for a connection.
+        window: most deliveries without an acknowledgement; it may be changed. If it exceeds 65535, identifiers go on
+            beyond that, and the caller chooses others for a connection.
         always_counts: whether it always counts its backlog; then the limits of queues do not hold for it.
 
     ``rights`` are the consumer's access rules. ``may_be_taken`` says whether any member of its share group may have a
@@ -81,7 +81,7 @@ class Cursor:
         self.always_counts = always_counts
         self.tally = Tally(always_counts or log.counts_backlogs)
         self._log = log
-        self._window = window
+        self.window = window
         self._identifiers = max(window, PACKET_IDENTIFIERS)
         self._newest_since = self._no_locals = 0  # of the subscriptions
         self._unsubscribed_up_to = 0
@@ -526,7 +526,7 @@ class Cursor:
         return True
 
     async def _take_new(self, limit: int, may_have: Callable[[str], bool]) -> list[Delivery]:
-        limit = min(limit, self._window - (self._taken - self.count))
+        limit = min(limit, self.window - (self._taken - self.count))
         deliveries: list[Delivery] = []
         while limit > 0 and not deliveries and len(self.held_back) < HELD_BACK_MOST:
             upcoming = await self._upcoming(limit)

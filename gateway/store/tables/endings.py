@@ -49,6 +49,8 @@ class StoredEnding(msgspec.Struct, frozen=True):
     matches it. Its topic name is in ``held_back``, and its position is between the two positions
     there. No message at a position in ``given_away`` waited: a QoS 2 flow has taken it.
 
+    If there are ``kept`` subscriptions, the consumer goes on with these, and messages that they match still wait.
+
     If there are messages in ``evicted``, the consumer has not ended, and the other fields are empty.
     """
 
@@ -60,6 +62,7 @@ class StoredEnding(msgspec.Struct, frozen=True):
     subscriptions: list[Subscription]
     held_back: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict, name="set_aside")
     evicted: list[Identity] = []
+    kept: list[Subscription] = []
 
 
 def load(connection: sqlite3.Connection) -> dict[int, StoredEnding]:

@@ -33,7 +33,10 @@ logger = logging.getLogger(__name__)
 
 
 def run(file: ConfigFile = None, config: ConfigAgain = None) -> None:
-    """Run a gateway until SIGTERM or Ctrl-C. On SIGHUP it reads accounts, access rules and certificates again."""
+    """Run a gateway until SIGTERM or Ctrl-C.
+
+    On SIGHUP it reads accounts, access rules, certificates and routes again.
+    """
     path = chosen("gateway run", file, config)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
     os.umask(0o077)  # only the owner may read the store's files
@@ -78,7 +81,7 @@ async def _serve(path: Path, configuration: Configuration) -> None:
         broker.overview.routes = routes.states
         await broker.start()
         control = Control(Path(store.path), routes)
-        async with _watched(path, configuration, broker), control.opened(), asyncio.TaskGroup() as group:
+        async with _watched(path, configuration, broker, routes), control.opened(), asyncio.TaskGroup() as group:
             _collect_less_often()
             logger.info("ready", extra=_about_start(broker, configuration))
             _tell_service_manager(READY)
@@ -113,10 +116,10 @@ def _collect_less_often() -> None:
 
 
 @contextlib.asynccontextmanager
-async def _watched(path: Path, configuration: Configuration, broker: Broker) -> AsyncIterator[None]:
+async def _watched(path: Path, configuration: Configuration, broker: Broker, routes: Routes) -> AsyncIterator[None]:
     """Serves the broker's health and metrics and handles SIGHUP, then closes the broker."""
     overview = broker.overview
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, path, configuration, broker)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, path, configuration, broker, routes)
     health = None
     try:
         if broker.config.metrics is not None:
@@ -133,7 +136,7 @@ async def _watched(path: Path, configuration: Configuration, broker: Broker) -> 
             await health.close()
 
 
-def _reload(path: Path, running: Configuration, broker: Broker) -> None:
+def _reload(path: Path, running: Configuration, broker: Broker, routes: Routes) -> None:
     overview = broker.overview
     overview.not_reloaded = ""
     try:
@@ -141,22 +144,30 @@ def _reload(path: Path, running: Configuration, broker: Broker) -> None:
     except ConfigError as error:
         overview.not_reloaded = f"could not be read again and stays as it was: {error}"
         logger.error("something could not be read again and stays as it was", extra=about(reason=str(error)))
-    _note_changes(path, running)
+    _reload_routes(path, running, routes)
     if not overview.not_reloaded:  # logged last: after this line the gateway reads no file until the next SIGHUP
         logger.info("accounts, access rules and certificates were read again")
 
 
-def _note_changes(path: Path, running: Configuration) -> None:
-    """Logs which changed keys only take effect at the next start, or that the next start would fail."""
+def _reload_routes(path: Path, running: Configuration, routes: Routes) -> None:
+    """Changes the routes to those in the file, and logs which other keys only take effect at the next start.
+
+    A file with which the next start would fail changes nothing.
+    """
     if not path.is_file():
         return  # a pipe cannot be read twice, and a file that is gone is being replaced
     try:
-        changed = changed_keys(running, read_configuration(path))
+        found = read_configuration(path)
     except ConfigError as error:
         for line in str(error).splitlines():
-            logger.error("the next start would fail", extra=about(reason=line))
+            logger.error("the routes stay as they were, and the next start would fail", extra=about(reason=line))
     else:
-        if changed:
+        for event, reason in found.warnings:
+            if (event, reason) not in running.warnings:
+                logger.warning(event, extra=about(reason=reason))
+        routes.reload(found.routes)
+        running.routes, running.warnings = found.routes, found.warnings
+        if changed := changed_keys(running, found):
             keys = ", ".join(changed)
             logger.warning("changed keys count from the next start", extra=about(file=str(path), keys=keys))
 

@@ -526,7 +526,7 @@ def test_a_log_in_json_is_json_from_its_first_line_on(tmp_path: Path) -> None:
     assert f"127.0.0.1:{gateway.port}: Address already in use" in line["reason"]
 
 
-def test_sighup_names_the_keys_that_count_from_the_next_start(tmp_path: Path) -> None:
+def test_sighup_changes_routes_and_names_the_keys_that_count_from_the_next_start(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path, listener='[[route]]\nname = "up"\nbroker = "mqtt://127.0.0.1:1"\n')
     whole = gateway.path.read_text()
     with gateway.running() as process:
@@ -536,16 +536,22 @@ def test_sighup_names_the_keys_that_count_from_the_next_start(tmp_path: Path) ->
         gateway.path.write_text(changed.replace("[store]", "[limits]\nsessions = 3\n[store]\nmax_messages = 5"))
         process.signal(signal.SIGHUP)
         keys = gateway.wait_for_event("count from the next start")["keys"]
-        assert keys == "store.max_messages, limits.sessions, route[0].broker"
-        gateway.path.write_text(whole + "colour = 3\n")
+        assert keys == "store.max_messages, limits.sessions"
+        gateway.wait_for_event("route up: its settings have changed")
+        gateway.path.write_text(whole.partition("[[route]]")[0] + "colour = 3\n")
         process.signal(signal.SIGHUP)
         assert "colour: unknown key" in gateway.wait_for_event("next start would fail")["reason"]
+        gateway.path.write_text(whole + 'filters = ["a/#"]\n')
+        process.signal(signal.SIGHUP)
+        gateway.wait_for_event("route up: its settings have changed")
         process.stop()
     read = "accounts, access rules and certificates were read again"
-    differs, fails = "changed keys count from the next start", "the next start would fail"
+    differs = "changed keys count from the next start"
+    fails = "the routes stay as they were, and the next start would fail"
     said = [line["event"] for line in gateway.log() if line["event"] in (read, differs, fails)]
     # The first SIGHUP found nothing changed. The line that ends a SIGHUP's work comes when the file has been read.
-    assert said == [read, differs, read, fails, read]
+    assert said == [read, differs, read, fails, read, read]
+    assert not any("no longer configured" in line["event"] for line in gateway.log())
 
 
 @pytest.mark.parametrize(
