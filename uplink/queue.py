@@ -103,6 +103,11 @@ class RouteQueue:
             self.change_filters(config.filters, endings)
         self.watch = BacklogWatch(self.state, self._log, self.cursor, config)
 
+    @property
+    def has_session(self) -> bool:
+        """Whether the route's session at the next broker began with this store."""
+        return self._log.routes.has_session(self.consumer)
+
     def status(self, problem: str = "") -> RouteStatus:
         """Returns how the route is doing; ``problem`` is why it has no connection."""
         state = self.state

@@ -45,9 +45,8 @@ class Route:
         self.config = config
         self._names = (config.name, config.broker)
         self.queue = queue or RouteQueue(config.name, log, config)
-        self._connector = Connector(
-            config, f"{gateway_name}-{config.name}", RouteNotes(log.folder, config.name), self._has_session
-        )
+        notes = RouteNotes(log.folder, config.name)
+        self._connector = Connector(config, f"{gateway_name}-{config.name}", notes, self.queue)
         self._log = log
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         self._said = ""
@@ -95,7 +94,7 @@ class Route:
             answers = Answers(
                 window, sender, remote, self._log, self.queue, self._backoff, needs_subscriber=needs_subscriber
             )
-            remote.handle = answers.handle
+            remote.take(answers.handle)
             try:
                 await self._resend_until(remote.ended, Resend(window, sender, self._log, self.queue))
             finally:
@@ -106,16 +105,13 @@ class Route:
             remote.close("the route ends")
         raise LinkDown(remote.ended.result())
 
-    def _has_session(self) -> bool:
-        return self._log.routes.has_session(self.queue.consumer)
-
     async def _check_accepted(self, client: BulkClientConnection, connack: Connack) -> None:
         """Notes that the broker has accepted the connection. Raises LinkDown if it may not have custody."""
         state = self.queue.state
         if not client.maximum_qos_peer:
             state.stands = "the broker takes only messages of QoS 0, so it acknowledges none"
             raise LinkDown(state.stands)
-        if not self._has_session():
+        if not self.queue.has_session:
             await self._log.routes.begin_session(self.queue.consumer)
         if not state.stands:  # otherwise each attempt would log two lines
             logger.info("route %s to %s: connected, session present: %s", *self._names, connack.session_present)

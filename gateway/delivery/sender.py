@@ -161,6 +161,7 @@ class Sender:
         source = self._sources.setdefault(self._cursor.consumer, _Source(self._cursor))
         flows = self._window.outgoing.flows
         begun = [flows[one] for one in packet_identifiers if one in flows]
+        self._window.protocol.expect_pubrecs([flow.packet_identifier for flow in begun])
         source.again = sorted([*source.again, *begun], key=lambda flow: flow.position, reverse=True)
         numbers = [one for one in packet_identifiers if one not in flows]
         source.held.difference_update(numbers)
@@ -211,6 +212,7 @@ class Sender:
         if not self._window.session_present and (lost := [flow for flow in released if flow.needs_message]):
             await self._window.outgoing.begin_again(lost)
             released, begun = [flow for flow in released if flow not in lost], lost + begun
+        self._window.protocol.expect_pubrecs([flow.packet_identifier for flow in begun])
         for flow in released:
             self._release_again(flow)
         own: list[Flow] = []
@@ -238,11 +240,11 @@ class Sender:
             await self._send_again(source.again.pop())
 
     async def _send_again(self, flow: Flow) -> None:
-        if flow.state == RELEASED:
-            return
         window = self._window
         await window.wait_for_room()
-        message = await window.outgoing.message_of(flow)
+        message = await window.outgoing.message_of(flow) if self._is_unanswered(flow) else None
+        if not self._is_unanswered(flow):
+            return
         if message is not None and window.may_receive(message.topic):
             grant = Grant(2, flow.retain, flow.identifiers)
             window.publish_once(message, grant, flow.packet_identifier, dup=True)
@@ -252,6 +254,10 @@ class Sender:
         if message is not None:
             window.drop(FILTERED, message)
             window.outgoing.pass_over(flow)  # noted with the range, so that this is told once
+
+    def _is_unanswered(self, flow: Flow) -> bool:
+        """Whether the client has not sent the PUBREC of a flow: some do so before its PUBLISH comes again."""
+        return flow.state != RELEASED and self._window.protocol.is_expected(flow.packet_identifier)
 
     def _supersede_retained(self, message: Message) -> None:
         if self.retained is not None:

@@ -151,6 +151,11 @@ class Outgoing:
             self._log.defer(move(self._session, noted, DONE))
 
     @property
+    def begun(self) -> list[int]:
+        """The packet identifiers of flows without a PUBREC."""
+        return [flow.packet_identifier for flow in self.flows.values() if flow.state == BEGUN]
+
+    @property
     def unreceived(self) -> list[int]:
         """The positions of messages without a PUBREC."""
         return [flow.position for flow in self.flows.values() if flow.state == BEGUN and not flow.topic]

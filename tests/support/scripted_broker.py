@@ -29,6 +29,7 @@ class ScriptedBroker:
         puback: the reason code for a PUBLISH of QoS 1 or 2, or None to stay silent.
         pubcomp: whether a PUBREL is answered.
         maximum_qos, maximum_packet_size, retain_available: what the CONNACK announces, or None.
+        early_pubrecs: packet identifiers whose PUBRECs follow the CONNACK at once, if the session is present.
         hangs_up: whether a connection is closed at once after its CONNACK.
         commands: the messages that a client gets when it subscribes.
         releases: whether a PUBREC is answered.
@@ -54,6 +55,7 @@ class ScriptedBroker:
     maximum_qos: int | None = None
     maximum_packet_size: int | None = None
     retain_available: bool | None = None
+    early_pubrecs: list[int] = field(default_factory=list)
     hangs_up: bool = False
     commands: list[Publish] = field(default_factory=list)
     releases: bool = True
@@ -100,6 +102,9 @@ class ScriptedBroker:
                         return
                     self.answer(connection, event)
                 writer.write(connection.data_to_send())
+                if self.session_present:
+                    writer.write(b"".join(Pubrec(identifier).encode() for identifier in self.early_pubrecs))
+                    self.early_pubrecs = []
                 if self.hangs_up:
                     return
         except OSError:

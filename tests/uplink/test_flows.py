@@ -9,6 +9,7 @@ import pytest
 from gateway.message import Message
 from tests.house.repository import ROOT
 from tests.support.mosquitto import mosquitto, subscriber
+from tests.support.scripted_broker import scripted_broker, silent
 from tests.uplink.support import get, opened, route_config, routed, running, until
 from tools.lab.testing.network_link import NetworkLink
 from uplink.route import Route
@@ -86,6 +87,23 @@ async def test_a_message_that_was_not_released_goes_again_to_a_broker_that_has_f
         async with routed(tmp_path) as (broker, log):
             await until(lambda: bool(broker.pubrels) and len(broker.pubrels[-1]) == 2)
     assert [(bytes(publish.payload), publish.dup) for publish in broker.publishes[-1]] == [(b"1", False), (b"2", False)]
+
+
+async def test_a_message_whose_pubrec_comes_before_it_goes_again_does_not_go_again(tmp_path: Path) -> None:
+    """mosquitto sends such PUBRECs when it goes on with a session; the PUBLISH behind them would be a new message."""
+    async with scripted_broker(puback=silent) as broker, opened(tmp_path) as log:
+        async with running(log, route_config(broker.port)):
+            await log.submit([Message("a", b"1", 2)])
+            await until(lambda: bool(broker.publishes) and bool(broker.publishes[-1]))
+            (lost,) = broker.publishes[-1]
+            assert lost.packet_identifier is not None
+            broker.session_present, broker.early_pubrecs = True, [lost.packet_identifier]
+            broker.puback = lambda _: 0
+            broker.drop_clients()
+            await until(lambda: len(broker.publishes) == 2)
+            await log.submit([Message("a", b"2", 2)])
+            await until(lambda: bool(broker.publishes[-1]))
+        assert [bytes(publish.payload) for publish in broker.publishes[-1]] == [b"2"]
 
 
 async def test_a_broker_that_takes_qos_1_at_most_gets_a_message_of_qos_2_at_qos_1(tmp_path: Path) -> None:

@@ -39,9 +39,9 @@ async def test_a_broker_that_refuses_mqtt_5_in_its_own_way_gets_the_messages_ove
         await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 3)
         broker.drop_clients()
         await append(log, range(4, 5))
-        await until(lambda: len(broker.publishes) == 2 and bool(broker.publishes[-1]))
-    assert [bytes(publish.payload) for publish in broker.publishes[0]] == [b"1", b"2", b"3"]
-    assert bytes(broker.publishes[1][-1].payload) == b"4"
+        await until(lambda: broker.publishes[-1][-1:] != [] and broker.publishes[-1][-1].payload == b"4")
+    clean, first, _ = broker.publishes
+    assert (clean, [bytes(publish.payload) for publish in first]) == ([], [b"1", b"2", b"3"])
     assert broker.refused == (UNANSWERED_MOST if refusal == CLOSED else 1)
     assert caplog.text.count("it speaks MQTT 3.1.1, so no identities go there") == 1
 
@@ -63,17 +63,17 @@ async def test_a_broker_of_3_1_1_is_asked_for_mqtt_5_again_after_a_time(
 ) -> None:
     monkeypatch.setattr(version, "MQTT_5_AGAIN_S", 0.0)
     async with routed(tmp_path, mqtt_5_refusal=UNSUPPORTED.encode()) as (broker, log):
-        await until(lambda: bool(broker.connects))
+        await until(lambda: len(broker.connects) == 2)
         broker.mqtt_5_refusal = None
         broker.drop_clients()
         await append(log, range(1, 2))
-        await until(lambda: len(broker.publishes) == 2 and bool(broker.publishes[-1]))
+        await until(lambda: bool(broker.publishes[-1]))
     assert [bool(publish.properties) for publish in broker.publishes[-1]] == [True]
 
 
 async def test_a_broker_that_speaks_mqtt_5_alone_since_its_update_is_reached_again(tmp_path: Path) -> None:
     async with routed(tmp_path, mqtt_5_refusal=UNSUPPORTED.encode()) as (broker, log):
-        await until(lambda: bool(broker.connects))
+        await until(lambda: len(broker.connects) == 2)
         broker.mqtt_5_refusal, broker.mqtt_3_1_1_refusal = None, UNSUPPORTED.encode(MQTT_3_1_1)
         broker.drop_clients()
         await append(log, range(1, 2))
@@ -106,8 +106,8 @@ async def test_over_3_1_1_a_resumed_session_gets_what_is_unacknowledged_again_wi
         await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 4)
         broker.session_present = True
         broker.drop_clients()
-        await until(lambda: len(broker.publishes) == 2 and len(broker.publishes[-1]) == 3)
-    first, second = broker.publishes
+        await until(lambda: len(broker.publishes) == 3 and len(broker.publishes[-1]) == 3)
+    first, second = broker.publishes[-2:]
     assert [(bytes(p.payload), p.qos, p.dup) for p in second] == [(b"2", 1, True), (b"3", 1, True), (b"4", 2, True)]
     assert [p.packet_identifier for p in second] == [p.packet_identifier for p in first[1:]]
 
@@ -134,5 +134,4 @@ async def test_over_3_1_1_every_message_arrives_over_a_link_that_is_cut_again_an
                 while payloads[-1] != count:
                     payloads.append(int((await get(received)).payload))
             await link.cut()
-    expected = list(range(count + 1))
-    assert list(dict.fromkeys(payloads)) == expected if qos == 1 else sorted(payloads) == expected
+    assert (list(dict.fromkeys(payloads)) if qos == 1 else payloads) == list(range(count + 1))

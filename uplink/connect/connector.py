@@ -5,7 +5,6 @@ import logging
 import sqlite3
 import ssl
 from collections import defaultdict
-from collections.abc import Callable
 from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from uplink.connect.notes import RouteNotes
 from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote
 from uplink.connect.version import SpokenVersion
 from uplink.connect.websocket import WebSocket
+from uplink.queue import RouteQueue
 from uplink.server import Server, parse_server, servers_referred_to
 from uplink.windows import Windows
 from wire.bulk.connection import Acknowledgements, BulkClientConnection
@@ -74,14 +74,14 @@ class Connector:
         config: the route.
         client_id: its client identifier.
         notes: the route's note, with the last server.
-        has_session: whether the route's session began with this store; if not, it begins anew.
+        queue: what waits for the route.
     """
 
-    def __init__(self, config: RouteConfig, client_id: str, notes: RouteNotes, has_session: Callable[[], bool]) -> None:
+    def __init__(self, config: RouteConfig, client_id: str, notes: RouteNotes, queue: RouteQueue) -> None:
         self._config = config
         self._client_id = client_id
         self._notes = notes
-        self._has_session = has_session
+        self._queue = queue
         self._is_noted = False
         self._credentials = Credentials(config)
         self._servers = [parse_server(url) for url in (config.broker, *config.fallbacks)]
@@ -208,6 +208,9 @@ class Connector:
                 return accepted
         try:
             accepted = await self._try(server, MQTT_3_1_1, password, context)
+            if accepted.client.clean_start:  # over 3.1.1 such a session ends with its connection [section 3.1.2.4]
+                accepted.remote.close("the former session is ended")
+                accepted = await self._try(server, MQTT_3_1_1, password, context, is_clean=False)
         except WrongVersion:
             version.note_not_3_1_1()
             raise
@@ -221,22 +224,32 @@ class Connector:
         except ConfigError as error:
             raise LinkDown(str(error)) from error
 
-    async def _try(
-        self, server: Server, level: int, password: bytes | None, context: ssl.SSLContext | None
-    ) -> Accepted:
+    def _begins_clean(self, server: Server) -> bool:
+        """Whether a server may hold packet identifiers of another store, or of an earlier use of it."""
         last = self._notes.note.server
+        return not self._queue.has_session or (bool(last) and last != str(server))
+
+    async def _try(
+        self,
+        server: Server,
+        level: int,
+        password: bytes | None,
+        context: ssl.SSLContext | None,
+        is_clean: bool | None = None,
+    ) -> Accepted:
         client = BulkClientConnection(
             self._client_id,
             protocol_level=level,
-            clean_start=not self._has_session() or (bool(last) and last != str(server)),
+            clean_start=self._begins_clean(server) if is_clean is None else is_clean,
             keep_alive_s=self._config.keep_alive_s,
             maximum_packet_size=MAXIMUM_PACKET_SIZE,
             username=self._config.user,
             password=password,
             retry_interval_ms=1000 * self._config.retry_interval_s,
         )
+        client.expect_pubrecs(self._queue.outgoing.begun)  # a broker may send them right behind its CONNACK
         connack: asyncio.Future[Connack] = asyncio.get_running_loop().create_future()
-        remote = Remote(client, lambda packet: _note_connack(packet, connack))
+        remote = Remote(client, lambda packet: _note_connack(packet, remote, connack))
         try:
             await _open(server, remote, connack, context if server.is_encrypted else None)
         except BaseException:
@@ -285,8 +298,9 @@ async def _is_there(server: Server, context: ssl.SSLContext | None) -> bool:
     return True
 
 
-def _note_connack(packet: Packet | Acknowledgements, connack: asyncio.Future[Connack]) -> None:
+def _note_connack(packet: Packet | Acknowledgements, remote: Remote, connack: asyncio.Future[Connack]) -> None:
     if isinstance(packet, Connack) and packet.reason_code == SUCCESS:
+        remote.hold()
         connack.set_result(packet)
 
 

@@ -45,7 +45,8 @@ class Remote(asyncio.Protocol):
         self._reader = BulkReader(client, {}, ())
         self._received: deque[bytes] = deque()  # besides what `_steps` still has
         self._steps = self._read()
-        self._is_paused = False  # reading is paused until the loop calls `_go_on`
+        self._is_paused = False  # reading is paused until `_go_on` is called
+        self._held: list[Packet | Acknowledgements] | None = None  # what came since `hold`
         self._idle_until_s = 0.0  # by then the idle packets that have come are paid for
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -65,6 +66,22 @@ class Remote(asyncio.Protocol):
         await self._writable.wait()
         if self.ended.done():
             raise OSError(self.ended.result())
+
+    def hold(self) -> None:
+        """Keeps what comes from now on for ``take``: a broker may go on with the session right behind its CONNACK."""
+        if self._held is None:
+            self._held = []
+            self._is_paused = True
+            assert self._transport is not None
+            self._transport.pause_reading()
+
+    def take(self, handle: Callable[[Packet | Acknowledgements], None]) -> None:
+        """Hands on what was kept, and all that comes, to ``handle``."""
+        self.handle = handle
+        held, self._held = self._held or [], None
+        for packet in held:
+            handle(packet)
+        self._go_on()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's class does not derive from it
@@ -129,7 +146,7 @@ class Remote(asyncio.Protocol):
         slice_ = Slice()
         for step in self._steps:
             if isinstance(step, Acknowledgements):
-                self.handle(step)
+                self._hand_on(step)
             elif step is None and not self._handle_events():
                 self._note_idle()
             if self.ended.done():
@@ -164,7 +181,7 @@ class Remote(asyncio.Protocol):
         self._loop.call_later(wait_s, self._go_on)
 
     def _go_on(self) -> None:
-        if self.ended.done():
+        if self.ended.done() or self._held is not None:
             return
         self._is_paused = False
         self._work()
@@ -180,8 +197,14 @@ class Remote(asyncio.Protocol):
                 self.closed = event
                 self.close(event.text)
             else:
-                self.handle(event)
+                self._hand_on(event)
         return found
+
+    def _hand_on(self, packet: Packet | Acknowledgements) -> None:
+        if self._held is None:
+            self.handle(packet)
+        else:
+            self._held.append(packet)
 
     def _end(self, reason: str) -> None:
         if self._timer is not None:

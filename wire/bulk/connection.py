@@ -33,6 +33,7 @@ from wire.reasons import SUCCESS, UNSPECIFIED_ERROR
 
 LOOKS = 4  # at the window in one retry interval
 AWAITED = (AWAIT_PUBACK, AWAIT_PUBREC, AWAIT_PUBCOMP)  # states in which it is the peer's turn
+EXPECTED = AWAIT_PUBREC | NO_PLACE  # a message of an earlier connection that is to be sent again
 ANSWER_SIZE = 4  # of an acknowledgement without properties and reason code
 ACKNOWLEDGEMENTS = {PUBACK << 4: PUBACK, PUBREC << 4: PUBREC, PUBREL << 4 | 2: PUBREL, PUBCOMP << 4: PUBCOMP}
 """The first bytes of acknowledgements, with their packet types."""
@@ -114,6 +115,17 @@ class BulkConnection(Connection):
         if packet_type == PUBREL:
             return self._receive_window.release_all(identifiers)
         return self._send_window.take_all(identifiers, packet_type)
+
+    def expect_pubrecs(self, identifiers: list) -> None:
+        """These QoS 2 messages of the session are to be sent again, and the peer may answer them before that.
+
+        Ignores packet identifiers that are in use.
+        """
+        self._send_window.expect_all(identifiers)
+
+    def is_expected(self, identifier: int) -> bool:
+        """Whether the peer has not answered a message of ``expect_pubrecs`` yet."""
+        return self._send_window.state(identifier) == AWAIT_PUBREC
 
     def pubrel_all(self, identifiers: list) -> None:
         """Sends PUBRELs once the PUBRECs are noted durably; see `pubrel`."""
@@ -271,7 +283,7 @@ class BulkSendWindow(SendWindow):
         """
         before, self._looks = self._looks, {}
         for identifier, state in self._states.items():
-            if state & ~NO_PLACE in AWAITED:
+            if state & ~NO_PLACE in AWAITED and state != EXPECTED:
                 seen, count = before.get(identifier, (state, 0))
                 count = count + 1 if seen == state else 1
                 if count > looks:
@@ -279,7 +291,14 @@ class BulkSendWindow(SendWindow):
                 self._looks[identifier] = state, count
         return None
 
+    def expect_all(self, identifiers: list) -> None:
+        """Adds messages whose PUBRECs may come before they are sent again; they do not count towards the limit."""
+        for identifier in identifiers:
+            self._states.setdefault(identifier, EXPECTED)
+
     def acquire(self, packet_identifier: int | None = None, qos: int = 1) -> int:
+        if self._states.get(packet_identifier) == EXPECTED and self.quota:
+            del self._states[packet_identifier]
         packet_identifier = super().acquire(packet_identifier, qos)
         self._looks.pop(packet_identifier, None)
         return packet_identifier
