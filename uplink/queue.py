@@ -57,6 +57,9 @@ class RefusedMessage(msgspec.Struct, frozen=True):
 class RouteQueue:
     """One route's cursor with everything that belongs to it. A route that is no longer configured keeps its queue.
 
+    ``unwanted`` are the packet identifiers of QoS 2 messages that no client at the broker has subscribed to, until
+    their PUBCOMPs: the broker has dropped its copies, and the messages go again behind these.
+
     Args:
         name: the route's name.
         log: the gateway's store.
@@ -77,6 +80,7 @@ class RouteQueue:
         session = self.consumer + ROUTE_END
         flows = (flow for flow in log.flows if flow.session == session and flow.state != DONE)
         self.outgoing = Outgoing(log, session, flows)
+        self.unwanted: set[int] = set()
         self.state = RouteState(name)
         self.refusals = Refusals(log, self.consumer, self.state)
         self.watch = BacklogWatch(self.state, log, self.cursor, config)

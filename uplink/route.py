@@ -20,6 +20,8 @@ from wire.errors import WireError
 from wire.hops import HOPS_PROPERTY
 from wire.identity import find_user_property
 
+QOS_0_ONLY = "the broker takes only messages of QoS 0, so it acknowledges none"
+
 logger = logging.getLogger(__name__)
 
 
@@ -100,6 +102,7 @@ class Route:
             finally:
                 answers.stop()
                 sender.stop()
+                await answers.settle()
         finally:
             self.queue.state.connected = False
             remote.close("the route ends")
@@ -109,8 +112,10 @@ class Route:
         """Notes that the broker has accepted the connection. Raises LinkDown if it may not have custody."""
         state = self.queue.state
         if not client.maximum_qos_peer:
-            state.stands = "the broker takes only messages of QoS 0, so it acknowledges none"
-            raise LinkDown(state.stands)
+            state.stands = QOS_0_ONLY
+            raise LinkDown(QOS_0_ONLY)
+        if state.stands == QOS_0_ONLY:
+            state.stands = ""
         if not self.queue.has_session:
             await self._log.routes.begin_session(self.queue.consumer)
         if not state.stands:  # otherwise each attempt would log two lines

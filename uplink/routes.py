@@ -39,7 +39,8 @@ class Routes:
         self._serving = {config.name: Route(config, gateway_name, log) for config in configs}
         for route in self._serving.values():
             route.queue.change_filters(route.config.filters, endings)
-        consumers = [consumer for consumer in log.consumers() if consumer.startswith(ROUTE_PREFIX)]
+        known = [*log.consumers(), *log.routes.names()]
+        consumers = [consumer for consumer in known if consumer.startswith(ROUTE_PREFIX)]
         names = {consumer.removeprefix(ROUTE_PREFIX) for consumer in consumers} - self._serving.keys()
         self._left = {name: RouteQueue(name, log) for name in sorted(names)}
         self.states: list[RouteState] = []

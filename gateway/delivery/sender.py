@@ -211,7 +211,7 @@ class Sender:
         released, begun = await self._window.outgoing.resume()
         if not self._window.session_present and (lost := [flow for flow in released if flow.needs_message]):
             await self._window.outgoing.begin_again(lost)
-            released, begun = [flow for flow in released if flow not in lost], lost + begun
+            released, begun = [flow for flow in released if not flow.needs_message], lost + begun
         self._window.protocol.expect_pubrecs([flow.packet_identifier for flow in begun])
         for flow in released:
             self._release_again(flow)
@@ -246,8 +246,10 @@ class Sender:
         if not self._is_unanswered(flow):
             return
         if message is not None and window.may_receive(message.topic):
-            grant = Grant(2, flow.retain, flow.identifiers)
+            grant = Grant(min(2, window.protocol.maximum_qos_peer), flow.retain, flow.identifiers)
             window.publish_once(message, grant, flow.packet_identifier, dup=True)
+            if grant.qos == 1:  # another server takes no QoS 2: its PUBACK ends the flow
+                window.await_pubacks([flow.packet_identifier], window.outgoing.complete)
             return
         # A client that has received the message may have it; otherwise the identifier has no meaning for it.
         self._release_again(flow)

@@ -137,7 +137,7 @@ class Ending:
         if position > self._usual_from:
             return self._wants(message.topic, message.publisher)
         if position in self._on_the_way:
-            return True
+            return not self._kept or bool(self._matching(message.topic))
         if position in self._given_away:
             return False
         if position <= self._unread_from:
@@ -208,10 +208,11 @@ class Endings:
     def resubscribe(self, cursor: Cursor, subscriptions: list[Subscription]) -> None:
         """Gives a consumer other subscriptions. Messages that wait and that none of these matches leave ranges.
 
-        Messages in flight stay in flight. The subscriptions also match the messages in the log behind the oldest one
+        Messages in flight stay in flight, and leave ranges too if none matches: a restart does not send them again. The
+        subscriptions also match the messages in the log behind the oldest one
         that waits.
         """
-        log, description = self._log, describe(cursor, self._log, set())
+        log, description = self._log, describe(cursor, self._log, set(cursor.handed_out))
         self._note(msgspec.structs.replace(description, kept=subscriptions), cursor.rights)
         for topic_filter in cursor.filters.keys() - {one.topic_filter for one in subscriptions}:
             cursor.unsubscribe(topic_filter)

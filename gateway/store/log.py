@@ -288,8 +288,9 @@ class MessageLog:
         await self._counts.count(cursor)
 
     def passed(self, consumer: str) -> set[int]:
-        """Returns the positions that a consumer has handed over to QoS 2 flows while earlier messages still wait."""
-        return {flow.position for flow in self.flows if flow.source == consumer}
+        """Returns the positions of messages that QoS 2 flows have, or that are set aside, and that do not wait."""
+        flows = {flow.position for flow in self.flows if flow.source == consumer}
+        return flows | {one.position for one in self.refused.of(consumer)}
 
     def retained_size(self, topic: str) -> int | None:
         """Returns the bytes of a topic's retained message as of the last commit, None if it has none.

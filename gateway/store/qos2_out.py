@@ -107,14 +107,14 @@ class Outgoing:
         return message
 
     async def begin_again(self, flows: list[Flow]) -> None:
-        """Goes back to the PUBLISH of released flows, once that is durable: the other end has lost the messages.
+        """Goes back to the PUBLISH of released flows: the other end has lost the messages. Returns once it is durable.
 
         Raises sqlite3.Error.
         """
-        noted = [flow.packet_identifier for flow in flows if flow.is_noted]
-        await self._log.submit([begin_again(self._session, noted)])
         for flow in flows:
-            flow.state = BEGUN
+            flow.state = BEGUN  # at once: if this connection ends, the next one sends the PUBLISH
+        noted = [flow.packet_identifier for flow in flows if flow.is_noted]
+        await asyncio.shield(self._log.submit([begin_again(self._session, noted)]))
 
     def pass_over(self, flow: Flow) -> None:
         """Goes on with a flow as if its client had received the message; the client does not get it."""

@@ -94,7 +94,7 @@ class RefusedMessages:
 
     def release(self, one: Refused) -> Work:
         """Takes a message out; returns the work that removes its row."""
-        del self._by_consumer[one.source][one.position]
+        self._by_consumer[one.source].pop(one.position, None)  # a full store may have evicted it
         self._log.unpin(one)
         return refused.remove(one.source, one.position)
 

@@ -44,9 +44,9 @@ class StoredRoutes:
 
     def note_filters(self, consumer: str, filters: tuple[str, ...]) -> None:
         """Notes a route's topic filters, with the next commit."""
-        row = self._rows.get(consumer) or RouteRow(consumer, 0, ())
-        if row.filters != filters:
-            self._rows[consumer] = msgspec.structs.replace(row, filters=filters)
+        row = self._rows.get(consumer)
+        if row is None or row.filters != filters:
+            self._rows[consumer] = RouteRow(consumer, 0 if row is None else row.epoch, filters)
             self._log.defer(routes.save(self._rows[consumer]))
 
     def has_session(self, consumer: str) -> bool:

@@ -137,7 +137,8 @@ class ScriptedBroker:
             self.pubrels[-1].append(event.packet_identifier)
             if self.pubcomp:
                 connection.pubcomp(event.packet_identifier)
-                self._received.remove(event.packet_identifier)
+                if event.packet_identifier in self._received:
+                    self._received.remove(event.packet_identifier)
         elif isinstance(event, Subscribe):
             self.subscribes.append(event)
             connection.suback(event.packet_identifier, [2] * len(event.filters))

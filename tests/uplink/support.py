@@ -56,8 +56,8 @@ async def backlog_is(route: Route, messages: int) -> None:
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[MessageLog]:
-    log = await MessageLog.open(folder / "store", origin="gateway-1")
+async def opened(folder: Path, commit_interval_ms: int = 0) -> AsyncIterator[MessageLog]:
+    log = await MessageLog.open(folder / "store", origin="gateway-1", commit_interval_ms=commit_interval_ms)
     try:
         yield log
     finally:

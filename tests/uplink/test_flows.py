@@ -10,9 +10,10 @@ from gateway.message import Message
 from tests.house.repository import ROOT
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import scripted_broker, silent
-from tests.uplink.support import get, opened, route_config, routed, running, until
+from tests.uplink.support import get, opened, route_config, routed, running, serving, until
 from tools.lab.testing.network_link import NetworkLink
 from uplink.route import Route
+from wire.reasons import NO_MATCHING_SUBSCRIBERS
 
 
 async def test_a_message_of_qos_2_goes_on_at_qos_2_and_one_of_qos_1_at_qos_1(tmp_path: Path) -> None:
@@ -112,3 +113,63 @@ async def test_a_broker_that_takes_qos_1_at_most_gets_a_message_of_qos_2_at_qos_
             await log.submit([Message("a", b"%d" % qos, qos)])
         await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 2)
     assert [(bytes(publish.payload), publish.qos) for publish in broker.publishes[-1]] == [(b"2", 1), (b"1", 1)]
+
+
+async def test_a_message_goes_again_even_if_the_connection_without_a_session_ends_at_once(tmp_path: Path) -> None:
+    """The next connection has the session of that one, where the message is unknown."""
+    async with scripted_broker(pubcomp=False) as broker, opened(tmp_path, commit_interval_ms=200) as log:
+        async with running(log, route_config(broker.port)):
+            await log.submit([Message("a", b"1", 2)])
+            await until(lambda: bool(broker.pubrels) and bool(broker.pubrels[-1]))
+            broker.hangs_up = True
+            broker.drop_clients()
+            await until(lambda: len(broker.connects) >= 2)
+            broker.hangs_up, broker.pubcomp, broker.session_present = False, True, True
+            await until(lambda: bool(broker.publishes[-1]))
+        assert [bytes(publish.payload) for publish in broker.publishes[-1]] == [b"1"]
+
+
+async def test_a_message_without_a_subscriber_is_released_first_over_a_new_connection(tmp_path: Path) -> None:
+    """The broker has dropped its copy, and would take the PUBLISH for the one that it knows."""
+    async with (
+        scripted_broker(puback=lambda _: NO_MATCHING_SUBSCRIBERS, pubcomp=False) as broker,
+        opened(tmp_path) as log,
+        running(log, route_config(broker.port)),
+    ):
+        await log.submit([Message("a", b"1", 2)])
+        await until(lambda: bool(broker.pubrels) and bool(broker.pubrels[-1]))
+        broker.session_present, broker.pubcomp, broker.puback = True, True, lambda _: 0
+        broker.drop_clients()
+        await until(lambda: len(broker.pubrels) == 2 and len(broker.pubrels[-1]) == 2)
+        (again,) = broker.publishes[-1]
+        assert broker.pubrels[-1] == [again.packet_identifier] * 2
+
+
+async def test_a_message_that_became_too_large_for_the_broker_is_released_and_set_aside(tmp_path: Path) -> None:
+    """The broker may have it from the earlier connection, under this packet identifier."""
+    async with scripted_broker(puback=silent) as broker, opened(tmp_path) as log:
+        route = Route(route_config(broker.port), "gateway-1", log)
+        async with serving(route):
+            await log.submit([Message("a", b"1" * 1000, 2)])
+            await until(lambda: bool(broker.publishes) and bool(broker.publishes[-1]))
+            (lost,) = broker.publishes[-1]
+            broker.session_present, broker.maximum_packet_size = True, 500
+            broker.drop_clients()
+            await log.submit([Message("a", b"2", 2)])
+            await until(lambda: len(broker.publishes) == 2 and bool(broker.publishes[-1]))
+            (other,) = broker.publishes[-1]
+            assert (other.payload, other.packet_identifier != lost.packet_identifier) == (b"2", True)
+        assert [one.row.reason.partition(":")[0] for one in route.queue.refusals.all()] == ["oversize"]
+
+
+async def test_a_begun_message_goes_at_qos_1_to_a_server_that_takes_no_qos_2(tmp_path: Path) -> None:
+    async with scripted_broker(puback=silent) as broker, opened(tmp_path) as log:
+        route = Route(route_config(broker.port), "gateway-1", log)
+        async with serving(route):
+            await log.submit([Message("a", b"1", 2)])
+            await until(lambda: bool(broker.publishes) and bool(broker.publishes[-1]))
+            broker.maximum_qos, broker.puback = 1, lambda _: 0
+            broker.drop_clients()
+            await log.submit([Message("a", b"2", 1)])
+            await until(lambda: len(broker.publishes[-1]) == 2 and not route.queue.outgoing.flows)
+        assert [(bytes(publish.payload), publish.qos) for publish in broker.publishes[-1]] == [(b"1", 1), (b"2", 1)]

@@ -141,8 +141,9 @@ class Connector:
     async def _take_up(self, server: Server, remote: Remote) -> None:
         """Notes the server durably, before anything is sent to it."""
         try:
-            self._notes.note.server = str(server)
-            await self._notes.save()
+            if self._notes.note.server != str(server):
+                self._notes.note.server = str(server)
+                await self._notes.save()
         except BaseException:
             remote.close("the route ends")
             raise
@@ -208,9 +209,6 @@ class Connector:
                 return accepted
         try:
             accepted = await self._try(server, MQTT_3_1_1, password, context)
-            if accepted.client.clean_start:  # over 3.1.1 such a session ends with its connection [section 3.1.2.4]
-                accepted.remote.close("the former session is ended")
-                accepted = await self._try(server, MQTT_3_1_1, password, context, is_clean=False)
         except WrongVersion:
             version.note_not_3_1_1()
             raise
@@ -230,24 +228,31 @@ class Connector:
         return not self._queue.has_session or (bool(last) and last != str(server))
 
     async def _try(
-        self,
-        server: Server,
-        level: int,
-        password: bytes | None,
-        context: ssl.SSLContext | None,
-        is_clean: bool | None = None,
+        self, server: Server, level: int, password: bytes | None, context: ssl.SSLContext | None
+    ) -> Accepted:
+        """Connects with a session that stays: over 3.1.1 one that starts clean ends with its connection [3.1.2.4]."""
+        is_clean = self._begins_clean(server)
+        accepted = await self._try_once(server, level, password, context, is_clean=is_clean)
+        if is_clean and level == MQTT_3_1_1:
+            accepted.remote.close("the former session is ended")
+            accepted = await self._try_once(server, level, password, context, is_clean=False)
+        return accepted
+
+    async def _try_once(
+        self, server: Server, level: int, password: bytes | None, context: ssl.SSLContext | None, *, is_clean: bool
     ) -> Accepted:
         client = BulkClientConnection(
             self._client_id,
             protocol_level=level,
-            clean_start=self._begins_clean(server) if is_clean is None else is_clean,
+            clean_start=is_clean,
             keep_alive_s=self._config.keep_alive_s,
             maximum_packet_size=MAXIMUM_PACKET_SIZE,
             username=self._config.user,
             password=password,
             retry_interval_ms=1000 * self._config.retry_interval_s,
         )
-        client.expect_pubrecs(self._queue.outgoing.begun)  # a broker may send them right behind its CONNACK
+        begun = [one for one in self._queue.outgoing.begun if one not in self._queue.unwanted]
+        client.expect_pubrecs(begun)  # a broker may send them right behind its CONNACK
         connack: asyncio.Future[Connack] = asyncio.get_running_loop().create_future()
         remote = Remote(client, lambda packet: _note_connack(packet, remote, connack))
         try:

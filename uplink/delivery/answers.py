@@ -16,6 +16,7 @@ from wire.packet_types import PUBACK, PUBCOMP, PUBREC
 from wire.reasons import NO_MATCHING_SUBSCRIBERS, NOT_AUTHORIZED, QUOTA_EXCEEDED, UNSPECIFIED_ERROR, describe
 
 ADVICE = {NOT_AUTHORIZED: "; another Holdfast gateway accepts it if an access rule lets this route identify its origin"}
+NO_SUBSCRIBER = "no client at the broker has subscribed to a message [needs_subscriber]"
 PAUSE_SHORTEST_MS, PAUSE_LONGEST_MS = 500, 30_000
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,12 @@ class Answers:
         self._pauses = Backoff(PAUSE_SHORTEST_MS, PAUSE_LONGEST_MS)
         self._pause: asyncio.TimerHandle | None = None
         self._again: list[int] = []
-        self._unwanted: set[int] = set()  # QoS 2 messages that have no subscriber, until their PUBCOMP
+        self._unwanted = queue.unwanted
+        for packet_identifier in list(self._unwanted):
+            if window.session_present and packet_identifier in window.outgoing.flows:
+                window.protocol.pubrel(packet_identifier)
+            else:
+                self._unwanted.discard(packet_identifier)
 
     def handle(self, packet: Packet | Acknowledgements) -> None:
         """Acts on what the broker sent."""
@@ -86,12 +92,17 @@ class Answers:
             self._pause.cancel()
             self._state.stands = ""
 
+    async def settle(self) -> None:
+        """Waits until what was acknowledged is noted durably: the next connection may have another session."""
+        await self._batch.settle()
+
     def _acknowledge(self, packet_type: int, packet_identifiers: list[int]) -> None:
         if packet_type == PUBCOMP and self._unwanted:
             unwanted = [one for one in packet_identifiers if one in self._unwanted]
             packet_identifiers = [one for one in packet_identifiers if one not in self._unwanted]
             self._unwanted.difference_update(unwanted)
-            self._send_later(unwanted, self._state.stands)
+            if unwanted:
+                self._send_later(unwanted, NO_SUBSCRIBER)
         if not packet_identifiers:
             return
         self._note_success()
@@ -112,11 +123,10 @@ class Answers:
             self._pauses.reset()
 
     def _wait_for_subscriber(self, packet: Puback | Pubrec) -> None:
-        why = "no client at the broker has subscribed to a message [needs_subscriber]"
         if isinstance(packet, Puback):
-            self._send_later([packet.packet_identifier], why)
+            self._send_later([packet.packet_identifier], NO_SUBSCRIBER)
             return
-        self._stand(why)
+        self._stand(NO_SUBSCRIBER)
         self._unwanted.add(packet.packet_identifier)
         self._window.protocol.pubrel(packet.packet_identifier)  # its flow ends, and begins again after the pause
 

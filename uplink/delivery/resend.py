@@ -47,6 +47,8 @@ class Resend:
             self._log.defer(self._refusals.release(one))
             return
         await window.wait_for_room()
+        if self._refusals.due.get(one.position) is not one:
+            return  # it was discarded meanwhile
         grant = Grant(min(message.qos, window.protocol.maximum_qos_peer), message.retain)
         if grant.qos == 2:
             self._begun = one.row

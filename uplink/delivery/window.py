@@ -79,11 +79,11 @@ class RouteWindow(Window):
             return False
         self._queue.state.retries += dup
         if grant.retain and not self.protocol.takes_retain:
-            return self._set_aside(packet_identifier, NO_RETAIN)
+            return self._set_aside(packet_identifier, NO_RETAIN, dup)
         try:
             self.send(message, grant, packet_identifier, dup and self.session_present, self._properties_of)
         except PacketTooLargeError as error:
-            return self._set_aside(packet_identifier, f"{OVERSIZE}: {error}")
+            return self._set_aside(packet_identifier, f"{OVERSIZE}: {error}", dup)
         return True
 
     def publish_together(self, messages: Sequence[Message], identifiers: list[int], qos: int) -> bool:
@@ -103,8 +103,14 @@ class RouteWindow(Window):
             return one.position
         return self._queue.cursor.position_of(packet_identifier)
 
-    def _set_aside(self, packet_identifier: int | None, reason: str) -> bool:
+    def _set_aside(self, packet_identifier: int | None, reason: str, dup: bool) -> bool:
         assert packet_identifier is not None, "routes take no QoS 0 messages"
         self._queue.refusals.set_aside(self.position_of(packet_identifier), reason)
         self.resent.pop(packet_identifier, None)
-        return False
+        flow = self.outgoing.flows.get(packet_identifier)
+        if flow is None or not (dup and self.session_present):
+            return False
+        # The broker may have the message of the earlier connection: its packet identifier stays in use until a PUBCOMP.
+        self.outgoing.pass_over(flow)
+        self.protocol.pubrel(packet_identifier)
+        return True

@@ -296,6 +296,11 @@ class BulkSendWindow(SendWindow):
         for identifier in identifiers:
             self._states.setdefault(identifier, EXPECTED)
 
+    def free(self, packet_identifier: int) -> None:
+        if self._states.get(packet_identifier) == EXPECTED:
+            del self._states[packet_identifier]
+        super().free(packet_identifier)
+
     def acquire(self, packet_identifier: int | None = None, qos: int = 1) -> int:
         if self._states.get(packet_identifier) == EXPECTED and self.quota:
             del self._states[packet_identifier]
