@@ -1,5 +1,6 @@
 """The gateway's counters: plain numbers, added up where things happen and read by metrics and ``$SYS`` topics."""
 
+import math
 import time
 from bisect import bisect_left
 from dataclasses import dataclass, field
@@ -78,7 +79,10 @@ class RouteState:
     (unix time, 0: none waits). ``acknowledged_ms`` is when the other broker last acknowledged a message (unix time, 0:
     not yet). ``reconnects`` counts the connections after the first one, ``retries`` the messages that were sent again.
     ``refused_messages`` counts the messages that were set aside because the other broker will never take them.
-    ``stands`` says why no message goes out although the broker can be reached ("": messages go out).
+    ``stands`` says why no message goes out although the broker can be reached ("": messages go out). ``arrived_per_s``
+    is how many messages the backlog has lost a second in the last minute, because the other broker has them or they
+    were set aside. ``last_error`` is why a connection failed or ended, or the route stood, and ``last_error_ms`` when
+    (unix time); "" and 0: it did not yet.
     """
 
     name: str
@@ -91,6 +95,20 @@ class RouteState:
     retries: int = 0
     refused_messages: int = 0
     stands: str = ""
+    arrived_per_s: float = 0.0
+    last_error: str = ""
+    last_error_ms: int = 0
+
+    def note_error(self, text: str) -> None:
+        """Notes why a connection failed or ended, or why the route stands."""
+        self.last_error, self.last_error_ms = text, int(time.time() * 1000)
+
+    @property
+    def drain_s(self) -> float:
+        """Seconds until all that waits now has gone, if it goes on as in the last minute; infinite if nothing went."""
+        if not self.backlog_messages:
+            return 0.0
+        return self.backlog_messages / self.arrived_per_s if self.arrived_per_s else math.inf
 
     @property
     def backlog_age_s(self) -> float:

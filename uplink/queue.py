@@ -25,8 +25,10 @@ ROUTE_PREFIX = "route/"  # of the names under which the log keeps the routes' cu
 class RouteStatus(msgspec.Struct, frozen=True):
     """How a route is doing.
 
-    ``broker`` is "" for a route that is no longer configured. ``oldest_ms`` and ``acknowledged_ms`` are Unix times, 0
-    for none. ``problem`` is why the route has no connection or stands, "" if messages go out.
+    ``broker`` is "" for a route that is no longer configured. ``oldest_ms``, ``acknowledged_ms`` and ``last_error_ms``
+    are Unix times, 0 for none. ``age_s`` is how long the oldest message waits, and ``drain_s`` how long it takes until
+    all that waits has gone, as fast as in the last minute; infinite if nothing has gone. ``problem`` is why the route
+    has no connection or stands, "" if messages go out. ``last_error`` is the last of these.
     """
 
     name: str
@@ -35,11 +37,15 @@ class RouteStatus(msgspec.Struct, frozen=True):
     backlog_messages: int
     backlog_bytes: int
     oldest_ms: int
+    age_s: float
+    drain_s: float
     acknowledged_ms: int
     refused_messages: int
     reconnects: int
     retries: int
     problem: str
+    last_error: str
+    last_error_ms: int
 
 
 class RefusedMessage(msgspec.Struct, frozen=True):
@@ -122,11 +128,15 @@ class RouteQueue:
             state.backlog_messages,
             state.backlog_bytes,
             state.oldest_ms,
+            round(state.backlog_age_s, 1),
+            round(state.drain_s, 1),
             state.acknowledged_ms,
             state.refused_messages,
             state.reconnects,
             state.retries,
             state.stands or ("" if state.connected else problem),
+            state.last_error,
+            state.last_error_ms,
         )
 
     async def refused(self) -> list[RefusedMessage]:

@@ -72,10 +72,12 @@ class Route:
         try:
             await self._serve()
         except (LinkDown, sqlite3.Error) as error:
+            self.queue.state.note_error(str(error))
             if str(error) != self._said:
                 self._said = str(error)
                 logger.warning("route %s to %s: %s; storing meanwhile", *self._names, self._said)
-        except Exception:
+        except Exception as error:
+            self.queue.state.note_error(f"unexpected failure: {error}")
             logger.exception("route %s to %s: unexpected failure; storing meanwhile", *self._names)
 
     async def _serve(self) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import sqlite3
 import time
+from collections import deque
 from collections.abc import Iterator
 
 from gateway.routes import (
@@ -28,9 +29,27 @@ from gateway.routes import (
 from uplink.config import RouteConfig
 
 INTERVAL_S = 1.0  # between two looks at the oldest message
+RATE_S = 60.0  # over which the rate of messages that leave the backlog is taken
 DROP_PAUSE_S = 0.02  # between two drops, so that one read of the file finds the oldest of many messages
 
 logger = logging.getLogger(__name__)
+
+
+class Rate:
+    """How fast a count has grown in the last minute."""
+
+    def __init__(self) -> None:
+        self._moments: deque[tuple[float, int]] = deque()
+
+    def take(self, now_s: float, count: int) -> float:
+        """Returns the growth of a count a second, 0 in the first second."""
+        moments = self._moments
+        if not moments or now_s - moments[-1][0] >= INTERVAL_S:
+            moments.append((now_s, count))
+        while now_s - moments[0][0] > RATE_S:
+            moments.popleft()
+        begin_s, before = moments[0]
+        return (count - before) / (now_s - begin_s) if now_s > begin_s else 0.0
 
 
 class BacklogWatch:
@@ -52,6 +71,7 @@ class BacklogWatch:
         self._damaged = log.counters.messages_dropped[DAMAGED]
         self._oldest: tuple[int, int] = (-1, 0)  # a place of the cursor, and when the message behind it was accepted
         self._beyond = asyncio.Event()
+        self._rate = Rate()
         has_origin_limits = config is not None and (config.max_messages_per_origin or config.max_bytes_per_origin)
         cursor.tally.origins = None
         if config is not None and has_origin_limits:
@@ -112,6 +132,7 @@ class BacklogWatch:
         await skip_ahead(self._log, [self._cursor])  # past messages for other consumers
         await self._cursor.discard_oldest(self._is_within_limits)
         await self._find_oldest()
+        self._state.arrived_per_s = self._rate.take(time.monotonic(), self._cursor.tally.arrived)
 
     async def _find_oldest(self) -> None:
         position = self._cursor.position

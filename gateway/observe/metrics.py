@@ -46,6 +46,10 @@ ROUTE_GAUGES: dict[str, tuple[str, Callable[[RouteState], float]]] = {
     ),
     "backlog_bytes": ("Payload, topic names and properties of these, in bytes.", lambda route: route.backlog_bytes),
     "backlog_age_seconds": ("How long the oldest waits.", lambda route: route.backlog_age_s),
+    "drain_seconds": (
+        "How long until all that waits has gone, as fast as in the last minute.",
+        lambda route: route.drain_s,
+    ),
     "last_acknowledged_timestamp_seconds": ("When a message was last taken over.", lambda r: r.acknowledged_ms / 1000),
 }
 ROUTE_COUNTERS = {

@@ -26,6 +26,7 @@ from tests.uplink.support import (
 )
 from tools.lab.testing.network_link import NetworkLink
 from uplink.route import Route
+from uplink.watch import Rate
 from wire.backoff import Backoff
 from wire.codec.packets import Publish
 from wire.properties import MESSAGE_EXPIRY_INTERVAL
@@ -311,3 +312,33 @@ async def test_a_clock_set_back_stops_no_route_and_makes_no_message_live_longer(
                 await log.submit([message_from(packet, "client", "gateway-1", now_ms)])
             await until(lambda: bool(broker.publishes) and len(broker.publishes[-1]) == 2)
     assert [packet.properties[MESSAGE_EXPIRY_INTERVAL] for packet in broker.publishes[-1]] == [0xFFFFFFFF] * 2
+
+
+async def test_a_route_says_how_long_its_backlog_takes_and_what_went_wrong_last(tmp_path: Path) -> None:
+    async with (
+        scripted_broker(puback=lambda p: 0 if int(p.payload) <= 20 else None) as broker,
+        opened(tmp_path) as log,
+    ):
+        route = Route(route_config(broker.port), "gateway-1", log)
+        state = route.queue.state
+        await append(log, range(1, 61))
+        await route.queue.watch.count()
+        assert state.drain_s == float("inf")
+        async with serving(route):
+            await backlog_is(route, 40)
+            assert 0 < state.drain_s < float("inf")
+            broker.drop_clients()
+            await until(lambda: state.reconnects == 1)
+            found = route.queue.status(route.problem)
+            assert (found.problem, found.last_error) == ("", "the broker closed the connection")
+            broker.puback = lambda _: 0
+            broker.drop_clients()
+            await backlog_is(route, 0)
+        assert state.drain_s == 0
+
+
+def test_a_rate_is_that_of_the_last_minute() -> None:
+    rate = Rate()
+    assert [rate.take(moment_s, count) for moment_s, count in ((100.0, 0), (104.0, 20), (160.0, 60))] == [0, 5, 1]
+    assert rate.take(161.0, 77) == 1, "57 messages since 104"
+    assert rate.take(300.0, 77) == 0

@@ -139,6 +139,7 @@ class Answers:
     def _stand(self, why: str) -> None:
         if not self._state.stands:
             logger.warning("route %s stands: %s; storing meanwhile", self._state.name, why)
+            self._state.note_error(why)
         self._state.stands = why
         if self._pause is None:
             self._window.pause()

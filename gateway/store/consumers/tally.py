@@ -31,15 +31,16 @@ class Tally:
 
     ``noticed`` is an upper estimate of the backlog, also while nothing is counted. ``changed`` is called whenever the
     count has changed, None: nothing is called. ``origins`` counts the messages that wait by origin, None where no
-    origin has a limit.
+    origin has a limit. ``arrived`` is how many messages have ended their flight since the start.
     """
 
-    __slots__ = ("_counted", "_walk", "changed", "noticed", "origins")
+    __slots__ = ("_counted", "_walk", "arrived", "changed", "noticed", "origins")
 
     def __init__(self, counts: bool) -> None:
         self._counted: Backlog | None = Backlog() if counts else None
         self._walk: Walk | None = None
         self.noticed = Backlog()
+        self.arrived = 0
         self.changed: Callable[[], None] | None = None
         self.origins: OriginShares | None = None
 
@@ -128,6 +129,7 @@ class Tally:
 
     def note_acknowledged(self, messages: int, size: int) -> None:
         """Messages are no longer in flight."""
+        self.arrived += messages
         if self._counted is not None:
             self._counted.subtract(size, messages)
             self._tell()

@@ -100,6 +100,7 @@ def test_a_histogram_puts_every_value_somewhere() -> None:
 
 def test_each_route_shows_its_backlog() -> None:
     waiting = RouteState("central", False, 250, 9000, acknowledged_ms=1500, reconnects=2, retries=7)
+    waiting.arrived_per_s = 5.0
     state = State(routes=[waiting, RouteState('a "b"\n', True)])
     waiting.oldest_ms = int(time.time() * 1000) - 12_500
     shown = samples(Metrics(Counters(), lambda: state))
@@ -107,6 +108,8 @@ def test_each_route_shows_its_backlog() -> None:
     assert shown["holdfast_route_backlog_messages", "central"] == 250
     assert shown["holdfast_route_backlog_bytes", "central"] == 9000
     assert 12.5 <= shown["holdfast_route_backlog_age_seconds", "central"] < 60
+    assert shown["holdfast_route_drain_seconds", "central"] == 50
+    assert shown["holdfast_route_drain_seconds", 'a "b"\n'] == 0
     assert shown["holdfast_route_last_acknowledged_timestamp_seconds", "central"] == 1.5
     assert shown["holdfast_route_reconnects_total", "central"] == 2
     assert shown["holdfast_route_retries_total", "central"] == 7

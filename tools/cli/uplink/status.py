@@ -7,9 +7,21 @@ import typer
 
 from tools.cli.columns import columns, printable
 from tools.cli.uplink.asking import DEFAULT_CONFIG, AsJson, ConfigOption, answer
-from tools.cli.utc import utc_of
+from tools.cli.utc import duration_of, utc_of
 
-HEADINGS = ("route", "broker", "link", "waiting", "bytes", "oldest", "refused", "last acknowledged", "problem")
+HEADINGS = (
+    "route",
+    "broker",
+    "link",
+    "waiting",
+    "bytes",
+    "oldest",
+    "drain",
+    "refused",
+    "last acknowledged",
+    "problem",
+    "last error",
+)
 
 
 def status(config: ConfigOption = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
@@ -29,8 +41,16 @@ def _row(route: dict[str, Any]) -> tuple[str, ...]:
         link,
         str(route["backlog_messages"]),
         str(route["backlog_bytes"]),
-        utc_of(route["oldest_ms"]) if route["oldest_ms"] else "-",
+        duration_of(route["age_s"]) if route["oldest_ms"] else "-",
+        _drain(route),
         str(route["refused_messages"]),
         utc_of(route["acknowledged_ms"]) if route["acknowledged_ms"] else "-",
         printable(route["problem"] or "-"),
+        printable(f"{utc_of(route['last_error_ms'])} {route['last_error']}") if route["last_error_ms"] else "-",
     )
+
+
+def _drain(route: dict[str, Any]) -> str:
+    if not route["backlog_messages"]:
+        return "-"
+    return "never" if route["drain_s"] is None else duration_of(route["drain_s"])
