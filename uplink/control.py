@@ -1,8 +1,8 @@
 """A Unix socket in the store's folder, through which commands talk with the gateway that runs.
 
 A command connects, sends one request, gets one answer, and the connection ends. Both are one line of JSON. A request is
-``{"do": NAME, "route": NAME}``; the answer is ``{"result": …}`` or ``{"error": TEXT}``. Only the gateway's user, and
-root, can connect.
+``{"do": NAME, "route": NAME, "file": PATH}``; the answer is ``{"result": …}`` or ``{"error": TEXT}``. Only the
+gateway's user, and root, can connect.
 """
 
 import asyncio
@@ -19,11 +19,13 @@ from typing import Any
 import msgspec
 
 from gateway.routes import ListenError
+from uplink.carry import BadBacklogFile, ExportFailed, Imports, ImportStopped
 from uplink.routes import NoSuchRoute, Routes
 
 SOCKET = "control"
 REQUEST_BYTES_MAX = 64 * 1024
 ANSWER_DEADLINE_S = 120.0  # a request may have to read a long log
+FILE_DEADLINE_S = 24 * 3600.0  # a file may be large, and its medium slow
 CONNECT_DEADLINE_S = 10.0
 
 logger = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
 
     do: str
     route: str = ""
+    file: str = ""
 
 
 class Control:
@@ -46,11 +49,13 @@ class Control:
     Args:
         folder: the store's folder.
         routes: the gateway's routes.
+        imports: imports backlogs of other gateways.
     """
 
-    def __init__(self, folder: Path, routes: Routes) -> None:
+    def __init__(self, folder: Path, routes: Routes, imports: Imports) -> None:
         self._folder = folder
         self._routes = routes
+        self._imports = imports
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -82,10 +87,12 @@ class Control:
                 async with asyncio.timeout(CONNECT_DEADLINE_S):
                     line = await reader.readline()
                 answer = {"result": await self._do(msgspec.json.decode(line, type=Request))}
-            except (NoSuchRoute, sqlite3.Error) as error:
+            except (NoSuchRoute, ExportFailed, BadBacklogFile, ImportStopped, sqlite3.Error) as error:
                 answer = {"error": str(error)}
             except (msgspec.MsgspecError, ValueError, TimeoutError) as error:
                 answer = {"error": f"expected a request in one line of JSON: {error}"}
+            except OSError as error:  # of a file; one of the connection ends it below
+                answer = {"error": f"{error.filename}: {error.strerror}"}
             writer.write(msgspec.json.encode(answer) + b"\n")
             await writer.drain()
         writer.close()
@@ -103,24 +110,35 @@ class Control:
                 return await routes.discard(request.route)
             case "forget":
                 return await routes.forget(request.route)
+            case "export":
+                return await routes.export(request.route, _absolute(request.file))
+            case "import":
+                return await self._imports.import_file(_absolute(request.file))
         raise ValueError(f"no request is named {request.do!r}")
 
 
-def ask(folder: Path, do: str, route: str = "") -> Any:
+def _absolute(file: str) -> Path:
+    if not (path := Path(file)).is_absolute():
+        raise ValueError(f"{file!r}, expected an absolute path")
+    return path
+
+
+def ask(folder: Path, do: str, route: str = "", file: str = "") -> Any:
     """Asks the gateway that uses a store; returns its answer, as JSON's types. Blocks.
 
     Args:
         folder: the store's folder.
-        do: ``status``, ``refused``, ``resend``, ``discard`` or ``forget``.
+        do: ``status``, ``refused``, ``resend``, ``discard``, ``forget``, ``export`` or ``import``.
         route: the route's name.
+        file: the absolute path of a file to export to, or to import.
 
     Raises:
         ControlFailed: no gateway runs on this store, or it could not do it.
     """
-    request = msgspec.json.encode(Request(do, route)) + b"\n"
+    request = msgspec.json.encode(Request(do, route, file)) + b"\n"
     try:
         with _short(folder) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(ANSWER_DEADLINE_S)
+            connection.settimeout(FILE_DEADLINE_S if file else ANSWER_DEADLINE_S)
             connection.connect(path)
             connection.sendall(request)
             with connection.makefile("rb") as answers:

@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import sqlite3
+from pathlib import Path
 
 from gateway.routes import Endings, MessageLog, RouteState, Signal
+from uplink.carry import export_backlog
 from uplink.config import RouteConfig
 from uplink.queue import ROUTE_PREFIX, RefusedMessage, RouteQueue, RouteStatus
 from uplink.route import Route
@@ -35,6 +37,7 @@ class Routes:
         self._wanted = configs
         self._is_changed = Signal()
         self._changing = asyncio.Lock()
+        self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._serving = {config.name: Route(config, gateway_name, log) for config in configs}
         for route in self._serving.values():
@@ -48,15 +51,18 @@ class Routes:
 
     async def run(self) -> None:
         """Runs for ever."""
-        async with asyncio.TaskGroup() as group:
-            for name in self._queues():
-                self._start(group, name)
-            group.create_task(self._name_left(list(self._left.values())))
-            while True:
-                await self._is_changed.wait()
-                self._is_changed.clear()
-                async with self._changing:
-                    await self._change_to({config.name: config for config in self._wanted}, group)
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                for name in self._queues():
+                    self._start(name)
+                self._group.create_task(self._name_left(list(self._left.values())))
+                while True:
+                    await self._is_changed.wait()
+                    self._is_changed.clear()
+                    async with self._changing:
+                        await self._change_to({config.name: config for config in self._wanted})
+        finally:
+            self._group = None
 
     def reload(self, configs: list[RouteConfig]) -> None:
         """Makes these the configured routes, soon.
@@ -67,7 +73,7 @@ class Routes:
         self._wanted = configs
         self._is_changed.set()
 
-    async def _change_to(self, wanted: dict[str, RouteConfig], group: asyncio.TaskGroup) -> None:
+    async def _change_to(self, wanted: dict[str, RouteConfig]) -> None:
         before = {name: route.config for name, route in self._serving.items()}
         changed = [name for name in before | wanted if wanted.get(name) != before.get(name)]
         await self._stop(changed)
@@ -85,16 +91,18 @@ class Routes:
             elif queue is not None:
                 self._left[name] = queue
                 left.append(queue)
-            self._start(group, name)
+            self._start(name)
         self._serving = {name: self._serving[name] for name in wanted}
         self._note_states()
         await self._name_left(left)
 
-    def _start(self, group: asyncio.TaskGroup, name: str) -> None:
+    def _start(self, name: str) -> None:
+        if self._group is None:  # the gateway ends
+            return
         runs = [self._queues()[name].watch.run()]
         if route := self._serving.get(name):
             runs.append(route.run())
-        self._tasks[name] = [group.create_task(run) for run in runs]
+        self._tasks[name] = [self._group.create_task(run) for run in runs]
 
     async def _stop(self, names: list[str]) -> None:
         """Returns once routes do nothing any more: what is not acknowledged is in their queues again."""
@@ -144,6 +152,21 @@ class Routes:
     async def discard(self, name: str) -> int:
         """Drops the messages that a route has set aside; returns how many. Raises NoSuchRoute, sqlite3.Error."""
         return await self._queue(name).discard_refused()
+
+    async def export(self, name: str, path: Path) -> int:
+        """Writes what waits for a route to a file, and then no longer keeps it; returns how many messages.
+
+        The route has no connection meanwhile. Raises NoSuchRoute, ExportFailed, sqlite3.Error.
+        """
+        async with self._changing:
+            queue = self._queue(name)
+            await self._stop([name])
+            try:
+                messages = await export_backlog(queue, self._log, self._gateway_name, path)
+            finally:
+                self._start(name)
+        logger.info("route %s: %d messages are in %s, and no longer wait here", name, messages, path)
+        return messages
 
     async def forget(self, name: str) -> int:
         """Gives up what is kept for a route that is no longer configured; returns how many messages waited.

@@ -154,6 +154,12 @@ COMMANDS = {
     "uplink forget": Command(
         "tools.cli.uplink.forget:forget", "Give up what waits for a route that is no longer configured.", "gateway"
     ),
+    "uplink export": Command(
+        "tools.cli.uplink.carry:export", "Write what waits for a route to a file, to carry it.", "gateway"
+    ),
+    "uplink import": Command(
+        "tools.cli.uplink.carry:import_file", "Store the messages of a file that was exported.", "gateway"
+    ),
     "lander run": Command("tools.cli.lander:app", "Run a lander.", "cloud"),
     "cloud ingest": Command("tools.cli.ingest:app", "Bring new landing files into the tables.", "cloud"),
 }

@@ -17,12 +17,14 @@ import uvloop
 from gateway.broker import Broker
 from gateway.config.errors import read_text
 from gateway.errors import ConfigError, GatewayError, is_disk_trouble
+from gateway.limits import Verdict
 from gateway.log_fields import about, start_logging
 from gateway.observe.sys_topics import gateway_version
 from gateway.store import MessageLog
 from tools.cli.failure import fail, failing_on
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen
 from tools.cli.gateway.config import Configuration, changed_keys, read_configuration, wants_json
+from uplink.carry import Imports
 from uplink.control import Control
 from uplink.routes import Routes
 
@@ -80,7 +82,13 @@ async def _serve(path: Path, configuration: Configuration) -> None:
         routes = Routes(configuration.routes, config.name, log, broker.endings)
         broker.overview.routes = routes.states
         await broker.start()
-        control = Control(Path(store.path), routes)
+        imports = Imports(
+            Path(store.path),
+            log,
+            broker.publishing.publish,
+            lambda topic: broker.limits.verdict(topic, "") is Verdict.TAKE,
+        )
+        control = Control(Path(store.path), routes, imports)
         async with _watched(path, configuration, broker, routes), control.opened(), asyncio.TaskGroup() as group:
             _collect_less_often()
             logger.info("ready", extra=_about_start(broker, configuration))

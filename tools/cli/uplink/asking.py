@@ -16,7 +16,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON array with on
 DEFAULT_CONFIG = DEFAULT_PATH
 
 
-def answer(command: str, config: Path, do: str, route: str = "") -> Any:
+def answer(command: str, config: Path, do: str, route: str = "", file: str = "") -> Any:
     """Returns the answer of the gateway to a request, as JSON's types.
 
     Ends the command with exit code 2 if the configuration cannot be read, and with 1 if no gateway runs or it cannot do
@@ -25,6 +25,6 @@ def answer(command: str, config: Path, do: str, route: str = "") -> Any:
     with failing_on(GatewayError, command=command):
         gateway_config, _ = load(config)
     try:
-        return ask(Path(gateway_config.store.path), do, route)
+        return ask(Path(gateway_config.store.path), do, route, file)
     except ControlFailed as error:
         fail(command, str(error), 1)

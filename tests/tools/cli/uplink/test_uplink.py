@@ -128,3 +128,27 @@ def test_only_the_gateways_user_reaches_the_control_socket(tmp_path: Path, centr
         assert socket.stat().st_mode & 0o777 == 0o600
     with central.running():  # a killed gateway leaves its socket behind
         assert ask(central, "status").stdout == "there are no routes\n"
+
+
+def test_a_backlog_is_carried_to_another_gateway_and_applied_once(tmp_path: Path, central: Gateway) -> None:
+    site = site_of(tmp_path, central)
+    file = tmp_path / "stick"
+    with site.running():
+        for _ in range(3):
+            assert publish(site.port, "-t", "public/1") == 0
+        done = ask(site, "export", "up", str(file))
+        assert (done.returncode, done.stdout) == (0, f"3 messages are in {file}, and no longer wait for route up\n")
+        assert status(site)["backlog_messages"] == 0
+        assert ask(site, "export", "up", str(file)).stderr == f"holdfast uplink export: {file}: File exists\n"
+    central.path.write_text(central.path.read_text() + '[[route]]\nname = "on"\nbroker = "mqtt://127.0.0.1:1"\n')
+    with central.running():
+        assert ask(central, "import", str(file)).stdout == f"3 messages of {file} are imported\n"
+        assert ask(central, "import", str(file)).stdout == f"{file}: nothing in it is new here\n"
+        assert status(central)["backlog_messages"] == 3
+        absent = ask(central, "import", str(tmp_path / "absent"))
+        assert (absent.returncode, absent.stderr) == (
+            1,
+            f"holdfast uplink import: {tmp_path}/absent: No such file or directory\n",
+        )
+        file.write_bytes(file.read_bytes()[:-1])
+        assert "it is not complete" in ask(central, "import", str(file)).stderr
