@@ -23,7 +23,7 @@ class Command:
 
 
 GROUPS = {
-    "check": "Test a broker against the MQTT standards.",
+    "check": "Test a broker against the MQTT standards, and as a central broker.",
     "bench": "Measure speed, memory and bytes written, and compare with other software.",
     "device": "Build the firmware for a board, and check its configuration.",
     "flash": "Look into a copy of a device's flash.",
@@ -42,6 +42,9 @@ COMMANDS = {
     "query": Command("tools.cli.query:query", "Print rows of the tables that an SQL query selects.", "cloud"),
     "test": Command("tools.cli.testing:app", "Run Holdfast's own style checks and tests (from a checkout).", "dev"),
     "check broker": Command("tools.lab.check.broker:broker", "Check any broker against MQTT 3.1.1 and 5.0.", ""),
+    "check central": Command(
+        "tools.lab.check.central:central", "Try whether a broker may have custody of a gateway's messages.", ""
+    ),
     "bench flash": Command(
         "tools.lab.bench.flash.command:flash",
         "Count flash writes, erases and memory of the flash store, beside littlefs.",

@@ -206,9 +206,10 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the sending side and waits until the broker has closed the connection."""
+        """Closes the sending side, where that is possible, and waits until the broker has closed the connection."""
         try:
-            self._writer.write_eof()
+            if self._writer.can_write_eof():  # TLS cannot
+                self._writer.write_eof()
             await asyncio.wait_for(self._reader.read(), DEADLINE_S)
         except (OSError, TimeoutError):
             pass

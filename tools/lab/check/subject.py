@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import ssl
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +16,13 @@ KEPT_S = 60  # the expiry of a session that a check does not end
 
 @dataclass(frozen=True)
 class Address:
-    """The broker's address, and the user to log in."""
+    """The broker's address, and the user to log in. ``tls`` is for a broker with TLS."""
 
     host: str
     port: int
     user: str | None = None
     password: bytes | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
 
 
 @dataclass
@@ -69,7 +71,7 @@ class Broker:
 
     async def open(self, level: int | None = None) -> Client:
         """Opens a connection, on which nothing has been sent."""
-        connecting = asyncio.open_connection(self.address.host, self.address.port)
+        connecting = asyncio.open_connection(self.address.host, self.address.port, ssl=self.address.tls)
         reader, writer = await asyncio.wait_for(connecting, DEADLINE_S)
         client = Client(reader, writer, level or self.level)
         self._clients.append(client)
