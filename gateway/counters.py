@@ -52,6 +52,7 @@ class Counters:
     messages_stored: int = 0
     identities_replaced: int = 0
     messages_returned: int = 0
+    qos_0_stored: int = 0
     messages_dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DROP_REASONS, 0))
     commit_s: Histogram = field(default_factory=lambda: Histogram(COMMIT_BOUNDS_S))
 
@@ -83,6 +84,7 @@ class RouteState:
     is how many messages the backlog has lost a second in the last minute, because the other broker has them or they
     were set aside. ``last_error`` is why a connection failed or ended, or the route stood, and ``last_error_ms`` when
     (unix time); "" and 0: it did not yet.
+    ``qos_0_sent`` and ``qos_0_dropped`` count messages of QoS 0 that were not stored for the route.
     """
 
     name: str
@@ -94,6 +96,8 @@ class RouteState:
     reconnects: int = 0
     retries: int = 0
     refused_messages: int = 0
+    qos_0_sent: int = 0
+    qos_0_dropped: int = 0
     stands: str = ""
     arrived_per_s: float = 0.0
     last_error: str = ""

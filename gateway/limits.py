@@ -162,7 +162,7 @@ class Limits:
         """Whether a message may become the retained message of its topic."""
         if not message.payload:
             return True
-        if not message.qos and self._refuses(message.owner):
+        if not message.qos and self.refuses(message.owner):
             return False  # at QoS 1 and 2 ``verdict`` has decided on the message itself
         log, most, size = self._log, self._retained_bytes, message.size - MESSAGE_OVERHEAD
         if self.problem:
@@ -174,9 +174,12 @@ class Limits:
             return False
         return size <= max(before, RETAINED_LEAST) or log.retained_bytes - before + size <= most
 
-    def _refuses(self, owner: str) -> bool:
+    def refuses(self, owner: str) -> bool:
         """Whether the store, or this owner's share of it, is full and no message is dropped to make room."""
-        is_full = self._store.when_full != "discard_old" and self._store_is_full()
+        is_full = False
+        if self._store.when_full != "discard_old":
+            self._make_room()
+            is_full = self._store_is_full()
         return is_full or (self.shares is not None and self._has_its_share(self.shares, owner))
 
     def wait(self, retry: Callable[[], None]) -> None:

@@ -133,7 +133,7 @@ def message_from(packet: Publish, publisher: str, gateway_name: str, unix_ms: in
     ]
     if user_properties:
         message.properties[properties.USER_PROPERTY] = user_properties
-    if not message.origin:  # only a message with an identity can have passed a gateway
+    if message.qos and not message.origin:  # a message that has passed a gateway has an identity, but at QoS 0
         message._forget_hops()
     if not message.origin or not message.received_by:  # another gateway's message has an identity
         message.received_ms, message.received_by = unix_ms, gateway_name

@@ -19,7 +19,8 @@ class Subscription:
 
     ``qos`` is its maximum QoS. ``since`` is the log's position when it was made: it takes messages behind that alone.
     ``not_from`` is the client identifier whose messages it does not take (No Local). ``retain_as_published`` keeps a
-    message's RETAIN flag. ``identifier`` is its Subscription Identifier, 0 for none.
+    message's RETAIN flag. ``identifier`` is its Subscription Identifier, 0 for none. ``takes_qos_0``: messages of QoS 0
+    are stored for it, and it takes them at QoS 1.
     """
 
     topic_filter: str
@@ -28,6 +29,7 @@ class Subscription:
     not_from: str | None = None
     retain_as_published: bool = False
     identifier: int = 0
+    takes_qos_0: bool = False
 
 
 class Demand:

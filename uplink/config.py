@@ -75,8 +75,14 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
 
     filters: tuple[str, ...] = ("#",)
     """The topic filters of the messages that the route sends. It sends each at its QoS, or at the highest QoS that the
-    broker supports. Messages of QoS 2 arrive exactly once as long as the broker keeps the route's session. The gateway
-    does not store messages of QoS 0, so no route sends them."""
+    broker supports. Messages of QoS 2 arrive exactly once as long as the broker keeps the route's session."""
+
+    qos0: Literal["store", "online", "drop"] = "store"
+    """What becomes of messages that clients publish at QoS 0. `"store"`: the gateway stores those that the filters
+    match, and the route sends them at QoS 1. Connected local subscribers still get them at QoS 0 at once, and no
+    session keeps them. If the store or the publisher's share of it is full, such a message is dropped for the route
+    (`rejected`), since its publisher cannot be told. `"online"`: the route sends them at QoS 0 while it is connected.
+    `"drop"`: it does not send them."""
 
     inflight_window: Annotated[int, msgspec.Meta(ge=1, le=INFLIGHT_WINDOW_MAX)] = 1000
     """The most messages in flight: sent and not yet acknowledged."""

@@ -10,9 +10,12 @@ from gateway.routes import (
     ROUTE_END,
     Cursor,
     Endings,
+    Grant,
+    Message,
     MessageLog,
     Outgoing,
     RouteState,
+    Sender,
     Subscription,
 )
 from uplink.config import INFLIGHT_WINDOW_MAX, RouteConfig
@@ -71,6 +74,9 @@ class RouteQueue:
         log: the gateway's store.
         config: the route, None if it is not configured. The queue goes on with the filters that the store knows; only
             a route that is new to the store begins with those of ``config``.
+        config: the route, None if it is not configured: then the queue keeps what its filters took last.
+
+    ``sender`` sends over the connection that the route has now.
     """
 
     def __init__(self, name: str, log: MessageLog, config: RouteConfig | None = None) -> None:
@@ -80,9 +86,12 @@ class RouteQueue:
         self._broker = "" if config is None else config.broker
         if config is not None and self.consumer not in log.routes.names():
             log.routes.note_filters(self.consumer, config.filters)
-        subscriptions = _subscriptions(log.routes.filters_of(self.consumer))
+        self._qos_0 = "store" if config is None else config.qos0
+        subscriptions = self._subscriptions(log.routes.filters_of(self.consumer))
         window = INFLIGHT_WINDOW_MAX if config is None else config.inflight_window
         self.cursor = Cursor(log, self.consumer, subscriptions, window=window, always_counts=True)
+        self.cursor.offered = None if self._qos_0 == "store" else self._send_now
+        self.sender: Sender | None = None
         session = self.consumer + ROUTE_END
         flows = (flow for flow in log.flows if flow.session == session and flow.state != DONE)
         self.outgoing = Outgoing(log, session, flows)
@@ -97,7 +106,7 @@ class RouteQueue:
         Messages that wait and that none of these filters matches leave ranges ``ended``.
         """
         if filters != self._log.routes.filters_of(self.consumer):
-            endings.resubscribe(self.cursor, _subscriptions(filters))
+            endings.resubscribe(self.cursor, self._subscriptions(filters))
             self._log.routes.note_filters(self.consumer, filters)
 
     def change(self, config: RouteConfig | None, endings: Endings) -> None:
@@ -109,14 +118,29 @@ class RouteQueue:
         self.state.stands = ""
         self.cursor.window = INFLIGHT_WINDOW_MAX if config is None else config.inflight_window
         self.cursor.tally.estimate()  # until all that waits is counted by the new limits
+        self._qos_0 = "store" if config is None else config.qos0
+        self.cursor.offered = None if self._qos_0 == "store" else self._send_now
         if config is not None:
             self.change_filters(config.filters, endings)
+        for subscription in self._subscriptions(self._log.routes.filters_of(self.consumer)):
+            self.cursor.subscribe(subscription)
         self.watch = BacklogWatch(self.state, self._log, self.cursor, config)
 
     @property
     def has_session(self) -> bool:
         """Whether the route's session at the next broker began with this store."""
         return self._log.routes.has_session(self.consumer)
+
+    def _subscriptions(self, filters: tuple[str, ...]) -> list[Subscription]:
+        takes_qos_0 = self._qos_0 == "store"
+        return [Subscription(one, qos=2, retain_as_published=True, takes_qos_0=takes_qos_0) for one in filters]
+
+    def _send_now(self, message: Message) -> None:
+        """Sends a message of QoS 0, if that is configured and the route is connected."""
+        if self._qos_0 == "online" and self.sender is not None:
+            self.sender.send_now(message, Grant(0, message.retain))
+        else:
+            self.state.qos_0_dropped += 1
 
     def status(self, problem: str = "") -> RouteStatus:
         """Returns how the route is doing; ``problem`` is why it has no connection."""
@@ -172,7 +196,3 @@ class RouteQueue:
         self._log.routes.forget(self.consumer)
         self.cursor.drop()
         await self._log.submit([])
-
-
-def _subscriptions(filters: tuple[str, ...]) -> list[Subscription]:
-    return [Subscription(topic_filter, qos=2, retain_as_published=True) for topic_filter in filters]

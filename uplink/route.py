@@ -93,7 +93,7 @@ class Route:
                 session_present=connack.session_present,
                 next_hop=find_user_property(connack.properties, HOPS_PROPERTY) or "",
             )
-            sender = Sender(window, self._log, self.queue.cursor, remote.close)
+            sender = self.queue.sender = Sender(window, self._log, self.queue.cursor, remote.close)
             needs_subscriber = self.config.needs_subscriber
             answers = Answers(
                 window, sender, remote, self._log, self.queue, self._backoff, needs_subscriber=needs_subscriber
@@ -106,7 +106,7 @@ class Route:
                 sender.stop()
                 await answers.settle()
         finally:
-            self.queue.state.connected = False
+            self.queue.state.connected, self.queue.sender = False, None
             remote.close("the route ends")
         raise LinkDown(remote.ended.result())
 

@@ -112,8 +112,12 @@ class Intake:
             self._answer_returned(packet)
         elif packet.packet_identifier is None:
             self._has_offered = True
-            for work in self._services.publishing.publish(message):
-                self._services.log.defer(work)
+            work = self._services.publishing.publish(message)
+            if work and work[0] is message:
+                self._acks.add(_answer_nothing, *work)
+            else:
+                for one in work:
+                    self._services.log.defer(one)
         elif self._waiting or not self._take(packet, message):
             self._add_waiting(packet, message, came_ms)
 
@@ -314,3 +318,7 @@ class Intake:
             answer(identifier, reason_code, remark)
         else:
             self._protocol.answer_all(packet_type, identifiers, reason_code)
+
+
+def _answer_nothing() -> None:
+    """A message of QoS 0 is stored: it has no acknowledgement."""

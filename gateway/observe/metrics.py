@@ -21,6 +21,7 @@ COUNTERS = {
     "payload_bytes_sent": "Payload bytes of PUBLISHes sent.",
     "messages_stored": "Messages stored and synced.",
     "identities_replaced": "Messages that brought an identity which may not be used or read, and got a new one.",
+    "qos_0_stored": "Messages of QoS 0 that were stored for routes.",
     "messages_returned": "Messages that came back by way of other gateways, and were not stored again.",
 }
 GAUGES = {
@@ -55,6 +56,8 @@ ROUTE_GAUGES: dict[str, tuple[str, Callable[[RouteState], float]]] = {
 ROUTE_COUNTERS = {
     "reconnects": "Connections of a route after its first one.",
     "retries": "Messages that a route has sent again.",
+    "qos_0_sent": "Messages of QoS 0 that a route has sent as they came.",
+    "qos_0_dropped": "Messages of QoS 0 that a route has not sent.",
 }
 
 

@@ -1,11 +1,14 @@
 """How a message is published: whether it may be, which work stores it, and the messages of the gateway itself."""
 
+import sys
+from collections.abc import Iterable
+
 from gateway.auth.permissions import Permissions
 from gateway.counters import Counters
 from gateway.limits import Limits
 from gateway.message import Message
 from gateway.sessions.subscribers import Subscribers
-from gateway.store import GATEWAY, REJECTED, RETAINED, Drop, MessageLog, PublishBatch, Work, retained
+from gateway.store import GATEWAY, REJECTED, RETAINED, Cursor, Drop, MessageLog, PublishBatch, Work, retained
 from wire.connection.server import USER_PROPERTIES_MAX
 from wire.properties import PAYLOAD_FORMAT_INDICATOR, USER_PROPERTY
 from wire.reasons import NOT_AUTHORIZED, PAYLOAD_FORMAT_INVALID, QUOTA_EXCEEDED, SUCCESS
@@ -83,7 +86,8 @@ class Publishing:
     def publish(self, part: Message | PublishBatch) -> list[Work]:
         """Sends a message of QoS 0 to its subscribers; returns the work that the log has to store.
 
-        Messages of QoS 1 and 2 reach their subscribers by cursors, when they are durable.
+        Messages of QoS 1 and 2 reach their subscribers by cursors, when they are durable. The message comes first among
+        the work. One of QoS 0 is among it only if a route takes it and the limits allow it.
         """
         if isinstance(part, PublishBatch):
             return [part]
@@ -92,6 +96,8 @@ class Publishing:
             work.append(message)
         else:
             self._subscribers.offer(message)
+            if takers := self._log.audience.takers_of_qos_0:
+                work += self._store_qos_0(message, takers)
         if message.retain and self._limits.may_keep(message):
             work.append(retained.Keep(message))
         elif message.retain and message.qos:
@@ -99,6 +105,16 @@ class Publishing:
         elif message.retain:
             self._log.drop(REJECTED, RETAINED, message)
         return work
+
+    def _store_qos_0(self, message: Message, takers: Iterable[Cursor]) -> list[Work]:
+        """Returns a message of QoS 0 as work if a route takes it; without room for it, each such route drops it."""
+        takers = [cursor for cursor in takers if cursor.takes(sys.maxsize, message)]
+        if takers and not self._limits.refuses(message.owner):
+            self._counters.qos_0_stored += 1
+            return [message]
+        for cursor in takers:
+            self._log.drop(REJECTED, cursor.consumer, message)
+        return []
 
 
 def _is_text(payload: bytes) -> bool:

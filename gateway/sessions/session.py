@@ -1,7 +1,6 @@
 """A session: what the gateway keeps of one client between its connections."""
 
 import asyncio
-import sys
 from typing import Protocol
 
 from gateway.delivery import Sender
@@ -62,7 +61,7 @@ class Session:
 
     def offer(self, message: Message) -> None:
         """Sends a QoS 0 message if the client is connected and a subscription matches."""
-        if self.sender is not None and (grant := self.cursor.grant(sys.maxsize, message)):
+        if self.sender is not None and (grant := self.cursor.grant_now(message)):
             self.sender.send_now(message, grant)
 
     def note_change(self, name: str) -> int:

@@ -201,7 +201,7 @@ class Subscribers:
                 yield self._groups[topic_filter].cursor, subscription
 
     def offer(self, message: Message) -> None:
-        """Sends a QoS 0 message to its connected subscribers; it is never stored.
+        """Sends a QoS 0 message to its connected subscribers, as it comes.
 
         If that takes more than a slice, the rest is sent later, before the messages that its owner publishes meanwhile.
         """
@@ -234,6 +234,8 @@ class Subscribers:
     def _offer_to(self, cursor: Cursor, message: Message) -> None:
         if subscriber := self._by_cursor.get(cursor):
             subscriber.offer(message)
+        elif cursor.offered is not None:
+            cursor.offered(message)
 
     def cursors_for(self, topic: str) -> Iterator[Cursor]:
         """Yields the cursors that take messages of a topic."""

@@ -29,7 +29,7 @@ from gateway.store.database import Deletion
 from gateway.store.maintenance import Maintenance
 from gateway.store.reader import Reader
 from gateway.store.tables import log_rows
-from gateway.store.tables.log_rows import Gap, Gaps, Hole, LogRow, Part, Work, stored_size
+from gateway.store.tables.log_rows import Gap, Gaps, Hole, LogRow, Part, Work, is_qos_0, stored_size
 
 SWEEP_FROM_BYTES = 8 * 1024 * 1024  # stored since the last sweep; the newest quarter of it is left alone
 ROW_BYTES = 64 * 1024  # of a row that a sweep writes, roughly; it is read as a whole
@@ -345,7 +345,9 @@ class _Needs:
             return []
         last = first + part.count - 1
         pinned = self._pinned[bisect_left(self._pinned, first) : bisect_right(self._pinned, last)]
-        wanted = [self._wants(topic, first, last, part.publisher) for topic in part.topics]
+        qos = 0 if is_qos_0(part) else 1
+        alike = [Message(topic, b"", qos, publisher=part.publisher) for topic in part.topics]
+        wanted = [self._wants(message, first, last) for message in alike]
         if all(wanted):
             return None
         if not pinned and not any(one is None for one in wanted) and not any(wanted):
@@ -356,11 +358,10 @@ class _Needs:
             if self._is_needed(position, message) or position in pinned
         ]
 
-    def _wants(self, topic: str, first: int, last: int, publisher: str) -> bool | None:
-        """Whether a consumer needs all messages of a topic name between two positions; None if it may need some."""
+    def _wants(self, message: Message, first: int, last: int) -> bool | None:
+        """Whether a consumer needs all messages like this one between two positions; None if it may need some."""
         found: bool | None = False
-        message = Message(topic, b"", publisher=publisher)
-        for cursor, position in self._takers(topic):
+        for cursor, position in self._takers(message.topic):
             if position < last and cursor.takes(last, message):
                 if position < first and cursor.takes(first, message):
                     return True

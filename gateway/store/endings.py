@@ -25,7 +25,7 @@ from gateway.store.log import MessageLog
 from gateway.store.tables import endings
 from gateway.store.tables.drops import ENDED, EVICTED, Spans
 from gateway.store.tables.endings import StoredEnding
-from gateway.store.tables.log_rows import Gap, LogRow, Part, PublishBatch
+from gateway.store.tables.log_rows import Gap, LogRow, Part, PublishBatch, is_qos_0
 from gateway.subscriptions import Subscription, SubscriptionTree
 from gateway.topic_memory import remember
 
@@ -80,6 +80,7 @@ class Ending:
         self._given_away = set(stored.given_away)
         self._rights = rights
         self._subscriptions = stored.subscriptions
+        self._takes_qos_0 = any(subscription.takes_qos_0 for subscription in stored.subscriptions)
         # Behind this position the topic name and the publisher decide whether a message was for it.
         since = [subscription.since for subscription in self._subscriptions]
         self._usual_from = max([*on_the_way, *self._given_away, self._unread_from, rights.changed, *since])
@@ -118,7 +119,7 @@ class Ending:
         return looked_at
 
     def _look_at_part(self, first: int, part: Part | Gap) -> int:
-        if isinstance(part, Gap):
+        if isinstance(part, Gap) or (is_qos_0(part) and not self._takes_qos_0):
             return 1
         if self._usual_from < first:
             wanted = sum(self._wants(topic, part.publisher) for topic in part.topics)

@@ -44,7 +44,7 @@ from gateway.store.stored_routes import StoredRoutes
 from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import EVICTED, GATEWAY, Drop
 from gateway.store.tables.evicted import EvictedInFlight, EvictedMessage
-from gateway.store.tables.log_rows import Gaps, LogRow, Part, Work, split, stored_size
+from gateway.store.tables.log_rows import Gaps, LogRow, Part, Work, is_qos_0, split, stored_size
 from gateway.store.tables.retained import Keep
 from wire.hops import encode_hop
 
@@ -508,13 +508,16 @@ class MessageLog:
 
     def _news_by_cursor(self, stored: list[tuple[int, Part]]) -> dict[Cursor, tuple[int, int]]:
         """Returns the first and last position that may be for each cursor; each topic is looked up once."""
-        topics: dict[str, tuple[int, int]] = {}
+        kinds: dict[tuple[str, bool], tuple[int, int]] = {}
         for position, part in stored:
             for topic in part.topics:
-                topics[topic] = topics.get(topic, (position, 0))[0], position + part.count - 1
+                kind = topic, is_qos_0(part)
+                kinds[kind] = kinds.get(kind, (position, 0))[0], position + part.count - 1
         found: dict[Cursor, tuple[int, int]] = {}
-        for topic, (first, last) in topics.items():
+        for (topic, has_qos_0), (first, last) in kinds.items():
             for cursor in self.audience.takers(topic):
+                if has_qos_0 and not cursor.takes_qos_0:
+                    continue
                 if not cursor.closed and cursor.rights.may_receive(topic):
                     begin, end = found.get(cursor, (first, last))
                     found[cursor] = min(begin, first), max(end, last)

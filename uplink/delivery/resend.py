@@ -49,7 +49,7 @@ class Resend:
         await window.wait_for_room()
         if self._refusals.due.get(one.position) is not one:
             return  # it was discarded meanwhile
-        grant = Grant(min(message.qos, window.protocol.maximum_qos_peer), message.retain)
+        grant = Grant(min(max(1, message.qos), window.protocol.maximum_qos_peer), message.retain)
         if grant.qos == 2:
             self._begun = one.row
             delivery = Delivery(one.position, 0, message, False, *grant)

@@ -84,6 +84,7 @@ class RouteWindow(Window):
             self.send(message, grant, packet_identifier, dup and self.session_present, self._properties_of)
         except PacketTooLargeError as error:
             return self._set_aside(packet_identifier, f"{OVERSIZE}: {error}", dup)
+        self._queue.state.qos_0_sent += not grant.qos
         return True
 
     def publish_together(self, messages: Sequence[Message], identifiers: list[int], qos: int) -> bool:
@@ -104,7 +105,9 @@ class RouteWindow(Window):
         return self._queue.cursor.position_of(packet_identifier)
 
     def _set_aside(self, packet_identifier: int | None, reason: str, dup: bool) -> bool:
-        assert packet_identifier is not None, "routes take no QoS 0 messages"
+        if packet_identifier is None:  # it was not stored
+            self._queue.state.qos_0_dropped += 1
+            return False
         self._queue.refusals.set_aside(self.position_of(packet_identifier), reason)
         self.resent.pop(packet_identifier, None)
         flow = self.outgoing.flows.get(packet_identifier)

@@ -24,7 +24,10 @@ Takers = dict[Taker, tuple[Subscription, ...]]
 
 
 class Audience(Generic[Taker]):
-    """The subscriptions of all open cursors, and the cursors found for recent topic names."""
+    """The subscriptions of all open cursors, and the cursors found for recent topic names.
+
+    ``takers_of_qos_0`` are the cursors that have messages of QoS 0 stored.
+    """
 
     def __init__(self) -> None:
         self._tree: SubscriptionTree[tuple[Taker, str]] = SubscriptionTree()
@@ -33,12 +36,15 @@ class Audience(Generic[Taker]):
         self._newer: dict[str, Takers[Taker]] = {}
         self._older: dict[str, Takers[Taker]] = {}
         self._remembered = 0  # subscriptions in the newer half
+        self.takers_of_qos_0: dict[Taker, None] = {}
         self._leaving: deque[tuple[Taker, list[str]]] = deque()
         self._sweep: asyncio.Task[None] | None = None
 
     def join(self, cursor: Taker, topic_filter: str) -> None:
         """Adds a cursor's subscription, or replaces the one of the same topic filter."""
         self._tree.add(topic_filter, (cursor, topic_filter))
+        if cursor.filters[topic_filter].takes_qos_0:
+            self.takers_of_qos_0[cursor] = None
         self._forget_matching(topic_filter)
 
     def leave(self, cursor: Taker, topic_filter: str) -> None:
@@ -48,6 +54,7 @@ class Audience(Generic[Taker]):
 
     def dismiss(self, cursor: Taker) -> None:
         """Removes all subscriptions of a closed cursor, slice by slice; the cursor takes nothing from now on."""
+        self.takers_of_qos_0.pop(cursor, None)
         self._leaving.append((cursor, list(cursor.filters)))
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().create_task(self._take_out())

@@ -29,7 +29,7 @@ from gateway.store.consumers.rights import Rights, everything
 from gateway.store.consumers.tally import Tally, Walk
 from gateway.store.tables.drops import EVICTED, FILTERED
 from gateway.store.tables.evicted import EvictedMessage
-from gateway.store.tables.log_rows import Part
+from gateway.store.tables.log_rows import Part, is_qos_0
 from gateway.subscriptions import Subscription
 
 PACKET_IDENTIFIERS = 65535
@@ -54,8 +54,9 @@ class Cursor:
     ``rights`` are the consumer's access rules. ``may_be_taken`` says whether any member of its share group may have a
     topic name. ``reason_to_drop`` says why a message that waits is dropped instead of handed out, None if it is not.
     ``tally`` counts the backlog, or estimates it. A task that holds the lock ``fetching`` keeps messages from being
-    handed out. ``passed`` are positions of messages that QoS 2 flows have taken before the start, while earlier ones
-    waited.
+    handed out. ``takes_qos_0``: one of its subscriptions does. ``offered`` is called with each message of QoS 0 that it
+    takes as it comes, if the cursor is not that of a session or a share group. ``passed`` are positions of messages
+    that QoS 2 flows have taken before the start, while earlier ones waited.
 
     Raises:
         ValueError: the consumer has a cursor already.
@@ -84,6 +85,8 @@ class Cursor:
         self.window = window
         self._identifiers = max(window, PACKET_IDENTIFIERS)
         self._newest_since = self._no_locals = 0  # of the subscriptions
+        self.takes_qos_0 = False
+        self.offered: Callable[[Message], None] | None = None
         self._unsubscribed_up_to = 0
         for wanted in filters:
             self.subscribe(wanted if isinstance(wanted, Subscription) else Subscription(wanted))
@@ -172,6 +175,7 @@ class Cursor:
         self.filters[subscription.topic_filter] = subscription
         self._no_locals += subscription.not_from is not None
         self._newest_since = max(self._newest_since, subscription.since)
+        self.takes_qos_0 |= subscription.takes_qos_0
         self._log.audience.join(self, subscription.topic_filter)
 
     def unsubscribe(self, topic_filter: str) -> None:
@@ -190,13 +194,24 @@ class Cursor:
         self.rights.change(before, self.unread_from, self._log.head)
 
     def grant(self, position: int, message: Message) -> Grant | None:
-        """Returns how this consumer takes a message, None if it is not for it."""
+        """Returns how this consumer takes a stored message, None if it is not for it."""
         granting = self._granting(position, message)
+        if not message.qos:
+            granting = [subscription for subscription in granting if subscription.takes_qos_0]
+        if not granting:
+            return None
+        grant = grant_by(granting, message)
+        return grant if message.qos else grant._replace(qos=1)
+
+    def grant_now(self, message: Message) -> Grant | None:
+        """Returns how this consumer takes a message of QoS 0 as it comes, None if it is not for it."""
+        granting = self._granting(sys.maxsize, message)
         return grant_by(granting, message) if granting else None
 
     def takes(self, position: int, message: Message) -> bool:
-        """Whether a message is for this consumer."""
-        return bool(self._granting(position, message))
+        """Whether a stored message is for this consumer."""
+        granting = self._granting(position, message)
+        return bool(granting) if message.qos else any(subscription.takes_qos_0 for subscription in granting)
 
     def _granting(self, position: int, message: Message) -> list[Subscription]:
         subscriptions = self._log.audience.takers(message.topic).get(self, ())
@@ -352,14 +367,19 @@ class Cursor:
         return position > self.unread_from and self.takes(position, message)
 
     def all_wait_behind(self, position: int) -> int | None:
-        """Returns the position behind which all messages of its topic names wait, None if not all of them do."""
+        """Returns the position behind which all messages of its topic names wait but those of QoS 0.
+
+        None if not all of these do, or some of QoS 0 do.
+        """
         begin = max(self.unread_from, position)
-        return None if self.passed or self.held_back or begin < self._usual_from else begin
+        differs = self.passed or self.held_back or self.takes_qos_0
+        return None if differs or begin < self._usual_from else begin
 
     def all_wait_in(self, first: int, part: Part) -> bool:
         """Whether all messages of a part at a position wait, if the consumer takes all of its topic names."""
         is_new = first > max(self.unread_from, self._usual_from) and (not self.passed or first > self._dup_up_to[0])
-        return is_new and not self.closed and all(map(self.rights.may_receive, part.topics))
+        is_usual = is_new and not self.closed and not is_qos_0(part)
+        return is_usual and all(map(self.rights.may_receive, part.topics))
 
     def is_waiting_for(self, position: int, message: Message) -> bool:
         """Whether a message waits to be handed out, and was not taken by a QoS 2 flow."""

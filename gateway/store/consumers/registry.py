@@ -152,7 +152,8 @@ class Consumers:
             elif waiting := [message for position, message in oldest if cursor.is_waiting_for(position, message)]:
                 yield [cursor.consumer], waiting
         for (place, allowed), names in alike.items():
-            if waiting := [message for position, message in oldest if position > place and message.topic in allowed]:
+            waiting = [one for position, one in oldest if position > place and one.qos and one.topic in allowed]
+            if waiting:
                 yield names, waiting
 
     def pin(self, pinned: Pinned) -> None:

@@ -182,6 +182,11 @@ Work = Part | Callable[[sqlite3.Connection], Any]
 """A piece of a transaction: messages to store, or a function that writes something else with them."""
 
 
+def is_qos_0(part: "Part | Gap") -> bool:
+    """Whether a part is a message of QoS 0, which is stored for routes alone."""
+    return isinstance(part, Message) and not part.qos
+
+
 class Gap:
     """Positions whose messages were taken out of the log, ``count`` of them."""
 
