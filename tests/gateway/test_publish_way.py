@@ -14,7 +14,7 @@ from tests.gateway.support import ROOT, connected, running, subscribed, until
 from wire.codec.packets import MQTT_5, Puback, Publish
 
 STEPS = re.findall(r"^\*\*\d+\. `([\w./]+)`", (ROOT / "docs/explanation/gateway.md").read_text(), re.MULTILINE)
-ENTERED_MOST = 31  # files for one PUBLISH; lower this number with each file that is not needed any more
+ENTERED_MOST = 32  # files for one PUBLISH, the count of backlogs among them; lower it with each one not needed any more
 ROUNDS = 5
 
 

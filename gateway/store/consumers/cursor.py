@@ -8,9 +8,7 @@ the state about once a second: after a crash some acknowledged messages come aga
 When a message is stored that matches a subscription, the cursor notes that its position has to be read (``ranges``).
 Later it reads the message, hands it out (``_unacknowledged``), and waits for its acknowledgement. If the connection
 ends before, it hands the message out again (``redeliver``), but not if a full store has evicted it meanwhile.
-
-In a share group, a cursor holds back the messages that the fetching member may not have, for other members. A message
-that was handed out before and that the member may not have is refused, and waits for another member as well.
+In a share group, it holds back the messages that the fetching member may not have (`HeldBack`).
 """
 
 import asyncio
@@ -51,12 +49,11 @@ class Cursor:
             beyond that, and the caller chooses others for a connection.
         always_counts: whether it always counts its backlog; then the limits of queues do not hold for it.
 
-    ``rights`` are the consumer's access rules. ``may_be_taken`` says whether any member of its share group may have a
-    topic name. ``reason_to_drop`` says why a message that waits is dropped instead of handed out, None if it is not.
-    ``tally`` counts the backlog, or estimates it. A task that holds the lock ``fetching`` keeps messages from being
-    handed out. ``takes_qos_0``: one of its subscriptions does. ``offered`` is called with each message of QoS 0 that it
-    takes as it comes, if the cursor is not that of a session or a share group. ``passed`` are positions of messages
-    that QoS 2 flows have taken before the start, while earlier ones waited.
+    ``rights`` are the access rules. ``may_be_taken`` says whether any member of its share group may have a topic name,
+    ``reason_to_drop`` why a message that waits is dropped instead of handed out. ``tally`` counts the backlog. A task
+    that holds ``fetching`` keeps messages from being handed out. ``takes_qos_0``: one of its subscriptions does.
+    ``offered`` is called with each message of QoS 0 that a route's cursor takes as it comes. ``passed`` are positions
+    of messages that QoS 2 flows have taken before the start, while earlier ones waited.
 
     Raises:
         ValueError: the consumer has a cursor already.
@@ -186,10 +183,8 @@ class Cursor:
             self._unsubscribed_up_to = max(self.handed_out, default=0)
 
     def change_rights(self, before: Callable[[str], bool]) -> None:
-        """The access rules have changed; ``before`` answers by the former rules.
-
-        A message waits if it was allowed when it was stored. If it no longer is, it leaves a range when it is read, and
-        does not count in ``backlog``.
+        """The access rules have changed; ``before`` answers by the former rules. A message waits if it was allowed when
+        it was stored. If it no longer is, it leaves a range when it is read, and does not count in ``backlog``.
         """
         self.rights.change(before, self.unread_from, self._log.head)
 
@@ -225,11 +220,7 @@ class Cursor:
 
     async def fetch(self, limit: int, may_have: Callable[[str], bool] = everything) -> list[Delivery]:
         """Waits, then returns up to ``limit`` deliveries in order, at least one. Raises sqlite3.Error.
-
-        Args:
-            limit: how many at most.
-            may_have: for a share group, the topic names that the fetching member may have; other messages wait for
-                other members.
+        ``may_have`` says which topic names the fetching member of a share group may have.
         """
         while True:
             async with self._fetch_queue:  # the members of a share group take turns
@@ -310,9 +301,8 @@ class Cursor:
         return arrived
 
     def redeliver(self, packet_identifiers: Iterable[int]) -> None:
-        """Hands deliveries out again, before any new message, with the same identifiers and DUP set.
-
-        Acknowledged ones are not handed out again. Evicted ones are not either: they leave ranges.
+        """Hands deliveries out again, before any new message, with the same identifiers and DUP set. Acknowledged ones
+        are not handed out again. Evicted ones are not either: they leave ranges.
         """
         waiting = {packet_identifier for _, packet_identifier in self._to_redeliver}
         missed = []
@@ -329,11 +319,8 @@ class Cursor:
         self, messages: dict[int, Message], last: int, note_evicted: Callable[[str, Message], EvictedMessage]
     ) -> None:
         """The log evicts its oldest messages, up to a position: deliveries of them may arrive, but do not come again.
-
-        Args:
-            messages: the evicted messages by position.
-            last: the last position.
-            note_evicted: makes the object that learns how the delivery of an evicted message ends.
+        ``messages`` has the evicted messages by position, up to ``last``. ``note_evicted`` makes the object that learns
+        how the delivery of one ends.
         """
         missed = []
         back = {packet_identifier for _, packet_identifier in self._to_redeliver} if self._unacknowledged else set()
@@ -367,10 +354,7 @@ class Cursor:
         return position > self.unread_from and self.takes(position, message)
 
     def all_wait_behind(self, position: int) -> int | None:
-        """Returns the position behind which all messages of its topic names wait but those of QoS 0.
-
-        None if not all of these do, or some of QoS 0 do.
-        """
+        """Returns the position behind which all of its messages but those of QoS 0 wait, None if it is not known."""
         begin = max(self.unread_from, position)
         differs = self.passed or self.held_back or self.takes_qos_0
         return None if differs or begin < self._usual_from else begin
@@ -475,9 +459,7 @@ class Cursor:
         return deliveries
 
     async def _take_held_back(self, limit: int, may_have: Callable[[str], bool]) -> list[Delivery]:
-        """Hands out messages that were held back and that the fetching member may have; drops those that no member may
-        have.
-        """
+        """Hands out held-back messages that the fetching member may have, and drops those that no member may have."""
         changes = self._changes
         if changes != self._considered:
             untaken = {topic for topic in self.held_back if not self.may_be_taken(topic)}
@@ -532,9 +514,7 @@ class Cursor:
             self._news.set()
 
     def _holds_back(self, position: int, message: Message, may_have: Callable[[str], bool]) -> bool:
-        """Sets a new message aside, or drops it, unless the fetching member may have it and no earlier one of its topic
-        waits.
-        """
+        """Holds a new message back, or drops it, unless the member may have it and no earlier one of its topic waits."""
         topic = message.topic
         if topic not in self.held_back and (may_have(topic) or position in self.passed):
             return False

@@ -1,4 +1,7 @@
-"""Messages that the cursor of a share group holds back: the fetching member may not have them, another one may."""
+"""Messages that the cursor of a share group holds back: the fetching member may not have them, another one may.
+
+A message that was handed out before and that the member may not have is refused, and waits for another member as well.
+"""
 
 from collections.abc import Container
 
