@@ -305,7 +305,7 @@ async def _is_there(server: Server, context: ssl.SSLContext | None) -> bool:
 
 def _note_connack(packet: Packet | Acknowledgements, remote: Remote, connack: asyncio.Future[Connack]) -> None:
     if isinstance(packet, Connack) and packet.reason_code == SUCCESS:
-        remote.hold()
+        remote.postpone()
         connack.set_result(packet)
 
 

@@ -46,7 +46,7 @@ class Remote(asyncio.Protocol):
         self._received: deque[bytes] = deque()  # besides what `_steps` still has
         self._steps = self._read()
         self._is_paused = False  # reading is paused until `_go_on` is called
-        self._held: list[Packet | Acknowledgements] | None = None  # what came since `hold`
+        self._postponed: list[Packet | Acknowledgements] | None = None  # what came since `postpone`
         self._idle_until_s = 0.0  # by then the idle packets that have come are paid for
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -67,10 +67,10 @@ class Remote(asyncio.Protocol):
         if self.ended.done():
             raise OSError(self.ended.result())
 
-    def hold(self) -> None:
+    def postpone(self) -> None:
         """Keeps what comes from now on for ``take``: a broker may go on with the session right behind its CONNACK."""
-        if self._held is None:
-            self._held = []
+        if self._postponed is None:
+            self._postponed = []
             self._is_paused = True
             assert self._transport is not None
             self._transport.pause_reading()
@@ -78,8 +78,8 @@ class Remote(asyncio.Protocol):
     def take(self, handle: Callable[[Packet | Acknowledgements], None]) -> None:
         """Hands on what was kept, and all that comes, to ``handle``."""
         self.handle = handle
-        held, self._held = self._held or [], None
-        for packet in held:
+        postponed, self._postponed = self._postponed or [], None
+        for packet in postponed:
             handle(packet)
         self._go_on()
 
@@ -181,7 +181,7 @@ class Remote(asyncio.Protocol):
         self._loop.call_later(wait_s, self._go_on)
 
     def _go_on(self) -> None:
-        if self.ended.done() or self._held is not None:
+        if self.ended.done() or self._postponed is not None:
             return
         self._is_paused = False
         self._work()
@@ -201,10 +201,10 @@ class Remote(asyncio.Protocol):
         return found
 
     def _hand_on(self, packet: Packet | Acknowledgements) -> None:
-        if self._held is None:
+        if self._postponed is None:
             self.handle(packet)
         else:
-            self._held.append(packet)
+            self._postponed.append(packet)
 
     def _end(self, reason: str) -> None:
         if self._timer is not None:

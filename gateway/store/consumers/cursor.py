@@ -514,7 +514,7 @@ class Cursor:
             self._news.set()
 
     def _holds_back(self, position: int, message: Message, may_have: Callable[[str], bool]) -> bool:
-        """Holds a new message back, or drops it, unless the member may have it and no earlier one of its topic waits."""
+        """Holds a new message back, or drops it, unless the member may have it and no earlier one waits."""
         topic = message.topic
         if topic not in self.held_back and (may_have(topic) or position in self.passed):
             return False
