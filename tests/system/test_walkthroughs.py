@@ -211,8 +211,8 @@ def test_a_gateway_is_upgraded_and_taken_back_as_its_page_says(tmp_path: Path) -
     service.type(back.replace("holdfast-0.1.0", "holdfast-old"))
     assert link.readlink().name == "holdfast-old"
     with closing(sqlite3.connect(tmp_path / "var/store/messages.sqlite", isolation_level=None)) as store:
-        store.execute("PRAGMA user_version = 6")
-    text = re.search(r"message store .*: (of version 6, .*)", (source_root() / "docs/how-to/upgrade.md").read_text())
+        store.execute("PRAGMA user_version = 7")
+    text = re.search(r"message store .*: (of version 7, .*)", (source_root() / "docs/how-to/upgrade.md").read_text())
     assert text is not None
     with pytest.raises(AssertionError, match=re.escape(f"{tmp_path}/var/store/messages.sqlite: {text[1]}")):
         service.type(check_first.replace("$version", "new"))
