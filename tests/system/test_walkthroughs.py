@@ -173,7 +173,7 @@ class Service:
 
 def test_a_gateway_set_up_as_its_page_says_serves_its_account_and_ends_well(tmp_path: Path) -> None:
     service = Service(Terminal(tmp_path))
-    _, _, accounts, _, check, password, _, repair = shell_blocks("how-to/run-a-gateway.md")
+    _, _, accounts, _, check, password, *_, repair = shell_blocks("how-to/run-a-gateway.md")
     assert service.type(accounts).endswith("gateway.toml: ok\n")
     service.type(password)
     assert (tmp_path / "etc/holdfast/central.password").read_text() == "secret\n"

@@ -256,27 +256,25 @@ class ColumnBatchEncoder:
         """Returns the batch of all messages that were added, at least one."""
         lengths = list(map(len, self._payloads))
         origins, epochs, first_seqs = zip(*self._runs)
-        body = b"".join(
-            (
-                _encode_number(len(lengths)),
-                _encode_table(self._topics),
-                _encode_column(self._topic_of),
-                _encode_column(self._flags),
-                _encode_table(self._blocks),
-                _encode_column(self._block_of),
-                _encode_table([name.encode() for name in self._origins]),
-                _encode_number(len(origins)),
-                _encode_column(origins),
-                _encode_column(epochs),
-                _encode_column(first_seqs),
-                _encode_column(self._run_of),
-                _encode_table([name.encode() for name in self._receivers]),
-                _encode_column(self._receiver_of),
-                _encode_times(self._received_ms),
-                _encode_column(lengths),
-                *self._payloads,
-            )
+        columns = (
+            _encode_number(len(lengths)),
+            _encode_table(self._topics),
+            _encode_column(self._topic_of),
+            _encode_column(self._flags),
+            _encode_table(self._blocks),
+            _encode_column(self._block_of),
+            _encode_table([name.encode() for name in self._origins]),
+            _encode_number(len(origins)),
+            _encode_column(origins),
+            _encode_column(epochs),
+            _encode_column(first_seqs),
+            _encode_column(self._run_of),
+            _encode_table([name.encode() for name in self._receivers]),
+            _encode_column(self._receiver_of),
+            _encode_times(self._received_ms),
+            _encode_column(lengths),
         )
+        body = b"".join(columns) + b"".join(self._payloads)
         level = LEVEL_OF_SMALL if len(body) < SMALL else LEVEL
         options: dict[int, int] = {_PARAMETER.compression_level: level, _PARAMETER.checksum_flag: 1}
         return MAGIC + bytes((VERSION,)) + zstd.compress(body, options=options, zstd_dict=_DICTIONARY)
@@ -487,7 +485,7 @@ def _decode_times(body: _Body, messages: int) -> "array[int]":
 
 
 def _encode_times(times: list[int]) -> bytes:
-    steps = [later - earlier for earlier, later in pairwise((times[0], *times))]
+    steps = [later - earlier for earlier, later in pairwise([times[0]] + times)]
     back = max(0, -min(steps))
     return _encode_number(times[0]) + _encode_number(back) + _encode_column([step + back for step in steps])
 

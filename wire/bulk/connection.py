@@ -363,7 +363,7 @@ def cut_acknowledgements(buffer: bytes, start: int) -> Acknowledgements:
 def encode_acknowledgements(packet_type: int, identifiers: list[int], reason_code: int = SUCCESS) -> bytes:
     """Returns acknowledgements, one behind the other; those of success go without their reason code."""
     one = (2, 0, 0) if reason_code == SUCCESS else (3, 0, 0, reason_code)
-    encoded = bytearray((FIRST_BYTE_OF[packet_type], *one)) * len(identifiers)
+    encoded = bytearray((FIRST_BYTE_OF[packet_type],) + one) * len(identifiers)
     numbers = pack(f">{len(identifiers)}H", *identifiers)
     encoded[2 :: 1 + len(one)] = numbers[0::2]
     encoded[3 :: 1 + len(one)] = numbers[1::2]

@@ -21,7 +21,14 @@ from wire.identity import IDENTITY_PROPERTY, RECEIVE, WISH_PROPERTY
 
 READER, ALL, END = "reader", "torture/#", "torture/end"
 FOR_EVER_S = 0xFFFF_FFFF
-RULES = "allow * publish,subscribe #\nallow - identify *\n"
+RULES = "".join(
+    f"allow {rule}\n"
+    for rule in (
+        "* publish $SYS/broker/connection/%c/state",  # the state of mosquitto's bridge
+        "* publish,subscribe #",
+        "- identify *",
+    )
+)
 SILENCE_S = 30.0
 RECONNECT_S = 0.1
 
