@@ -74,7 +74,6 @@ class RouteQueue:
         log: the gateway's store.
         config: the route, None if it is not configured. The queue goes on with the filters that the store knows; only
             a route that is new to the store begins with those of ``config``.
-        config: the route, None if it is not configured: then the queue keeps what its filters took last.
 
     ``sender`` sends over the connection that the route has now.
     """
@@ -90,7 +89,7 @@ class RouteQueue:
         subscriptions = self._subscriptions(log.routes.filters_of(self.consumer))
         window = INFLIGHT_WINDOW_MAX if config is None else config.inflight_window
         self.cursor = Cursor(log, self.consumer, subscriptions, window=window, always_counts=True)
-        self.cursor.offered = None if self._qos_0 == "store" else self._send_now
+        self._offer_qos_0()
         self.sender: Sender | None = None
         session = self.consumer + ROUTE_END
         flows = (flow for flow in log.flows if flow.session == session and flow.state != DONE)
@@ -119,7 +118,7 @@ class RouteQueue:
         self.cursor.window = INFLIGHT_WINDOW_MAX if config is None else config.inflight_window
         self.cursor.tally.estimate()  # until all that waits is counted by the new limits
         self._qos_0 = "store" if config is None else config.qos0
-        self.cursor.offered = None if self._qos_0 == "store" else self._send_now
+        self._offer_qos_0()
         if config is not None:
             self.change_filters(config.filters, endings)
         for subscription in self._subscriptions(self._log.routes.filters_of(self.consumer)):
@@ -134,6 +133,10 @@ class RouteQueue:
     def _subscriptions(self, filters: tuple[str, ...]) -> list[Subscription]:
         takes_qos_0 = self._qos_0 == "store"
         return [Subscription(one, qos=2, retain_as_published=True, takes_qos_0=takes_qos_0) for one in filters]
+
+    def _offer_qos_0(self) -> None:
+        """Has the cursor offer messages of QoS 0 as they come, where they are not stored for the route."""
+        self.cursor.offered = None if self._qos_0 == "store" else self._send_now
 
     def _send_now(self, message: Message) -> None:
         """Sends a message of QoS 0, if that is configured and the route is connected."""
