@@ -76,6 +76,11 @@ class Message:
         """1, where a ``PublishBatch`` has more."""
         return 1
 
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """(), where a route's message with a column batch has the positions of the messages in it."""
+        return ()
+
     def messages(self) -> "list[Message]":
         """Itself alone, as of a batch of one message."""
         return [self]

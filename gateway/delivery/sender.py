@@ -16,10 +16,11 @@ import asyncio
 import logging
 import sqlite3
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
+from typing import Protocol
 
 from gateway.delivery.retained_cursor import RetainedCursor
 from gateway.delivery.window import Window, is_plain
@@ -37,6 +38,21 @@ QOS_0_BACKLOG_MAX = 1024 * 1024  # bytes waiting on the line beyond which QoS 0 
 logger = logging.getLogger(__name__)
 
 
+class OwnCursor(Protocol):
+    """A session's cursor as the sender uses it: a `Cursor`, or what a route puts before one."""
+
+    consumer: str
+    durable: bool
+
+    async def fetch_now(self, limit: int, /) -> list[Delivery]: ...
+
+    def wake_with(self, wake: Callable[[], None] | None, /) -> None: ...
+
+    def acknowledge_all(self, packet_identifiers: list[int], /) -> object: ...
+
+    def redeliver(self, packet_identifiers: Iterable[int], /) -> None: ...
+
+
 @dataclass(eq=False, slots=True)
 class _Source:
     """A cursor whose messages this client gets: its session's, that of the retained messages, or a group's.
@@ -48,7 +64,7 @@ class _Source:
     behind its position.
     """
 
-    cursor: Cursor | RetainedCursor
+    cursor: OwnCursor | RetainedCursor
     shared: Subscription | None = None
     held: set[int] = field(default_factory=set)
     sent: set[int] = field(default_factory=set)
@@ -75,7 +91,7 @@ class Sender:
         self,
         window: Window,
         log: MessageLog,
-        cursor: Cursor,
+        cursor: OwnCursor,
         failed: Callable[[str], None],
         retained: RetainedCursor | None = None,
     ) -> None:
@@ -115,7 +131,7 @@ class Sender:
             if slice_.is_over:
                 await slice_.give_way()
 
-    def _feed_from(self, cursor: Cursor | RetainedCursor) -> None:
+    def _feed_from(self, cursor: OwnCursor | RetainedCursor) -> None:
         """Messages wait in a cursor."""
         source = self._sources.get(cursor.consumer) or _Source(cursor)
         if source.task is None:
@@ -242,7 +258,7 @@ class Sender:
     async def _send_again(self, flow: Flow) -> None:
         window = self._window
         await window.wait_for_room()
-        message = await window.outgoing.message_of(flow) if self._is_unanswered(flow) else None
+        message = await window.message_of(flow) if self._is_unanswered(flow) else None
         if not self._is_unanswered(flow):
             return
         if message is not None and window.may_receive(message.topic):
@@ -317,7 +333,7 @@ class Sender:
             return await cursor.fetch()
         await self._window.wait_for_room()
         room = self._window.protocol.send_quota or 1
-        if source.shared:
+        if source.shared and isinstance(cursor, Cursor):
             return await cursor.fetch(min(SHARED_FETCH_MOST, room), self._window.may_receive)
         return await cursor.fetch_now(min(FETCH_MOST, room))
 

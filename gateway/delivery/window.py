@@ -12,7 +12,7 @@ from gateway.counters import Counters
 from gateway.message import Message, form, identity_properties, plain_properties
 from gateway.pace import Shift
 from gateway.signals import Signal
-from gateway.store import EXPIRED, OVERSIZE, Delivery, Grant, MessageLog, Outgoing
+from gateway.store import EXPIRED, OVERSIZE, Delivery, Flow, Grant, MessageLog, Outgoing
 from wire.bulk.connection import BulkConnection
 from wire.bulk.property_block import encode_block, encode_identified_block
 from wire.bulk.publishes import join_publishes, split_publish
@@ -175,6 +175,10 @@ class Window:
     def drop(self, reason: str, message: Message) -> None:
         """Notes that the client does not get a message."""
         self._log.drop(reason, self._consumer, message)
+
+    async def message_of(self, flow: Flow) -> Message | None:
+        """Returns what the PUBLISH of a flow carries, None if it is gone. Raises sqlite3.Error."""
+        return await self.outgoing.message_of(flow)
 
     def publish_once(self, message: Message, grant: Grant, packet_identifier: int, *, dup: bool = False) -> None:
         """Sends a message whose flow has begun; the flow ends if the message is passed over."""

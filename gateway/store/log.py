@@ -221,7 +221,7 @@ class MessageLog:
         self._maintenance.defer(work)
 
     def pin(self, pinned: Pinned) -> None:
-        """Keeps a message until ``unpin``, wherever the cursors are; no effect if it is already evicted."""
+        """Keeps messages until ``unpin``, wherever the cursors are; no effect on those that are already evicted."""
         self._consumers.pin(pinned)
 
     def unpin(self, pinned: Pinned) -> None:
@@ -289,7 +289,7 @@ class MessageLog:
 
     def passed(self, consumer: str) -> set[int]:
         """Returns the positions of messages that QoS 2 flows have, or that are set aside, and that do not wait."""
-        flows = {flow.position for flow in self.flows if flow.source == consumer}
+        flows = {position for flow in self.flows if flow.source == consumer for position in flow.positions}
         return flows | {one.position for one in self.refused.of(consumer)}
 
     def retained_size(self, topic: str) -> int | None:

@@ -30,6 +30,24 @@ class FlowSource(Protocol):
         """The source has the messages again, and hands them out again."""
 
 
+class _Replaced:
+    """A flow as the source of others."""
+
+    durable = True
+
+    def __init__(self, outgoing: "Outgoing", flow: Flow) -> None:
+        self.consumer = flow.source
+        self._outgoing = outgoing
+        self._flow = flow
+
+    def acknowledge_all(self, _numbers: list[int]) -> None:
+        """The others have its messages."""
+        self._outgoing.complete([self._flow.packet_identifier])
+
+    def redeliver(self, _numbers: list[int]) -> None:
+        """The others could not be stored: it keeps its messages."""
+
+
 class Outgoing:
     """One session's flows by packet identifier. The log has a flow before the gateway sends its PUBLISH.
 
@@ -81,6 +99,11 @@ class Outgoing:
         await asyncio.shield(future)
         return flows
 
+    async def replace(self, flow: Flow, deliveries: list[Delivery], taken: Container[int]) -> dict[int, Flow]:
+        """Stores flows for the messages of another one, which ends in the same commit; see ``begin``."""
+        end = move(self._session, [flow.packet_identifier], DONE)
+        return await self.begin(_Replaced(self, flow), deliveries, taken, end)
+
     async def resume(self) -> tuple[list[Flow], list[Flow]]:
         """Returns the flows of earlier connections: the released ones, and those with a PUBLISH to send again.
 
@@ -92,7 +115,9 @@ class Outgoing:
         return [one for one in flows if one.state == RELEASED], [one for one in flows if one.state != RELEASED]
 
     async def message_of(self, flow: Flow) -> Message | None:
-        """Returns a flow's message, None if it is gone. If a full store has evicted it, a range says so.
+        """Returns the message of a flow without ``ranges``, None if it is gone.
+
+        If a full store has evicted it, a range says so.
 
         Raises:
             sqlite3.Error: it cannot be read.
@@ -105,6 +130,22 @@ class Outgoing:
         if message is None:
             self._miss(flow)
         return message
+
+    async def messages_of(self, flow: Flow) -> list[tuple[int, Message]]:
+        """Returns what is left of the messages in a column batch, by position. Those that a full store has evicted
+        leave ranges.
+
+        Raises:
+            sqlite3.Error: they cannot be read.
+        """
+        found: list[tuple[int, Message]] = []
+        for first, last in flow.ranges:
+            after = first - 1
+            while after < last and (read := await self._log.read(after, last - after)):
+                found += [one for one in read if self._log.gone < one[0] <= last]
+                after = read[-1][0]
+        self._miss(flow)
+        return found
 
     async def begin_again(self, flows: list[Flow]) -> None:
         """Goes back to the PUBLISH of released flows: the other end has lost the messages. Returns once it is durable.
@@ -158,7 +199,8 @@ class Outgoing:
     @property
     def unreceived(self) -> list[int]:
         """The positions of messages without a PUBREC."""
-        return [flow.position for flow in self.flows.values() if flow.state == BEGUN and not flow.topic]
+        begun = [flow for flow in self.flows.values() if flow.state == BEGUN and not flow.topic]
+        return [position for flow in begun for position in flow.positions]
 
     def end(self) -> None:
         """Ends all flows, as the session ends."""
@@ -172,7 +214,6 @@ class Outgoing:
 
     def _flow(self, source: FlowSource, delivery: Delivery, taken: Container[int]) -> Flow:
         is_retained = not source.consumer
-        is_gone = not is_retained and delivery.position <= self._log.gone
         flow = Flow(
             self._session,
             self.next_identifier(taken),
@@ -182,8 +223,12 @@ class Outgoing:
             delivery.retain,
             delivery.identifiers,
             is_noted=source.durable,
-            evicted=self._log.lose(source.consumer, delivery.message) if is_gone else None,
+            ranges=delivery.message.ranges,
         )
+        if not is_retained and flow.first <= self._log.gone:
+            for position, message in zip(flow.positions, delivery.message.messages(), strict=True):
+                if position <= self._log.gone:
+                    flow.note_evicted(self._log.lose(source.consumer, message))
         self.flows[flow.packet_identifier] = flow
         return flow
 
@@ -199,9 +244,8 @@ class Outgoing:
         source.redeliver(list(flows))
 
     def _miss(self, flow: Flow) -> None:
-        if flow.evicted is not None:
-            flow.evicted.lost()
-            flow.evicted = None
+        while flow.evicted:
+            flow.evicted.pop().lost()
 
     def _pin(self, flow: Flow) -> None:
         if not flow.topic:
@@ -210,6 +254,5 @@ class Outgoing:
     def _unpin(self, flow: Flow) -> None:
         if not flow.topic:
             self._log.unpin(flow)
-        if flow.evicted is not None:
-            flow.evicted.arrived()
-            flow.evicted = None
+        while flow.evicted:
+            flow.evicted.pop().arrived()

@@ -37,15 +37,14 @@ class Refused:
         return self.row.consumer
 
     @property
-    def evicted(self) -> EvictedMessage | None:
-        """None; set when a full store evicts the message: no delivery is on its way that could still arrive."""
-        return None
+    def positions(self) -> tuple[int]:
+        """The same, for the log."""
+        return (self.row.position,)
 
-    @evicted.setter
-    def evicted(self, message: EvictedMessage | None) -> None:
-        if message is not None:
-            message.lost()
-            self._lost(self)
+    def note_evicted(self, message: EvictedMessage) -> None:
+        """A full store has evicted the message: no delivery is on its way that could still arrive."""
+        message.lost()
+        self._lost(self)
 
 
 class RefusedLog(Protocol):

@@ -21,18 +21,19 @@ UNKNOWN: Place = (0, -1)
 
 
 class Pinned(Protocol):
-    """A message that the log keeps wherever the cursors are: a QoS 2 flow's, or one that a route has set aside.
+    """Messages that the log keeps wherever the cursors are: a QoS 2 flow's, or one that a route has set aside.
 
-    ``source`` is the consumer. ``evicted`` is set if a full store evicts the message.
+    ``source`` is the consumer.
     """
 
-    evicted: EvictedMessage | None
-
     @property
-    def position(self) -> int: ...
+    def positions(self) -> Iterable[int]: ...
 
     @property
     def source(self) -> str: ...
+
+    def note_evicted(self, message: EvictedMessage) -> None:
+        """A full store evicts a message."""
 
 
 class Keeper(Protocol):
@@ -114,7 +115,7 @@ class Consumers:
         for position in [position for position in self._pinned if position <= last]:
             for pinned in self._pinned.pop(position):
                 if position in messages:
-                    pinned.evicted = note_evicted(pinned.source, messages[position])
+                    pinned.note_evicted(note_evicted(pinned.source, messages[position]))
         for cursor in self._cursors.values():
             cursor.lose(messages, last, note_evicted)
         for keeper in self._keepers:
@@ -157,16 +158,18 @@ class Consumers:
                 yield names, waiting
 
     def pin(self, pinned: Pinned) -> None:
-        """Keeps a message until ``unpin``, wherever the cursors are; no effect if it is already evicted."""
-        if pinned.position > self.gone:
-            self._pinned.setdefault(pinned.position, []).append(pinned)
+        """Keeps messages until ``unpin``, wherever the cursors are; no effect on those that are already evicted."""
+        for position in pinned.positions:
+            if position > self.gone:
+                self._pinned.setdefault(position, []).append(pinned)
 
     def unpin(self, pinned: Pinned) -> None:
         """Ends ``pin``."""
-        if others := self._pinned.get(pinned.position):
-            others[:] = [other for other in others if other is not pinned]
-            if not others:
-                del self._pinned[pinned.position]
+        for position in pinned.positions:
+            if others := self._pinned.get(position):
+                others[:] = [other for other in others if other is not pinned]
+                if not others:
+                    del self._pinned[position]
 
     def keep_for(self, keeper: Keeper) -> None:
         """Keeps the messages behind a keeper's position."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
 from gateway.message import Message
 from gateway.store.repair.pages import Pages
 from gateway.store.repair.salvage import Salvage
@@ -22,7 +24,7 @@ from gateway.store.tables import log_rows, schema
 from gateway.store.tables.drops import DAMAGED, GATEWAY
 from gateway.store.tables.drops import INSERT as INSERT_RANGE
 from gateway.store.tables.log_rows import CorruptRow, Gap, LogRow
-from gateway.store.tables.qos2 import BEGUN, RELEASED
+from gateway.store.tables.qos2 import BEGUN, RELEASED, Ranges, decode_ranges, encode_ranges
 from gateway.store.tables.sessions import StoredSession
 from gateway.store.tables.sessions import load as load_sessions
 from wire.identity import SEQ_MAX
@@ -33,10 +35,13 @@ IS_ROUTES = "substr(CAST(session AS BLOB), -1) = x'00'"  # ROUTE_END, where SQLi
 NEEDED_FROM = f"""
 SELECT max(min(position), coalesce((SELECT position FROM cursor WHERE consumer = '{GATEWAY}'), 0)) FROM (
     SELECT position FROM cursor WHERE consumer != '{GATEWAY}'
-    UNION ALL SELECT position - 1 FROM flow WHERE topic = '' AND state <= iif({IS_ROUTES}, {RELEASED}, {BEGUN})
+    UNION ALL SELECT first_of(position, ranges) - 1 FROM flow
+    WHERE topic = '' AND state <= iif({IS_ROUTES}, {RELEASED}, {BEGUN})
     UNION ALL SELECT position - 1 FROM refused
 )
 """
+FLOWS_OF_BATCHES = "SELECT rowid, ranges FROM flow WHERE position > ? AND ranges != ?"
+CUT_FLOW = "UPDATE flow SET position = ?, ranges = ? WHERE rowid = ?"
 # Messages behind the newest one that is left are lost, and their positions will be used again.
 TAKE_BACK = (
     "UPDATE cursor SET position = :head, crc = crc_of_all(consumer, :head, count) WHERE position > :head",
@@ -121,6 +126,7 @@ class Rebuild:
             connection.executescript(UNSYNCED)
             schema.make(connection)
             rows.add_to_sql(connection)
+            connection.create_function("first_of", 2, _first_of)
             connection.execute("BEGIN")
             for table, row in self.salvage.rows():
                 self._take(connection, table, row)
@@ -194,6 +200,7 @@ class Rebuild:
         """Moves places that are behind the newest message back to it, and gives each consumer a place."""
         head = self._ranges[-1].last if self._ranges else 0
         (self._furthest,) = connection.execute("SELECT coalesce(max(position), 0) FROM cursor").fetchone()
+        _cut_flows(connection, head)
         for statement in TAKE_BACK:
             connection.execute(statement, {"head": head})
         oldest = self._ranges[0].first if self._ranges else 1
@@ -227,3 +234,22 @@ class Rebuild:
                 end = max(end, damage.last)
         noted = self._note.position if self._note and self._note.epoch == self._epoch else 0
         return max(end, self._furthest, noted)
+
+
+def _first_of(position: int, ranges: bytes) -> int:
+    """Returns the first position of a flow."""
+    readable = _ranges_in(ranges)
+    return readable[0][0] if readable else position
+
+
+def _cut_flows(connection: sqlite3.Connection, head: int) -> None:
+    """Takes messages behind the newest one out of the flows of column batches, which keep the others."""
+    for rowid, ranges in connection.execute(FLOWS_OF_BATCHES, (head, encode_ranges(()))).fetchall():
+        left = tuple((first, min(last, head)) for first, last in _ranges_in(ranges) if first <= head)
+        connection.execute(CUT_FLOW, (left[-1][1] if left else head + 1, encode_ranges(left), rowid))
+
+
+def _ranges_in(encoded: bytes) -> Ranges:
+    with contextlib.suppress(msgspec.MsgspecError):
+        return decode_ranges(encoded)
+    return ()

@@ -3,6 +3,7 @@
 An outgoing flow belongs to one session or route. Its row is written before its PUBLISH is sent, and again before its
 PUBREL. Then its message counts as acknowledged for the cursor that handed it out. The row of a flow that is done stays
 until the saved place of that cursor is behind the message: else a crash would begin the flow a second time.
+A route's column batch is one flow for all of its messages.
 
 The packet identifier of an incoming message is written in the transaction that stores the message, so that a PUBLISH
 that is sent again after a crash is known.
@@ -11,6 +12,7 @@ that is sent again after a crash is known.
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -29,7 +31,8 @@ CREATE TABLE flow (
     topic TEXT NOT NULL,
     retain INTEGER NOT NULL,
     identifiers BLOB NOT NULL,
-    state INTEGER NOT NULL
+    state INTEGER NOT NULL,
+    ranges BLOB NOT NULL
 ) STRICT;
 CREATE INDEX flow_of ON flow (session, packet_identifier);
 CREATE TABLE incoming (
@@ -39,7 +42,7 @@ CREATE TABLE incoming (
 ) STRICT, WITHOUT ROWID;
 """
 
-BEGIN = "INSERT INTO flow VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+BEGIN = "INSERT INTO flow VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 MOVE = "UPDATE flow SET state = ? WHERE session = ? AND packet_identifier = ? AND state < ?"
 BEGIN_AGAIN = f"UPDATE flow SET state = {BEGUN} WHERE session = ? AND packet_identifier = ? AND state = {RELEASED}"
 END_ALL = f"UPDATE flow SET state = {DONE} WHERE session = ?"
@@ -53,6 +56,7 @@ RELEASE_INCOMING = "DELETE FROM incoming WHERE session = ? AND packet_identifier
 FORGET_INCOMING = "DELETE FROM incoming WHERE session = ?"
 
 Write = Callable[[sqlite3.Connection], None]
+Ranges = tuple[tuple[int, int], ...]
 
 
 @dataclass(slots=True)
@@ -60,8 +64,9 @@ class Flow:
     """A message on its way to one session: at ``position`` in the log, or the retained message of ``topic`` from there.
 
     ``source`` is the consumer that it came from; ``identifiers`` are those of the matching subscriptions. ``is_noted``
-    is True if the flow is in the file as well as in memory. ``evicted`` is told whether the client has received the
-    message, if a full store has evicted it meanwhile.
+    is True if the flow is in the file as well as in memory. ``evicted`` are told whether the client has received the
+    messages that a full store has evicted meanwhile. ``ranges`` are the positions of the messages in a column batch, in
+    order, and then ``position`` is the last of them.
     """
 
     session: str
@@ -73,7 +78,24 @@ class Flow:
     identifiers: tuple[int, ...] = ()
     state: int = BEGUN
     is_noted: bool = True
-    evicted: EvictedMessage | None = field(default=None, compare=False)
+    ranges: Ranges = ()
+    evicted: list[EvictedMessage] = field(default_factory=list, compare=False)
+
+    @property
+    def first(self) -> int:
+        """The position of its first message."""
+        return self.ranges[0][0] if self.ranges else self.position
+
+    @property
+    def positions(self) -> Iterable[int]:
+        """The positions of its messages, in order."""
+        if not self.ranges:
+            return (self.position,)
+        return chain.from_iterable(range(first, last + 1) for first, last in self.ranges)
+
+    def note_evicted(self, message: EvictedMessage) -> None:
+        """A full store has evicted a message of the flow."""
+        self.evicted.append(message)
 
     @property
     def needs_message(self) -> bool:
@@ -102,6 +124,7 @@ def begin(flows: Iterable[Flow]) -> Write:
             flow.retain,
             msgspec.msgpack.encode(flow.identifiers),
             BEGUN,
+            encode_ranges(flow.ranges),
         )
         for flow in flows
     ]
@@ -151,9 +174,21 @@ def forget_incoming(session: str) -> Write:
 
 
 def _flow_from(row: tuple[Any, ...]) -> Flow:
-    session, packet_identifier, source, position, topic, retain, identifiers, state = row
+    session, packet_identifier, source, position, topic, retain, identifiers, state, ranges = row
     decoded = msgspec.msgpack.decode(identifiers, type=tuple[int, ...])
-    return Flow(session, packet_identifier, source, position, topic, bool(retain), decoded, state)
+    flow = Flow(session, packet_identifier, source, position, topic, bool(retain), decoded, state)
+    flow.ranges = decode_ranges(ranges)
+    return flow
+
+
+def encode_ranges(ranges: Ranges) -> bytes:
+    """Returns ranges as the table has them."""
+    return msgspec.msgpack.encode(ranges)
+
+
+def decode_ranges(encoded: bytes) -> Ranges:
+    """Returns the ranges of a row."""
+    return msgspec.msgpack.decode(encoded, type=Ranges)
 
 
 def _write_all(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[object, ...]]) -> None:

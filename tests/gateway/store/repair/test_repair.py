@@ -12,7 +12,7 @@ import pytest
 
 from gateway.errors import StoreError
 from gateway.message import Message
-from gateway.store import MESSAGES, PAGE_SIZE, Cursor, MessageLog, quarantine
+from gateway.store import MESSAGES, PAGE_SIZE, Cursor, MessageLog, qos2, quarantine
 from gateway.store.repair import repair
 from gateway.store.repair.pages import Pages
 from gateway.store.repair.records import below, records
@@ -235,6 +235,22 @@ async def test_a_transaction_that_the_power_cut_in_its_middle_is_no_damage(tmp_p
     assert repair(killed, "gw", []).damage == []
     async with opened(killed) as log:
         assert log.head == 1
+
+
+async def test_a_batch_in_flight_keeps_the_messages_that_are_left_when_the_newest_are_lost(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        Cursor(log, "keeper", ["#"])
+        for number in range(1, 7):
+            await log.submit([Message("a", b"%d" % number, 2)])
+        await log.submit([qos2.begin([qos2.Flow("route/central\0", 9, "route/central", 6, ranges=((1, 2), (4, 6)))])])
+    change(tmp_path, "DELETE FROM message_group WHERE last > 4")
+    change(tmp_path, "DROP TABLE will")
+    repair(tmp_path, "gw", [])
+    async with opened(tmp_path) as log:
+        (flow,) = log.flows
+        assert (flow.position, flow.ranges, flow.state) == (4, ((1, 2), (4, 4)), qos2.BEGUN)
+        assert log.passed("route/central") == {1, 2, 4}
+        assert log.needed_from == 0
 
 
 async def test_tables_that_are_missing_are_made_again(tmp_path: Path, seed: int) -> None:
