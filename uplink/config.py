@@ -9,13 +9,17 @@ import msgspec
 from gateway.routes import NAME_BYTES_MAX, Checked, ConfigSource, Count, NonEmpty, Table, beside
 from uplink.server import parse_server
 from uplink.windows import check_window
+from wire.bulk.column_batch import MESSAGES_MAX
 from wire.errors import WireError
-from wire.topics import check_topic_filter
+from wire.topics import check_topic_filter, check_topic_name
 
 TLS_FILES = ("ca", "certificate", "key")
 ALPN_SIZE_MAX = 255  # [RFC 7301 section 3.1]
 INFLIGHT_WINDOW_MAX = 65535
 """Packet identifiers of one connection [MQTT-2.2.1]."""
+BATCH_KEYS = ("batch_topic", "batch_max_messages", "batch_max_bytes", "batch_max_age_ms")
+BATCH_BYTES_MAX = 8 << 20
+BATCH_MESSAGES, BATCH_BYTES, BATCH_AGE_MS = 500, 256 << 10, 1000  # where the configuration does not say
 
 
 class RouteTlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
@@ -87,6 +91,26 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     inflight_window: Annotated[int, msgspec.Meta(ge=1, le=INFLIGHT_WINDOW_MAX)] = 1000
     """The most messages in flight: sent and not yet acknowledged."""
 
+    framing: Literal["publish", "batch"] = "publish"
+    """How messages travel: `"publish"` sends each in a PUBLISH of its own. `"batch"` sends many in one, as a [column
+    batch](batch.md), which takes far fewer bytes, and which only landers understand. They have to subscribe to
+    `batch_topic` too. The broker has to speak MQTT 5. Retained messages still go by themselves, so that the broker can
+    retain them, and so do messages that are too large for a batch. A batch goes at the highest QoS of its messages.
+    `inflight_window` then counts batches, and at most 20 are in flight."""
+
+    batch_topic: NonEmpty | None = None
+    """The topic name of the batches, `holdfast/batch/GATEWAY/ROUTE` if it is left out."""
+
+    batch_max_messages: Annotated[int, msgspec.Meta(ge=1, le=MESSAGES_MAX)] | None = None
+    """The most messages in a batch, 500 if it is left out. It leaves as soon as it has so many."""
+
+    batch_max_bytes: Annotated[int, msgspec.Meta(ge=1, le=BATCH_BYTES_MAX)] | None = None
+    """The most bytes of payload, topic name and properties in a batch, before compression, unless a single message has
+    more; 262,144 if it is left out. It leaves as soon as it has so many."""
+
+    batch_max_age_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """How long a message waits for others before its batch leaves, in milliseconds; 1000 if it is left out."""
+
     max_messages: Count | None = None
     """The most messages that may wait for the route. Beyond it the oldest are dropped, which leaves a [range in the
     store](store.md#what-was-dropped). Without it only the limit of `[store]` applies."""
@@ -137,6 +161,12 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     backoff_longest_ms: Annotated[int, msgspec.Meta(ge=1)] = 30_000
     """The longest wait before a new connection attempt, in milliseconds."""
 
+    @property
+    def batch_limits(self) -> tuple[int, int, int]:
+        """The most messages and bytes in a batch, and how many milliseconds a message waits for others."""
+        age_ms = BATCH_AGE_MS if self.batch_max_age_ms is None else self.batch_max_age_ms
+        return self.batch_max_messages or BATCH_MESSAGES, self.batch_max_bytes or BATCH_BYTES, age_ms
+
     @classmethod
     def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if (size := len(values.get("name", "").encode())) >= NAME_BYTES_MAX:
@@ -152,6 +182,7 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
                 check_topic_filter(topic_filter)
             except WireError as error:
                 yield "filters", str(error)
+        yield from _errors_in_framing(values)
         for window in values.get("windows", ()):
             try:
                 check_window(window)
@@ -160,6 +191,18 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
         shortest_ms, longest_ms = values.get("backoff_shortest_ms"), values.get("backoff_longest_ms")
         if shortest_ms is not None and longest_ms is not None and longest_ms < shortest_ms:
             yield "backoff_longest_ms", "it is below backoff_shortest_ms"
+
+
+def _errors_in_framing(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if values.get("framing", "publish") == "publish":
+        for key in BATCH_KEYS:
+            if values.get(key) is not None:
+                yield key, 'it needs framing = "batch"'
+    if values.get("batch_topic"):
+        try:
+            check_topic_name(values["batch_topic"])
+        except WireError as error:
+            yield "batch_topic", str(error)
 
 
 def _errors_in_servers(url: str, fallbacks: tuple[str, ...], *, has_tls: bool) -> Iterator[tuple[str, str]]:

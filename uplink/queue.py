@@ -18,6 +18,8 @@ from gateway.routes import (
     Sender,
     Subscription,
 )
+from uplink.batch import batch_topic
+from uplink.batch_cursor import BatchCursor, batches_in_flight
 from uplink.config import INFLIGHT_WINDOW_MAX, RouteConfig
 from uplink.refusals import Refusals
 from uplink.watch import BacklogWatch
@@ -74,11 +76,13 @@ class RouteQueue:
         log: the gateway's store.
         config: the route, None if it is not configured. The queue goes on with the filters that the store knows; only
             a route that is new to the store begins with those of ``config``.
+        gateway_name: the gateway that the route belongs to, for the topic name of its batches.
 
-    ``sender`` sends over the connection that the route has now.
+    ``sender`` sends over the connection that the route has now. ``cursor`` hands out the messages, and ``batches``
+    hands them out in batches, if the route has any.
     """
 
-    def __init__(self, name: str, log: MessageLog, config: RouteConfig | None = None) -> None:
+    def __init__(self, name: str, log: MessageLog, config: RouteConfig | None = None, gateway_name: str = "") -> None:
         self.name = name
         self.consumer = ROUTE_PREFIX + name
         self._log = log
@@ -87,8 +91,10 @@ class RouteQueue:
             log.routes.note_filters(self.consumer, config.filters)
         self._qos_0 = "store" if config is None else config.qos0
         subscriptions = self._subscriptions(log.routes.filters_of(self.consumer))
-        window = INFLIGHT_WINDOW_MAX if config is None else config.inflight_window
+        window = INFLIGHT_WINDOW_MAX if config is None else _window(config)
         self.cursor = Cursor(log, self.consumer, subscriptions, window=window, always_counts=True)
+        self._gateway_name = gateway_name
+        self._begin_batches(config)
         self._offer_qos_0()
         self.sender: Sender | None = None
         session = self.consumer + ROUTE_END
@@ -98,6 +104,12 @@ class RouteQueue:
         self.state = RouteState(name)
         self.refusals = Refusals(log, self.consumer, self.state)
         self.watch = BacklogWatch(self.state, log, self.cursor, config)
+
+    def _begin_batches(self, config: RouteConfig | None) -> None:
+        self.batch_topic = (config and config.batch_topic) or batch_topic(self._gateway_name, self.name)
+        self.batches: BatchCursor | None = None
+        if config is not None and config.framing == "batch":
+            self.batches = BatchCursor(self.cursor, self._log, self.batch_topic, config)
 
     def change_filters(self, filters: tuple[str, ...], endings: Endings) -> None:
         """Takes the messages that other filters match, from now on and among those that wait.
@@ -115,7 +127,8 @@ class RouteQueue:
         """
         self._broker = "" if config is None else config.broker
         self.state.stands = ""
-        self.cursor.window = INFLIGHT_WINDOW_MAX if config is None else config.inflight_window
+        self.cursor.window = INFLIGHT_WINDOW_MAX if config is None else _window(config)
+        self._begin_batches(config)
         self.cursor.tally.estimate()  # until all that waits is counted by the new limits
         self._qos_0 = "store" if config is None else config.qos0
         self._offer_qos_0()
@@ -199,3 +212,10 @@ class RouteQueue:
         self._log.routes.forget(self.consumer)
         self.cursor.drop()
         await self._log.submit([])
+
+
+def _window(config: RouteConfig) -> int:
+    """Returns how many messages may be handed out and not acknowledged: those in flight and of the next batch."""
+    if config.framing == "publish":
+        return config.inflight_window
+    return (batches_in_flight(config) + 1) * config.batch_limits[0]

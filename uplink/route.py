@@ -5,7 +5,8 @@ import logging
 import sqlite3
 from typing import Any
 
-from gateway.routes import MessageLog, Sender
+from gateway.routes import Cursor, MessageLog, Sender
+from uplink.batch_cursor import BatchCursor, payload_max
 from uplink.config import RouteConfig
 from uplink.connect.connector import Connector, LinkDown
 from uplink.connect.notes import RouteNotes
@@ -15,7 +16,7 @@ from uplink.delivery.window import RouteWindow
 from uplink.queue import RouteQueue
 from wire.backoff import Backoff
 from wire.bulk.connection import BulkClientConnection
-from wire.codec.packets import Connack
+from wire.codec.packets import MQTT_5, Connack
 from wire.errors import WireError
 from wire.hops import HOPS_PROPERTY
 from wire.identity import find_user_property
@@ -46,7 +47,7 @@ class Route:
     ) -> None:
         self.config = config
         self._names = (config.name, config.broker)
-        self.queue = queue or RouteQueue(config.name, log, config)
+        self.queue = queue or RouteQueue(config.name, log, config, gateway_name)
         notes = RouteNotes(log.folder, config.name)
         self._connector = Connector(config, f"{gateway_name}-{config.name}", notes, self.queue)
         self._log = log
@@ -93,7 +94,7 @@ class Route:
                 session_present=connack.session_present,
                 next_hop=find_user_property(connack.properties, HOPS_PROPERTY) or "",
             )
-            sender = self.queue.sender = Sender(window, self._log, self.queue.cursor, remote.close)
+            sender = self.queue.sender = Sender(window, self._log, self._cursor_for(client), remote.close)
             needs_subscriber = self.config.needs_subscriber
             answers = Answers(
                 window, sender, remote, self._log, self.queue, self._backoff, needs_subscriber=needs_subscriber
@@ -110,6 +111,13 @@ class Route:
             remote.close("the route ends")
         raise LinkDown(remote.ended.result())
 
+    def _cursor_for(self, client: BulkClientConnection) -> Cursor | BatchCursor:
+        batches = self.queue.batches
+        if batches is None:
+            return self.queue.cursor
+        batches.payload_max = payload_max(client.maximum_packet_size_peer, self.queue.batch_topic)
+        return batches
+
     async def _check_accepted(self, client: BulkClientConnection, connack: Connack) -> None:
         """Notes that the broker has accepted the connection. Raises LinkDown if it may not have custody."""
         state = self.queue.state
@@ -118,6 +126,10 @@ class Route:
             raise LinkDown(QOS_0_ONLY)
         if state.stands == QOS_0_ONLY:
             state.stands = ""
+        has_batches = self.queue.batches is not None or any(flow.ranges for flow in self.queue.outgoing.flows.values())
+        if has_batches and client.protocol_level != MQTT_5:
+            state.stands = 'the broker speaks MQTT 3.1.1, and batches need MQTT 5 [framing = "batch"]'
+            raise LinkDown(state.stands)
         if not self.queue.has_session:
             await self._log.routes.begin_session(self.queue.consumer)
         if not state.stands:  # otherwise each attempt would log two lines

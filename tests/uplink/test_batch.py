@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.message import Message
 from gateway.store import Delivery
-from uplink.delivery.batch import BatchPacker, batch_topic
+from uplink.batch import BatchPacker, batch_topic
 from wire.bulk.column_batch import SIZE_MAX, BatchMessage, decode_batch
 from wire.bulk.property_block import encode_contents
 from wire.properties import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY
@@ -86,16 +86,28 @@ def test_a_batch_leaves_when_its_oldest_message_is_old_enough() -> None:
 def test_a_batch_carries_all_of_its_messages_and_goes_at_their_highest_qos() -> None:
     packing = packer()
     properties = {CONTENT_TYPE: "text/plain", USER_PROPERTY: [("a", "b")]}
-    packing.add(delivery(1, retain=True), 0)
+    packing.add(delivery(1), 0)
     packing.add(delivery(2, qos=2, properties=properties), 0)
     packed = packing.pack(ROOMY)
     assert packed.qos == 2 and packed.payload is not None
     topic, payload = "telemetry/roof", b"hello"
     block = encode_contents(properties)
     assert list(decode_batch(packed.payload).messages()) == [
-        BatchMessage(topic, payload, 1, True, b"", "roof", 7, 1, 1000, "gateway-1"),
+        BatchMessage(topic, payload, 1, False, b"", "roof", 7, 1, 1000, "gateway-1"),
         BatchMessage(topic, payload, 2, False, block, "roof", 7, 2, 2000, "gateway-1"),
     ]
+
+
+def test_a_retained_message_goes_by_itself_at_once_and_those_before_it_go_first() -> None:
+    packing = packer()
+    for number in (1, 2, 3):
+        packing.add(delivery(number, retain=number == 2), 0)
+    assert not packing.is_due(0)
+    assert seqs(packing.pack(ROOMY).payload) == [1]
+    assert packing.is_due(0)
+    alone = packing.pack(ROOMY)
+    assert (alone.payload, [one.packet_identifier for one in alone.deliveries]) == (None, [2])
+    assert seqs(packing.pack(ROOMY).payload) == [3]
 
 
 def test_a_message_that_expires_has_what_is_left_of_its_interval() -> None:

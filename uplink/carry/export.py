@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from gateway.routes import EXPIRED, Backlog, Delivery, Message, MessageLog
+from uplink.batch import BatchPacker
 from uplink.carry.backlog_file import BacklogWriter, Header
-from uplink.delivery.batch import BatchPacker
 from uplink.queue import RouteQueue
 from wire.bulk.column_batch import SIZE_MAX
 

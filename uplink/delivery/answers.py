@@ -13,10 +13,18 @@ from wire.backoff import Backoff
 from wire.bulk.connection import Acknowledgements
 from wire.codec.packets import Packet, Puback, Pubcomp, Pubrec
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC
-from wire.reasons import NO_MATCHING_SUBSCRIBERS, NOT_AUTHORIZED, QUOTA_EXCEEDED, UNSPECIFIED_ERROR, describe
+from wire.reasons import (
+    NO_MATCHING_SUBSCRIBERS,
+    NOT_AUTHORIZED,
+    QUOTA_EXCEEDED,
+    TOPIC_NAME_INVALID,
+    UNSPECIFIED_ERROR,
+    describe,
+)
 
 ADVICE = {NOT_AUTHORIZED: "; another Holdfast gateway accepts it if an access rule lets this route identify its origin"}
 NO_SUBSCRIBER = "no client at the broker has subscribed to a message [needs_subscriber]"
+REFUSES_TOPIC = (NOT_AUTHORIZED, TOPIC_NAME_INVALID)
 PAUSE_SHORTEST_MS, PAUSE_LONGEST_MS = 500, 30_000
 
 logger = logging.getLogger(__name__)
@@ -29,6 +37,8 @@ class Answers:
     - 0x97 Quota exceeded, and 0x10 No matching subscribers where the route needs one: the broker does not have the
       message. All messages answered so go again after a pause, in their order.
     - Other reason codes from 0x80 on: the broker will never take the message. It is set aside, and the rest goes on.
+      Of a batch the halves go instead, until the message is found. But if the broker refuses the topic of the batches
+      (0x87, 0x90), the route stands: that says nothing about the messages.
 
     Args:
         window: the messages in flight.
@@ -155,6 +165,14 @@ class Answers:
 
     def _refuse(self, packet: Puback | Pubrec) -> None:
         code, packet_identifier = packet.reason_code, packet.packet_identifier
+        if code in REFUSES_TOPIC and self._window.is_batch(packet_identifier):
+            self._send_later([packet_identifier], f"the broker refuses the topic of the batches: {describe(code)}")
+            return
+        if self._window.split(packet_identifier):
+            self._backoff.reset()
+            if isinstance(packet, Puback):
+                self._window.handle_pubacks([packet_identifier])
+            return
         reason = f"the broker refused it: {describe(code)}{ADVICE.get(code, '')}"
         try:
             self._refusals.set_aside(self._window.position_of(packet_identifier), reason)

@@ -1,12 +1,12 @@
-"""Refused messages on their way again: an operator has asked for it."""
+"""What a broker has refused, on its way again: messages that an operator wants to be sent, and halves of batches."""
 
-from gateway.routes import Delivery, Grant, MessageLog, Refused, RefusedRow, Sender
+from gateway.routes import Delivery, Flow, Grant, MessageLog, Refused, RefusedRow, Sender
 from uplink.delivery.window import RouteWindow
 from uplink.queue import RouteQueue
 
 
 class Resend:
-    """Sends a route's due messages over one connection, beside the new ones.
+    """Sends a route's due messages over one connection, beside the new ones, and the halves of refused QoS 2 batches.
 
     A message of QoS 2 becomes a flow in the transaction that ends its being set aside, so that it goes exactly once.
 
@@ -37,6 +37,8 @@ class Resend:
             for one in list(refusals.due.values()):
                 if one.position in refusals.due and one.position not in in_flight:
                     await self._send(one)
+            while window.to_split:
+                await self._send_halves(window.to_split.pop(0))
             window.flush()
             await refusals.is_due.wait()
 
@@ -62,6 +64,23 @@ class Resend:
             window.await_pubacks([packet_identifier], self._arrived)
         else:
             self._arrived([packet_identifier])  # unless it was set aside again
+
+    async def _send_halves(self, flow: Flow) -> None:
+        """Each half is a flow from now on, so that its messages go exactly once."""
+        window = self._window
+        left = await window.outgoing.messages_of(flow)
+        if not left:
+            window.outgoing.complete([flow.packet_identifier])
+            return
+        half = len(left) // 2
+        parts = [part for part in (left[:half], left[half:]) if part]
+        deliveries = [
+            Delivery(part[-1][0], number, window.batch_of(part), False, 2) for number, part in enumerate(parts)
+        ]
+        flows = await window.outgoing.replace(flow, deliveries, window.inflight)
+        for delivery in deliveries:
+            await window.wait_for_room()
+            window.publish_once(delivery.message, Grant(2), flows[delivery.packet_identifier].packet_identifier)
 
     def acknowledge_all(self, numbers: list[int]) -> None:
         """The flow has the message: nothing is left to do."""

@@ -6,6 +6,7 @@ from functools import partial
 
 from gateway.routes import (
     OVERSIZE,
+    Flow,
     Grant,
     Message,
     MessageLog,
@@ -14,7 +15,10 @@ from gateway.routes import (
     Shift,
     Window,
     identity_properties,
+    plain_properties,
 )
+from uplink.batch import encode
+from uplink.batch_cursor import BatchPublish, batch_publish
 from uplink.connect.remote import Remote
 from uplink.queue import RouteQueue
 from wire.bulk.connection import BulkClientConnection
@@ -37,6 +41,7 @@ class RouteWindow(Window):
         next_hop: the hop of the broker, if it is a gateway; messages that have passed it do not go there again.
 
     ``resent`` are the refused messages of QoS 1 that were sent again and are not acknowledged, by packet identifier.
+    ``to_split`` are the QoS 2 batches that the broker does not take, and whose halves are to go instead.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class RouteWindow(Window):
         peer = Peer(name, client, remote, remote.flush, lambda _: True, True, session_present, log.hop)
         super().__init__(peer, log, queue.consumer, queue.outgoing, Shift())
         self.resent: dict[int, Refused] = {}
+        self.to_split: list[Flow] = []
         self._queue = queue
         self._properties_of = partial(identity_properties, hop=log.hop)
         self._next_hop = next_hop
@@ -74,21 +80,27 @@ class RouteWindow(Window):
     def publish(
         self, message: Message, grant: Grant, packet_identifier: int | None = None, *, dup: bool = False
     ) -> bool:
-        """Returns False for a message that was set aside, or comes from there. Raises TooManyRefused, WireError."""
+        """Returns False for a message that was set aside, or comes from there, and for a batch whose halves go instead.
+
+        Raises TooManyRefused, WireError.
+        """
         if self._comes_from_there(message):
             return False
         self._queue.state.retries += dup
         if grant.retain and not self.protocol.takes_retain:
             return self._set_aside(packet_identifier, NO_RETAIN, dup)
+        properties_of = plain_properties if isinstance(message, BatchPublish) else self._properties_of
         try:
-            self.send(message, grant, packet_identifier, dup and self.session_present, self._properties_of)
+            self.send(message, grant, packet_identifier, dup and self.session_present, properties_of)
         except PacketTooLargeError as error:
+            if packet_identifier is not None and self.split(packet_identifier):
+                return packet_identifier in self.outgoing.flows
             return self._set_aside(packet_identifier, f"{OVERSIZE}: {error}", dup)
         self._queue.state.qos_0_sent += not grant.qos
         return True
 
     def publish_together(self, messages: Sequence[Message], identifiers: list[int], qos: int) -> bool:
-        if self._next_hop and any(map(self._comes_from_there, messages)):
+        if self._queue.batches is not None or (self._next_hop and any(map(self._comes_from_there, messages))):
             return False
         return super().publish_together(messages, identifiers, qos)
 
@@ -96,13 +108,45 @@ class RouteWindow(Window):
         """Whether the next broker is a gateway that has handed the message on: it would not store it again."""
         return bool(self._next_hop) and message.has_passed(self._next_hop)
 
+    async def message_of(self, flow: Flow) -> Message | None:
+        """Returns what the PUBLISH of a flow carries; of a batch what is left of its messages."""
+        if not flow.ranges:
+            return await super().message_of(flow)
+        found = await self.outgoing.messages_of(flow)
+        return self.batch_of(found) if found else None
+
+    def batch_of(self, members: list[tuple[int, Message]]) -> Message:
+        """Returns the QoS 2 message with a batch of messages, which are given with their positions."""
+        payload = encode([message for _, message in members]).encode()
+        return batch_publish(self._queue.batch_topic, payload, 2, members)
+
+    def is_batch(self, packet_identifier: int) -> bool:
+        """Whether the message with a packet identifier in flight carries a batch."""
+        if flow := self.outgoing.flows.get(packet_identifier):
+            return bool(flow.ranges)
+        batches = self._queue.batches
+        return batches is not None and packet_identifier not in self.resent and batches.is_batch(packet_identifier)
+
+    def split(self, packet_identifier: int) -> bool:
+        """Sends two halves of a batch instead of it; returns False if it is no batch, or has a single message."""
+        if not self.is_batch(packet_identifier):
+            return False
+        if flow := self.outgoing.flows.get(packet_identifier):
+            if flow.first == flow.position:
+                return False
+            self.to_split.append(flow)
+            self._queue.refusals.is_due.set()
+            return True
+        assert self._queue.batches is not None
+        return self._queue.batches.split(packet_identifier)
+
     def position_of(self, packet_identifier: int) -> int:
         """Returns the position of the message with a packet identifier in flight. Raises KeyError."""
         if flow := self.outgoing.flows.get(packet_identifier):
             return flow.position
         if one := self.resent.get(packet_identifier):
             return one.position
-        return self._queue.cursor.position_of(packet_identifier)
+        return (self._queue.batches or self._queue.cursor).position_of(packet_identifier)
 
     def _set_aside(self, packet_identifier: int | None, reason: str, dup: bool) -> bool:
         if packet_identifier is None:  # it was not stored

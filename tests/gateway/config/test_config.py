@@ -123,6 +123,18 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
         (MINIMAL + "max_bytes = true\n", "4: store.max_bytes: expected a number, got true or false"),
         (ROUTE + 'broker = "mqtt://b"\nfilters = ["#/a"]\n', "7: route[0].filters: '#/a': # must be the last level"),
         ("name\n", "1: not TOML: Expected '=' after a key in a key/value pair (column 5)"),
+        (
+            ROUTE + 'broker = "mqtt://b"\nbatch_max_messages = 5\n',
+            '7: route[0].batch_max_messages: it needs framing = "batch"',
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\nframing = "batch"\nbatch_topic = "a/#"\n',
+            "8: route[0].batch_topic: ",
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\nframing = "batch"\nbatch_max_messages = 65536\n',
+            "8: route[0].batch_max_messages: ",
+        ),
         (ROUTE, "4: route[0].broker: missing"),
         (
             ROUTE + 'broker = "http://b"\n',

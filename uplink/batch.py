@@ -6,10 +6,11 @@
 """
 
 from collections import deque
+from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
 
-from gateway.routes import Delivery, plain_properties
+from gateway.routes import Delivery, Message, plain_properties
 from wire.bulk.column_batch import CONTENT_TYPE, BatchFull, ColumnBatchEncoder
 from wire.bulk.property_block import encode_contents
 from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
@@ -21,8 +22,8 @@ PROPERTIES = {CONTENT_TYPE_PROPERTY: CONTENT_TYPE}
 class PackedBatch(NamedTuple):
     """What leaves in one PUBLISH. Its acknowledgement is that of all its deliveries.
 
-    ``payload`` is None for a single message that fits into no batch: it goes by itself. ``qos`` is the highest of the
-    deliveries.
+    ``payload`` is None for a single message that goes by itself: it fits into no batch, or is retained, which the next
+    broker would not notice in a batch. ``qos`` is the highest of the deliveries.
     """
 
     payload: bytes | None
@@ -55,7 +56,9 @@ class BatchPacker:
         return self._waiting[0][1] + self._max_age_ms if self._waiting else None
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether a batch leaves now: it is full, or its oldest delivery is old enough."""
+        """Whether a batch leaves now: it is full, or its oldest delivery is old enough or goes by itself."""
+        if self._waiting and self._waiting[0][0].retain:
+            return True
         if len(self._waiting) >= self._max_messages or self._bytes >= self._max_bytes:
             return True
         return bool(self._waiting) and self._waiting[0][1] + self._max_age_ms <= now_ms
@@ -67,6 +70,13 @@ class BatchPacker:
         self._waiting.append((delivery, now_ms, size))
         self._bytes += size
 
+    def clear(self) -> list[Delivery]:
+        """Takes all deliveries, without packing them."""
+        taken = [one for one, _, _ in self._waiting]
+        self._waiting.clear()
+        self._bytes = 0
+        return taken
+
     def pack(self, payload_max: int) -> PackedBatch:
         """Takes the oldest deliveries, at least one, and encodes them.
 
@@ -75,7 +85,7 @@ class BatchPacker:
         """
         most = self._count_next()
         while True:
-            encoder = self._encode(most)
+            encoder = encode([one.message for one, _, _ in islice(self._waiting, most)])
             payload = encoder.encode() if len(encoder) else None
             if payload is None or len(payload) <= payload_max or len(encoder) == 1:
                 break
@@ -86,40 +96,40 @@ class BatchPacker:
 
     def _count_next(self) -> int:
         count = size = 0
-        for _, _, its_size in self._waiting:
+        for one, _, its_size in self._waiting:
             size += its_size
-            if count == self._max_messages or (count and size > self._max_bytes):
+            if one.retain or count == self._max_messages or (count and size > self._max_bytes):
                 break
             count += 1
         return count
 
-    def _encode(self, most: int) -> ColumnBatchEncoder:
-        """Returns an encoder with the oldest deliveries, as many as fit into a batch."""
-        encoder = ColumnBatchEncoder()
-        blocks: dict[int, bytes] = {}  # by the identity of the properties, which many messages share
-        for delivery, _, _ in islice(self._waiting, most):
-            message = delivery.message
-            block = blocks.get(id(message.properties))
-            if block is None:
-                block = encode_contents(plain_properties(message))
-                if not message.expires_ms:
-                    blocks[id(message.properties)] = block
-            try:
-                encoder.add(
-                    message.topic,
-                    message.payload,
-                    message.qos,
-                    delivery.retain,
-                    block,
-                    message.origin,
-                    message.epoch,
-                    message.seq,
-                    message.received_ms,
-                    message.received_by,
-                )
-            except BatchFull:
-                break
-        return encoder
+
+def encode(messages: Iterable[Message]) -> ColumnBatchEncoder:
+    """Returns an encoder with the first of these messages, as many as fit into a batch. None of them is retained."""
+    encoder = ColumnBatchEncoder()
+    blocks: dict[int, bytes] = {}  # by the identity of the properties, which many messages share
+    for message in messages:
+        block = blocks.get(id(message.properties))
+        if block is None:
+            block = encode_contents(plain_properties(message))
+            if not message.expires_ms:
+                blocks[id(message.properties)] = block
+        try:
+            encoder.add(
+                message.topic,
+                message.payload,
+                message.qos,
+                False,
+                block,
+                message.origin,
+                message.epoch,
+                message.seq,
+                message.received_ms,
+                message.received_by,
+            )
+        except BatchFull:
+            break
+    return encoder
 
 
 def batch_topic(gateway_name: str, route_name: str) -> str:

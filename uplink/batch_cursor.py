@@ -1,0 +1,240 @@
+"""A route's cursor whose deliveries are column batches: it stands between the cursor of the messages and the sender.
+
+::
+
+    Cursor ─ messages ─► BatchPacker ─► BatchCursor ─ a delivery for each batch ─► Sender ─ PUBLISH ─► next broker
+       ▲                                     │
+       └──── all messages of the batch ──────┴◄──────── PUBACK, or a flow that has the batch durably
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from gateway.routes import EXPIRED, Cursor, Delivery, Message, MessageLog, Slice
+from uplink.batch import PROPERTIES, BatchPacker, PackedBatch, encode
+from uplink.config import RouteConfig
+from wire.bulk.column_batch import SIZE_MAX
+from wire.bulk.property_block import encode_block
+
+BATCHES_MOST = 20  # in flight: their bytes and messages stay in memory until they are acknowledged
+FETCH_MOST = 250  # messages at once
+NUMBERS = 65_535
+HEADER_SIZE = 9  # bytes of a PUBLISH, at most, besides topic name, properties and payload
+
+
+@dataclass(slots=True)
+class BatchPublish(Message):
+    """The message of a PUBLISH that carries a batch. It has no identity of its own.
+
+    ``ranges`` are the positions of the messages in it, and ``members`` these messages.
+    """
+
+    ranges: tuple[tuple[int, int], ...] = ()
+    members: list[Message] = field(default_factory=list)
+
+    def messages(self) -> list[Message]:
+        """The messages in the batch."""
+        return self.members
+
+
+class _Batch(NamedTuple):
+    """A batch that is not acknowledged, or a message that goes by itself: as the sender gets it, and the messages."""
+
+    delivery: Delivery
+    members: list[Delivery]
+
+
+class BatchCursor:
+    """Hands out batches of what a cursor hands out, in its order. It outlives the route's connections.
+
+    A batch that was sent and not acknowledged goes again with the same bytes under the same packet identifier
+    [MQTT-4.4.0-1]. Messages that wait for others when a connection ends go back to the cursor.
+
+    Args:
+        cursor: hands out the messages.
+        log: where it is noted that a message has expired.
+        topic: the topic name of the batches.
+        config: the route.
+
+    ``payload_max`` is how many bytes of payload the next broker takes.
+    """
+
+    durable = True
+
+    def __init__(self, cursor: Cursor, log: MessageLog, topic: str, config: RouteConfig) -> None:
+        self.consumer = cursor.consumer
+        self.payload_max = SIZE_MAX
+        self._cursor = cursor
+        self._log = log
+        self._topic = topic
+        self._most = batches_in_flight(config)
+        self._packer = BatchPacker(*config.batch_limits)
+        self._batches: dict[int, _Batch] = {}
+        self._again: list[int] = []  # batches to hand out again, in their order
+        self._latest = 0  # the number given last
+        self._wake: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def fetch_now(self, limit: int) -> list[Delivery]:
+        """Returns up to ``limit`` batches in order; none if none is due. Raises sqlite3.Error."""
+        if self._again:
+            return self._take_again(limit)
+        found: list[Delivery] = []
+        slice_ = Slice()
+        try:
+            while len(found) < limit and len(self._batches) < self._most and await self._gather():
+                found.append(self._add(self._packer.pack(self.payload_max)))
+                if slice_.is_over:
+                    if found[-1].qos < 2:
+                        break
+                    await slice_.give_way()  # one commit is for all of them
+        except BaseException:
+            self.redeliver([delivery.packet_identifier for delivery in found])
+            raise
+        self._set_timer()
+        return found
+
+    def wake_with(self, wake: Callable[[], None] | None) -> None:
+        """Calls this, from now on, whenever ``fetch_now`` may have batches, and now. None ends it, and gives messages
+        back that wait for others.
+        """
+        self._wake = wake
+        if wake is None:
+            self._cursor.wake_with(None)
+            self._cursor.redeliver([delivery.packet_identifier for delivery in self._packer.clear()])
+            self._set_timer()
+        else:
+            self._cursor.wake_with(self._tell)
+            self._tell()
+
+    def acknowledge_all(self, numbers: Sequence[int]) -> None:
+        """All messages of some batches arrived, or are in flows."""
+        for number in numbers:
+            if batch := self._batches.pop(number, None):
+                self._cursor.acknowledge_all([delivery.packet_identifier for delivery in batch.members])
+        self._tell()
+
+    def redeliver(self, numbers: Iterable[int]) -> None:
+        """Hands batches out again, before any new one, with DUP set."""
+        self._again = self._in_order({*self._again, *numbers})
+        self._tell()
+
+    def position_of(self, number: int) -> int:
+        """Returns the position of the last message of a batch. Raises KeyError."""
+        return self._batches[number].delivery.position
+
+    def is_batch(self, number: int) -> bool:
+        """Whether this is a batch, and not a message that goes by itself."""
+        return number in self._batches and isinstance(self._batches[number].delivery.message, BatchPublish)
+
+    def split(self, number: int) -> bool:
+        """Hands out two batches, each with half of the messages, instead of one; False for one with a single message.
+
+        Raises KeyError.
+        """
+        members = self._batches[number].members
+        if len(members) == 1:
+            return False
+        del self._batches[number]
+        half = len(members) // 2
+        halves = []
+        for part in (members[:half], members[half:]):
+            payload = encode([one.message for one in part]).encode()
+            halves.append(self._add(PackedBatch(payload, part, max([one.qos for one in part]))).packet_identifier)
+        self.redeliver(halves)
+        return True
+
+    async def _gather(self) -> bool:
+        """Fetches messages until a batch is due; returns whether one is."""
+        packer = self._packer
+        while not packer.is_due(now_ms := _now_ms()):
+            fetched = await self._cursor.fetch_now(FETCH_MOST)
+            unix_ms = int(time.time() * 1000)
+            for delivery in fetched:
+                expires_ms = delivery.message.expires_ms
+                if expires_ms and expires_ms <= unix_ms:
+                    self._log.drop(EXPIRED, self.consumer, delivery.message)
+                    self._cursor.acknowledge_all([delivery.packet_identifier])
+                else:
+                    packer.add(delivery, now_ms)
+            if not fetched:
+                return packer.is_due(now_ms)
+        return True
+
+    def _add(self, packed: PackedBatch) -> Delivery:
+        number = self._next_number()
+        first, last = packed.deliveries[0], packed.deliveries[-1]
+        if packed.payload is None:
+            delivery = first._replace(packet_identifier=number)
+        else:
+            members = [(one.position, one.message) for one in packed.deliveries]
+            publish = batch_publish(self._topic, packed.payload, packed.qos, members)
+            delivery = Delivery(last.position, number, publish, False, packed.qos)
+        self._batches[number] = _Batch(delivery, packed.deliveries)
+        return delivery
+
+    def _next_number(self) -> int:
+        while True:
+            self._latest = self._latest % NUMBERS + 1
+            if self._latest not in self._batches:
+                return self._latest
+
+    def _take_again(self, limit: int) -> list[Delivery]:
+        found: list[Delivery] = []
+        while self._again and len(found) < limit:
+            number = self._again.pop(0)
+            delivery = self._batches[number].delivery
+            if self._is_too_large(delivery.message) and self.split(number):
+                continue
+            found.append(delivery._replace(dup=True))
+        return found
+
+    def _is_too_large(self, message: Message) -> bool:
+        """Whether a batch was packed for a broker that took more at once."""
+        return isinstance(message, BatchPublish) and len(message.payload) > self.payload_max
+
+    def _in_order(self, numbers: set[int]) -> list[int]:
+        return sorted(numbers & self._batches.keys(), key=self.position_of)
+
+    def _set_timer(self) -> None:
+        """Wakes the sender when the next batch is due, even if no message comes."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._packer.due_ms is not None and len(self._batches) < self._most:
+            wait_s = max(0, self._packer.due_ms - _now_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._tell)
+
+    def _tell(self) -> None:
+        if self._wake is not None:
+            self._wake()
+
+
+def batch_publish(topic: str, payload: bytes, qos: int, members: list[tuple[int, Message]]) -> BatchPublish:
+    """Returns the message whose payload is a batch of these messages, which are given with their positions."""
+    ranges: list[tuple[int, int]] = []
+    for position, _ in members:
+        if ranges and ranges[-1][1] == position - 1:
+            ranges[-1] = (ranges[-1][0], position)
+        else:
+            ranges.append((position, position))
+    messages = [message for _, message in members]
+    properties: dict[int, Any] = dict(PROPERTIES)
+    return BatchPublish(topic, payload, qos, properties=properties, ranges=tuple(ranges), members=messages)
+
+
+def payload_max(packet_size_max: int, topic: str) -> int:
+    """Returns the most bytes of payload in a PUBLISH with a batch, by the Maximum Packet Size of the next broker."""
+    return packet_size_max - HEADER_SIZE - len(topic.encode()) - len(encode_block(PROPERTIES))
+
+
+def batches_in_flight(config: RouteConfig) -> int:
+    """Returns how many batches of a route may be in flight."""
+    return min(config.inflight_window, BATCHES_MOST)
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)
