@@ -134,7 +134,10 @@ def _judge(spark: SparkSession, place: Place, run: Run, vm: str, faults: int, st
     chart.draw_png(run.timeline, place.run / "chart.png")
     print(chart.draw_text(run.timeline))
     seconds = time.monotonic() - started
-    return Outcome(verdict, faults, vm, run.flow_s, seconds, place.results / "tables", place.results / "chart.png")
+    sent = run.bytes_sent
+    return Outcome(
+        verdict, faults, vm, run.flow_s, seconds, sent, place.results / "tables", place.results / "chart.png"
+    )
 
 
 def _end_on_sigterm() -> None:

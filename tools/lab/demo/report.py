@@ -11,15 +11,21 @@ from tools.lab.result import Judgement
 
 
 class Outcome(NamedTuple):
-    """A finished run: the verdict, the faults, the VM, and where the run's files are."""
+    """A finished run: the verdict, the faults, the VM, what the gateway sent, and where the run's files are."""
 
     verdict: Verdict
     faults: int
     vm: str
     flow_s: float
     seconds: float
+    bytes_sent: int
     tables: Path
     chart: Path
+
+    @property
+    def bytes_a_reading(self) -> float:
+        """What a reading took on the link to the central broker, with all that was sent again."""
+        return self.bytes_sent / max(1, self.verdict.total("in_table"))
 
 
 def print_outcome(console: Console, outcome: Outcome) -> None:
@@ -37,6 +43,9 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
     per_second = verdict.total("made") / outcome.flow_s
     console.print(f"{verdict.removed:,} messages were repeated on the way and removed.")
     console.print(f"{outcome.faults} faults survived; {per_second:,.0f} readings/s; firmware ran on {outcome.vm}.")
+    console.print(
+        f"{outcome.bytes_a_reading:.1f} bytes a reading on the link to the central broker, in column batches."
+    )
     console.print(f"Tables: {outcome.tables}\nChart:  {outcome.chart}", soft_wrap=True)
     console.print(
         "[bold green]HOLDS[/]: nothing is missing, nothing is there twice."
@@ -63,6 +72,7 @@ def judge_outcome(outcome: Outcome, seed: int) -> Judgement:
             "in_table": verdict.total("in_table"),
             "uncounted": verdict.total("uncounted"),
             "removed": verdict.removed,
+            "bytes_a_reading": round(outcome.bytes_a_reading, 2),
             "faults": outcome.faults,
             "vm": outcome.vm,
         },

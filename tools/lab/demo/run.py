@@ -46,6 +46,11 @@ class Run:
         journals = self._site.journals.items()
         return [made for device, path in journals for made in read_journal(self._site.origins[device], path)]
 
+    @property
+    def bytes_sent(self) -> int:
+        """The bytes that the gateway has sent to the central broker."""
+        return self._site.bytes_sent
+
     async def flow(self) -> None:
         """Returns when the devices have made all readings and every fault has happened."""
         started = asyncio.get_running_loop().time()

@@ -20,6 +20,7 @@ SAMPLING_INTERVAL_MS = 50
 FLASH_SECTORS = 64
 SERIAL_BAUD = 115_200
 LANDING_ROLL_S = 1
+BATCH_AGE_MS = 1000
 
 
 class Broker(NamedTuple):
@@ -43,6 +44,8 @@ class Site:
         broker: a central broker that runs already, or None to start Holdfast's own.
         firmware: what runs the devices.
         readings: how many readings the devices make together before they stop sampling.
+
+    ``bytes_sent`` are the bytes that the gateway has sent to the central broker, above TCP.
     """
 
     def __init__(self, folder: Path, run: str, broker: Broker | None, firmware: Firmware, readings: int) -> None:
@@ -60,7 +63,12 @@ class Site:
         self.central = broker or Broker("127.0.0.1", free_port())
         self.gateway = Broker("127.0.0.1", free_port())
         self._ready: dict[str, str] = {}
-        self.link = NetworkLink(*self.central)
+        self.link = NetworkLink(*self.central, tap=self._count_bytes)
+        self.bytes_sent = 0
+
+    def _count_bytes(self, _connection: object, comes_from_gateway: bool, data: bytes) -> None:
+        if comes_from_gateway:
+            self.bytes_sent += len(data)
 
     async def open_central(self) -> None:
         """Makes the links, and starts the central broker unless it runs already."""
@@ -144,6 +152,9 @@ baud = {SERIAL_BAUD}
 name = "{CENTRAL}"
 broker = "mqtt://127.0.0.1:{self.link.port}"
 filters = ["{self.topic_root}/#"]
+framing = "batch"
+batch_topic = "{self.topic_root}/batch"
+batch_max_age_ms = {BATCH_AGE_MS}
 """)  # fmt: skip
 
     def _device_config(self, device: str) -> str:

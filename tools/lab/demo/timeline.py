@@ -10,6 +10,8 @@ from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from tools.lab.testing.process import ProcessFailed
+from wire.bulk.column_batch import CONTENT_TYPE, decode_batch
+from wire.errors import WireError
 
 SAMPLE_EVERY_S = 0.2
 SUBSCRIBE_TIMEOUT_S = 10.0
@@ -97,8 +99,16 @@ class Timeline:
         return client
 
     def _hear(self, _client: Client, _userdata: Any, message: MQTTMessage) -> None:
-        """Counts a message's readings; a message that the route repeats has the same payload and counts once."""
+        """Counts the readings of a message or a column batch.
+
+        A message that comes again has the same payload and counts once.
+        """
         try:
-            self._heard[bytes(message.payload)] = len(json.loads(message.payload))
-        except (ValueError, TypeError):
+            if getattr(message.properties, "ContentType", "") == CONTENT_TYPE:
+                payloads = [one.payload for one in decode_batch(bytes(message.payload)).messages()]
+            else:
+                payloads = [bytes(message.payload)]
+            for payload in payloads:
+                self._heard[payload] = len(json.loads(payload))
+        except (ValueError, TypeError, WireError):
             return  # another client's message
