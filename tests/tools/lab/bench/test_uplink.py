@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cloud import read_manifest
 from tools.lab.bench.broker.processes import gateway
 from tools.lab.bench.uplink.command import LIVE_RATE, ROUTE, beside_bridge, drain, one_refused, publish, waiting
+from tools.lab.bench.uplink.landed import landed
 from tools.lab.bench.uplink.refusing import RefusingBroker
 from wire.codec.packets import MQTT_5, Connect, Publish
 from wire.identity import IDENTITY_PROPERTY, encode_identity
@@ -54,6 +56,12 @@ def test_a_route_is_measured_beside_the_bridge(tmp_path: Path) -> None:
     rate, cpu = beside_bridge(tmp_path, 1, 0.8)
     assert rate.ours > 0 and rate.theirs and rate.bar == pytest.approx(1.2 * rate.theirs)
     assert cpu.ours > 0
+
+
+def test_readings_in_batches_are_measured_until_they_are_landed(tmp_path: Path) -> None:
+    figure = landed(tmp_path, 2_000, 500)
+    assert figure.ours > 0
+    assert sum(read_manifest(path).rows for path in (tmp_path / "landing").glob("[!.]*.json")) == 2_000
 
 
 def test_a_backlog_drains_while_messages_come(tmp_path: Path) -> None:

@@ -112,6 +112,23 @@ def mosquitto(folder: Path, autosave: bool = False, *, core: int = BROKER_CORE, 
 
 
 @contextlib.contextmanager
+def lander(folder: Path, broker: Broker, topic_filter: str, landing: Path) -> Iterator[None]:
+    """A lander that writes what comes from a broker to landing files. Raises BenchUnavailable."""
+    argv = [sys.executable, "-m", "tools.cli.main", "lander", "run", "--name", "bench", "--group", "bench"]
+    argv += ["--broker", f"mqtt://127.0.0.1:{broker.port}", "--filter", topic_filter, "--landing", str(landing)]
+    argv += ["--roll-seconds", "1"]
+    process = Process("a lander", _pinned(argv, GENERATOR_CORE), folder / "lander-output", _environment())
+    process.start()
+    try:
+        process.says("subscribed")
+        yield
+    except ProcessFailed as failure:
+        raise BenchUnavailable(str(failure)) from failure
+    finally:
+        process.stop()
+
+
+@contextlib.contextmanager
 def bare_server(folder: Path) -> Iterator[Broker]:
     """Runs a server that only acknowledges, to measure the generator's own limit."""
     port = free_port()

@@ -25,6 +25,7 @@ from tools.lab.bench.broker.processes import (
     mosquitto,
 )
 from tools.lab.bench.figure import Figure
+from tools.lab.bench.uplink.landed import landed
 from tools.lab.bench.uplink.refusing import RefusingBroker
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from tools.lab.testing.process import free_port
@@ -37,6 +38,7 @@ WINDOW = 2000  # so large that the route limits the rate, and not the sync after
 TURNS = 4  # how often route and bridge take turns, because the machine's speed changes
 LIVE_RATE = 5_000  # messages/s, what ThingsBoard's gateway can take in at most
 WAITING_ROUTES = 3
+LANDED_SHARE = 4  # a quarter of the backlog's messages go in batches, with several readings each
 REFUSED_SHARE = 10  # one message is refused among a tenth of the backlog
 STANDS_S = 3.0  # a route that has sent nothing new for so long stands
 DEADLINE_S = 900.0
@@ -69,6 +71,7 @@ def _figures(folder: Path, seconds: float, backlog: int, messages: int) -> Itera
     for qos in (1, 2):
         yield from beside_bridge(_made(folder / f"qos-{qos}"), qos, seconds)
     yield from one_refused(_made(folder / "refused"), backlog // REFUSED_SHARE)
+    yield landed(_made(folder / "landed"), backlog // LANDED_SHARE, WINDOW)
     yield drain(_made(folder / "drain"), backlog)
     yield from waiting(_made(folder / "waiting"), messages)
 
