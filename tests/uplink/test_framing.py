@@ -293,6 +293,27 @@ async def test_batches_of_qos_2_that_were_begun_go_on_after_the_framing_has_chan
         assert (again.dup, alone.payload) == (True, b"11")
 
 
+async def test_what_a_full_store_evicts_of_a_batch_in_flight_leaves_a_range_and_the_others_go_again(
+    tmp_path: Path,
+) -> None:
+    async with scripted_broker(puback=silent, session_present=True) as broker, opened(tmp_path) as log:
+        route = route_to(broker, log)
+        await log.routes.begin_session(route.queue.consumer)
+        await fill(log, range(1, 11), 2)
+        async with serving(route):
+            await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 1)
+            await log.evict(4, 0)
+            assert log.counters.messages_dropped["evicted"] == 0  # they may arrive
+            broker.puback = lambda _: 0
+            broker.drop_clients()
+            await until(lambda: log.needed_from == 10)
+        first, again = (publishes[0] for publishes in broker.publishes)
+        gone = 10 - len(numbers_in(again))
+        assert (again.packet_identifier, again.dup) == (first.packet_identifier, True)
+        assert numbers_in(again) == [*range(gone + 1, 11)] and gone >= 4
+        assert log.counters.messages_dropped["evicted"] == gone
+
+
 async def test_in_batches_of_qos_2_every_message_arrives_once_over_a_link_that_is_cut_again_and_again(
     tmp_path: Path, seed: int
 ) -> None:
