@@ -22,8 +22,7 @@ PROPERTIES = {CONTENT_TYPE_PROPERTY: CONTENT_TYPE}
 class PackedBatch(NamedTuple):
     """What leaves in one PUBLISH. Its acknowledgement is that of all its deliveries.
 
-    ``payload`` is None for a single message that goes by itself: it fits into no batch, or is retained, which the next
-    broker would not notice in a batch. ``qos`` is the highest of the deliveries.
+    ``payload`` is None for a single message that goes by itself. ``qos`` is the highest of the deliveries.
     """
 
     payload: bytes | None
@@ -38,12 +37,14 @@ class BatchPacker:
         max_messages: the most messages in a batch.
         max_bytes: the most bytes in a batch, before compression, unless a single message has more.
         max_age_ms: how long a delivery waits for others.
+        retained_alone: whether a retained message goes by itself, as a broker does not notice it in a batch.
     """
 
-    def __init__(self, max_messages: int, max_bytes: int, max_age_ms: int) -> None:
+    def __init__(self, max_messages: int, max_bytes: int, max_age_ms: int, *, retained_alone: bool = True) -> None:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._max_age_ms = max_age_ms
+        self._retained_alone = retained_alone
         self._waiting: deque[tuple[Delivery, int, int]] = deque()  # each with the time when it came, and its size
         self._bytes = 0
 
@@ -57,7 +58,7 @@ class BatchPacker:
 
     def is_due(self, now_ms: int) -> bool:
         """Whether a batch leaves now: it is full, or its oldest delivery is old enough or goes by itself."""
-        if self._waiting and self._waiting[0][0].retain:
+        if self._waiting and self._goes_alone(self._waiting[0][0]):
             return True
         if len(self._waiting) >= self._max_messages or self._bytes >= self._max_bytes:
             return True
@@ -85,7 +86,7 @@ class BatchPacker:
         """
         most = self._count_next()
         while True:
-            encoder = encode([one.message for one, _, _ in islice(self._waiting, most)])
+            encoder = encode([(one.message, one.retain) for one, _, _ in islice(self._waiting, most)])
             payload = encoder.encode() if len(encoder) else None
             if payload is None or len(payload) <= payload_max or len(encoder) == 1:
                 break
@@ -94,21 +95,24 @@ class BatchPacker:
         self._bytes -= sum([size for _, _, size in taken])
         return PackedBatch(payload, [one for one, _, _ in taken], max([one.qos for one, _, _ in taken]))
 
+    def _goes_alone(self, delivery: Delivery) -> bool:
+        return self._retained_alone and delivery.retain
+
     def _count_next(self) -> int:
         count = size = 0
         for one, _, its_size in self._waiting:
             size += its_size
-            if one.retain or count == self._max_messages or (count and size > self._max_bytes):
+            if self._goes_alone(one) or count == self._max_messages or (count and size > self._max_bytes):
                 break
             count += 1
         return count
 
 
-def encode(messages: Iterable[Message]) -> ColumnBatchEncoder:
-    """Returns an encoder with the first of these messages, as many as fit into a batch. None of them is retained."""
+def encode(messages: Iterable[tuple[Message, bool]]) -> ColumnBatchEncoder:
+    """Returns an encoder with the first of these messages, as many as fit into a batch, each with its RETAIN flag."""
     encoder = ColumnBatchEncoder()
     blocks: dict[int, bytes] = {}  # by the identity of the properties, which many messages share
-    for message in messages:
+    for message, retain in messages:
         block = blocks.get(id(message.properties))
         if block is None:
             block = encode_contents(plain_properties(message))
@@ -119,7 +123,7 @@ def encode(messages: Iterable[Message]) -> ColumnBatchEncoder:
                 message.topic,
                 message.payload,
                 message.qos,
-                False,
+                retain,
                 block,
                 message.origin,
                 message.epoch,

@@ -142,7 +142,7 @@ class BatchCursor:
         half = len(members) // 2
         halves = []
         for part in (members[:half], members[half:]):
-            payload = encode([one.message for one in part]).encode()
+            payload = encode([(one.message, False) for one in part]).encode()
             halves.append(self._add(PackedBatch(payload, part, max([one.qos for one in part]))).packet_identifier)
         self.redeliver(halves)
         return True

@@ -50,7 +50,7 @@ class _Export:
         self._cursor = queue.cursor
         self._log = log
         self._path = path
-        self._packer = BatchPacker(BATCH_MESSAGES, BATCH_BYTES, 0)
+        self._packer = BatchPacker(BATCH_MESSAGES, BATCH_BYTES, 0, retained_alone=False)
         self._expired: list[Message] = []
         self._writer: BacklogWriter
 

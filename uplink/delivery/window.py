@@ -117,7 +117,7 @@ class RouteWindow(Window):
 
     def batch_of(self, members: list[tuple[int, Message]]) -> Message:
         """Returns the QoS 2 message with a batch of messages, which are given with their positions."""
-        payload = encode([message for _, message in members]).encode()
+        payload = encode([(message, False) for _, message in members]).encode()
         return batch_publish(self._queue.batch_topic, payload, 2, members)
 
     def is_batch(self, packet_identifier: int) -> bool:
