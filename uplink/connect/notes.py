@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import threading
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,8 @@ import msgspec
 from gateway.routes import quarantine, shelf
 
 FILE, TABLE = "routes.sqlite", "route"
+
+_file_lock = threading.Lock()  # SQLite does not wait for another connection that makes the file
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +53,10 @@ class RouteNotes:
             self._saved = body
 
     def _load(self) -> Note:
+        with _file_lock:
+            return self._read()
+
+    def _read(self) -> Note:
         path = self._folder / FILE
         if away := quarantine.begin_anew_if_damaged(path, TABLE):
             quarantine.set_aside(self._folder, [quarantine.Note(FILE, "the whole file", "it cannot be read", away)])
@@ -59,5 +66,5 @@ class RouteNotes:
         return msgspec.msgpack.decode(self._saved, type=Note) if self._saved else Note()
 
     def _save(self, body: bytes) -> None:
-        with contextlib.closing(shelf.Shelf(self._folder / FILE, TABLE)) as opened:
+        with _file_lock, contextlib.closing(shelf.Shelf(self._folder / FILE, TABLE)) as opened:
             opened.put({self._name: body})
