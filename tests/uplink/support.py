@@ -31,8 +31,8 @@ def route_config(port: int, **keys: object) -> RouteConfig:
 
 
 @asynccontextmanager
-async def running(log: MessageLog, config: RouteConfig) -> AsyncIterator[None]:
-    async with serving(Route(config, "gateway-1", log)):
+async def running(log: MessageLog, config: RouteConfig, *, gateway_name: str = "gateway-1") -> AsyncIterator[None]:
+    async with serving(Route(config, gateway_name, log)):
         yield
 
 

@@ -94,6 +94,21 @@ async def test_a_restarted_gateway_knows_which_server_it_used_last(tmp_path: Pat
     assert [connect.clean_start for connect in second.connects] == [True, False]
 
 
+async def test_a_gateway_that_has_its_former_name_again_begins_its_session_clean(tmp_path: Path) -> None:
+    """The broker may have kept packet identifiers of the session that the gateway had under that name."""
+    async with scripted_broker() as broker:
+        for number, name in enumerate(("a", "a", "b", "a"), 1):
+            async with opened(tmp_path) as log, running(log, to(broker.port), gateway_name=name):
+                await append(log, range(number, number + 1))
+                await has_come(broker, number)
+    assert [(connect.client_id[0], connect.clean_start) for connect in broker.connects] == [
+        ("a", True),
+        ("a", False),
+        ("b", True),
+        ("a", True),
+    ]
+
+
 async def test_a_damaged_file_of_notes_is_put_aside_and_the_route_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -68,7 +68,8 @@ class Connector:
     It speaks MQTT 5. Where the server refuses that, it speaks 3.1.1, and asks for MQTT 5 again after an hour.
 
     A server may have kept a session from a time before the route used another one. Packet identifiers of QoS 2 that it
-    holds would swallow later messages, so on another server than the last one the session starts clean.
+    holds would swallow later messages, so on another server than the last one the session starts clean. So does it
+    under another client identifier.
 
     Args:
         config: the route.
@@ -141,9 +142,8 @@ class Connector:
     async def _take_up(self, server: Server, remote: Remote) -> None:
         """Notes the server durably, before anything is sent to it."""
         try:
-            if self._notes.note.server != str(server):
-                self._notes.note.server = str(server)
-                await self._notes.save()
+            self._notes.note.server, self._notes.note.client_id = str(server), self._client_id
+            await self._notes.save()
         except BaseException:
             remote.close("the route ends")
             raise
@@ -224,8 +224,9 @@ class Connector:
 
     def _begins_clean(self, server: Server) -> bool:
         """Whether a server may hold packet identifiers of another store, or of an earlier use of it."""
-        last = self._notes.note.server
-        return not self._queue.has_session or (bool(last) and last != str(server))
+        note = self._notes.note
+        is_last = note.server == str(server) and note.client_id in ("", self._client_id)
+        return not self._queue.has_session or (bool(note.server) and not is_last)
 
     async def _try(
         self, server: Server, level: int, password: bytes | None, context: ssl.SSLContext | None

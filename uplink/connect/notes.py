@@ -18,11 +18,13 @@ logger = logging.getLogger(__name__)
 
 
 class Note(msgspec.Struct):
-    """``server`` is the URL of the server that accepted the route last, empty if none is known. ``bytes`` is what the
-    route has sent and received on the local ``day``, a date; it is only counted if there is a limit.
+    """``server`` is the URL of the server that accepted the route last, empty if none is known, and ``client_id`` the
+    route's client identifier there. ``bytes`` is what the route has sent and received on the local ``day``, a date; it
+    is only counted if there is a limit.
     """
 
     server: str = ""
+    client_id: str = ""
     day: str = ""
     bytes: int = 0
 
