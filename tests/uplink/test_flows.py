@@ -25,6 +25,21 @@ async def test_a_message_of_qos_2_goes_on_at_qos_2_and_one_of_qos_1_at_qos_1(tmp
         assert sorted((message.payload, message.qos) for message in messages) == [(b"1", 1), (b"2", 2), (b"2", 2)]
 
 
+async def test_the_inflight_window_bounds_messages_of_qos_2_up_to_their_pubcomps(tmp_path: Path) -> None:
+    async with (
+        scripted_broker(pubcomp=False) as broker,
+        opened(tmp_path) as log,
+        running(log, route_config(broker.port, inflight_window=3)),
+    ):
+        await log.submit([Message("a", b"%d" % number, 2) for number in range(10)])
+        await until(lambda: bool(broker.pubrels) and len(broker.pubrels[0]) == 3)
+        assert len(broker.publishes[0]) == 3
+        broker.pubcomp = True
+        broker.session_present = True
+        broker.drop_clients()
+        await until(lambda: len(broker.publishes) == 2 and len(broker.publishes[1]) == 7)
+
+
 async def test_at_qos_2_every_message_arrives_once_over_a_link_that_is_cut_again_and_again(
     tmp_path: Path, seed: int
 ) -> None:

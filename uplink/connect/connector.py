@@ -251,6 +251,7 @@ class Connector:
             username=self._config.user,
             password=password,
             retry_interval_ms=1000 * self._config.retry_interval_s,
+            inflight_window=self._config.inflight_window,
         )
         begun = [one for one in self._queue.outgoing.begun if one not in self._queue.unwanted]
         client.expect_pubrecs(begun)  # a broker may send them right behind its CONNACK

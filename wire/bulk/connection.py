@@ -11,7 +11,7 @@ from array import array
 from struct import pack
 from typing import NamedTuple
 
-from wire.connection import Connection
+from wire.connection import RECEIVE_MAXIMUM_DEFAULT, Connection
 from wire.connection.client import ClientConnection
 from wire.connection.server import ServerConnection
 from wire.connection.states import (
@@ -189,10 +189,15 @@ class BulkClientConnection(BulkConnection, ClientConnection):
 
     Args:
         retry_interval_ms: 0 for no limit.
+        inflight_window: how many messages of QoS 1 and 2 may be unacknowledged, where the server's Receive Maximum is
+            larger.
     """
 
-    def __init__(self, *args, retry_interval_ms: int = 0, **options) -> None:
+    def __init__(
+        self, *args, retry_interval_ms: int = 0, inflight_window: int = RECEIVE_MAXIMUM_DEFAULT, **options
+    ) -> None:
         super().__init__(*args, retry_interval_ms=0, **options)
+        self._inflight_window = inflight_window
         self._look_interval_ms = retry_interval_ms // LOOKS
         self._next_look_ms: int | None = None
 
@@ -223,6 +228,7 @@ class BulkClientConnection(BulkConnection, ClientConnection):
 
     def _handle_connack(self, packet) -> None:
         super()._handle_connack(packet)
+        self._send_window.limit = min(self._send_window.limit, self._inflight_window)
         if self._look_interval_ms:
             self._next_look_ms = self._now_ms + self._look_interval_ms
 
