@@ -19,6 +19,7 @@ from gateway.store import (
     OVERSIZE,
     REJECTED,
     ROUTE_END,
+    SELECTED,
     AckBatch,
     Backlog,
     Cursor,
@@ -30,12 +31,14 @@ from gateway.store import (
     Outgoing,
     Refused,
     RefusedRow,
+    SelectingCursor,
     Work,
     quarantine,
     shelf,
     skip_ahead,
 )
 from gateway.subscriptions import Subscription
+from gateway.topic_memory import remember
 
 __all__ = [
     "DAMAGED",
@@ -46,6 +49,7 @@ __all__ = [
     "OVERSIZE",
     "REJECTED",
     "ROUTE_END",
+    "SELECTED",
     "AckBatch",
     "Backlog",
     "Checked",
@@ -68,6 +72,7 @@ __all__ = [
     "Refused",
     "RefusedRow",
     "RouteState",
+    "SelectingCursor",
     "Sender",
     "Shift",
     "Signal",
@@ -86,6 +91,7 @@ __all__ = [
     "quarantine",
     "read_secret",
     "reason_of",
+    "remember",
     "shelf",
     "skip_ahead",
 ]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from gateway.routes import EXPIRED, Cursor, Delivery, Message, MessageLog, Slice
 from uplink.batch import PROPERTIES, BatchPacker, PackedBatch, encode
 from uplink.config import RouteConfig
+from uplink.shape import ShapedCursor
 from wire.bulk.column_batch import SIZE_MAX
 from wire.bulk.property_block import encode_block
 
@@ -64,7 +65,7 @@ class BatchCursor:
 
     durable = True
 
-    def __init__(self, cursor: Cursor, log: MessageLog, topic: str, config: RouteConfig) -> None:
+    def __init__(self, cursor: Cursor | ShapedCursor, log: MessageLog, topic: str, config: RouteConfig) -> None:
         self.consumer = cursor.consumer
         self.payload_max = SIZE_MAX
         self._cursor = cursor

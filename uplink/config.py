@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.routes import NAME_BYTES_MAX, Checked, ConfigSource, Count, NonEmpty, Table, beside
 from uplink.server import parse_server
+from uplink.shape import ShapeConfig
 from uplink.windows import check_window
 from wire.bulk.column_batch import MESSAGES_MAX
 from wire.errors import WireError
@@ -80,6 +81,10 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     filters: tuple[str, ...] = ("#",)
     """The topic filters of the messages that the route sends. It sends each at its QoS, or at the highest QoS that the
     broker supports. Messages of QoS 2 arrive exactly once as long as the broker keeps the route's session."""
+
+    shape: list[ShapeConfig] = msgspec.field(default_factory=list)
+    """Rules that select and shape the messages that the filters match, as `[[route.shape]]`. What they leave out leaves
+    ranges `selected` in the [store](store.md#what-was-dropped)."""
 
     qos0: Literal["store", "online", "drop"] = "store"
     """What becomes of messages that clients publish at QoS 0. `"store"`: the gateway stores those that the filters

@@ -1,6 +1,8 @@
 """What the store has for one route: the messages that wait for it, are in flight, or are set aside."""
 
 import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -8,13 +10,14 @@ from gateway.routes import (
     DONE,
     REJECTED,
     ROUTE_END,
-    Cursor,
+    SELECTED,
     Endings,
     Grant,
     Message,
     MessageLog,
     Outgoing,
     RouteState,
+    SelectingCursor,
     Sender,
     Subscription,
 )
@@ -22,6 +25,7 @@ from uplink.batch import batch_topic
 from uplink.batch_cursor import BatchCursor, batches_in_flight
 from uplink.config import INFLIGHT_WINDOW_MAX, RouteConfig
 from uplink.refusals import Refusals
+from uplink.shape import CannotShape, ShapedCursor, Shaping
 from uplink.watch import BacklogWatch
 
 ROUTE_PREFIX = "route/"  # of the names under which the log keeps the routes' cursors
@@ -78,8 +82,8 @@ class RouteQueue:
             a route that is new to the store begins with those of ``config``.
         gateway_name: the gateway that the route belongs to, for the topic name of its batches.
 
-    ``sender`` sends over the connection that the route has now. ``cursor`` hands out the messages, and ``batches``
-    hands them out in batches, if the route has any.
+    ``sender`` sends over the connection that the route has now. ``cursor`` hands out the messages as they are stored,
+    ``source`` as the route sends them, and ``batches`` hands these out in batches, if the route has any.
     """
 
     def __init__(self, name: str, log: MessageLog, config: RouteConfig | None = None, gateway_name: str = "") -> None:
@@ -92,8 +96,12 @@ class RouteQueue:
         self._qos_0 = "store" if config is None else config.qos0
         subscriptions = self._subscriptions(log.routes.filters_of(self.consumer))
         window = INFLIGHT_WINDOW_MAX if config is None else _window(config)
-        self.cursor = Cursor(log, self.consumer, subscriptions, window=window, always_counts=True)
+        self.cursor = SelectingCursor(log, self.consumer, subscriptions, window=window, always_counts=True)
         self._gateway_name = gateway_name
+        self.state = RouteState(name)
+        self.refusals = Refusals(log, self.consumer, self.state)
+        self.shaping: Shaping | None = None
+        self._begin_shaping(config)
         self._begin_batches(config)
         self._offer_qos_0()
         self.sender: Sender | None = None
@@ -101,15 +109,37 @@ class RouteQueue:
         flows = (flow for flow in log.flows if flow.session == session and flow.state != DONE)
         self.outgoing = Outgoing(log, session, flows)
         self.unwanted: set[int] = set()
-        self.state = RouteState(name)
-        self.refusals = Refusals(log, self.consumer, self.state)
-        self.watch = BacklogWatch(self.state, log, self.cursor, config)
+        self.watch = BacklogWatch(self.state, log, self.cursor, config, self._leaves_out)
+
+    def _begin_shaping(self, config: RouteConfig | None) -> None:
+        """Has the rules of a configuration; the same ones as before go on with what they remember."""
+        rules = () if config is None else tuple(config.shape)
+        if rules != (self.shaping.configs if self.shaping else ()):
+            self.shaping = Shaping(rules, self._gateway_name, self.name) if rules else None
+        self.source = ShapedCursor(self.cursor, self.shaping.shape, self.refusals) if self.shaping else self.cursor
+
+    @property
+    def _leaves_out(self) -> Callable[[Message], bool] | None:
+        return self.shaping.leaves_out if self.shaping else None
+
+    @contextlib.contextmanager
+    def unselected(self) -> Iterator[None]:
+        """Has the cursor hand out all messages in the ``with`` block, also those that the rules leave out."""
+        self.watch.select(None)
+        try:
+            yield
+        finally:
+            self.watch.select(self._leaves_out)
+
+    def shape(self, message: Message) -> Message:
+        """Returns a message as the route sends it. Raises CannotShape."""
+        return self.shaping.shape(message) if self.shaping else message
 
     def _begin_batches(self, config: RouteConfig | None) -> None:
         self.batch_topic = (config and config.batch_topic) or batch_topic(self._gateway_name, self.name)
         self.batches: BatchCursor | None = None
         if config is not None and config.framing == "batch":
-            self.batches = BatchCursor(self.cursor, self._log, self.batch_topic, config)
+            self.batches = BatchCursor(self.source, self._log, self.batch_topic, config)
 
     def change_filters(self, filters: tuple[str, ...], endings: Endings) -> None:
         """Takes the messages that other filters match, from now on and among those that wait.
@@ -128,6 +158,7 @@ class RouteQueue:
         self._broker = "" if config is None else config.broker
         self.state.stands = ""
         self.cursor.window = INFLIGHT_WINDOW_MAX if config is None else _window(config)
+        self._begin_shaping(config)
         self._begin_batches(config)
         self.cursor.tally.estimate()  # until all that waits is counted by the new limits
         self._qos_0 = "store" if config is None else config.qos0
@@ -136,7 +167,7 @@ class RouteQueue:
             self.change_filters(config.filters, endings)
         for subscription in self._subscriptions(self._log.routes.filters_of(self.consumer)):
             self.cursor.subscribe(subscription)
-        self.watch = BacklogWatch(self.state, self._log, self.cursor, config)
+        self.watch = BacklogWatch(self.state, self._log, self.cursor, config, self._leaves_out)
 
     @property
     def has_session(self) -> bool:
@@ -153,10 +184,15 @@ class RouteQueue:
 
     def _send_now(self, message: Message) -> None:
         """Sends a message of QoS 0, if that is configured and the route is connected."""
+        if self._leaves_out is not None and self._leaves_out(message):
+            self._log.drop(SELECTED, self.consumer, message)
+            return
         if self._qos_0 == "online" and self.sender is not None:
-            self.sender.send_now(message, Grant(0, message.retain))
-        else:
-            self.state.qos_0_dropped += 1
+            with contextlib.suppress(CannotShape):
+                message = self.shape(message)
+                self.sender.send_now(message, Grant(0, message.retain))
+                return
+        self.state.qos_0_dropped += 1
 
     def status(self, problem: str = "") -> RouteStatus:
         """Returns how the route is doing; ``problem`` is why it has no connection."""

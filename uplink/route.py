@@ -14,6 +14,7 @@ from uplink.delivery.answers import Answers
 from uplink.delivery.resend import Resend
 from uplink.delivery.window import RouteWindow
 from uplink.queue import RouteQueue
+from uplink.shape import ShapedCursor
 from wire.backoff import Backoff
 from wire.bulk.connection import BulkClientConnection
 from wire.codec.packets import MQTT_5, Connack
@@ -111,10 +112,10 @@ class Route:
             remote.close("the route ends")
         raise LinkDown(remote.ended.result())
 
-    def _cursor_for(self, client: BulkClientConnection) -> Cursor | BatchCursor:
+    def _cursor_for(self, client: BulkClientConnection) -> Cursor | ShapedCursor | BatchCursor:
         batches = self.queue.batches
         if batches is None:
-            return self.queue.cursor
+            return self.queue.source
         batches.payload_max = payload_max(client.maximum_packet_size_peer, self.queue.batch_topic)
         return batches
 

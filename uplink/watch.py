@@ -13,17 +13,17 @@ import logging
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from gateway.routes import (
     DAMAGED,
     EVICTED,
     EXPIRED,
     Backlog,
-    Cursor,
     Message,
     MessageLog,
     RouteState,
+    SelectingCursor,
     skip_ahead,
 )
 from uplink.config import RouteConfig
@@ -61,9 +61,17 @@ class BacklogWatch:
         log: the gateway's store.
         cursor: the route's cursor, which counts.
         config: the route, with its limits; None for one that is not configured, and keeps everything.
+        leaves_out: whether the route's rules leave a message out, None: it has no such rules.
     """
 
-    def __init__(self, state: RouteState, log: MessageLog, cursor: Cursor, config: RouteConfig | None) -> None:
+    def __init__(
+        self,
+        state: RouteState,
+        log: MessageLog,
+        cursor: SelectingCursor,
+        config: RouteConfig | None,
+        leaves_out: Callable[[Message], bool] | None = None,
+    ) -> None:
         self._state = state
         self._log = log
         self._cursor = cursor
@@ -77,9 +85,14 @@ class BacklogWatch:
         if config is not None and has_origin_limits:
             cursor.tally.limit_origins(config.max_messages_per_origin, config.max_bytes_per_origin)
         drops = (config is not None and config.max_age_s) or has_origin_limits
-        cursor.reason_to_drop = self._reason_to_drop if drops else None
+        self._limits = self._reason_to_drop if drops else None
+        self.select(leaves_out)
         cursor.tally.changed = self._note
         self._note()
+
+    def select(self, leaves_out: Callable[[Message], bool] | None) -> None:
+        """Leaves these messages out from now on, besides those beyond the limits."""
+        self._cursor.drop_by(self._limits, leaves_out)
 
     def _note(self) -> None:
         """The backlog has changed."""
@@ -130,7 +143,7 @@ class BacklogWatch:
     async def _look(self) -> None:
         self._beyond.clear()
         await skip_ahead(self._log, [self._cursor])  # past messages for other consumers
-        await self._cursor.discard_oldest(self._is_within_limits)
+        await self._cursor.discard_oldest(self._is_within_limits, self._reason_to_drop)
         await self._find_oldest()
         self._state.arrived_per_s = self._rate.take(time.monotonic(), self._cursor.tally.arrived)
 

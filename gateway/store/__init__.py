@@ -16,6 +16,7 @@ from gateway.store.consumers.backlog_count import count_backlogs, skip_ahead
 from gateway.store.consumers.client_shares import Shares
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.delivery import Backlog, Delivery, Grant, grant_by
+from gateway.store.consumers.selecting_cursor import SelectingCursor
 from gateway.store.database import check_store
 from gateway.store.endings import Endings
 from gateway.store.group_commit import AckBatch
@@ -36,6 +37,7 @@ from gateway.store.tables.drops import (
     OVERSIZE,
     REJECTED,
     RETAINED,
+    SELECTED,
     Drop,
 )
 from gateway.store.tables.log_rows import PublishBatch, Work
@@ -62,6 +64,7 @@ __all__ = [
     "RELEASED",
     "RETAINED",
     "ROUTE_END",
+    "SELECTED",
     "SESSION_PREFIX",
     "AckBatch",
     "Backlog",
@@ -78,6 +81,7 @@ __all__ = [
     "Refused",
     "RefusedRow",
     "SaveSession",
+    "SelectingCursor",
     "SessionDescription",
     "SessionEntry",
     "Shares",

@@ -42,7 +42,7 @@ from gateway.store.sqlite import swap_files
 from gateway.store.sqlite.folder import MESSAGES, TakenFolder, room_bytes, take_folder
 from gateway.store.stored_routes import StoredRoutes
 from gateway.store.tables.cursors import Place
-from gateway.store.tables.drops import EVICTED, GATEWAY, Drop
+from gateway.store.tables.drops import EVICTED, GATEWAY, SELECTED, Drop, Epoch
 from gateway.store.tables.evicted import EvictedInFlight, EvictedMessage
 from gateway.store.tables.log_rows import Gaps, LogRow, Part, Work, is_qos_0, split, stored_size
 from gateway.store.tables.retained import Keep
@@ -319,6 +319,11 @@ class MessageLog:
         """Notes that a consumer does not get a message; the note is durable no later than the consumer's place."""
         self.counters.messages_dropped[reason] += 1
         self._maintenance.drop(reason, consumer, message)
+
+    def leave_out(self, consumer: str, found: dict[Epoch, list[int]]) -> None:
+        """Notes what a consumer has left out, durable with its place: first and last of an epoch, and how many."""
+        self.counters.messages_dropped[SELECTED] += sum([count for _, _, count in found.values()])
+        self._maintenance.leave_out(consumer, found)
 
     @property
     def needed_count(self) -> int:

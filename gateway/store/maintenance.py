@@ -10,7 +10,7 @@ from gateway.message import Message
 from gateway.store.consumers.registry import Consumers
 from gateway.store.database import Database, MaintenanceWrite
 from gateway.store.group_commit import GroupCommit
-from gateway.store.tables.drops import Drops
+from gateway.store.tables.drops import Drops, Epoch
 from gateway.store.tables.log_rows import Gaps, Work
 from gateway.store.tables.retained import Extent, Keep
 from gateway.store.tables.sessions import SaveSession
@@ -107,6 +107,11 @@ class Maintenance:
     def drop_all(self, reason: str, consumers: Sequence[str], messages: Sequence[Message]) -> None:
         """Notes that several consumers do not get the same messages."""
         self._gathering().note_all(reason, consumers, messages)
+        self.changed()
+
+    def leave_out(self, consumer: str, found: dict[Epoch, list[int]]) -> None:
+        """Notes what a consumer leaves out: the first and the last of each epoch, and how many messages."""
+        self._gathering().note_left_out(consumer, found)
         self.changed()
 
     def _gathering(self) -> Drops:

@@ -1,20 +1,23 @@
-"""A route in a process of its own, until it is killed: ``FOLDER PORT [batch]``."""
+"""A route in a process of its own, until it is killed: ``FOLDER PORT [batch | KEYS]``, with further keys as JSON."""
 
 import asyncio
 import sys
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from gateway.store import MessageLog
 from uplink.config import RouteConfig
 from uplink.route import Route
 
-
-async def main(folder: Path, port: int, keys: dict[str, Any]) -> None:
-    log = await MessageLog.open(folder, origin="gateway-1")
-    config = RouteConfig("central", f"mqtt://127.0.0.1:{port}", inflight_window=50, backoff_shortest_ms=10, **keys)
-    await Route(config, "gateway-1", log).run()
-
-
 IN_BATCHES = {"framing": "batch", "batch_max_messages": 10, "batch_max_age_ms": 100}
-asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), IN_BATCHES if sys.argv[3:] == ["batch"] else {}))
+
+
+async def main(folder: Path, port: int, keys: str) -> None:
+    log = await MessageLog.open(folder, origin="gateway-1")
+    usual = {"broker": f"mqtt://127.0.0.1:{port}", "inflight_window": 50, "backoff_shortest_ms": 10}
+    further = IN_BATCHES if keys == "batch" else msgspec.json.decode(keys)
+    await Route(msgspec.convert({"name": "central", **usual, **further}, RouteConfig), "gateway-1", log).run()
+
+
+asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "{}"))

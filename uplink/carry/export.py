@@ -61,9 +61,10 @@ class _Export:
         cursor, head = self._cursor, self._log.head
         handed_out: list[int] = []
         try:
-            while deliveries := await cursor.fetch_now(READ_MOST):  # at most a window of them
-                handed_out += [one.packet_identifier for one in deliveries]
-                await self._add(deliveries)
+            with self._queue.unselected():
+                while deliveries := await cursor.fetch_now(READ_MOST):  # at most a window of them
+                    handed_out += [one.packet_identifier for one in deliveries]
+                    await self._add(deliveries)
             await self._add_waiting(head)
             await self._write(is_last=True)
             messages = await asyncio.to_thread(self._writer.finish)

@@ -51,6 +51,9 @@ class Resend:
         await window.wait_for_room()
         if self._refusals.due.get(one.position) is not one:
             return  # it was discarded meanwhile
+        message = window.shape(one.position, message)
+        if message is None:
+            return
         grant = Grant(min(max(1, message.qos), window.protocol.maximum_qos_peer), message.retain)
         if grant.qos == 2:
             self._begun = one.row
@@ -68,7 +71,7 @@ class Resend:
     async def _send_halves(self, flow: Flow) -> None:
         """Each half is a flow from now on, so that its messages go exactly once."""
         window = self._window
-        left = await window.outgoing.messages_of(flow)
+        left = window.shape_all(await window.outgoing.messages_of(flow))
         if not left:
             window.outgoing.complete([flow.packet_identifier])
             return

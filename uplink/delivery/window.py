@@ -21,6 +21,7 @@ from uplink.batch import encode
 from uplink.batch_cursor import BatchPublish, batch_publish
 from uplink.connect.remote import Remote
 from uplink.queue import RouteQueue
+from uplink.shape import CannotShape
 from wire.bulk.connection import BulkClientConnection
 from wire.errors import PacketTooLargeError
 
@@ -111,12 +112,32 @@ class RouteWindow(Window):
     async def message_of(self, flow: Flow) -> Message | None:
         """Returns what the PUBLISH of a flow carries; of a batch what is left of its messages."""
         if not flow.ranges:
-            return await super().message_of(flow)
-        found = await self.outgoing.messages_of(flow)
+            message = await super().message_of(flow)
+            return None if message is None else self.shape(flow.position, message)
+        found = self.shape_all(await self.outgoing.messages_of(flow))
         return self.batch_of(found) if found else None
 
+    def shape(self, position: int, message: Message) -> Message | None:
+        """Returns a stored message as the route sends it; None, and it is set aside, if there is no such message.
+
+        Raises TooManyRefused.
+        """
+        try:
+            return self._queue.shape(message)
+        except CannotShape as error:
+            self._queue.refusals.set_aside(position, str(error))
+            return None
+
+    def shape_all(self, stored: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
+        """Returns stored messages, each with its position, as the route sends them, but for those that are set aside.
+
+        Raises TooManyRefused.
+        """
+        shaped = [(position, self.shape(position, message)) for position, message in stored]
+        return [(position, message) for position, message in shaped if message is not None]
+
     def batch_of(self, members: list[tuple[int, Message]]) -> Message:
-        """Returns the QoS 2 message with a batch of messages, which are given with their positions."""
+        """Returns the QoS 2 message with a batch of shaped messages, which are given with their positions."""
         payload = encode([(message, False) for _, message in members]).encode()
         return batch_publish(self._queue.batch_topic, payload, 2, members)
 

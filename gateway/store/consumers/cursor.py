@@ -20,7 +20,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from gateway.message import Message
 from gateway.pace import Slice
 from gateway.signals import Signal
-from gateway.store.consumers.delivery import Backlog, Delivery, Grant, RangeSet, grant_by
+from gateway.store.consumers.delivery import Backlog, Delivery, Grant, RangeSet, ReasonToDrop, grant_by, keep
 from gateway.store.consumers.held_back import HeldBack
 from gateway.store.consumers.log_reader import LogReader
 from gateway.store.consumers.rights import Rights, everything
@@ -50,8 +50,8 @@ class Cursor:
         always_counts: whether it always counts its backlog; then the limits of queues do not hold for it.
 
     ``rights`` are the access rules. ``may_be_taken`` says whether any member of its share group may have a topic name,
-    ``reason_to_drop`` why a message that waits is dropped instead of handed out. ``tally`` counts the backlog. A task
-    that holds ``fetching`` keeps messages from being handed out. ``takes_qos_0``: one of its subscriptions does.
+    ``reason_to_drop``, asked once for each message, why it is dropped instead of handed out. ``tally`` counts the
+    backlog. A task that holds ``fetching`` keeps messages from being handed out. ``takes_qos_0``: a subscription does.
     ``offered`` is called with each message of QoS 0 that a route's cursor takes as it comes. ``passed`` are positions
     of messages that QoS 2 flows have taken before the start, while earlier ones waited.
 
@@ -69,20 +69,18 @@ class Cursor:
         window: int = PACKET_IDENTIFIERS,
         always_counts: bool = False,
     ) -> None:
-        self.consumer = consumer
-        self.durable = durable
+        self.consumer, self.durable = consumer, durable
         self.filters: dict[str, Subscription] = {}
         self.rights = Rights()
         self.may_be_taken: Callable[[str], bool] = everything
-        self.reason_to_drop: Callable[[Message], str | None] | None = None
-        self.closed = False
+        self.reason_to_drop: ReasonToDrop | None = None
+        self.closed = self.takes_qos_0 = False
         self.always_counts = always_counts
         self.tally = Tally(always_counts or log.counts_backlogs)
         self._log = log
         self.window = window
         self._identifiers = max(window, PACKET_IDENTIFIERS)
         self._newest_since = self._no_locals = 0  # of the subscriptions
-        self.takes_qos_0 = False
         self.offered: Callable[[Message], None] | None = None
         self._unsubscribed_up_to = 0
         for wanted in filters:
@@ -106,8 +104,7 @@ class Cursor:
         self._changes = self._considered = 0  # of the members' access rules
         self._news = Signal()
         self._wake: Callable[[], None] | None = None
-        self._fetch_queue = asyncio.Lock()
-        self.fetching = asyncio.Lock()
+        self._fetch_queue, self.fetching = asyncio.Lock(), asyncio.Lock()
 
     @property
     def backlog(self) -> Backlog | None:
@@ -379,9 +376,8 @@ class Cursor:
         """Counts from now on; a walk through the log adds the messages that wait now."""
         self.tally.begin(walk, (size for _, _, size, _ in self._unacknowledged.values()))
 
-    async def discard_oldest(self, is_enough: Callable[["Backlog"], bool]) -> None:
-        """Drops the oldest waiting messages until the backlog is small enough, then those with a ``reason_to_drop``."""
-        drops = self.reason_to_drop or (lambda _: None)
+    async def discard_oldest(self, is_enough: Callable[[Backlog], bool], drops: ReasonToDrop = keep) -> None:
+        """Drops the oldest waiting messages until the backlog is small enough, then those with a reason to drop."""
         async with self.fetching:
             while self.held_back and self.backlog is not None and not is_enough(self.backlog):
                 for position, message in await self._read_held_back(self.held_back, 1):
@@ -401,11 +397,14 @@ class Cursor:
 
     def _drop(self, reason: str, position: int, message: Message) -> None:
         """Drops a waiting message, and notes it."""
+        self._pass_over(reason, position, message)
+        self._taken += 1
+        self._log.changed()
+
+    def _pass_over(self, reason: str, position: int, message: Message) -> None:
         self._log.drop(reason, self.consumer, message)
         if self.rights.may_receive(message.topic):
             self.tally.note_dropped(position, message)
-        self._taken += 1
-        self._log.changed()
 
     def _miss(self, position: int, message: Message) -> None:
         """Subtracts a waiting message that the log has evicted; the log has a range for it."""
@@ -566,8 +565,7 @@ class Cursor:
             elif position <= self.rights.changed and not self.rights.may_receive(message.topic):
                 self._log.drop(FILTERED, self.consumer, message)
             elif drops is not None and (reason := drops(message)):
-                self._log.drop(reason, self.consumer, message)
-                self.tally.note_dropped(position, message)
+                self._pass_over(reason, position, message)
             else:
                 if tells:
                     self.tally.note_handed_out(position, message)

@@ -1,13 +1,20 @@
 """A message as a consumer gets it, by its subscriptions."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.message import Message
 from gateway.subscriptions import Subscription
 
+ReasonToDrop = Callable[[Message], str | None]
+"""Returns why a message that waits is dropped, None: it is not."""
 RANGES_MAX = 100  # for each session that is away, of at least 64 bytes; beyond it the newest two become one
+
+
+def keep(_: Message) -> str | None:
+    """Drops no message."""
+    return None
 
 
 class Grant(NamedTuple):

@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar
 from gateway.message import Message
 from gateway.store.consumers.audience import Audience, Subscriber
 from gateway.store.tables.cursors import Place
+from gateway.store.tables.drops import Epoch
 from gateway.store.tables.log_rows import LogRow
 
 Consumer = TypeVar("Consumer", bound=Subscriber)
@@ -44,5 +45,7 @@ class LogReader(Protocol[Consumer]):
     def changed(self) -> None: ...
 
     def drop(self, reason: str, consumer: str, message: Message) -> None: ...
+
+    def leave_out(self, consumer: str, found: dict[Epoch, list[int]]) -> None: ...
 
     def forget(self, consumer: str) -> None: ...

@@ -5,7 +5,7 @@ those at a start, are counted by one walk through the log while the consumer goe
 still waits. So a message that is handed out or dropped before the walk has come to it is not subtracted.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from gateway.message import Message
 from gateway.store.consumers.delivery import Backlog
@@ -121,10 +121,18 @@ class Tally:
 
     def note_dropped(self, position: int, message: Message) -> None:
         """A message that waited does so no more."""
-        if self._counted is not None and not self._is_ahead(position):
-            self._counted.subtract(message.content_size)
-            if self.origins is not None:
+        self.note_left_out([(position, message)])
+
+    def note_left_out(self, messages: Sequence[tuple[int, Message]]) -> None:
+        """Messages that waited, each with its position, do so no more."""
+        if self._counted is None:
+            return
+        gone = messages if self._walk is None else [one for one in messages if not self._is_ahead(one[0])]
+        self._counted.subtract(sum([message.content_size for _, message in gone]), len(gone))
+        if self.origins is not None:
+            for _, message in gone:
                 self.origins.subtract(message)
+        if gone:
             self._tell()
 
     def note_acknowledged(self, messages: int, size: int) -> None:

@@ -4,6 +4,9 @@ A range is ``first`` to ``last`` of an origin's epoch. Messages without an ident
 counted in one row with 0 to 0. A client may make up identities and client identifiers, and each range costs memory,
 time of a commit, and disk. So all three are bounded (``Budget``). A range beyond the budget is merged with its
 neighbour or counted in a row with 0 to 0; it is never left out.
+
+A route that sends every tenth message leaves a gap of nine before each, which would be too many ranges. So a range
+``selected`` takes all that is left out of an origin's epoch in an hour, and counts it; the others in it were sent.
 """
 
 import sqlite3
@@ -16,7 +19,7 @@ from gateway.message import Message
 from gateway.store.tables.log_rows import PublishBatch
 
 EXPIRED, EVICTED, REJECTED, FILTERED, OVERSIZE = "expired", "evicted", "rejected", "filtered", "oversize"
-ENDED, DAMAGED = "ended", "damaged"
+ENDED, DAMAGED, SELECTED = "ended", "damaged", "selected"
 GATEWAY = "gateway"
 """The consumer in a range of messages that no consumer gets, or that were dropped before they had one."""
 RETAINED = "retained"
@@ -55,6 +58,7 @@ WHERE rowid = (
     WHERE reason = ? AND consumer = ? AND publisher = ? AND origin = ? AND epoch = ? AND last IN (?, ?) LIMIT 1
 )
 """
+EXTEND_SELECTED = EXTEND.replace("last IN (?, ?) LIMIT 1", "since_ms > ? ORDER BY last DESC LIMIT 1")
 COUNT = """
 SELECT count(*) FROM (SELECT 1 FROM dropped WHERE reason = ? AND consumer = ? AND publisher = ? LIMIT ?)
 """
@@ -66,6 +70,7 @@ SUMS = """
 SELECT reason, sum(messages), min(since_ms), max(until_ms) FROM dropped WHERE rowid BETWEEN ? AND ? GROUP BY reason
 """
 REMOVE = "DELETE FROM dropped WHERE rowid BETWEEN ? AND ?"
+SELECTED_MS = 3_600_000  # of messages left out by selection in one range
 MERGED_AT_ONCE = 100  # oldest ranges, when a budget is used up
 
 EVERYBODY_ELSE = ""
@@ -73,8 +78,10 @@ EVERYBODY_ELSE = ""
 
 RangeOwner = tuple[str, str, str]
 """Reason, consumer and publisher of a range."""
+Epoch = tuple[str, str, int]
+"""Publisher, origin and epoch."""
 Key = tuple[str, str, str, str, int]
-"""The same with origin and epoch."""
+"""Reason and consumer with publisher, origin and epoch."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,11 @@ BUDGETS = {True: Budget(100, 10_000, 1_000), False: Budget(1_000, 1_000_000, 10_
 
 def _is_refused(key: Key) -> bool:
     return key[0] == REJECTED
+
+
+def _is_sparse(key: Key) -> bool:
+    """Whether a range may have messages in it that its consumer got."""
+    return key[0] == SELECTED and bool(key[3])
 
 
 def _without_identity(key: Key) -> Key:
@@ -147,6 +159,12 @@ class Drops:
         key = (reason, consumer, message.publisher, message.origin, message.epoch)
         self._add(key, _Range(seq, seq, 1, now_ms, now_ms))
 
+    def note_left_out(self, consumer: str, found: dict[Epoch, list[int]]) -> None:
+        """A consumer leaves messages out: the first and the last of each epoch, and how many."""
+        now_ms = int(time.time() * 1000)
+        for epoch, (first, last, messages) in found.items():
+            self._add((SELECTED, consumer, *epoch), _Range(first, last, messages, now_ms, now_ms))
+
     def take_in(self, others: "Drops") -> None:
         """Adds ranges that were gathered later."""
         for key, one in others:
@@ -179,7 +197,9 @@ class Drops:
         budget = BUDGETS[is_refused]
         ranges = self._ranges.get(key)
         is_full = self._at_once[is_refused] >= budget.at_once
-        if ranges and (ranges[-1].is_before(one) or is_full or self._of_one[key[:3]] >= budget.of_one):
+        if ranges and (
+            _is_sparse(key) or ranges[-1].is_before(one) or is_full or self._of_one[key[:3]] >= budget.of_one
+        ):
             ranges[-1].add(one)
         elif is_full and key != _for_reason_alone(key[0]):
             self._add(_for_reason_alone(key[0]), one.counted())
@@ -254,9 +274,12 @@ class _Writer:
 
     def write(self, key: Key, one: _Range) -> None:
         """Extends the range that this one continues, or inserts it, or counts it if there are too many."""
-        before = one.first - 1 if one.first else 0
-        extended = (one.first, one.last, one.messages, one.since_ms, one.until_ms, *key, before, one.first)
-        if self._connection.execute(EXTEND, extended).rowcount:
+        values = (one.first, one.last, one.messages, one.since_ms, one.until_ms, *key)
+        if _is_sparse(key):
+            done = self._connection.execute(EXTEND_SELECTED, (*values, one.since_ms - SELECTED_MS))
+        else:
+            done = self._connection.execute(EXTEND, (*values, one.first - 1 if one.first else 0, one.first))
+        if done.rowcount:
             return
         budget = BUDGETS[_is_refused(key)]
         if key[3] and self._count(key, budget.of_one) >= budget.of_one:

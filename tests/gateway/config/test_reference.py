@@ -8,6 +8,7 @@ from gateway.config import schema
 from gateway.config.load import load
 from tools.cli.gateway.reference import PAGE, TABLES, renew
 from uplink.config import RouteConfig, RouteTlsConfig
+from uplink.shape import ShapeConfig
 
 
 def test_the_tables_on_the_page_are_those_of_the_schema() -> None:
@@ -18,7 +19,7 @@ def test_the_tables_on_the_page_are_those_of_the_schema() -> None:
 
 def test_every_table_of_the_schema_is_on_the_page() -> None:
     tables = {one for one in vars(schema).values() if isinstance(one, type) and one.__name__.endswith("Config")}
-    assert set(TABLES.values()) == tables | {RouteConfig, RouteTlsConfig}
+    assert set(TABLES.values()) == tables | {RouteConfig, RouteTlsConfig, ShapeConfig}
 
 
 def test_the_example_on_the_page_can_be_loaded(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -9,7 +10,7 @@ from threading import Event
 import pytest
 
 from gateway.message import Message
-from gateway.store import EVICTED, GATEWAY, REJECTED
+from gateway.store import EVICTED, GATEWAY, REJECTED, SELECTED
 from gateway.store.tables import drops
 from gateway.store.tables.drops import BUDGETS, SCHEMA, Budget, Drops
 from tests.gateway.store.support import hold_up, opened, stored
@@ -60,6 +61,25 @@ def test_what_follows_one_another_is_one_range_over_commits(store: sqlite3.Conne
     note(store, identified(2), identified(3))
     note(store, identified(4))
     assert store.execute("SELECT sum(messages) FROM dropped").fetchone() == (7,)
+
+
+def test_what_a_route_leaves_out_in_an_hour_is_one_range_for_each_epoch_whatever_lies_between(
+    store: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = time.time()
+    for minutes in range(0, 119, 20):
+        monkeypatch.setattr(time, "time", lambda minutes=minutes: moment + 60 * minutes)
+        seqs = [10 * minutes + 1, 10 * minutes + 5, 10 * minutes + 9]
+        note(store, *map(identified, seqs), reason=SELECTED)
+        note(store, identified(minutes, "other"), identified(0, ""), reason=SELECTED)
+    rows = store.execute("SELECT origin, first, last, messages FROM dropped ORDER BY origin, first").fetchall()
+    assert rows == [
+        ("", 0, 0, 6),
+        ("device", 1, 409, 9),
+        ("device", 601, 1009, 9),
+        ("other", 0, 40, 3),
+        ("other", 60, 100, 3),
+    ]
 
 
 @pytest.mark.parametrize(("reason", "budget"), [(REJECTED, REFUSED), (EVICTED, LOST)])

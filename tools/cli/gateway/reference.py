@@ -14,9 +14,11 @@ from msgspec import inspect as schema
 
 from gateway.config import schema as config
 from uplink.config import RouteConfig, RouteTlsConfig
+from uplink.shape import ShapeConfig
 
 PAGE = Path(__file__).parents[3] / "docs/reference/gateway-config.md"
 BEGIN, END = "<!-- made of the schema by tools/cli/gateway/reference.py: begin -->", "<!-- end -->"
+TABLE_TYPES = (schema.UnionType, schema.StructType)
 PERMISSIONS_MAX = 0o777  # what goes so far is written in octal numbers
 TABLES: dict[str, type[msgspec.Struct]] = {
     "The file": config.GatewayConfig,
@@ -32,6 +34,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "`[log]`": config.LogConfig,
     "`[metrics]`": config.MetricsConfig,
     "`[[route]]`": RouteConfig,
+    "`[[route.shape]]`": ShapeConfig,
     "`[route.tls]`": RouteTlsConfig,
 }
 
@@ -83,6 +86,8 @@ def _type(kind: schema.Type) -> str:
             if high == PERMISSIONS_MAX:
                 return f"{low} … {high:#o}"
             return f"{low} … {high}" if high is not None else f"number from {low}"
+        case schema.FloatType():
+            return "number"
         case schema.StrType():
             return "text"
         case schema.LiteralType():
@@ -90,7 +95,7 @@ def _type(kind: schema.Type) -> str:
         case schema.StructType():
             return "table"
         case schema.ListType() | schema.VarTupleType():
-            return "list of tables" if isinstance(kind.item_type, schema.UnionType) else "list of texts"
+            return "list of tables" if isinstance(kind.item_type, TABLE_TYPES) else "list of texts"
         case schema.UnionType():
             return _type(next(one for one in kind.types if not isinstance(one, schema.NoneType)))
     raise TypeError(f"{kind} has no name for the page")
