@@ -43,6 +43,8 @@ class Broker:
         config: the gateway's configuration.
         log: its message log, open; it stays open when the broker closes.
 
+    ``services`` are its parts, which connections and routes use.
+
     Raises:
         ConfigError: accounts, access rules or certificates cannot be used.
     """
@@ -66,7 +68,7 @@ class Broker:
         self._access_control = AccessControl(
             Path(config.accounts) if config.accounts else None, Path(config.acl) if config.acl else None, config.name
         )
-        self._services = Services(
+        self.services = Services(
             config=config,
             counters=log.counters,
             log=log,
@@ -170,7 +172,7 @@ class Broker:
         if self._closing:
             return port.close()
         self.counters.connections_opened += 1
-        connection = Connection(self._services, port)
+        connection = Connection(self.services, port)
         task = self._connections[connection] = asyncio.get_running_loop().create_task(connection.serve())
         task.add_done_callback(partial(self._served, connection))
         return None

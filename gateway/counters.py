@@ -85,6 +85,8 @@ class RouteState:
     were set aside. ``last_error`` is why a connection failed or ended, or the route stood, and ``last_error_ms`` when
     (unix time); "" and 0: it did not yet.
     ``qos_0_sent`` and ``qos_0_dropped`` count messages of QoS 0 that were not stored for the route.
+    ``received_messages`` counts the messages that came down. ``receive_problem`` says what does not come down over this
+    connection, and ``receive_note`` what comes down otherwise than asked for; "": nothing.
     """
 
     name: str
@@ -102,6 +104,9 @@ class RouteState:
     arrived_per_s: float = 0.0
     last_error: str = ""
     last_error_ms: int = 0
+    received_messages: int = 0
+    receive_problem: str = ""
+    receive_note: str = ""
 
     def note_error(self, text: str) -> None:
         """Notes why a connection failed or ended, or why the route stands."""

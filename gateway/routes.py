@@ -1,9 +1,12 @@
 """All of the gateway that a route uses: ``uplink`` imports from here and from nowhere else in ``gateway``."""
 
+from gateway.auth.permissions import Trusting
 from gateway.config.errors import Checked, ConfigSource
 from gateway.config.load import Table, beside, check_readable, read_secret
 from gateway.config.pem import load_authorities, load_own, reason_of
 from gateway.config.schema import NAME_BYTES_MAX, Count, NonEmpty
+from gateway.connection.publish_in import Intake, Topics
+from gateway.connection.services import Services
 from gateway.counters import RouteState
 from gateway.delivery import Peer, Sender, Window
 from gateway.errors import ConfigError, ListenError
@@ -33,6 +36,7 @@ from gateway.store import (
     RefusedRow,
     SelectingCursor,
     Work,
+    qos2,
     quarantine,
     shelf,
     skip_ahead,
@@ -63,6 +67,7 @@ __all__ = [
     "FrameError",
     "Frames",
     "Grant",
+    "Intake",
     "ListenError",
     "Message",
     "MessageLog",
@@ -74,11 +79,14 @@ __all__ = [
     "RouteState",
     "SelectingCursor",
     "Sender",
+    "Services",
     "Shift",
     "Signal",
     "Slice",
     "Subscription",
     "Table",
+    "Topics",
+    "Trusting",
     "Window",
     "Work",
     "beside",
@@ -88,6 +96,7 @@ __all__ = [
     "load_authorities",
     "load_own",
     "plain_properties",
+    "qos2",
     "quarantine",
     "read_secret",
     "reason_of",

@@ -12,7 +12,7 @@ from uplink.shape import ShapeConfig
 from uplink.windows import check_window
 from wire.bulk.column_batch import MESSAGES_MAX
 from wire.errors import WireError
-from wire.topics import check_topic_filter, check_topic_name
+from wire.topics import check_topic_filter, check_topic_name, parse_shared
 
 TLS_FILES = ("ca", "certificate", "key")
 ALPN_SIZE_MAX = 255  # [RFC 7301 section 3.1]
@@ -85,6 +85,15 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     shape: list[ShapeConfig] = msgspec.field(default_factory=list)
     """Rules that select and shape the messages that the filters match, as `[[route.shape]]`. What they leave out leaves
     ranges `selected` in the [store](store.md#what-was-dropped)."""
+
+    direction: Literal["out", "in", "both"] = "out"
+    """`"out"`: the route sends. `"in"`: it receives the messages to which it
+    [subscribes](../how-to/next-broker.md#commands-come-down) at the broker. `"both"`: it does both. What comes down is
+    stored and synced before it is acknowledged, at QoS 2 exactly once, and keeps its identity. It does not go up again
+    over the same route. A route that receives needs a broker that speaks MQTT 5."""
+
+    subscribe: tuple[str, ...] = ()
+    """The topic filters of the messages that the route receives, for the directions `"in"` and `"both"`."""
 
     qos0: Literal["store", "online", "drop"] = "store"
     """What becomes of messages that clients publish at QoS 0. `"store"`: the gateway stores those that the filters
@@ -167,6 +176,11 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """The longest wait before a new connection attempt, in milliseconds."""
 
     @property
+    def sent(self) -> tuple[str, ...]:
+        """The topic filters of the messages that the route sends."""
+        return () if self.direction == "in" else self.filters
+
+    @property
     def batch_limits(self) -> tuple[int, int, int]:
         """The most messages and bytes in a batch, and how many milliseconds a message waits for others."""
         age_ms = BATCH_AGE_MS if self.batch_max_age_ms is None else self.batch_max_age_ms
@@ -182,11 +196,7 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
             )
         if values.get("password_file") is not None and values.get("user", "") is None:
             yield "password_file", "there is no user"
-        for topic_filter in values.get("filters", ()):
-            try:
-                check_topic_filter(topic_filter)
-            except WireError as error:
-                yield "filters", str(error)
+        yield from _errors_in_filters(values)
         yield from _errors_in_framing(values)
         for window in values.get("windows", ()):
             try:
@@ -196,6 +206,25 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
         shortest_ms, longest_ms = values.get("backoff_shortest_ms"), values.get("backoff_longest_ms")
         if shortest_ms is not None and longest_ms is not None and longest_ms < shortest_ms:
             yield "backoff_longest_ms", "it is below backoff_shortest_ms"
+
+
+def _errors_in_filters(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for key in ("filters", "subscribe"):
+        for topic_filter in values.get(key, ()):
+            try:
+                check_topic_filter(topic_filter)
+            except WireError as error:
+                yield key, str(error)
+    for topic_filter in values.get("subscribe", ()):
+        if parse_shared(topic_filter)[0] is not None:
+            yield "subscribe", f"{topic_filter!r}: the route's own messages would come back over a shared subscription"
+        if topic_filter.partition("/")[0] == "$SYS":
+            yield "subscribe", f"{topic_filter!r}: the gateway has topics of its own below $SYS"
+    direction = values.get("direction", "out")
+    if direction == "out" and values.get("subscribe"):
+        yield "subscribe", 'it needs direction = "in" or "both"'
+    if direction != "out" and not values.get("subscribe"):
+        yield "direction", f'"{direction}" needs topic filters in subscribe'
 
 
 def _errors_in_framing(values: dict[str, Any]) -> Iterator[tuple[str, str]]:

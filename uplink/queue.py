@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import msgspec
 
@@ -20,6 +21,7 @@ from gateway.routes import (
     SelectingCursor,
     Sender,
     Subscription,
+    qos2,
 )
 from uplink.batch import batch_topic
 from uplink.batch_cursor import BatchCursor, batches_in_flight
@@ -34,15 +36,18 @@ ROUTE_PREFIX = "route/"  # of the names under which the log keeps the routes' cu
 class RouteStatus(msgspec.Struct, frozen=True):
     """How a route is doing.
 
-    ``broker`` is "" for a route that is no longer configured. ``oldest_ms``, ``acknowledged_ms`` and ``last_error_ms``
+    ``broker`` is "" for a route that is no longer configured. ``stands``: the broker can be reached, and no message
+    goes out. ``received_messages`` came down since the start. ``oldest_ms``, ``acknowledged_ms`` and ``last_error_ms``
     are Unix times, 0 for none. ``age_s`` is how long the oldest message waits, and ``drain_s`` how long it takes until
     all that waits has gone, as fast as in the last minute; infinite if nothing has gone. ``problem`` is why the route
-    has no connection or stands, "" if messages go out. ``last_error`` is the last of these.
+    has no connection or stands, or what does not come down as asked for; "" if nothing is wrong. ``last_error`` is the
+    last error.
     """
 
     name: str
     broker: str
     connected: bool
+    stands: bool
     backlog_messages: int
     backlog_bytes: int
     oldest_ms: int
@@ -52,6 +57,7 @@ class RouteStatus(msgspec.Struct, frozen=True):
     refused_messages: int
     reconnects: int
     retries: int
+    received_messages: int
     problem: str
     last_error: str
     last_error_ms: int
@@ -69,6 +75,19 @@ class RefusedMessage(msgspec.Struct, frozen=True):
     identity: tuple[str, int, int]
 
 
+@dataclass(frozen=True)
+class RoutePublisher:
+    """A route as the publisher of what its broker sends; see ``gateway.connection.publish_in.Publisher``.
+
+    ``client_id`` is none that a client can have.
+    """
+
+    client_id: str
+    owner: str
+    incoming: set[int]
+    durable: bool = True
+
+
 class RouteQueue:
     """One route's cursor with everything that belongs to it. A route that is no longer configured keeps its queue.
 
@@ -82,8 +101,9 @@ class RouteQueue:
             a route that is new to the store begins with those of ``config``.
         gateway_name: the gateway that the route belongs to, for the topic name of its batches.
 
-    ``sender`` sends over the connection that the route has now. ``cursor`` hands out the messages as they are stored,
-    ``source`` as the route sends them, and ``batches`` hands these out in batches, if the route has any.
+    ``publisher`` is the route as the publisher of what comes down. ``sender`` sends over the connection that the route
+    has now. ``cursor`` hands out the messages as they are stored, ``source`` as the route sends them, and ``batches``
+    hands these out in batches, if the route has any.
     """
 
     def __init__(self, name: str, log: MessageLog, config: RouteConfig | None = None, gateway_name: str = "") -> None:
@@ -92,7 +112,10 @@ class RouteQueue:
         self._log = log
         self._broker = "" if config is None else config.broker
         if config is not None and self.consumer not in log.routes.names():
-            log.routes.note_filters(self.consumer, config.filters)
+            log.routes.note_filters(self.consumer, config.sent)
+        session = self.consumer + ROUTE_END
+        self.publisher = RoutePublisher(session, f"route {name}", log.incoming.pop(session, set()))
+        self._only_sends = config is not None and config.direction == "out"
         self._qos_0 = "store" if config is None else config.qos0
         subscriptions = self._subscriptions(log.routes.filters_of(self.consumer))
         window = INFLIGHT_WINDOW_MAX if config is None else _window(config)
@@ -105,7 +128,6 @@ class RouteQueue:
         self._begin_batches(config)
         self._offer_qos_0()
         self.sender: Sender | None = None
-        session = self.consumer + ROUTE_END
         flows = (flow for flow in log.flows if flow.session == session and flow.state != DONE)
         self.outgoing = Outgoing(log, session, flows)
         self.unwanted: set[int] = set()
@@ -162,9 +184,10 @@ class RouteQueue:
         self._begin_batches(config)
         self.cursor.tally.estimate()  # until all that waits is counted by the new limits
         self._qos_0 = "store" if config is None else config.qos0
+        self._only_sends = config is not None and config.direction == "out"
         self._offer_qos_0()
         if config is not None:
-            self.change_filters(config.filters, endings)
+            self.change_filters(config.sent, endings)
         for subscription in self._subscriptions(self._log.routes.filters_of(self.consumer)):
             self.cursor.subscribe(subscription)
         self.watch = BacklogWatch(self.state, self._log, self.cursor, config, self._leaves_out)
@@ -175,8 +198,10 @@ class RouteQueue:
         return self._log.routes.has_session(self.consumer)
 
     def _subscriptions(self, filters: tuple[str, ...]) -> list[Subscription]:
+        """Returns the subscriptions to these filters. What came down over the route does not go up over it."""
+        not_from = None if self._only_sends else self.publisher.client_id  # it makes the cursor slower
         takes_qos_0 = self._qos_0 == "store"
-        return [Subscription(one, qos=2, retain_as_published=True, takes_qos_0=takes_qos_0) for one in filters]
+        return [Subscription(one, 2, 0, not_from, retain_as_published=True, takes_qos_0=takes_qos_0) for one in filters]
 
     def _offer_qos_0(self) -> None:
         """Has the cursor offer messages of QoS 0 as they come, where they are not stored for the route."""
@@ -197,10 +222,14 @@ class RouteQueue:
     def status(self, problem: str = "") -> RouteStatus:
         """Returns how the route is doing; ``problem`` is why it has no connection."""
         state = self.state
+        problems = [state.stands, state.receive_problem, state.receive_note]
+        if not state.connected:
+            problems = [state.stands or problem]
         return RouteStatus(
             self.name,
             self._broker,
             state.connected,
+            state.connected and bool(state.stands),
             state.backlog_messages,
             state.backlog_bytes,
             state.oldest_ms,
@@ -210,7 +239,8 @@ class RouteQueue:
             state.refused_messages,
             state.reconnects,
             state.retries,
-            state.stands or ("" if state.connected else problem),
+            state.received_messages,
+            "; ".join(filter(None, problems)),
             state.last_error,
             state.last_error_ms,
         )
@@ -245,6 +275,7 @@ class RouteQueue:
         for one in self.refusals.all():
             self._log.defer(self.refusals.release(one))
         self.outgoing.end()
+        self._log.defer(qos2.forget_incoming(self.publisher.client_id))
         self._log.routes.forget(self.consumer)
         self.cursor.drop()
         await self._log.submit([])

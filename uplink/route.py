@@ -5,14 +5,16 @@ import logging
 import sqlite3
 from typing import Any
 
-from gateway.routes import Cursor, MessageLog, Sender
+from gateway.routes import Cursor, MessageLog, Sender, Services
 from uplink.batch_cursor import BatchCursor, payload_max
 from uplink.config import RouteConfig
-from uplink.connect.connector import Connector, LinkDown
+from uplink.connect.connector import Accepted, Connector, LinkDown
 from uplink.connect.notes import RouteNotes
+from uplink.connect.remote import MAXIMUM_PACKET_SIZE
 from uplink.delivery.answers import Answers
 from uplink.delivery.resend import Resend
 from uplink.delivery.window import RouteWindow
+from uplink.inbound import Inbound
 from uplink.queue import RouteQueue
 from uplink.shape import ShapedCursor
 from wire.backoff import Backoff
@@ -23,6 +25,10 @@ from wire.hops import HOPS_PROPERTY
 from wire.identity import find_user_property
 
 QOS_0_ONLY = "the broker takes only messages of QoS 0, so it acknowledges none"
+NO_BATCHES = 'the broker speaks MQTT 3.1.1, and batches need MQTT 5 [framing = "batch"]'
+NO_RECEIVING = "the broker speaks MQTT 3.1.1, over which the route's own messages would come back [direction]"
+UNFIT = (QOS_0_ONLY, NO_BATCHES, NO_RECEIVING)
+"""Why a broker cannot serve a route at all."""
 
 logger = logging.getLogger(__name__)
 
@@ -39,18 +45,26 @@ class Route:
         gateway_name: the gateway that the route belongs to.
         log: the gateway's store.
         queue: what the store has for the route, if that is known.
+        services: the gateway's parts, without which the route receives no messages.
 
     ``queue`` is what waits for the route; its state is up to date as far as its watch runs beside the route.
     """
 
     def __init__(
-        self, config: RouteConfig, gateway_name: str, log: MessageLog, queue: RouteQueue | None = None
+        self,
+        config: RouteConfig,
+        gateway_name: str,
+        log: MessageLog,
+        queue: RouteQueue | None = None,
+        services: Services | None = None,
     ) -> None:
         self.config = config
         self._names = (config.name, config.broker)
         self.queue = queue or RouteQueue(config.name, log, config, gateway_name)
-        notes = RouteNotes(log.folder, config.name)
-        self._connector = Connector(config, f"{gateway_name}-{config.name}", notes, self.queue)
+        self._notes = RouteNotes(log.folder, config.name)
+        self._services = services
+        packet_size = MAXIMUM_PACKET_SIZE if services is None else services.config.limits.maximum_packet_size
+        self._connector = Connector(config, f"{gateway_name}-{config.name}", self._notes, self.queue, packet_size)
         self._log = log
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         self._said = ""
@@ -84,9 +98,14 @@ class Route:
 
     async def _serve(self) -> None:
         """One connection, from its start to the LinkDown at its end."""
-        client, remote, connack = await self._connector.connect()
+        accepted = client, remote, connack = await self._connector.connect()
+        inbound = None
         try:
-            await self._check_accepted(client, connack)
+            await self._check_accepted(client)
+            inbound = self._inbound(accepted)
+            if inbound is not None:
+                await inbound.begin()
+            self._note_connected(connack)
             window = RouteWindow(
                 client,
                 remote,
@@ -100,7 +119,10 @@ class Route:
             answers = Answers(
                 window, sender, remote, self._log, self.queue, self._backoff, needs_subscriber=needs_subscriber
             )
-            remote.take(answers.handle)
+            if inbound is None:
+                remote.take(answers.handle)
+            else:
+                inbound.pass_others_to(answers.handle)
             try:
                 await self._resend_until(remote.ended, Resend(window, sender, self._log, self.queue))
             finally:
@@ -109,7 +131,11 @@ class Route:
                 await answers.settle()
         finally:
             self.queue.state.connected, self.queue.sender = False, None
-            remote.close("the route ends")
+            try:
+                if inbound is not None:
+                    await inbound.stop()
+            finally:
+                remote.close("the route ends")
         raise LinkDown(remote.ended.result())
 
     def _cursor_for(self, client: BulkClientConnection) -> Cursor | ShapedCursor | BatchCursor:
@@ -119,20 +145,37 @@ class Route:
         batches.payload_max = payload_max(client.maximum_packet_size_peer, self.queue.batch_topic)
         return batches
 
-    async def _check_accepted(self, client: BulkClientConnection, connack: Connack) -> None:
-        """Notes that the broker has accepted the connection. Raises LinkDown if it may not have custody."""
+    def _inbound(self, accepted: Accepted) -> Inbound | None:
+        """Returns what takes the broker's messages, None if there are no subscriptions, and were none."""
+        has_any = self.config.subscribe or self._notes.note.subscribed
+        if self._services is None or not has_any or accepted.client.protocol_level != MQTT_5:
+            return None
+        return Inbound(self._services, self.config, self.queue, self._notes, accepted, self._backoff)
+
+    async def _check_accepted(self, client: BulkClientConnection) -> None:
+        """Raises LinkDown if the broker may not have custody, or cannot serve the route."""
         state = self.queue.state
-        if not client.maximum_qos_peer:
-            state.stands = QOS_0_ONLY
-            raise LinkDown(QOS_0_ONLY)
-        if state.stands == QOS_0_ONLY:
+        if why := self._unfit(client):
+            state.stands = why
+            raise LinkDown(why)
+        if state.stands in UNFIT:
             state.stands = ""
-        has_batches = self.queue.batches is not None or any(flow.ranges for flow in self.queue.outgoing.flows.values())
-        if has_batches and client.protocol_level != MQTT_5:
-            state.stands = 'the broker speaks MQTT 3.1.1, and batches need MQTT 5 [framing = "batch"]'
-            raise LinkDown(state.stands)
         if not self.queue.has_session:
             await self._log.routes.begin_session(self.queue.consumer)
+
+    def _unfit(self, client: BulkClientConnection) -> str:
+        """Returns why the broker cannot serve the route, "" if it can."""
+        if not client.maximum_qos_peer:
+            return QOS_0_ONLY
+        if client.protocol_level == MQTT_5:
+            return ""
+        if self.config.subscribe:
+            return NO_RECEIVING
+        has_batches = self.queue.batches is not None or any(flow.ranges for flow in self.queue.outgoing.flows.values())
+        return NO_BATCHES if has_batches else ""
+
+    def _note_connected(self, connack: Connack) -> None:
+        state = self.queue.state
         if not state.stands:  # otherwise each attempt would log two lines
             logger.info("route %s to %s: connected, session present: %s", *self._names, connack.session_present)
             self._said = ""

@@ -5,7 +5,7 @@ import logging
 import sqlite3
 from pathlib import Path
 
-from gateway.routes import Endings, MessageLog, RouteState, Signal
+from gateway.routes import Endings, MessageLog, RouteState, Services, Signal
 from uplink.carry import export_backlog
 from uplink.config import RouteConfig
 from uplink.queue import ROUTE_PREFIX, RefusedMessage, RouteQueue, RouteStatus
@@ -26,22 +26,31 @@ class Routes:
         gateway_name: the gateway's name.
         log: the gateway's store. The routes' places in it are there before the first message can be.
         endings: told of a queue that ends, and of messages that no filter of their route takes any more.
+        services: the gateway's parts, if routes may receive messages.
 
     ``states`` has the states of the configured routes, which they keep up to date.
     """
 
-    def __init__(self, configs: list[RouteConfig], gateway_name: str, log: MessageLog, endings: Endings) -> None:
+    def __init__(
+        self,
+        configs: list[RouteConfig],
+        gateway_name: str,
+        log: MessageLog,
+        endings: Endings,
+        services: Services | None = None,
+    ) -> None:
         self._gateway_name = gateway_name
         self._log = log
         self._endings = endings
+        self._services = services
         self._wanted = configs
         self._is_changed = Signal()
         self._changing = asyncio.Lock()
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
-        self._serving = {config.name: Route(config, gateway_name, log) for config in configs}
+        self._serving = {config.name: self._route(config) for config in configs}
         for route in self._serving.values():
-            route.queue.change_filters(route.config.filters, endings)
+            route.queue.change_filters(route.config.sent, endings)
         known = [*log.consumers(), *log.routes.names()]
         consumers = [consumer for consumer in known if consumer.startswith(ROUTE_PREFIX)]
         names = {consumer.removeprefix(ROUTE_PREFIX) for consumer in consumers} - self._serving.keys()
@@ -85,7 +94,7 @@ class Routes:
             if queue is not None:
                 queue.change(config, self._endings)
             if config is not None:
-                self._serving[name] = Route(config, self._gateway_name, self._log, queue)
+                self._serving[name] = self._route(config, queue)
                 what = "its settings have changed, it goes on at its place" if name in before else "it begins"
                 logger.info("route %s: %s", name, what)
             elif queue is not None:
@@ -95,6 +104,9 @@ class Routes:
         self._serving = {name: self._serving[name] for name in wanted}
         self._note_states()
         await self._name_left(left)
+
+    def _route(self, config: RouteConfig, queue: RouteQueue | None = None) -> Route:
+        return Route(config, self._gateway_name, self._log, queue, self._services)
 
     def _start(self, name: str) -> None:
         if self._group is None:  # the gateway ends

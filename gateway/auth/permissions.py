@@ -154,6 +154,18 @@ class Permissions:
         return answer
 
 
+class Trusting(Permissions):
+    """What the next broker of a route may send down: everything but the gateway's own topics, with any identity."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(Access(), None, "")
+
+    def may_identify(self, origin: str) -> bool:
+        return True
+
+
 def _decisions(rules: tuple[Rule, ...], action: str, user: str | None, client_id: str) -> Decisions:
     """The rules for one client and action, with its names filled in.
 

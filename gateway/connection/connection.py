@@ -410,11 +410,16 @@ class Client:
         self._name = name
         self._peer = port.peer
         self._acks = AckBatch(services.log.submit, answered, failed)
-        self._intake = Intake(services, protocol, session, permissions, self._acks, topics, disconnect)
-        self._subscribing = Subscribing(services, session, permissions)
         connect = protocol.connect_packet
-        has_identity = connect is not None and RECEIVE in find_wishes(connect.properties)
-        peer = Peer(name, protocol, port, answered, permissions.may_receive, has_identity)
+        wishes = [] if connect is None else find_wishes(connect.properties)
+        keeps = KEEP in wishes
+        self._intake = Intake(
+            services, protocol, session, permissions, self._acks, topics, disconnect, keeps_identities=keeps
+        )
+        self._subscribing = Subscribing(services, session, permissions)
+        has_identity = RECEIVE in wishes
+        hop = services.log.hop if keeps and has_identity else ""  # it is a route
+        peer = Peer(name, protocol, port, answered, permissions.may_receive, has_identity, hop=hop)
         shift = services.shifts.of(session.holding.owner)
         self._window = Window(peer, services.log, session.cursor.consumer, session.outgoing, shift, services.counters)
         self._retained = RetainedCursor(services.log, session.owed, session.holding, durable=session.durable)

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from gateway.auth.permissions import Permissions
 from gateway.connection.services import Services
@@ -10,14 +11,13 @@ from gateway.limits import Verdict
 from gateway.log_fields import about
 from gateway.message import Message, message_from
 from gateway.pace import Pace
-from gateway.sessions.session import Session
 from gateway.signals import Signal
 from gateway.store import AckBatch, PublishBatch, qos2
 from gateway.topic_memory import remember
-from wire.bulk.connection import BulkServerConnection
+from wire.bulk.connection import BulkConnection
 from wire.bulk.reader import Publishes
 from wire.codec.packets import MQTT_5, Publish
-from wire.identity import IDENTITY_PROPERTY, KEEP, find_user_property, find_wishes
+from wire.identity import IDENTITY_PROPERTY, find_user_property
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC
 from wire.reasons import NO_MATCHING_SUBSCRIBERS, NOT_AUTHORIZED, QUOTA_EXCEEDED, SUCCESS, UNSPECIFIED_ERROR, describe
 
@@ -55,28 +55,57 @@ class Topics(dict[bytes, str]):
             remember(self.origins, message.origin.encode(), None, ORIGINS_REMEMBERED)
 
 
+class Publisher(Protocol):
+    """What the intake needs of a client's session, or of a route that receives messages.
+
+    ``incoming`` has the packet identifiers of QoS 2 messages that are not released. ``durable`` says whether these are
+    noted in the store. ``owner`` is the owner that the messages count for.
+    """
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def durable(self) -> bool: ...
+
+    @property
+    def incoming(self) -> set[int]: ...
+
+    @property
+    def owner(self) -> str: ...
+
+
 class Intake:
-    """Takes the messages that one client publishes over one connection.
+    """Takes the messages that one client publishes over one connection, or that a route's broker sends.
+
+    A broker that is told that a message does not fit drops it, and so none is refused because of a limit: it waits.
 
     Args:
         services: the parts of the gateway that it uses.
         protocol: the connection, already accepted.
-        session: the client's session.
+        session: the client's session, or the route.
         permissions: what the client may publish.
         acks: stores the messages, and answers them when they are durable.
         topics: learns the topic names that may take the fast path.
         disconnect: ends the connection with a reason code.
+        keeps_identities: whether the client would rather have a message refused than get a new identity.
+        is_from_broker: whether a route's broker sends the messages.
+
+    ``taken`` is how many messages were taken.
     """
 
     def __init__(
         self,
         services: Services,
-        protocol: BulkServerConnection,
-        session: Session,
+        protocol: BulkConnection,
+        session: Publisher,
         permissions: Permissions,
         acks: AckBatch,
         topics: Topics,
         disconnect: Callable[[int], None],
+        *,
+        keeps_identities: bool = False,
+        is_from_broker: bool = False,
     ) -> None:
         self._services = services
         self._protocol = protocol
@@ -91,9 +120,10 @@ class Intake:
         self._room.set()
         self._has_offered = False  # a message of QoS 0
         self._said = SUCCESS  # the reason code that was logged last
-        self._pace = Pace(services.paces, session.holding.owner)
-        connect = protocol.connect_packet
-        self._keeps_identities = connect is not None and KEEP in find_wishes(connect.properties)
+        self._pace = Pace(services.paces, session.owner)
+        self._keeps_identities = keeps_identities
+        self._is_from_broker = is_from_broker
+        self.taken = 0
         self._has_replaced = False
         self._remark = ""  # a reason string for the next acknowledgement
 
@@ -102,7 +132,7 @@ class Intake:
         self._pace.note(1)
         came_ms = int(time.time() * 1000)
         message = message_from(packet, self._session.client_id, self._services.config.name, came_ms)
-        message.owner = self._session.holding.owner
+        message.owner = self._session.owner
         reason_code = self._check(packet, message, came_ms)
         if reason_code == SUCCESS and message.origin:  # the first message to each topic takes this path
             self._services.devices.note_identity(self._session.client_id, message.origin, message.epoch)
@@ -112,6 +142,7 @@ class Intake:
             self._answer_returned(packet)
         elif packet.packet_identifier is None:
             self._has_offered = True
+            self.taken += 1
             work = self._services.publishing.publish(message)
             if work and work[0] is message:
                 self._acks.add(_answer_nothing, *work)
@@ -137,18 +168,32 @@ class Intake:
         """Counts a packet other than a PUBLISH or an acknowledgement."""
         self._pace.note(1)
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether messages wait."""
+        return bool(self._waiting)
+
+    @property
+    def has_many_waiting(self) -> bool:
+        """Whether many messages wait, in number or bytes."""
+        return len(self._waiting) >= WAITING_MOST or self._waiting_bytes > WAITING_BYTES_MAX
+
     async def wait_for_room(self) -> None:
         """Waits while many messages wait, or the owner sends too fast."""
         await self._room.wait()
+        await self.wait_for_pace()
+
+    async def wait_for_pace(self) -> None:
+        """Waits while the owner sends too fast, for its rate or for the subscribers of QoS 0 messages."""
         await self._pace.wait()
         if self._has_offered:
             self._has_offered = False
-            await self._services.subscribers.wait_for(self._session.holding.owner)
+            await self._services.subscribers.wait_for(self._session.owner)
 
     async def wait_for_subscribers(self) -> None:
         """Waits while many of the owner's QoS 0 messages are in memory and not handed to their subscribers."""
         if self._has_offered:
-            await self._services.subscribers.wait_for_many(self._session.holding.owner)
+            await self._services.subscribers.wait_for_many(self._session.owner)
 
     def stop(self) -> None:
         """Ends with the connection: nothing waits any more."""
@@ -158,7 +203,9 @@ class Intake:
     def _take(self, packet: Publish, message: Message) -> bool:
         """Takes or refuses a message of QoS 1 or 2; returns False while it has to wait."""
         verdict = self._services.limits.verdict(message.topic, message.owner)
-        if message.retain and not self._services.limits.may_keep(message):
+        if self._is_from_broker:
+            verdict = Verdict.WAIT if verdict is Verdict.REFUSE else verdict
+        elif message.retain and not self._services.limits.may_keep(message):
             verdict = Verdict.REFUSE
         if verdict is Verdict.WAIT:
             return False
@@ -174,6 +221,7 @@ class Intake:
 
     def _store(self, part: Message | PublishBatch, qos: int, identifiers: list[int], remark: str = "") -> None:
         """Stores one message or many of QoS 1 or 2, and then answers their packet identifiers."""
+        self.taken += len(identifiers)
         code = SUCCESS if self._is_wanted(next(iter(part.topics))) else NO_MATCHING_SUBSCRIBERS
         work = self._services.publishing.publish(part)
         if qos == 1:
@@ -183,22 +231,20 @@ class Intake:
             self._acks.add(lambda: self._received(identifiers, code, remark), *work, *notes)
 
     def _is_wanted(self, topic: str) -> bool:
-        """Whether a consumer takes a topic; if none does, an acknowledgement of MQTT 5 says so [section 3.4.2.1].
+        """Whether a consumer takes a topic; if none does, a server of MQTT 5 says so [section 3.4.2.1]; no client may.
 
         The takers are found now, so that they count for this client's slice and not for the commit.
         """
-        return bool(self._services.log.audience.takers(topic)) or self._protocol.protocol_level != MQTT_5
+        has_takers = bool(self._services.log.audience.takers(topic))
+        return has_takers or self._is_from_broker or self._protocol.protocol_level != MQTT_5
 
     def _add_waiting(self, packet: Publish, message: Message, came_ms: int) -> None:
         if not self._waiting:
             self._services.limits.wait(self._retry)
         self._waiting.append((packet, message, came_ms))
         self._waiting_bytes += message.size
-        if self._many_wait():
+        if self.has_many_waiting:
             self._room.clear()
-
-    def _many_wait(self) -> bool:
-        return len(self._waiting) >= WAITING_MOST or self._waiting_bytes > WAITING_BYTES_MAX
 
     def _retry(self) -> None:
         """Takes the messages that have waited, in order, as far as there is room now."""
@@ -209,7 +255,7 @@ class Intake:
         self._acks.end()
         if self._waiting:
             self._services.limits.wait(self._retry)
-        if not self._many_wait():
+        if not self.has_many_waiting:
             self._room.set()
 
     def _take_or_refuse(self, packet: Publish, message: Message, came_ms: int) -> bool:
@@ -226,7 +272,7 @@ class Intake:
             return False
         if len({self._is_wanted(topic) for topic in topics}) > 1:  # they get different answers
             return False
-        limits, owner = self._services.limits, self._session.holding.owner
+        limits, owner = self._services.limits, self._session.owner
         return all(limits.verdict(topic, owner) is Verdict.TAKE for topic in topics)
 
     def take_publishes(self, publishes: Publishes) -> None:
@@ -244,7 +290,7 @@ class Intake:
             self._services.config.name,
             bring_identities=publishes.bring_identities,
             content_size=publishes.content_size,
-            owner=self._session.holding.owner,
+            owner=self._session.owner,
         )
         self._store(batch, publishes.qos, identifiers)
 

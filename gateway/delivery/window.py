@@ -42,7 +42,7 @@ class Peer:
     ``protocol`` is the connection, already accepted, and ``port`` the line under it. ``flush`` puts on the line what
     the protocol core has to say. ``may_receive`` says whether this end may have messages of a topic now,
     ``has_identity`` whether identity and provenance come with each message, and ``session_present`` whether this end
-    still has its part of the session. ``name`` is its name in the log. ``hop`` is what a route adds to the hops of each
+    still has its part of the session. ``name`` is its name in the log. ``hop`` is what is added to the hops of each
     message.
     """
 

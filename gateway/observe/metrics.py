@@ -58,6 +58,7 @@ ROUTE_COUNTERS = {
     "retries": "Messages that a route has sent again.",
     "qos_0_sent": "Messages of QoS 0 that a route has sent as they came.",
     "qos_0_dropped": "Messages of QoS 0 that a route has not sent.",
+    "received_messages": "Messages that came down over a route.",
 }
 
 

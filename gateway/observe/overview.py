@@ -56,11 +56,15 @@ class Overview:
     def notes(self) -> list[str]:
         """Returns what an operator should know although it is as configured, a line each."""
         full = ["message store: full, the oldest messages are dropped"] if self._limits.is_dropping else []
-        return full + [
-            f"route {route.name}: {route.refused_messages} refused messages are set aside"
-            for route in self.routes
-            if route.refused_messages
-        ]
+        return (
+            full
+            + [
+                f"route {route.name}: {route.refused_messages} refused messages are set aside"
+                for route in self.routes
+                if route.refused_messages
+            ]
+            + [f"route {route.name}: {route.receive_note}" for route in self.routes if route.receive_note]
+        )
 
     def problems(self) -> list[str]:
         """Returns what is wrong now, a line each."""
@@ -68,7 +72,12 @@ class Overview:
         store = f"message store: {log.problem}" if log.problem else ""
         full = f"message store: {limits}" if limits else ""
         damage = "message store: damaged, nothing is deleted until `holdfast gateway repair` was run"
-        routes = [f"route {route.name}: {route.stands}" for route in self.routes if route.stands]
+        routes = [
+            f"route {route.name}: {problem}"
+            for route in self.routes
+            for problem in (route.stands, route.receive_problem)
+            if problem
+        ]
         found = (store, full, damage if log.is_damaged else "", self.not_reloaded, *routes)
         return [problem for problem in found if problem]
 

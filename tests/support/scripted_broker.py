@@ -32,6 +32,8 @@ class ScriptedBroker:
         early_pubrecs: packet identifiers whose PUBRECs follow the CONNACK at once, if the session is present.
         hangs_up: whether a connection is closed at once after its CONNACK.
         commands: the messages that a client gets when it subscribes.
+        queued: the messages that follow the CONNACK at once, if the session is present.
+        grant: the reason code of a SUBACK for a topic filter.
         releases: whether a PUBREC is answered.
         mqtt_5_refusal, mqtt_3_1_1_refusal: the bytes with which it answers a CONNECT of this version before it closes;
             None: it speaks this version.
@@ -42,6 +44,7 @@ class ScriptedBroker:
         pubrels: for each connection the packet identifiers of the PUBRELs, in order.
         pubacks: the packet identifiers of the QoS 1 commands that the client has acknowledged, in order.
         pubrecs: the packet identifiers of the QoS 2 commands that the client has confirmed, in order.
+        codes: the reason codes of both, in order.
         pubcomps: those that it has seen released, in order.
         disconnects: the DISCONNECT packets, in order.
         refused: how often it has refused a CONNECT in this way.
@@ -58,6 +61,8 @@ class ScriptedBroker:
     early_pubrecs: list[int] = field(default_factory=list)
     hangs_up: bool = False
     commands: list[Publish] = field(default_factory=list)
+    queued: list[Publish] = field(default_factory=list)
+    grant: Callable[[str], int] = lambda _topic_filter: 2
     releases: bool = True
     mqtt_5_refusal: bytes | None = None
     mqtt_3_1_1_refusal: bytes | None = None
@@ -69,10 +74,12 @@ class ScriptedBroker:
     pubacks: list[int] = field(default_factory=list)
     pubrecs: list[int] = field(default_factory=list)
     pubcomps: list[int] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
     disconnects: list[Disconnect] = field(default_factory=list)
     refused: int = 0
     subscribes: list[Subscribe | Unsubscribe] = field(default_factory=list)
     _received: list[int] = field(default_factory=list)
+    _newest: tuple[ServerConnection, asyncio.StreamWriter] | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
     _all_closed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -85,9 +92,23 @@ class ScriptedBroker:
         for writer in self._writers:
             writer.transport.abort()
 
+    def command(self, *commands: Publish) -> None:
+        """Sends these messages to the client that has connected last."""
+        assert self._newest is not None
+        connection, writer = self._newest
+        for command in commands:
+            self.send(connection, command)
+        writer.write(connection.data_to_send())
+
+    def write(self, data: bytes) -> None:
+        """Sends bytes past the protocol core to the client that has connected last."""
+        assert self._newest is not None
+        self._newest[1].write(data)
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = ServerConnection(receive_maximum=self.receive_maximum)
         self._writers.add(writer)
+        self._newest = connection, writer
         self._all_closed.clear()
         try:
             while data := await reader.read(65536):
@@ -126,6 +147,8 @@ class ScriptedBroker:
             if not present:
                 self._received.clear()
             connection.resume(self._received)
+            for command in self.queued if present else ():
+                self.send(connection, command)
         elif isinstance(event, Publish):
             self.publishes[-1].append(event)
             reason_code = self.puback(event)
@@ -141,7 +164,7 @@ class ScriptedBroker:
                     self._received.remove(event.packet_identifier)
         elif isinstance(event, Subscribe):
             self.subscribes.append(event)
-            connection.suback(event.packet_identifier, [2] * len(event.filters))
+            connection.suback(event.packet_identifier, [self.grant(name) for name, _ in event.filters])
             for command in self.commands:
                 self.send(connection, command)
         elif isinstance(event, Unsubscribe):
@@ -149,12 +172,14 @@ class ScriptedBroker:
             connection.unsuback(event.packet_identifier, [0] * len(event.filters))
         elif isinstance(event, Puback):
             self.pubacks.append(event.packet_identifier)
+            self.codes.append(event.reason_code)
         elif isinstance(event, Disconnect):
             self.disconnects.append(event)
         elif isinstance(event, Pubcomp):
             self.pubcomps.append(event.packet_identifier)
         elif isinstance(event, Pubrec):
             self.pubrecs.append(event.packet_identifier)
+            self.codes.append(event.reason_code)
             if self.releases and event.reason_code == 0:
                 connection.pubrel(event.packet_identifier)
 

@@ -18,7 +18,7 @@ BLOCKS = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_page_has_an_example_for_each_kind_of_broker() -> None:
-    assert len(ROUTES) == 4
+    assert len(ROUTES) == 5
 
 
 @pytest.mark.parametrize("text", ROUTES)

@@ -14,17 +14,19 @@ from uplink.config import RouteConfig
 from uplink.connect.budget import Budget
 from uplink.connect.credentials import Credentials
 from uplink.connect.notes import RouteNotes
-from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote
+from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote, Step
 from uplink.connect.version import SpokenVersion
 from uplink.connect.websocket import WebSocket
 from uplink.queue import RouteQueue
 from uplink.server import Server, parse_server, servers_referred_to
 from uplink.windows import Windows
-from wire.bulk.connection import Acknowledgements, BulkClientConnection
-from wire.codec.packets import MQTT_3_1_1, MQTT_5, Connack, Packet
+from wire.bulk.connection import BulkClientConnection
+from wire.codec.packets import MQTT_3_1_1, MQTT_5, Connack
+from wire.identity import KEEP, RECEIVE
 from wire.reasons import SERVER_MOVED, SUCCESS, UNSUPPORTED_PROTOCOL_VERSION, USE_ANOTHER_SERVER
 
 CONNECT_DEADLINE_S = 10.0
+RECEIVE_MAXIMUM = 1000  # asked for; mosquitto 2.0.11 sends more when a session with a long queue goes on
 REFERENCES_MOST = 3  # that are followed, one after the other
 TICK_S = 1.0  # between two looks at windows and bytes
 SAVE_S = 60.0  # between two notes of the bytes of the day
@@ -76,13 +78,22 @@ class Connector:
         client_id: its client identifier.
         notes: the route's note, with the last server.
         queue: what waits for the route.
+        packet_size: bytes of the largest packet that a broker may send from which the route receives messages.
     """
 
-    def __init__(self, config: RouteConfig, client_id: str, notes: RouteNotes, queue: RouteQueue) -> None:
+    def __init__(
+        self,
+        config: RouteConfig,
+        client_id: str,
+        notes: RouteNotes,
+        queue: RouteQueue,
+        packet_size: int = MAXIMUM_PACKET_SIZE,
+    ) -> None:
         self._config = config
         self._client_id = client_id
         self._notes = notes
         self._queue = queue
+        self._packet_size = packet_size
         self._is_noted = False
         self._credentials = Credentials(config)
         self._servers = [parse_server(url) for url in (config.broker, *config.fallbacks)]
@@ -231,23 +242,39 @@ class Connector:
     async def _try(
         self, server: Server, level: int, password: bytes | None, context: ssl.SSLContext | None
     ) -> Accepted:
-        """Connects with a session that stays: over 3.1.1 one that starts clean ends with its connection [3.1.2.4]."""
+        """Connects with a session that stays: over 3.1.1 one that starts clean ends with its connection [3.1.2.4].
+
+        Over MQTT 5 such a session stays, but mosquitto forgets it by a restart, with the messages that it has queued.
+        """
         is_clean = self._begins_clean(server)
         accepted = await self._try_once(server, level, password, context, is_clean=is_clean)
-        if is_clean and level == MQTT_3_1_1:
+        if is_clean and (level == MQTT_3_1_1 or self._receives):
             accepted.remote.close("the former session is ended")
-            accepted = await self._try_once(server, level, password, context, is_clean=False)
+            accepted = await self._try_once(server, level, password, context, is_clean=False, is_new=True)
         return accepted
 
+    @property
+    def _receives(self) -> bool:
+        """Whether the route has subscriptions, or had some in its session."""
+        return bool(self._config.subscribe or self._notes.note.subscribed)
+
     async def _try_once(
-        self, server: Server, level: int, password: bytes | None, context: ssl.SSLContext | None, *, is_clean: bool
+        self,
+        server: Server,
+        level: int,
+        password: bytes | None,
+        context: ssl.SSLContext | None,
+        *,
+        is_clean: bool,
+        is_new: bool = False,
     ) -> Accepted:
+        receives = self._receives
         client = BulkClientConnection(
             self._client_id,
             protocol_level=level,
             clean_start=is_clean,
             keep_alive_s=self._config.keep_alive_s,
-            maximum_packet_size=MAXIMUM_PACKET_SIZE,
+            maximum_packet_size=max(self._packet_size, MAXIMUM_PACKET_SIZE) if receives else MAXIMUM_PACKET_SIZE,
             username=self._config.user,
             password=password,
             retry_interval_ms=1000 * self._config.retry_interval_s,
@@ -256,7 +283,17 @@ class Connector:
         begun = [one for one in self._queue.outgoing.begun if one not in self._queue.unwanted]
         client.expect_pubrecs(begun)  # a broker may send them right behind its CONNACK
         connack: asyncio.Future[Connack] = asyncio.get_running_loop().create_future()
-        remote = Remote(client, lambda packet: _note_connack(packet, remote, connack))
+
+        def begin(packet: Step) -> None:
+            if isinstance(packet, Connack) and packet.reason_code == SUCCESS:
+                remote.postpone()
+                packet.session_present = packet.session_present and not is_new
+                if packet.session_present:  # before the messages are read that come again
+                    client.resume(list(self._queue.publisher.incoming))
+                connack.set_result(packet)
+
+        wishes = (KEEP, RECEIVE) if receives else (KEEP,)
+        remote = Remote(client, begin, wishes, RECEIVE_MAXIMUM if receives else None)
         try:
             await _open(server, remote, connack, context if server.is_encrypted else None)
         except BaseException:
@@ -303,12 +340,6 @@ async def _is_there(server: Server, context: ssl.SSLContext | None) -> bool:
         return False
     transport.close()
     return True
-
-
-def _note_connack(packet: Packet | Acknowledgements, remote: Remote, connack: asyncio.Future[Connack]) -> None:
-    if isinstance(packet, Connack) and packet.reason_code == SUCCESS:
-        remote.postpone()
-        connack.set_result(packet)
 
 
 def _failure(remote: Remote, server: Server) -> LinkDown:

@@ -20,13 +20,15 @@ logger = logging.getLogger(__name__)
 class Note(msgspec.Struct):
     """``server`` is the URL of the server that accepted the route last, empty if none is known, and ``client_id`` the
     route's client identifier there. ``bytes`` is what the route has sent and received on the local ``day``, a date; it
-    is only counted if there is a limit.
+    is only counted if there is a limit. ``subscribed`` are the topic filters that the route may have subscribed to in
+    its session there.
     """
 
     server: str = ""
     client_id: str = ""
     day: str = ""
     bytes: int = 0
+    subscribed: tuple[str, ...] = ()
 
 
 class RouteNotes:
@@ -42,6 +44,7 @@ class RouteNotes:
         self._name = name
         self._saved = b""
         self.note = Note()
+        self._saving = asyncio.Lock()  # so that no earlier state is written after a later one
 
     async def load(self) -> None:
         """Reads the note; a damaged file is put aside. Raises sqlite3.Error."""
@@ -49,10 +52,11 @@ class RouteNotes:
 
     async def save(self) -> None:
         """Makes the note durable, if it has changed. Raises sqlite3.Error."""
-        body = msgspec.msgpack.encode(self.note)
-        if body != self._saved:
-            await asyncio.get_running_loop().run_in_executor(None, self._save, body)
-            self._saved = body
+        async with self._saving:
+            body = msgspec.msgpack.encode(self.note)
+            if body != self._saved:
+                await asyncio.get_running_loop().run_in_executor(None, self._save, body)
+                self._saved = body
 
     def _load(self) -> Note:
         with _file_lock:

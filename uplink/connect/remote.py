@@ -2,22 +2,25 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import cast
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, cast
 
-from gateway.routes import Slice
+from gateway.routes import Slice, Topics
 from wire.bulk.connection import Acknowledgements, BulkClientConnection
 from wire.bulk.reader import BulkReader, Publishes
 from wire.codec.packets import Packet
 from wire.errors import Closed
 from wire.identity import KEEP, WISH_PROPERTY
-from wire.properties import USER_PROPERTY
+from wire.properties import RECEIVE_MAXIMUM, USER_PROPERTY
 
 MAXIMUM_PACKET_SIZE = 16 * 1024  # bytes: the broker only has acknowledgements to send, with a reason and properties
 IDLE_PER_S = 5000  # packets that answer nothing, and pieces of packets, that are read in a second
 IDLE_BURST_S = 1.0  # the packets of this time are read at once; then reading pauses until half of it is paid for
 BACKLOG_MAX = 1024 * 1024  # bytes; while the broker leaves more unread it may send less that answers nothing
 IDLE_WITH_BACKLOG = 100  # times as much counts a packet then
+
+Step = Packet | Acknowledgements | Publishes
+"""A packet that the broker sent, or many acknowledgements of success or messages at once."""
 
 
 class Remote(asyncio.Protocol):
@@ -28,10 +31,20 @@ class Remote(asyncio.Protocol):
 
     Args:
         client: the connection's protocol state.
-        handle: takes each packet that the broker sent, or many acknowledgements of success at once; it may be changed.
+        handle: takes each step; it may be changed.
+        wishes: what the CONNECT says about message identities (docs/reference/wire.md).
+        receive_maximum: what the CONNECT announces. A broker that sends more does not end the connection.
+
+    ``topics`` learns the topic names of messages that may come many at once, while ``may_take`` allows it.
     """
 
-    def __init__(self, client: BulkClientConnection, handle: Callable[[Packet | Acknowledgements], None]) -> None:
+    def __init__(
+        self,
+        client: BulkClientConnection,
+        handle: Callable[[Step], None],
+        wishes: Iterable[str] = (KEEP,),
+        receive_maximum: int | None = None,
+    ) -> None:
         self.handle = handle
         self.closed: Closed | None = None
         """Why the client has ended the connection, if it has."""
@@ -41,12 +54,19 @@ class Remote(asyncio.Protocol):
         """Whether the CONNECT was sent."""
         self.unpack: Callable[[bytes], Iterable[bytes]] = lambda data: (data,)
         """Finds the bytes of MQTT in what has come; an empty piece is a part of the line that holds none."""
+        self.topics = Topics()
+        self.may_take: Callable[[Iterable[str]], bool] = lambda _: False
         self._client = client
-        self._reader = BulkReader(client, {}, ())
+        self._properties: dict[int, Any] = {USER_PROPERTY: [(WISH_PROPERTY, wish) for wish in wishes]}
+        if receive_maximum is not None:
+            self._properties[RECEIVE_MAXIMUM] = receive_maximum
+        self._reader = BulkReader(client, self.topics, self.topics.origins)
         self._received: deque[bytes] = deque()  # besides what `_steps` still has
         self._steps = self._read()
         self._is_paused = False  # reading is paused until `_go_on` is called
-        self._postponed: list[Packet | Acknowledgements] | None = None  # what came since `postpone`
+        self._postponed: list[Step] | None = None  # what came since `postpone`
+        self._room: Callable[[], Awaitable[None]] | None = None  # is to be awaited before more is read
+        self._waiting: asyncio.Task[None] | None = None  # for that
         self._idle_until_s = 0.0  # by then the idle packets that have come are paid for
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -75,7 +95,11 @@ class Remote(asyncio.Protocol):
             assert self._transport is not None
             self._transport.pause_reading()
 
-    def take(self, handle: Callable[[Packet | Acknowledgements], None]) -> None:
+    def read_after(self, room: Callable[[], Awaitable[None]]) -> None:
+        """Reads more, after this slice, when ``room`` has returned."""
+        self._room = room
+
+    def take(self, handle: Callable[[Step], None]) -> None:
         """Hands on what was kept, and all that comes, to ``handle``."""
         self.handle = handle
         postponed, self._postponed = self._postponed or [], None
@@ -87,7 +111,7 @@ class Remote(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's class does not derive from it
         self._writable.set()
         self.has_begun = True
-        self._client.connect(self._now_ms(), {USER_PROPERTY: [(WISH_PROPERTY, KEEP)]})
+        self._client.connect(self._now_ms(), self._properties)
         self.flush()
 
     def data_received(self, data: bytes) -> None:
@@ -145,9 +169,9 @@ class Remote(asyncio.Protocol):
         """Handles what has come, for one slice at most."""
         slice_ = Slice()
         for step in self._steps:
-            if isinstance(step, Acknowledgements):
+            if step is not None:
                 self._hand_on(step)
-            elif step is None and not self._handle_events():
+            elif not self._handle_events():
                 self._note_idle()
             if self.ended.done():
                 return
@@ -157,15 +181,20 @@ class Remote(asyncio.Protocol):
                 break
         else:
             self._steps = self._read()
+            if self._room is not None:
+                self._pause(0.0)
         self.flush()
 
     def _read(self) -> Iterator[Publishes | Acknowledgements | None]:
         while self._received:
             for piece in self.unpack(self._received.popleft()):
                 if piece:
-                    yield from self._reader.feed(piece, self._now_ms(), lambda _: False)
+                    yield from self._reader.feed(piece, self._now_ms(), self._may_take)
                 else:
                     yield None
+
+    def _may_take(self, topics: Iterable[str]) -> bool:
+        return self.may_take(topics)
 
     def _note_idle(self) -> None:
         """A packet, or a piece of the line, answered nothing."""
@@ -178,10 +207,20 @@ class Remote(asyncio.Protocol):
         if not self._is_paused:
             self._transport.pause_reading()
         self._is_paused = True
-        self._loop.call_later(wait_s, self._go_on)
+        if self._room is None:
+            self._loop.call_later(wait_s, self._go_on)
+        else:
+            room, self._room = self._room, None
+            self._waiting = self._loop.create_task(self._wait(room, wait_s))
+
+    async def _wait(self, room: Callable[[], Awaitable[None]], wait_s: float) -> None:
+        await room()
+        await asyncio.sleep(wait_s)
+        self._waiting = None
+        self._go_on()
 
     def _go_on(self) -> None:
-        if self.ended.done() or self._postponed is not None:
+        if self.ended.done() or self._postponed is not None or self._waiting is not None:
             return
         self._is_paused = False
         self._work()
@@ -200,7 +239,7 @@ class Remote(asyncio.Protocol):
                 self._hand_on(event)
         return found
 
-    def _hand_on(self, packet: Packet | Acknowledgements) -> None:
+    def _hand_on(self, packet: Step) -> None:
         if self._postponed is None:
             self.handle(packet)
         else:
@@ -209,6 +248,8 @@ class Remote(asyncio.Protocol):
     def _end(self, reason: str) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()
         self._writable.set()
         if not self.ended.done():
             self.ended.set_result(reason)

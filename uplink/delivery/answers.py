@@ -5,13 +5,13 @@ import logging
 import time
 
 from gateway.routes import AckBatch, MessageLog, Sender
-from uplink.connect.remote import Remote
+from uplink.connect.remote import Remote, Step
 from uplink.delivery.window import RouteWindow
 from uplink.queue import RouteQueue
 from uplink.refusals import TooManyRefused
 from wire.backoff import Backoff
 from wire.bulk.connection import Acknowledgements
-from wire.codec.packets import Packet, Puback, Pubcomp, Pubrec
+from wire.codec.packets import Puback, Pubcomp, Pubrec
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC
 from wire.reasons import (
     NO_MATCHING_SUBSCRIBERS,
@@ -79,7 +79,7 @@ class Answers:
             else:
                 self._unwanted.discard(packet_identifier)
 
-    def handle(self, packet: Packet | Acknowledgements) -> None:
+    def handle(self, packet: Step) -> None:
         """Acts on what the broker sent."""
         if isinstance(packet, Acknowledgements):
             self._acknowledge(packet.packet_type, packet.identifiers)

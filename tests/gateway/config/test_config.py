@@ -137,6 +137,26 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
         ),
         (ROUTE, "4: route[0].broker: missing"),
         (
+            ROUTE + 'broker = "mqtt://b"\nsubscribe = ["a"]\n',
+            '7: route[0].subscribe: it needs direction = "in" or "both"',
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\ndirection = "both"\n',
+            '7: route[0].direction: "both" needs topic filters in subscribe',
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\ndirection = "in"\nsubscribe = ["a/#/b"]\n',
+            "8: route[0].subscribe: 'a/#/b': # must",
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\ndirection = "in"\nsubscribe = ["$share/g/a"]\n',
+            "8: route[0].subscribe: '$share/g/a': the route's own messages would come back",
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\ndirection = "in"\nsubscribe = ["$SYS/#"]\n',
+            "8: route[0].subscribe: '$SYS/#': the gateway has topics of its own",
+        ),
+        (
             ROUTE + 'broker = "http://b"\n',
             "6: route[0].broker: 'http://b', expected mqtt://host:port, mqtts://host:port",
         ),

@@ -79,7 +79,7 @@ async def _serve(path: Path, configuration: Configuration) -> None:
     log = await MessageLog.open(Path(store.path), origin=config.name, commit_interval_ms=store.commit_interval_ms)
     try:
         broker = Broker(config, log)
-        routes = Routes(configuration.routes, config.name, log, broker.endings)
+        routes = Routes(configuration.routes, config.name, log, broker.endings, broker.services)
         broker.overview.routes = routes.states
         await broker.start()
         imports = Imports(

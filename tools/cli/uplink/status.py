@@ -18,6 +18,7 @@ HEADINGS = (
     "oldest",
     "drain",
     "refused",
+    "received",
     "last acknowledged",
     "problem",
     "last error",
@@ -34,7 +35,7 @@ def status(config: ConfigOption = DEFAULT_CONFIG, as_json: AsJson = False) -> No
 
 
 def _row(route: dict[str, Any]) -> tuple[str, ...]:
-    link = "stands" if route["connected"] and route["problem"] else "up" if route["connected"] else "down"
+    link = "stands" if route["stands"] else "up" if route["connected"] else "down"
     return (
         printable(route["name"]),
         printable(route["broker"] or "-"),
@@ -44,6 +45,7 @@ def _row(route: dict[str, Any]) -> tuple[str, ...]:
         duration_of(route["age_s"]) if route["oldest_ms"] else "-",
         _drain(route),
         str(route["refused_messages"]),
+        str(route["received_messages"]),
         utc_of(route["acknowledged_ms"]) if route["acknowledged_ms"] else "-",
         printable(route["problem"] or "-"),
         printable(f"{utc_of(route['last_error_ms'])} {route['last_error']}") if route["last_error_ms"] else "-",
