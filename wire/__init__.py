@@ -24,6 +24,7 @@ Other folders import only from these modules; a board loads only those that it u
     wire.errors                     WireError and its subclasses, Closed
     wire.hops                       the gateways that have handed a message on
     wire.identity                   a message's identity and provenance
+    wire.link_numbers               the numbers that a route gives messages, and its statements of them
     wire.packet_types               numbers of the control packets
     wire.primitives                 integers, strings and binary fields
     wire.properties                 MQTT 5's properties

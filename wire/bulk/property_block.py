@@ -7,13 +7,14 @@
 
 import re
 import sys
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from functools import lru_cache
 from typing import Any
 
 from wire.errors import RemoteProtocolError
 from wire.hops import HOPS_PROPERTY
 from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY, SEQ_MAX, encode_identity, encode_received
+from wire.link_numbers import VIA_PROPERTY, encode_via
 from wire.packet_types import PUBLISH
 from wire.primitives import Reader, decode_varint, encode_string, encode_varint
 from wire.properties import (
@@ -32,6 +33,7 @@ COMMON_REMEMBERED = 4096
 
 _IDENTITY_HEAD = bytes((USER_PROPERTY,)) + encode_string(IDENTITY_PROPERTY)
 _RECEIVED_HEAD = bytes((USER_PROPERTY,)) + encode_string(RECEIVED_PROPERTY)
+_VIA_HEAD = bytes((USER_PROPERTY,)) + encode_string(VIA_PROPERTY)
 _TEXT_AT = len(_IDENTITY_HEAD) + 2
 _OUR_NAMES = (IDENTITY_PROPERTY, RECEIVED_PROPERTY, HOPS_PROPERTY)
 _IDENTITY = re.compile(rb"([0-9a-f]{8})/([1-9][0-9]{0,17})/([ -~]+)")
@@ -140,8 +142,9 @@ def encode_identified_block(
     received_by: str,
     alias: int = 0,
     hop: str = "",
+    via: bytes = b"",
 ) -> bytes:
-    """Returns the same with identity and provenance, which come last.
+    """Returns the same with identity and provenance, and behind them the number of the link.
 
     Args:
         properties: those that travel with the message.
@@ -149,6 +152,7 @@ def encode_identified_block(
         received_ms, received_by: the provenance.
         alias: the topic alias, 0 for none.
         hop: the hop that a route adds, empty for none; it comes before the identity.
+        via: the property with the number of the link, empty for none.
     """
     block = encode_contents(properties, alias) if properties or alias else b""
     if hop:
@@ -157,8 +161,29 @@ def encode_identified_block(
         before, behind = _split_identity(origin, epoch)
         text = b"%b%d%b" % (before, seq, behind)
         block += _IDENTITY_HEAD + len(text).to_bytes(2, "big") + text
-    block += _encode_received(received_ms, received_by)
+    block += _encode_received(received_ms, received_by) + via
     return encode_length(len(block)) + block
+
+
+def encode_via_property(text: str) -> bytes:
+    """Returns the property `hf-via` with this value."""
+    return _VIA_HEAD + encode_string(text)
+
+
+def encode_vias(epoch: int, numbers: Sequence[int], gateway: str, route: str) -> list[bytes]:
+    """Returns the property `hf-via` of each message.
+
+    Args:
+        epoch: that of the route's numbering.
+        numbers: the messages' numbers of the link, from 1 on.
+        gateway, route: their names.
+    """
+    heads, behind = _split_via(epoch, gateway, route)
+    digits = len(str(numbers[0]))
+    if digits == len(str(numbers[-1])) and min(numbers) == numbers[0] and max(numbers) == numbers[-1]:
+        head = heads[digits]
+        return [b"%b%d%b" % (head, number, behind) for number in numbers]
+    return [b"%b%d%b" % (heads[len(str(number))], number, behind) for number in numbers]
 
 
 encode_length = lru_cache(maxsize=1024)(encode_varint)  # most PUBLISHes have one of a few lengths
@@ -183,6 +208,15 @@ def _split_identity(origin: str, epoch: int) -> tuple[bytes, bytes]:
     """Returns what comes before and behind the number in the identities of one store."""
     before, _, behind = encode_identity(origin, epoch, SEQ_MAX).partition(str(SEQ_MAX))
     return before.encode(), behind.encode()
+
+
+@lru_cache(maxsize=64)
+def _split_via(epoch: int, gateway: str, route: str) -> tuple[list[bytes], bytes]:
+    """Returns what comes before a number with so many digits in `hf-via`, and what comes behind it."""
+    before, _, behind = encode_via(epoch, [(SEQ_MAX, SEQ_MAX)], gateway, route).encode().partition(b"%d" % SEQ_MAX)
+    size = len(before) + len(behind)
+    digits = range(len(str(SEQ_MAX)) + 1)
+    return [_VIA_HEAD + (size + more).to_bytes(2, "big") + before for more in digits], behind
 
 
 @lru_cache(maxsize=8)

@@ -1,0 +1,202 @@
+"""The numbers of a link [docs/reference/link-numbers.md]: a route numbers the messages that it hands on.
+
+`hf-via`, a user property = "{epoch:08x}/{numbers}/{gateway}/{route}": the epoch is that of the numbering, and the
+numbers are "42", or of the messages in a batch "42-541,543". A `/` or `%` in the gateway's name is written as `%2F` or
+`%25`. The route's name comes last and is written as it is.
+
+A statement is a message that says what the route has numbered, so that a reader of the messages knows what is missing.
+"""
+
+import json
+from collections import namedtuple
+
+from wire.identity import EPOCH_MAX, SEQ_MAX
+
+VIA_PROPERTY = "hf-via"
+STATEMENT_TYPE = "application/vnd.holdfast.statement"
+"""The content type of a statement."""
+STATEMENT_TOPICS = "holdfast/statement/"
+"""What the topic names of statements begin with."""
+STATEMENT_VERSION = 1
+
+Via = namedtuple("Via", ("epoch", "runs", "gateway", "route"))
+"""What `hf-via` says. `runs` are (first, last) of consecutive numbers, the lowest first."""
+
+Statement = namedtuple(
+    "Statement", ("gateway", "route", "epoch", "statement", "first", "last", "origins", "dropped", "refused")
+)
+"""What a route says of its numbers `first` to `last`; `last` is `first - 1` where it gave none.
+
+`epoch` is that of the numbering, `statement` the statement's own number, from 1 on. `origins` are `Share`s, `dropped`
+are `DroppedRange`s, `refused` are runs of numbers.
+"""
+
+Share = namedtuple("Share", ("origin", "epoch", "highest", "messages", "first", "last"))
+"""A route's part of one origin's messages.
+
+`highest` is the highest seq that the route has come past. `messages` were handed on by this route, with seqs
+from `first` to `last`; all three are 0 where there were none.
+"""
+
+DroppedRange = namedtuple("DroppedRange", ("reason", "consumer", "origin", "epoch", "first", "last", "messages"))
+"""A range of dropped messages, as in the gateway's table `dropped`; it may have grown since an earlier statement."""
+
+_FIELDS = ("v", "gateway", "route", "epoch", "statement", "first", "last", "origins", "dropped", "refused")
+_REASON_MAX = 32  # characters
+
+
+def runs_of(numbers):
+    """Returns the runs of some numbers, which are given in order: a list of (first, last)."""
+    runs: list = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
+
+
+def encode_via(epoch, runs, gateway, route):
+    """Returns the value of `hf-via`. Raises ValueError if a part is out of range."""
+    _check_names(gateway, route)
+    _check_range("epoch", epoch, 0, EPOCH_MAX)
+    quoted = gateway.replace("%", "%25").replace("/", "%2F")
+    return f"{epoch:08x}/{_encode_runs(runs)}/{quoted}/{route}"
+
+
+def decode_via(text):
+    """Returns the Via in a value of `hf-via`. Raises ValueError naming the fault; each value has one spelling."""
+    parts = text.split("/", 3)
+    if len(parts) != 4:
+        raise ValueError(f"expected epoch/numbers/gateway/route, not {text[:64]!r}")
+    try:
+        epoch = int(parts[0], 16)
+    except ValueError:
+        raise ValueError(f"epoch {parts[0][:32]!r} is not a number")
+    runs = _decode_runs(parts[1])
+    gateway = parts[2].replace("%2F", "/").replace("%25", "%")
+    if encode_via(epoch, runs, gateway, parts[3]) != text:
+        raise ValueError(f"{text[:64]!r} is not how hf-via is spelt")
+    return Via(epoch, runs, gateway, parts[3])
+
+
+def encode_statement(statement):
+    """Returns a statement's payload, JSON in UTF-8. Raises ValueError if a part is out of range."""
+    _check(statement)
+    values = [STATEMENT_VERSION] + list(statement[:6])
+    values += [[list(one) for one in statement.origins], [list(one) for one in statement.dropped]]
+    values.append(_encode_runs(statement.refused) if statement.refused else "")
+    members = [f"{_dump(name)}:{_dump(value)}" for name, value in zip(_FIELDS, values)]
+    return ("{" + ",".join(members) + "}").encode()
+
+
+def decode_statement(payload):
+    """Returns the Statement in a payload. Raises ValueError naming the fault. Members of other names are ignored."""
+    try:
+        found = json.loads(bytes(payload).decode())
+    except (ValueError, RecursionError):
+        raise ValueError("a statement is JSON in UTF-8")
+    if not isinstance(found, dict):
+        raise ValueError("a statement is a JSON object")
+    if found.get("v") != STATEMENT_VERSION:
+        raise ValueError(f"version {found.get('v')!r} of a statement, expected {STATEMENT_VERSION}")
+    for name in _FIELDS:
+        if name not in found:
+            raise ValueError(f"a statement needs {name!r}")
+    if not isinstance(found["refused"], str):
+        raise ValueError(f"refused {found['refused']!r} is no text")
+    statement = Statement(
+        found["gateway"],
+        found["route"],
+        found["epoch"],
+        found["statement"],
+        found["first"],
+        found["last"],
+        _rows(Share, found["origins"]),
+        _rows(DroppedRange, found["dropped"]),
+        _decode_runs(found["refused"]) if found["refused"] else [],
+    )
+    _check(statement)
+    return statement
+
+
+def statement_topic(gateway, route):
+    """Returns the topic name of a route's statements; `+` and `#`, which no topic name holds, become `_`."""
+    return STATEMENT_TOPICS + f"{gateway}/{route}".replace("+", "_").replace("#", "_")
+
+
+def _encode_runs(runs):
+    before = 0
+    for first, last in runs:
+        _check_range("number", first, before + 1, SEQ_MAX)
+        _check_range("number", last, first, SEQ_MAX)
+        before = last + 1
+    if not before:
+        raise ValueError("there is no number")
+    return ",".join([f"{first}-{last}" if first < last else f"{first}" for first, last in runs])
+
+
+def _decode_runs(text):
+    runs = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        try:
+            runs.append((int(first[:20]), int(last[:20] or first[:20])))
+        except ValueError:
+            raise ValueError(f"{part[:32]!r} is not a number, nor a run of numbers")
+    if _encode_runs(runs) != text:
+        raise ValueError(f"{text[:64]!r} is not how numbers are spelt")
+    return runs
+
+
+def _rows(kind, rows):
+    if not isinstance(rows, list) or any(not isinstance(row, list) or len(row) != _WIDTHS[kind] for row in rows):
+        raise ValueError(f"expected a list of {kind.__name__}, each a list of {_WIDTHS[kind]}")
+    return [kind(*row) for row in rows]
+
+
+_WIDTHS = {Share: 6, DroppedRange: 7}
+
+
+def _dump(value):
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _check(statement):
+    _check_names(statement.gateway, statement.route)
+    _check_range("epoch", statement.epoch, 0, EPOCH_MAX)
+    _check_range("statement", statement.statement, 1, SEQ_MAX)
+    _check_range("first", statement.first, 1, SEQ_MAX)
+    _check_range("last", statement.last, statement.first - 1, SEQ_MAX)
+    for one in statement.origins:
+        _check_text("origin", one.origin)
+        _check_range("epoch", one.epoch, 0, EPOCH_MAX)
+        _check_range("messages", one.messages, 0, statement.last - statement.first + 1)
+        _check_range("last", one.last, 1 if one.messages else 0, SEQ_MAX if one.messages else 0)
+        _check_range("first", one.first, 1 if one.messages else 0, one.last)
+        _check_range("highest", one.highest, max(one.last, 1), SEQ_MAX)
+    for one in statement.dropped:
+        for name, text in (("reason", one.reason), ("consumer", one.consumer), ("origin", one.origin)):
+            if not isinstance(text, str):
+                raise ValueError(f"{name} {text!r} is no text")
+        if not 0 < len(one.reason) <= _REASON_MAX:
+            raise ValueError(f"reason {one.reason[:_REASON_MAX]!r} is empty or too long")
+        _check_range("epoch", one.epoch, 0, EPOCH_MAX)
+        _check_range("last", one.last, 0, SEQ_MAX)
+        _check_range("first", one.first, 0, one.last)
+        _check_range("messages", one.messages, 1, SEQ_MAX)
+
+
+def _check_names(gateway, route):
+    _check_text("gateway", gateway)
+    _check_text("route", route)
+
+
+def _check_text(what, text):
+    if not isinstance(text, str) or not text:
+        raise ValueError(f"{what} {text!r} is no text, or empty")
+
+
+def _check_range(what, number, least, most):
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+        raise ValueError(f"{what} {number!r} is not within {least} and {most}")
