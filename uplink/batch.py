@@ -15,6 +15,8 @@ from wire.bulk.column_batch import CONTENT_TYPE, BatchFull, ColumnBatchEncoder
 from wire.bulk.property_block import encode_contents
 from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
 
+RUNS_MOST = 1000  # of numbers of the link in a batch, so that hf-via is no longer than a text of MQTT may be
+
 PROPERTIES = {CONTENT_TYPE_PROPERTY: CONTENT_TYPE}
 """Those of a PUBLISH with a batch."""
 
@@ -99,10 +101,14 @@ class BatchPacker:
         return self._retained_alone and delivery.retain
 
     def _count_next(self) -> int:
-        count = size = 0
+        count = size = runs = before = 0
         for one, _, its_size in self._waiting:
             size += its_size
+            runs += one.number > before + 1
+            before = one.number
             if self._goes_alone(one) or count == self._max_messages or (count and size > self._max_bytes):
+                break
+            if runs > RUNS_MOST:
                 break
             count += 1
         return count

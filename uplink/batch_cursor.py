@@ -16,9 +16,12 @@ from typing import Any, NamedTuple
 from gateway.routes import EXPIRED, Cursor, Delivery, Message, MessageLog, Slice
 from uplink.batch import PROPERTIES, BatchPacker, PackedBatch, encode
 from uplink.config import RouteConfig
+from uplink.numbers import LinkNumbers
 from uplink.shape import ShapedCursor
 from wire.bulk.column_batch import SIZE_MAX
 from wire.bulk.property_block import encode_block
+from wire.link_numbers import VIA_PROPERTY
+from wire.properties import USER_PROPERTY
 
 BATCHES_MOST = 20  # in flight: their bytes and messages stay in memory until they are acknowledged
 FETCH_MOST = 250  # messages at once
@@ -30,11 +33,13 @@ HEADER_SIZE = 9  # bytes of a PUBLISH, at most, besides topic name, properties a
 class BatchPublish(Message):
     """The message of a PUBLISH that carries a batch. It has no identity of its own.
 
-    ``ranges`` are the positions of the messages in it, and ``members`` these messages.
+    ``ranges`` are the positions of the messages in it, ``members`` these messages, and ``via`` their numbers of the
+    link, empty for none.
     """
 
     ranges: tuple[tuple[int, int], ...] = ()
     members: list[Message] = field(default_factory=list)
+    via: str = ""
 
     def messages(self) -> list[Message]:
         """The messages in the batch."""
@@ -59,18 +64,22 @@ class BatchCursor:
         log: where it is noted that a message has expired.
         topic: the topic name of the batches.
         config: the route.
+        numbers: gives the messages their numbers of the link.
 
     ``payload_max`` is how many bytes of payload the next broker takes.
     """
 
     durable = True
 
-    def __init__(self, cursor: Cursor | ShapedCursor, log: MessageLog, topic: str, config: RouteConfig) -> None:
+    def __init__(
+        self, cursor: Cursor | ShapedCursor, log: MessageLog, topic: str, config: RouteConfig, numbers: LinkNumbers
+    ) -> None:
         self.consumer = cursor.consumer
         self.payload_max = SIZE_MAX
         self._cursor = cursor
         self._log = log
         self._topic = topic
+        self._numbers = numbers
         self._most = batches_in_flight(config)
         self._packer = BatchPacker(*config.batch_limits)
         self._batches: dict[int, _Batch] = {}
@@ -123,9 +132,10 @@ class BatchCursor:
         self._again = self._in_order({*self._again, *numbers})
         self._tell()
 
-    def position_of(self, number: int) -> int:
-        """Returns the position of the last message of a batch. Raises KeyError."""
-        return self._batches[number].delivery.position
+    def place_of(self, number: int) -> tuple[int, int]:
+        """Returns position and number of the link of the last message of a batch. Raises KeyError."""
+        last = self._batches[number].members[-1]
+        return last.position, last.number
 
     def is_batch(self, number: int) -> bool:
         """Whether this is a batch, and not a message that goes by itself."""
@@ -172,7 +182,9 @@ class BatchCursor:
             delivery = first._replace(packet_identifier=number)
         else:
             members = [(one.position, one.message) for one in packed.deliveries]
-            publish = batch_publish(self._topic, packed.payload, packed.qos, members)
+            via = self._numbers.via_of_batch(packed.deliveries)
+            self._numbers.count((one.message, one.number) for one in packed.deliveries)
+            publish = batch_publish(self._topic, packed.payload, packed.qos, members, via)
             delivery = Delivery(last.position, number, publish, False, packed.qos)
         self._batches[number] = _Batch(delivery, packed.deliveries)
         return delivery
@@ -198,7 +210,7 @@ class BatchCursor:
         return isinstance(message, BatchPublish) and len(message.payload) > self.payload_max
 
     def _in_order(self, numbers: set[int]) -> list[int]:
-        return sorted(numbers & self._batches.keys(), key=self.position_of)
+        return sorted(numbers & self._batches.keys(), key=self.place_of)
 
     def _set_timer(self) -> None:
         """Wakes the sender when the next batch is due, even if no message comes."""
@@ -214,8 +226,11 @@ class BatchCursor:
             self._wake()
 
 
-def batch_publish(topic: str, payload: bytes, qos: int, members: list[tuple[int, Message]]) -> BatchPublish:
-    """Returns the message whose payload is a batch of these messages, which are given with their positions."""
+def batch_publish(topic: str, payload: bytes, qos: int, members: list[tuple[int, Message]], via: str) -> BatchPublish:
+    """Returns the message whose payload is a batch of these messages, which are given with their positions.
+
+    ``via`` has their numbers of the link, in their order, and is empty for none.
+    """
     ranges: list[tuple[int, int]] = []
     for position, _ in members:
         if ranges and ranges[-1][1] == position - 1:
@@ -224,12 +239,15 @@ def batch_publish(topic: str, payload: bytes, qos: int, members: list[tuple[int,
             ranges.append((position, position))
     messages = [message for _, message in members]
     properties: dict[int, Any] = dict(PROPERTIES)
-    return BatchPublish(topic, payload, qos, properties=properties, ranges=tuple(ranges), members=messages)
+    if via:
+        properties[USER_PROPERTY] = [(VIA_PROPERTY, via)]
+    return BatchPublish(topic, payload, qos, properties=properties, ranges=tuple(ranges), members=messages, via=via)
 
 
-def payload_max(packet_size_max: int, topic: str) -> int:
+def payload_max(packet_size_max: int, topic: str, numbers: LinkNumbers) -> int:
     """Returns the most bytes of payload in a PUBLISH with a batch, by the Maximum Packet Size of the next broker."""
-    return packet_size_max - HEADER_SIZE - len(topic.encode()) - len(encode_block(PROPERTIES))
+    properties_size = len(encode_block(PROPERTIES)) + numbers.longest_property()
+    return packet_size_max - HEADER_SIZE - len(topic.encode()) - properties_size
 
 
 def batches_in_flight(config: RouteConfig) -> int:

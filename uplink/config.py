@@ -152,6 +152,10 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     max_bytes_per_origin: Count | None = None
     """The most bytes of these, counted as for `[queue]`."""
 
+    statement_interval_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 0
+    """The time in seconds between two [statements](link-numbers.md#statements) of what the route has handed on. With 0
+    it makes none. The broker has to let the route publish to the topic of its statements."""
+
     windows: tuple[str, ...] = ()
     """When the route may be connected, as cron expressions: minute, hour, day of month, month and day of week, in the
     machine's local time. It is connected in each minute that one of them matches: `* 1-4 * * *` is from 1:00 to 4:59.

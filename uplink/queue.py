@@ -12,6 +12,7 @@ from gateway.routes import (
     REJECTED,
     ROUTE_END,
     SELECTED,
+    Delivery,
     Endings,
     Grant,
     Message,
@@ -24,11 +25,13 @@ from gateway.routes import (
     qos2,
 )
 from uplink.batch import batch_topic
-from uplink.batch_cursor import BatchCursor, batches_in_flight
+from uplink.batch_cursor import BatchCursor, BatchPublish, batches_in_flight
 from uplink.config import INFLIGHT_WINDOW_MAX, RouteConfig
+from uplink.numbers import LinkNumbers
 from uplink.refusals import Refusals
 from uplink.shape import CannotShape, ShapedCursor, Shaping
 from uplink.watch import BacklogWatch
+from wire.link_numbers import statement_topic
 
 ROUTE_PREFIX = "route/"  # of the names under which the log keeps the routes' cursors
 
@@ -99,11 +102,11 @@ class RouteQueue:
         log: the gateway's store.
         config: the route, None if it is not configured. The queue goes on with the filters that the store knows; only
             a route that is new to the store begins with those of ``config``.
-        gateway_name: the gateway that the route belongs to, for the topic name of its batches.
+        gateway_name: the gateway that the route belongs to, for the numbers of the link and the topic name of batches.
 
     ``publisher`` is the route as the publisher of what comes down. ``sender`` sends over the connection that the route
     has now. ``cursor`` hands out the messages as they are stored, ``source`` as the route sends them, and ``batches``
-    hands these out in batches, if the route has any.
+    hands these out in batches, if the route has any. ``numbers`` gives the messages their numbers of the link.
     """
 
     def __init__(self, name: str, log: MessageLog, config: RouteConfig | None = None, gateway_name: str = "") -> None:
@@ -117,10 +120,16 @@ class RouteQueue:
         self.publisher = RoutePublisher(session, f"route {name}", log.incoming.pop(session, set()))
         self._only_sends = config is not None and config.direction == "out"
         self._qos_0 = "store" if config is None else config.qos0
+        self._statement_topic = statement_topic(gateway_name, name)
         subscriptions = self._subscriptions(log.routes.filters_of(self.consumer))
         window = INFLIGHT_WINDOW_MAX if config is None else _window(config)
+        is_known = self.consumer in log.consumers()
         self.cursor = SelectingCursor(log, self.consumer, subscriptions, window=window, always_counts=True)
         self._gateway_name = gateway_name
+        self.numbers = LinkNumbers(gateway_name, name, log, self.cursor)
+        self.numbers.interval_s = 0 if config is None else config.statement_interval_s
+        if not is_known:
+            self.numbers.end()
         self.state = RouteState(name)
         self.refusals = Refusals(log, self.consumer, self.state)
         self.shaping: Shaping | None = None
@@ -130,6 +139,7 @@ class RouteQueue:
         self.sender: Sender | None = None
         flows = (flow for flow in log.flows if flow.session == session and flow.state != DONE)
         self.outgoing = Outgoing(log, session, flows)
+        self.outgoing.number = self._number
         self.unwanted: set[int] = set()
         self.watch = BacklogWatch(self.state, log, self.cursor, config, self._leaves_out)
 
@@ -138,11 +148,16 @@ class RouteQueue:
         rules = () if config is None else tuple(config.shape)
         if rules != (self.shaping.configs if self.shaping else ()):
             self.shaping = Shaping(rules, self._gateway_name, self.name) if rules else None
-        self.source = ShapedCursor(self.cursor, self.shaping.shape, self.refusals) if self.shaping else self.cursor
+        self.source = (
+            ShapedCursor(self.cursor, self.shape, self.refusals, self.numbers.via) if self.shaping else self.cursor
+        )
 
     @property
     def _leaves_out(self) -> Callable[[Message], bool] | None:
-        return self.shaping.leaves_out if self.shaping else None
+        leaves_out = self.shaping.leaves_out if self.shaping else None
+        if leaves_out is None:
+            return None
+        return lambda message: message.topic != self._statement_topic and leaves_out(message)
 
     @contextlib.contextmanager
     def unselected(self) -> Iterator[None]:
@@ -155,13 +170,23 @@ class RouteQueue:
 
     def shape(self, message: Message) -> Message:
         """Returns a message as the route sends it. Raises CannotShape."""
-        return self.shaping.shape(message) if self.shaping else message
+        is_shaped = self.shaping is not None and message.topic != self._statement_topic
+        return self.shaping.shape(message) if self.shaping and is_shaped else message
+
+    def _number(self, delivery: Delivery) -> str:
+        """Returns the numbers of the link of a message, or of those in a batch."""
+        message = delivery.message
+        return message.via if isinstance(message, BatchPublish) else self.numbers.via(delivery.number)
+
+    async def begin_numbers(self, protocol_level: int) -> None:
+        """A connection begins: its messages get numbers of the link. Raises sqlite3.Error."""
+        await self.numbers.begin(protocol_level, f"{self._statement_topic} qos0={self._qos_0}")
 
     def _begin_batches(self, config: RouteConfig | None) -> None:
         self.batch_topic = (config and config.batch_topic) or batch_topic(self._gateway_name, self.name)
         self.batches: BatchCursor | None = None
         if config is not None and config.framing == "batch":
-            self.batches = BatchCursor(self.source, self._log, self.batch_topic, config)
+            self.batches = BatchCursor(self.source, self._log, self.batch_topic, config, self.numbers)
 
     def change_filters(self, filters: tuple[str, ...], endings: Endings) -> None:
         """Takes the messages that other filters match, from now on and among those that wait.
@@ -171,6 +196,7 @@ class RouteQueue:
         if filters != self._log.routes.filters_of(self.consumer):
             endings.resubscribe(self.cursor, self._subscriptions(filters))
             self._log.routes.note_filters(self.consumer, filters)
+            self.numbers.end()
 
     def change(self, config: RouteConfig | None, endings: Endings) -> None:
         """Goes on with other settings at the same place, None: the route is no longer configured.
@@ -180,6 +206,7 @@ class RouteQueue:
         self._broker = "" if config is None else config.broker
         self.state.stands = ""
         self.cursor.window = INFLIGHT_WINDOW_MAX if config is None else _window(config)
+        self.numbers.interval_s = 0 if config is None else config.statement_interval_s
         self._begin_shaping(config)
         self._begin_batches(config)
         self.cursor.tally.estimate()  # until all that waits is counted by the new limits
@@ -201,7 +228,8 @@ class RouteQueue:
         """Returns the subscriptions to these filters. What came down over the route does not go up over it."""
         not_from = None if self._only_sends else self.publisher.client_id  # it makes the cursor slower
         takes_qos_0 = self._qos_0 == "store"
-        return [Subscription(one, 2, 0, not_from, retain_as_published=True, takes_qos_0=takes_qos_0) for one in filters]
+        sent = (*filters, self._statement_topic) if filters else ()
+        return [Subscription(one, 2, 0, not_from, retain_as_published=True, takes_qos_0=takes_qos_0) for one in sent]
 
     def _offer_qos_0(self) -> None:
         """Has the cursor offer messages of QoS 0 as they come, where they are not stored for the route."""
@@ -276,6 +304,7 @@ class RouteQueue:
             self._log.defer(self.refusals.release(one))
         self.outgoing.end()
         self._log.defer(qos2.forget_incoming(self.publisher.client_id))
+        self.numbers.end()
         self._log.routes.forget(self.consumer)
         self.cursor.drop()
         await self._log.submit([])

@@ -33,12 +33,13 @@ class Refusals:
         self._state = state
         self._count()
 
-    def set_aside(self, position: int, reason: str) -> None:
+    def set_aside(self, position: int, reason: str, via: str) -> None:
         """Sets a message aside; the caller then moves the cursor or ends the flow.
 
         Args:
             position: the message's place in the log.
             reason: why the broker does not take it.
+            via: its number of the link, empty for none.
 
         Raises:
             TooManyRefused: there are too many already.
@@ -49,7 +50,7 @@ class Refusals:
                 raise TooManyRefused(f"{reason}; {count} refused messages are set aside, and no more are")
             if not count:
                 logger.warning("route %s: a refused message is set aside: %s", self._state.name, reason)
-        self._log.refused.add(self._consumer, position, reason)
+        self._log.refused.add(self._consumer, position, reason, via)
         self._count()
 
     def all(self) -> list[Refused]:

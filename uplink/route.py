@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sqlite3
+from collections.abc import Coroutine
 from typing import Any
 
 from gateway.routes import Cursor, MessageLog, Sender, Services
@@ -124,7 +125,8 @@ class Route:
             else:
                 inbound.pass_others_to(answers.handle)
             try:
-                await self._resend_until(remote.ended, Resend(window, sender, self._log, self.queue))
+                resend = Resend(window, sender, self._log, self.queue)
+                await _work_until(remote.ended, [resend.run(), self.queue.numbers.run()])
             finally:
                 answers.stop()
                 sender.stop()
@@ -142,7 +144,7 @@ class Route:
         batches = self.queue.batches
         if batches is None:
             return self.queue.source
-        batches.payload_max = payload_max(client.maximum_packet_size_peer, self.queue.batch_topic)
+        batches.payload_max = payload_max(client.maximum_packet_size_peer, self.queue.batch_topic, self.queue.numbers)
         return batches
 
     def _inbound(self, accepted: Accepted) -> Inbound | None:
@@ -162,6 +164,7 @@ class Route:
             state.stands = ""
         if not self.queue.has_session:
             await self._log.routes.begin_session(self.queue.consumer)
+        await self.queue.begin_numbers(client.protocol_level)
 
     def _unfit(self, client: BulkClientConnection) -> str:
         """Returns why the broker cannot serve the route, "" if it can."""
@@ -183,17 +186,22 @@ class Route:
         state.reconnects += self._has_connected
         self._has_connected = True
 
-    async def _resend_until(self, ended: asyncio.Future[str], resend: Resend) -> None:
-        """Sends refused messages again as an operator asks for it, until the connection has ended."""
-        resending = asyncio.get_running_loop().create_task(resend.run())
-        try:
-            await first_of(ended, resending)
-            if not ended.done():
-                resending.result()
-        except (OSError, WireError) as error:
-            raise LinkDown(str(error)) from error
-        finally:
-            resending.cancel()
+
+async def _work_until(ended: asyncio.Future[str], works: list[Coroutine[Any, Any, None]]) -> None:
+    """Works beside the sender, until the connection has ended. Raises LinkDown, sqlite3.Error."""
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(work) for work in works]
+    try:
+        await first_of(ended, *tasks)
+        if not ended.done():
+            for task in tasks:
+                if task.done():
+                    task.result()
+    except (OSError, WireError) as error:
+        raise LinkDown(str(error)) from error
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def first_of(*futures: asyncio.Future[Any]) -> None:

@@ -346,7 +346,7 @@ class Sender:
             identifiers = [flows[delivery.packet_identifier].packet_identifier for delivery in plain]
         else:
             identifiers = [delivery.packet_identifier for delivery in plain]
-        if not plain or not self._window.publish_together([one.message for one in plain], identifiers, qos):
+        if not plain or not self._window.publish_together(plain, identifiers, qos):
             return 0
         if qos == 1:
             source.sent.update(identifiers)
@@ -355,13 +355,15 @@ class Sender:
 
     async def _begin_flows(self, source: _Source, deliveries: list[Delivery]) -> dict[int, Flow]:
         """Notes the QoS 2 messages among some deliveries; then they are the session's and no longer the cursor's."""
+        works = self._window.take(deliveries)
         chosen = [one for one in deliveries if one.qos == 2 and self._is_wanted(source, one)]
         if not chosen:
             return {}
         numbers = [delivery.packet_identifier for delivery in chosen]
         source.held.difference_update(numbers)
-        work = [source.cursor.hand_over(numbers)] if isinstance(source.cursor, RetainedCursor) else []
-        return await self._window.outgoing.begin(source.cursor, chosen, self._window.inflight, *work)
+        if isinstance(source.cursor, RetainedCursor):
+            works.append(source.cursor.hand_over(numbers))
+        return await self._window.outgoing.begin(source.cursor, chosen, self._window.inflight, *works)
 
     async def _send(self, source: _Source, delivery: Delivery) -> None:
         packet_identifier = None

@@ -12,7 +12,7 @@ from gateway.counters import Counters
 from gateway.message import Message, form, identity_properties, plain_properties
 from gateway.pace import Shift
 from gateway.signals import Signal
-from gateway.store import EXPIRED, OVERSIZE, Delivery, Flow, Grant, MessageLog, Outgoing
+from gateway.store import EXPIRED, OVERSIZE, Delivery, Flow, Grant, MessageLog, Outgoing, Work
 from wire.bulk.connection import BulkConnection
 from wire.bulk.property_block import encode_block, encode_identified_block
 from wire.bulk.publishes import join_publishes, split_publish
@@ -132,24 +132,35 @@ class Window:
             return False
         return True
 
-    def publish_together(self, messages: Sequence[Message], identifiers: list[int], qos: int) -> bool:
+    def publish_together(self, deliveries: Sequence[Delivery], identifiers: list[int], qos: int) -> bool:
         """Sends plain messages of one QoS in one piece; False, and none is sent, where each goes by itself.
 
         At QoS 2 their flows have begun.
         """
+        messages = [delivery.message for delivery in deliveries]
         protocol = self.protocol
         if qos == 1 and not self.outgoing.flows.keys().isdisjoint(identifiers):
             return False
         aliases = protocol.aliases_of([message.topic for message in messages]) if protocol.gives_aliases else []
         if None in aliases:
             return False
-        level = protocol.protocol_level
-        encoded, longest = encode_publishes(messages, identifiers, level, qos, self._has_identity, aliases, self._hop)
+        level, vias = protocol.protocol_level, self.vias_of(deliveries, identifiers, qos)
+        encoded, longest = encode_publishes(
+            messages, identifiers, level, qos, self._has_identity, aliases, self._hop, vias
+        )
         if not protocol.publish_all(identifiers, encoded, longest, qos):
             return False
         if self._counters is not None:
             self._counters.note_sent(qos, sum(len(message.payload) for message in messages), len(messages))
         return True
+
+    def take(self, deliveries: Sequence[Delivery]) -> list[Work]:
+        """Takes what a cursor has handed out; returns what has to be durable with the flows of these messages."""
+        return []
+
+    def vias_of(self, deliveries: Sequence[Delivery], identifiers: list[int], qos: int) -> Sequence[bytes]:
+        """Returns the property with the number of the link of each message, empty where they have none."""
+        return ()
 
     def send(
         self,
@@ -234,7 +245,7 @@ class Window:
 
 def is_plain(wanted_qos: int, delivery: Delivery) -> bool:
     """Whether a delivery at this QoS, 1 or 2, looks the same to all that get it: neither DUP, RETAIN nor expiry."""
-    _, _, message, dup, qos, retain, identifiers = delivery
+    _, _, message, dup, qos, retain, identifiers, _ = delivery
     return qos == wanted_qos > 0 and not (dup or retain or identifiers or message.retain or message.expires_ms)
 
 
@@ -246,6 +257,7 @@ def encode_publishes(
     has_identity: bool,
     aliases: Sequence[int] = (),
     hop: str = "",
+    vias: Sequence[bytes] = (),
 ) -> tuple[bytes, int]:
     """Returns the PUBLISHes of plain messages at QoS 1 or 2, and a length that none of them exceeds.
 
@@ -257,10 +269,15 @@ def encode_publishes(
         has_identity: whether identity and provenance come with them.
         aliases: the topic alias of each, 0 for none; empty where the connection gives no aliases.
         hop: what a route adds to the hops of each; it is always the same one in one gateway.
+        vias: the property with the number of the link of each, which comes with the identity; empty for none.
     """
+    if vias:
+        numbered = zip(messages, vias, aliases or repeat(0), strict=False)
+        halves = [_split(one, level, qos, has_identity, hop, via, alias) for one, via, alias in numbered]
+        return join_publishes(halves, identifiers)
     form_here = form(level, qos, has_identity, bool(hop))
     halves = [
-        _split(message, level, qos, has_identity, hop, alias)
+        _split(message, level, qos, has_identity, hop, alias=alias)
         if alias
         else (message.halves or {}).get(form_here) or _split_once(message, level, qos, has_identity, hop)
         for message, alias in zip(messages, aliases or repeat(0), strict=False)
@@ -275,7 +292,9 @@ def _split_once(message: Message, level: int, qos: int, has_identity: bool, hop:
     return halves
 
 
-def _split(message: Message, level: int, qos: int, has_identity: bool, hop: str, alias: int = 0) -> tuple[bytes, bytes]:
+def _split(
+    message: Message, level: int, qos: int, has_identity: bool, hop: str, via: bytes = b"", alias: int = 0
+) -> tuple[bytes, bytes]:
     """Returns what comes before and behind the packet identifier in a message's PUBLISH."""
     if level != MQTT_5:
         block = b""
@@ -289,6 +308,7 @@ def _split(message: Message, level: int, qos: int, has_identity: bool, hop: str,
             message.received_by,
             alias,
             hop,
+            via,
         )
     else:
         block = encode_block(message.properties, alias)

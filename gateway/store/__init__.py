@@ -39,11 +39,13 @@ from gateway.store.tables.drops import (
     RETAINED,
     SELECTED,
     Drop,
+    DroppedRow,
 )
 from gateway.store.tables.log_rows import PublishBatch, Work
 from gateway.store.tables.qos2 import DONE, RELEASED, ROUTE_END, Flow
 from gateway.store.tables.refused import RefusedRow
 from gateway.store.tables.retained import Owed
+from gateway.store.tables.routes import Handed, Numbering
 from gateway.store.tables.sessions import SaveSession, SessionDescription, SessionEntry, StoredSession, remove_session
 from gateway.store.tables.wills import StoredWill
 
@@ -71,10 +73,13 @@ __all__ = [
     "Cursor",
     "Delivery",
     "Drop",
+    "DroppedRow",
     "Endings",
     "Flow",
     "Grant",
+    "Handed",
     "MessageLog",
+    "Numbering",
     "Outgoing",
     "Owed",
     "PublishBatch",

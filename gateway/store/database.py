@@ -393,6 +393,10 @@ class Database:
         """Returns the bytes of a topic's retained message, None if it has none; only its row is read."""
         return retained.size_of(self._reader, topic)
 
+    def read_dropped(self, consumer: str, since_ms: int, until_ms: int) -> tuple[list[drops.DroppedRow], int]:
+        """Returns ranges of drops since a time, and where the next call goes on (``drops.changed_since``)."""
+        return drops.changed_since(self._reader, consumer, since_ms, until_ms)
+
     def size_of_state(self) -> int:
         """Returns the bytes of all tables but messages and retained messages (``schema.size_of_state``)."""
         return schema.size_of_state(self._reader)

@@ -19,7 +19,7 @@ import itertools
 import logging
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,7 +42,7 @@ from gateway.store.sqlite import swap_files
 from gateway.store.sqlite.folder import MESSAGES, TakenFolder, room_bytes, take_folder
 from gateway.store.stored_routes import StoredRoutes
 from gateway.store.tables.cursors import Place
-from gateway.store.tables.drops import EVICTED, GATEWAY, SELECTED, Drop, Epoch
+from gateway.store.tables.drops import EVICTED, GATEWAY, SELECTED, Drop, DroppedRow, Epoch
 from gateway.store.tables.evicted import EvictedInFlight, EvictedMessage
 from gateway.store.tables.log_rows import Gaps, LogRow, Part, Work, is_qos_0, split, stored_size
 from gateway.store.tables.retained import Keep
@@ -325,6 +325,20 @@ class MessageLog:
         self.counters.messages_dropped[SELECTED] += sum([count for _, _, count in found.values()])
         self._maintenance.leave_out(consumer, found)
 
+    async def read_dropped(self, consumer: str, since_ms: int, until_ms: int) -> tuple[list[DroppedRow], int]:
+        """Returns the ranges of a consumer, and of messages without one, that are new or have grown since a Unix time.
+
+        The second value is ``since_ms`` of the next call: ``until_ms``, or an earlier time if there are more ranges.
+        Raises sqlite3.Error.
+        """
+        return await self._reader.read_dropped(consumer, since_ms, until_ms)
+
+    def save_with(self, consumer: str, works: Callable[[], list[Work]] | None) -> None:
+        """Writes these works, as they are then, in each transaction that saves a consumer's place; None ends it."""
+        self._consumers.saved_with.pop(consumer, None)
+        if works is not None:
+            self._consumers.saved_with[consumer] = works
+
     @property
     def needed_count(self) -> int:
         """How many messages there are from the oldest needed one on."""
@@ -398,7 +412,8 @@ class MessageLog:
             self._consumers.evict(oldest, partial(self._add_evicted, in_flight))
             for row in itertools.chain.from_iterable(in_flight.values()):
                 row.save()
-            self._maintenance.save_with_ranges(GATEWAY)
+            for consumer in (GATEWAY, *in_flight):  # in one transaction: the count goes on where the position does
+                self._maintenance.save_with_ranges(consumer)
             self.evictions += bool(losers or in_flight)
             for cursor in self._consumers.cursors:
                 await cursor.evict(oldest)

@@ -149,7 +149,8 @@ class Maintenance:
         """Writes places behind the deferred work; if that fails, it is tried again with the next message."""
         self._write_deferred()
         self._consumers.note_saved(work.saved)
-        self._commits.submit([work]).add_done_callback(lambda done: self._written(work, done))
+        works = [*self._consumers.works_with(work.saved), work]
+        self._commits.submit(works).add_done_callback(lambda done: self._written(work, done))
 
     def note_written(self, done: list[tuple[Any, Work]]) -> None:
         """Counts the retained messages in a commit's results and works, and plans to remove those that expire."""

@@ -1,7 +1,7 @@
 """The QoS 2 messages in flight to one session's client; their flows outlive its connections, and a crash."""
 
 import asyncio
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, Protocol
 
 from gateway.message import Message
@@ -55,12 +55,15 @@ class Outgoing:
         log: the log that stores the flows.
         session: the session's client identifier.
         flows: the session's flows that were in the file at the start.
+
+    ``number`` returns the numbers of the link of what a delivery carries, empty for none.
     """
 
     def __init__(self, log: MessageLog, session: str, flows: Iterable[Flow] = ()) -> None:
         self.flows = {flow.packet_identifier: flow for flow in flows}
         self._log = log
         self._session = session
+        self.number: Callable[[Delivery], str] = lambda _delivery: ""
         self._beginning: asyncio.Future[list[Any]] | None = None
         # Identifiers are given downwards, because the session's cursor gives those of QoS 1 messages upwards.
         self._latest = 1
@@ -73,7 +76,7 @@ class Outgoing:
                 return self._latest
 
     async def begin(
-        self, source: FlowSource, deliveries: list[Delivery], taken: Container[int], *work: Work
+        self, source: FlowSource, deliveries: list[Delivery], taken: Container[int], *work: Work, via: str = ""
     ) -> dict[int, Flow]:
         """Stores flows for messages that a source has handed out; then the messages are no longer the source's.
 
@@ -84,6 +87,7 @@ class Outgoing:
             deliveries: the deliveries of the source.
             taken: packet identifiers that the flows must not get.
             work: what is written with the flows.
+            via: the number of the link of a single message that has one.
 
         Returns:
             The flows by the delivery's packet identifier, once they are durable: then their PUBLISHes may be sent.
@@ -91,7 +95,7 @@ class Outgoing:
         Raises:
             sqlite3.Error: the flows could not be stored.
         """
-        flows = {one.packet_identifier: self._flow(source, one, taken) for one in deliveries}
+        flows = {one.packet_identifier: self._flow(source, one, taken, via) for one in deliveries}
         for flow in flows.values():
             self._pin(flow)
         future = self._beginning = self._log.submit([begin(flows.values()), *work] if source.durable else work)
@@ -212,7 +216,7 @@ class Outgoing:
             self._log.defer(end_all(self._session))
         self.flows.clear()
 
-    def _flow(self, source: FlowSource, delivery: Delivery, taken: Container[int]) -> Flow:
+    def _flow(self, source: FlowSource, delivery: Delivery, taken: Container[int], via: str) -> Flow:
         is_retained = not source.consumer
         flow = Flow(
             self._session,
@@ -224,6 +228,7 @@ class Outgoing:
             delivery.identifiers,
             is_noted=source.durable,
             ranges=delivery.message.ranges,
+            via=via or self.number(delivery),
         )
         if not is_retained and flow.first <= self._log.gone:
             for position, message in zip(flow.positions, delivery.message.messages(), strict=True):

@@ -18,7 +18,7 @@ from gateway.message import Message
 from gateway.store.database import Database
 from gateway.store.sqlite.folder import MESSAGES
 from gateway.store.tables import quarantine
-from gateway.store.tables.drops import DAMAGED, GATEWAY
+from gateway.store.tables.drops import DAMAGED, GATEWAY, DroppedRow
 from gateway.store.tables.log_rows import CorruptRow, Gaps, LogRow, Work
 from gateway.store.tables.quarantine import Note
 from gateway.store.tables.retained import CorruptRetained, Keep
@@ -114,6 +114,13 @@ class Reader:
         """
         found: tuple[list[tuple[str, int]], str | None] = await self._on_thread(
             self._database.find_retained, topic_filter, after, since, now_ms
+        )
+        return found
+
+    async def read_dropped(self, consumer: str, since_ms: int, until_ms: int) -> tuple[list[DroppedRow], int]:
+        """Returns ranges of drops since a time, and where the next call goes on. Raises sqlite3.Error."""
+        found: tuple[list[DroppedRow], int] = await self._on_thread(
+            self._database.read_dropped, consumer, since_ms, until_ms
         )
         return found
 

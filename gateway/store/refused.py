@@ -79,12 +79,14 @@ class RefusedMessages:
         """Returns how many a route has."""
         return len(self._by_consumer.get(consumer, {}))
 
-    def add(self, consumer: str, position: int, reason: str) -> None:
-        """Sets a message aside, or replaces the reason of one that is. It counts for its route from now on.
+    def add(self, consumer: str, position: int, reason: str, via: str) -> None:
+        """Sets a message with its number of the link aside, or replaces the reason of one that is.
+
+        It counts for its route from now on.
 
         The row is durable no later than what is deferred or saved after it.
         """
-        row = RefusedRow(consumer, position, reason, int(time.time() * 1000))
+        row = RefusedRow(consumer, position, reason, int(time.time() * 1000), via)
         if before := self._by_consumer.get(consumer, {}).get(position):
             before.row = row
         else:

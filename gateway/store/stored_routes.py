@@ -1,4 +1,4 @@
-"""What the store knows of the gateway's routes: their filters, and whether their sessions began with this store."""
+"""What the store knows of the gateway's routes: their filters and numbers, and whether their sessions began with it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,9 +6,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gateway.store.sqlite.marks import draw_epoch
 from gateway.store.tables import routes
 from gateway.store.tables.log_rows import Work
-from gateway.store.tables.routes import RouteRow
+from gateway.store.tables.routes import Numbering, RouteRow
 
 
 class Writer(Protocol):
@@ -44,9 +45,9 @@ class StoredRoutes:
 
     def note_filters(self, consumer: str, filters: tuple[str, ...]) -> None:
         """Notes a route's topic filters, with the next commit."""
-        row = self._rows.get(consumer)
-        if row is None or row.filters != filters:
-            self._rows[consumer] = RouteRow(consumer, 0 if row is None else row.epoch, filters)
+        row = self._rows.get(consumer) or RouteRow(consumer, 0, ())
+        if row.filters != filters:
+            self._rows[consumer] = msgspec.structs.replace(row, filters=filters)
             self._log.defer(routes.save(self._rows[consumer]))
 
     def has_session(self, consumer: str) -> bool:
@@ -59,6 +60,33 @@ class StoredRoutes:
         row = msgspec.structs.replace(self._rows[consumer], epoch=self._epoch)
         await self._log.submit([routes.save(row)])
         self._rows[consumer] = row
+
+    def numbering_of(self, consumer: str) -> Numbering:
+        """Returns the numbers of a route, which its owner may change; ``save_numbering`` writes them."""
+        return self._rows[consumer].numbering
+
+    def numbers_on(self, consumer: str, basis: str) -> bool:
+        """Whether a route's numbers go on: they began with this store, and for the same kind of messages."""
+        numbering = self.numbering_of(consumer)
+        return numbering.epoch > 0 and (numbering.store_epoch, numbering.basis) == (self._epoch, basis)
+
+    def begin_numbering(self, consumer: str, basis: str, count: int) -> Work:
+        """Begins an epoch of a route's numbers behind those up to ``count``; returns the work that writes it."""
+        numbering = Numbering(draw_epoch() or 1, self._epoch, basis, said=count, counted=count)
+        self._rows[consumer] = msgspec.structs.replace(self._rows[consumer], numbering=numbering)
+        return self.save_numbering(consumer)
+
+    def end_numbering(self, consumer: str) -> Work | None:
+        """Ends the epoch of a route's numbers; returns the work that writes it, None if there was none."""
+        row = self._rows.get(consumer)
+        if row is None or not row.numbering.epoch:
+            return None
+        self._rows[consumer] = msgspec.structs.replace(row, numbering=Numbering())
+        return self.save_numbering(consumer)
+
+    def save_numbering(self, consumer: str) -> Work:
+        """Returns the work that writes a route's numbers as they are now."""
+        return routes.save(self._rows[consumer])
 
     def forget(self, consumer: str) -> None:
         """Removes a route's row with the next commit."""

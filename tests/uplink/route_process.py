@@ -1,4 +1,4 @@
-"""A route in a process of its own, until it is killed: ``FOLDER PORT [batch | KEYS]``, with further keys as JSON."""
+"""A route in a process of its own, until it is killed: ``FOLDER PORT [batch | KEYS] [evicts]``, keys as JSON."""
 
 import asyncio
 import sys
@@ -17,7 +17,14 @@ async def main(folder: Path, port: int, keys: str) -> None:
     log = await MessageLog.open(folder, origin="gateway-1")
     usual = {"broker": f"mqtt://127.0.0.1:{port}", "inflight_window": 50, "backoff_shortest_ms": 10}
     further = IN_BATCHES if keys == "batch" else msgspec.json.decode(keys)
-    await Route(msgspec.convert({"name": "central", **usual, **further}, RouteConfig), "gateway-1", log).run()
+    route = Route(msgspec.convert({"name": "central", **usual, **further}, RouteConfig), "gateway-1", log)
+    running = asyncio.create_task(route.run())
+    if "evicts" in sys.argv:
+        while len(route.queue.cursor.handed_out) < 10:
+            await asyncio.sleep(0.01)
+        await log.evict(4, 0)
+        print("evicted", flush=True)
+    await running
 
 
 asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "{}"))

@@ -87,7 +87,7 @@ class Answers:
             code = packet.reason_code
             if code == QUOTA_EXCEEDED:
                 self._send_later([packet.packet_identifier], f"the broker says {describe(code)}")
-            elif code == NO_MATCHING_SUBSCRIBERS and self._needs_subscriber:
+            elif code == NO_MATCHING_SUBSCRIBERS and self._needs_subscriber and not self._is_statement(packet):
                 self._wait_for_subscriber(packet)
             elif code >= UNSPECIFIED_ERROR:
                 self._refuse(packet)
@@ -163,8 +163,15 @@ class Answers:
         self._refusals.is_due.set()
         self._window.go_on()
 
+    def _is_statement(self, packet: Puback | Pubrec) -> bool:
+        return isinstance(packet, Puback) and self._window.is_statement(packet.packet_identifier)
+
     def _refuse(self, packet: Puback | Pubrec) -> None:
         code, packet_identifier = packet.reason_code, packet.packet_identifier
+        if self._is_statement(packet):
+            self._window.numbers.note_refused(f"the broker refused a statement: {describe(code)}")
+            self._window.handle_pubacks([packet_identifier])
+            return
         if code in REFUSES_TOPIC and self._window.is_batch(packet_identifier):
             self._send_later([packet_identifier], f"the broker refuses the topic of the batches: {describe(code)}")
             return
@@ -175,7 +182,8 @@ class Answers:
             return
         reason = f"the broker refused it: {describe(code)}{ADVICE.get(code, '')}"
         try:
-            self._refusals.set_aside(self._window.position_of(packet_identifier), reason)
+            position, via = self._window.place_of(packet_identifier)
+            self._refusals.set_aside(position, reason, via)
         except TooManyRefused as error:
             self._state.stands = str(error)
             self._remote.close(str(error))

@@ -51,14 +51,16 @@ class Resend:
         await window.wait_for_room()
         if self._refusals.due.get(one.position) is not one:
             return  # it was discarded meanwhile
-        message = window.shape(one.position, message)
+        message = window.shape(one.position, message, one.row.via)
         if message is None:
             return
         grant = Grant(min(max(1, message.qos), window.protocol.maximum_qos_peer), message.retain)
         if grant.qos == 2:
             self._begun = one.row
             delivery = Delivery(one.position, 0, message, False, *grant)
-            flows = await window.outgoing.begin(self, [delivery], window.inflight, self._refusals.release(one))
+            flows = await window.outgoing.begin(
+                self, [delivery], window.inflight, self._refusals.release(one), via=one.row.via
+            )
             window.publish_once(message, grant, flows[0].packet_identifier)
             return
         packet_identifier = window.next_identifier()
@@ -71,14 +73,14 @@ class Resend:
     async def _send_halves(self, flow: Flow) -> None:
         """Each half is a flow from now on, so that its messages go exactly once."""
         window = self._window
-        left = window.shape_all(await window.outgoing.messages_of(flow))
+        left = window.shape_all(flow, await window.outgoing.messages_of(flow))
         if not left:
             window.outgoing.complete([flow.packet_identifier])
             return
         half = len(left) // 2
         parts = [part for part in (left[:half], left[half:]) if part]
         deliveries = [
-            Delivery(part[-1][0], number, window.batch_of(part), False, 2) for number, part in enumerate(parts)
+            Delivery(part[-1][0], number, window.batch_of(flow, part), False, 2) for number, part in enumerate(parts)
         ]
         flows = await window.outgoing.replace(flow, deliveries, window.inflight)
         for delivery in deliveries:
@@ -90,7 +92,8 @@ class Resend:
 
     def redeliver(self, numbers: list[int]) -> None:
         """The flow could not be stored: the message stays set aside."""
-        self._log.refused.add(self._begun.consumer, self._begun.position, self._begun.reason)
+        one = self._begun
+        self._log.refused.add(one.consumer, one.position, one.reason, one.via)
 
     def _arrived(self, packet_identifiers: list[int]) -> None:
         for packet_identifier in packet_identifiers:

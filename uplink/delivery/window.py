@@ -1,11 +1,14 @@
 """A route's window: messages in flight to the next broker."""
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from gateway.routes import (
     OVERSIZE,
+    Delivery,
     Flow,
     Grant,
     Message,
@@ -14,16 +17,21 @@ from gateway.routes import (
     Refused,
     Shift,
     Window,
+    Work,
     identity_properties,
     plain_properties,
 )
 from uplink.batch import encode
 from uplink.batch_cursor import BatchPublish, batch_publish
 from uplink.connect.remote import Remote
+from uplink.numbers import part_of_via
 from uplink.queue import RouteQueue
 from uplink.shape import CannotShape
 from wire.bulk.connection import BulkClientConnection
+from wire.bulk.property_block import encode_via_property
 from wire.errors import PacketTooLargeError
+from wire.link_numbers import VIA_PROPERTY
+from wire.properties import USER_PROPERTY
 
 NO_RETAIN = "the broker takes no retained messages"
 
@@ -41,8 +49,9 @@ class RouteWindow(Window):
         session_present: whether the broker still has the route's session.
         next_hop: the hop of the broker, if it is a gateway; messages that have passed it do not go there again.
 
-    ``resent`` are the refused messages of QoS 1 that were sent again and are not acknowledged, by packet identifier.
-    ``to_split`` are the QoS 2 batches that the broker does not take, and whose halves are to go instead.
+    ``numbers`` are those of the link. ``resent`` are the refused messages of QoS 1 that were sent again and are not
+    acknowledged, by packet identifier. ``to_split`` are the QoS 2 batches that the broker does not take, and whose
+    halves are to go instead.
     """
 
     def __init__(
@@ -60,6 +69,7 @@ class RouteWindow(Window):
         super().__init__(peer, log, queue.consumer, queue.outgoing, Shift())
         self.resent: dict[int, Refused] = {}
         self.to_split: list[Flow] = []
+        self.numbers = queue.numbers
         self._queue = queue
         self._properties_of = partial(identity_properties, hop=log.hop)
         self._next_hop = next_hop
@@ -90,7 +100,8 @@ class RouteWindow(Window):
         self._queue.state.retries += dup
         if grant.retain and not self.protocol.takes_retain:
             return self._set_aside(packet_identifier, NO_RETAIN, dup)
-        properties_of = plain_properties if isinstance(message, BatchPublish) else self._properties_of
+        via = "" if packet_identifier is None else self.place_of(packet_identifier)[1]
+        properties_of = plain_properties if isinstance(message, BatchPublish) else self._numbered(via)
         try:
             self.send(message, grant, packet_identifier, dup and self.session_present, properties_of)
         except PacketTooLargeError as error:
@@ -100,10 +111,44 @@ class RouteWindow(Window):
         self._queue.state.qos_0_sent += not grant.qos
         return True
 
-    def publish_together(self, messages: Sequence[Message], identifiers: list[int], qos: int) -> bool:
-        if self._queue.batches is not None or (self._next_hop and any(map(self._comes_from_there, messages))):
+    def _numbered(self, via: str) -> Callable[[Message, Sequence[int]], dict[int, Any]]:
+        """Returns what makes the properties of a message with this number of the link."""
+        if not via:
+            return self._properties_of
+
+        def properties_of(message: Message, identifiers: Sequence[int]) -> dict[int, Any]:
+            properties = self._properties_of(message, identifiers)
+            properties[USER_PROPERTY].append((VIA_PROPERTY, via))
+            return properties
+
+        return properties_of
+
+    def publish_together(self, deliveries: Sequence[Delivery], identifiers: list[int], qos: int) -> bool:
+        if self._queue.batches is not None:
             return False
-        return super().publish_together(messages, identifiers, qos)
+        if self._next_hop and any(self._comes_from_there(delivery.message) for delivery in deliveries):
+            return False
+        return super().publish_together(deliveries, identifiers, qos)
+
+    def take(self, deliveries: Sequence[Delivery]) -> list[Work]:
+        if not self.numbers.is_stating:
+            return []
+        if self._queue.batches is None:  # it has counted them
+            unix_ms = time.time() * 1000
+            self.numbers.count(
+                (message, number)
+                for _, _, message, _, _, _, _, number in deliveries
+                if not (0 < message.expires_ms <= unix_ms or self._comes_from_there(message))
+            )
+        return self.numbers.save()
+
+    def vias_of(self, deliveries: Sequence[Delivery], identifiers: list[int], qos: int) -> Sequence[bytes]:
+        if not self.numbers.is_open:
+            return ()
+        if qos == 1:
+            return self.numbers.vias([delivery.number for delivery in deliveries])
+        vias = [self.outgoing.flows[identifier].via for identifier in identifiers]
+        return [encode_via_property(via) if via else b"" for via in vias]
 
     def _comes_from_there(self, message: Message) -> bool:
         """Whether the next broker is a gateway that has handed the message on: it would not store it again."""
@@ -113,11 +158,11 @@ class RouteWindow(Window):
         """Returns what the PUBLISH of a flow carries; of a batch what is left of its messages."""
         if not flow.ranges:
             message = await super().message_of(flow)
-            return None if message is None else self.shape(flow.position, message)
-        found = self.shape_all(await self.outgoing.messages_of(flow))
-        return self.batch_of(found) if found else None
+            return None if message is None else self.shape(flow.position, message, flow.via)
+        found = self.shape_all(flow, await self.outgoing.messages_of(flow))
+        return self.batch_of(flow, found) if found else None
 
-    def shape(self, position: int, message: Message) -> Message | None:
+    def shape(self, position: int, message: Message, via: str) -> Message | None:
         """Returns a stored message as the route sends it; None, and it is set aside, if there is no such message.
 
         Raises TooManyRefused.
@@ -125,21 +170,27 @@ class RouteWindow(Window):
         try:
             return self._queue.shape(message)
         except CannotShape as error:
-            self._queue.refusals.set_aside(position, str(error))
+            self._queue.refusals.set_aside(position, str(error), via)
             return None
 
-    def shape_all(self, stored: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
-        """Returns stored messages, each with its position, as the route sends them, but for those that are set aside.
+    def shape_all(self, flow: Flow, stored: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
+        """Returns stored messages of a flow, each with its position, as the route sends them, but for those that are
+        set aside.
 
         Raises TooManyRefused.
         """
-        shaped = [(position, self.shape(position, message)) for position, message in stored]
-        return [(position, message) for position, message in shaped if message is not None]
+        shaped = []
+        for position, message in stored:
+            found = self.shape(position, message, part_of_via(flow.via, flow.positions, {position}) if flow.via else "")
+            if found is not None:
+                shaped.append((position, found))
+        return shaped
 
-    def batch_of(self, members: list[tuple[int, Message]]) -> Message:
-        """Returns the QoS 2 message with a batch of shaped messages, which are given with their positions."""
+    def batch_of(self, flow: Flow, members: list[tuple[int, Message]]) -> Message:
+        """Returns the QoS 2 message with a batch of shaped messages of a flow, each given with its position."""
         payload = encode([(message, False) for _, message in members]).encode()
-        return batch_publish(self._queue.batch_topic, payload, 2, members)
+        via = part_of_via(flow.via, flow.positions, {position for position, _ in members})
+        return batch_publish(self._queue.batch_topic, payload, 2, members, via)
 
     def is_batch(self, packet_identifier: int) -> bool:
         """Whether the message with a packet identifier in flight carries a batch."""
@@ -161,19 +212,28 @@ class RouteWindow(Window):
         assert self._queue.batches is not None
         return self._queue.batches.split(packet_identifier)
 
-    def position_of(self, packet_identifier: int) -> int:
-        """Returns the position of the message with a packet identifier in flight. Raises KeyError."""
+    def place_of(self, packet_identifier: int) -> tuple[int, str]:
+        """Returns position and number of the link of a message in flight, by packet identifier. Raises KeyError."""
         if flow := self.outgoing.flows.get(packet_identifier):
-            return flow.position
+            return flow.position, flow.via
         if one := self.resent.get(packet_identifier):
-            return one.position
-        return (self._queue.batches or self._queue.cursor).position_of(packet_identifier)
+            return one.position, one.row.via
+        position, number = (self._queue.batches or self._queue.cursor).place_of(packet_identifier)
+        return position, self.numbers.via(number)
+
+    def is_statement(self, packet_identifier: int) -> bool:
+        """Whether the QoS 1 message with a packet identifier in flight is a statement of the route."""
+        others = (self.resent, self.outgoing.flows)
+        if self._queue.batches is not None or any(packet_identifier in one for one in others):
+            return False
+        return self.numbers.is_statement(self._queue.cursor.place_of(packet_identifier)[1])
 
     def _set_aside(self, packet_identifier: int | None, reason: str, dup: bool) -> bool:
         if packet_identifier is None:  # it was not stored
             self._queue.state.qos_0_dropped += 1
             return False
-        self._queue.refusals.set_aside(self.position_of(packet_identifier), reason)
+        position, via = self.place_of(packet_identifier)
+        self._queue.refusals.set_aside(position, reason, via)
         self.resent.pop(packet_identifier, None)
         flow = self.outgoing.flows.get(packet_identifier)
         if flow is None or not (dup and self.session_present):

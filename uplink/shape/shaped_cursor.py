@@ -14,15 +14,23 @@ class ShapedCursor:
         cursor: the route's cursor.
         shape: shapes a message, or raises CannotShape.
         refusals: where messages are set aside.
+        via: returns the number of the link of the message that is the cursor's n-th, as it is sent.
     """
 
     durable = True
 
-    def __init__(self, cursor: Cursor, shape: Callable[[Message], Message], refusals: Refusals) -> None:
+    def __init__(
+        self,
+        cursor: Cursor,
+        shape: Callable[[Message], Message],
+        refusals: Refusals,
+        via: Callable[[int], str],
+    ) -> None:
         self.consumer = cursor.consumer
         self._cursor = cursor
         self._shape = shape
         self._refusals = refusals
+        self._via = via
 
     async def fetch_now(self, limit: int) -> list[Delivery]:
         """Returns up to ``limit`` deliveries in order; none if none waits. Raises sqlite3.Error, TooManyRefused."""
@@ -51,7 +59,7 @@ class ShapedCursor:
         try:
             message = self._shape(delivery.message)
         except CannotShape as error:
-            self._refusals.set_aside(delivery.position, str(error))
+            self._refusals.set_aside(delivery.position, str(error), self._via(delivery.number))
             self._cursor.acknowledge_all([delivery.packet_identifier])
             return None
         if message is delivery.message:

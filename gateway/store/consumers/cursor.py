@@ -25,6 +25,7 @@ from gateway.store.consumers.held_back import HeldBack
 from gateway.store.consumers.log_reader import LogReader
 from gateway.store.consumers.rights import Rights, everything
 from gateway.store.consumers.tally import Tally, Walk
+from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import EVICTED, FILTERED
 from gateway.store.tables.evicted import EvictedMessage
 from gateway.store.tables.log_rows import Part, is_qos_0
@@ -123,19 +124,19 @@ class Cursor:
 
     @property
     def count(self) -> int:
-        """How many messages up to ``position`` this consumer has taken in its life."""
-        if self._unacknowledged:
-            return next(iter(self._unacknowledged.values()))[3]
-        return self._taken
+        """How many messages up to ``position`` this consumer has taken in its life, evicted ones in flight included."""
+        behind = (taken for position, _, _, taken in self._unacknowledged.values() if position > self._log.gone)
+        return next(behind, self._taken)
 
     @property
     def handed_out(self) -> list[int]:
         """The positions of deliveries without an acknowledgement."""
         return [position for position, *_ in self._unacknowledged.values()]
 
-    def position_of(self, packet_identifier: int) -> int:
-        """Returns the position of a delivery without an acknowledgement. Raises KeyError."""
-        return self._unacknowledged[packet_identifier][0]
+    def place_of(self, packet_identifier: int) -> Place:
+        """Returns position and number of a delivery without an acknowledgement. Raises KeyError."""
+        position, _, _, taken = self._unacknowledged[packet_identifier]
+        return position, taken + 1
 
     @property
     def unsubscribed(self) -> list[int]:
@@ -447,12 +448,11 @@ class Cursor:
         last = max(found, default=first)
         while self._to_redeliver and len(deliveries) < limit and first <= self._to_redeliver[0][0] <= last:
             position, packet_identifier = heapq.heappop(self._to_redeliver)
-            unacknowledged = self._unacknowledged.get(packet_identifier)
-            if unacknowledged is None:
+            if (unacknowledged := self._unacknowledged.get(packet_identifier)) is None:
                 continue
             if position in found:
-                message = found[position]
-                deliveries.append(Delivery(position, packet_identifier, message, True, *unacknowledged[1]))
+                _, grant, _, taken = unacknowledged
+                deliveries.append(Delivery(position, packet_identifier, found[position], True, *grant, taken + 1))
             else:
                 self.acknowledge(packet_identifier)  # the message is gone
         return deliveries
@@ -480,7 +480,7 @@ class Cursor:
         self._unacknowledged[packet_identifier] = position, grant, message.content_size, self._taken
         self.tally.note_handed_out(position, message)
         self._taken += 1
-        return Delivery(position, packet_identifier, message, False, *grant)
+        return Delivery(position, packet_identifier, message, False, *grant, self._taken)
 
     async def _read_held_back(self, topics: Container[str], limit: int) -> list[tuple[int, Message]]:
         """Reads up to ``limit`` messages of some topics that were held back, and removes them from the set."""
@@ -525,11 +525,11 @@ class Cursor:
         return True
 
     async def _take_new(self, limit: int, may_have: Callable[[str], bool]) -> list[Delivery]:
-        limit = min(limit, self.window - (self._taken - self.count))
+        oldest = next(iter(self._unacknowledged.values()), (0, None, 0, self._taken))[3]
+        limit = min(limit, self.window - (self._taken - oldest))
         deliveries: list[Delivery] = []
         while limit > 0 and not deliveries and len(self.held_back) < HELD_BACK_MOST:
-            upcoming = await self._upcoming(limit)
-            if not upcoming:
+            if not (upcoming := await self._upcoming(limit)):
                 break
             deliveries = self._hand_out(upcoming, limit, may_have)
             if not deliveries:
@@ -572,7 +572,7 @@ class Cursor:
                 packet_identifier = taken % self._identifiers + 1
                 unacknowledged[packet_identifier] = position, grant, message.content_size, taken
                 dup = position <= head and taken < dup_up_to
-                deliveries.append(_new(Delivery, (position, packet_identifier, message, dup, *grant)))
+                deliveries.append(_new(Delivery, (position, packet_identifier, message, dup, *grant, taken + 1)))
             taken += 1  # also if it is not handed out: later messages keep their identifiers over a restart
         self._taken = taken
         return deliveries

@@ -30,7 +30,10 @@ class Grant(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A message with its packet identifier and its grant."""
+    """A message with its packet identifier and its grant.
+
+    ``number`` says that it is the n-th message that its consumer has taken, 0 where a cursor does not count them.
+    """
 
     position: int
     packet_identifier: int
@@ -39,6 +42,7 @@ class Delivery(NamedTuple):
     qos: int
     retain: bool = False
     identifiers: tuple[int, ...] = ()
+    number: int = 0
 
 
 def grant_by(subscriptions: Sequence[Subscription], message: Message) -> Grant:

@@ -12,6 +12,7 @@ from gateway.store.tables import cursors
 from gateway.store.tables.cursors import LOST, Place
 from gateway.store.tables.drops import GATEWAY
 from gateway.store.tables.evicted import EvictedMessage
+from gateway.store.tables.log_rows import Work
 from gateway.store.tables.qos2 import Flow
 
 PASSED_MOST = 100_000  # messages of others that a consumer may have to skip again after a crash
@@ -56,6 +57,7 @@ class Consumers:
     ``gone`` is the last position that no consumer gets any more: evicted from a full store, or delivered to all and
     deleted. The file has it as the place of GATEWAY, written in the transaction that deletes, as saved places may be
     older. ``returned`` counts how often a consumer came back to its place.
+    ``saved_with`` returns, by consumer, works that belong into each transaction that saves its place.
     """
 
     def __init__(self, saved: dict[str, Place], flows: Iterable[Flow]) -> None:
@@ -65,6 +67,7 @@ class Consumers:
         self._cursors: dict[str, Cursor] = {}
         self.returned = 0
         self._keepers: set[Keeper] = set()
+        self.saved_with: dict[str, Callable[[], list[Work]]] = {}
         self._pinned: dict[int, list[Pinned]] = {}
         for flow in flows:
             if flow.needs_message:
@@ -211,6 +214,10 @@ class Consumers:
     def _is_far(self, name: str, position: int, count: int) -> bool:
         saved_position, saved_count = self._saved.get(name, UNKNOWN)
         return count != saved_count or position - saved_position >= PASSED_MOST
+
+    def works_with(self, saved: list[tuple[str, int, int]]) -> list[Work]:
+        """Returns the works that belong to these places."""
+        return [work for name, *_ in saved if name in self.saved_with for work in self.saved_with[name]()]
 
     def note_saved(self, saved: list[tuple[str, int, int]]) -> None:
         """These places are being written: the file has them, unless ``note_unsaved`` follows."""

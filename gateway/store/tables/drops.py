@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from gateway.counters import DROP_REASONS
 from gateway.message import Message
 from gateway.store.tables.log_rows import PublishBatch
 
@@ -73,6 +74,16 @@ REMOVE = "DELETE FROM dropped WHERE rowid BETWEEN ? AND ?"
 SELECTED_MS = 3_600_000  # of messages left out by selection in one range
 MERGED_AT_ONCE = 100  # oldest ranges, when a budget is used up
 
+CHANGED = f"""
+SELECT reason, consumer, origin, epoch, first, last, messages, until_ms FROM dropped
+WHERE reason IN ({", ".join("?" * len(DROP_REASONS))}) AND consumer IN (?, ?) AND until_ms >= ?
+ORDER BY until_ms LIMIT ?
+"""
+CHANGED_MOST = 10_000
+
+DroppedRow = tuple[str, str, str, int, int, int, int]
+"""Reason, consumer, origin, epoch, first, last and messages of a range."""
+
 EVERYBODY_ELSE = ""
 """The consumer and publisher of messages that are counted by their reason only."""
 
@@ -82,6 +93,17 @@ Epoch = tuple[str, str, int]
 """Publisher, origin and epoch."""
 Key = tuple[str, str, str, str, int]
 """Reason and consumer with publisher, origin and epoch."""
+
+
+def changed_since(
+    connection: sqlite3.Connection, consumer: str, since_ms: int, until_ms: int
+) -> tuple[list[DroppedRow], int]:
+    """Returns the ranges of a consumer and of GATEWAY with drops since a Unix time, at most CHANGED_MOST.
+
+    The second value is the time from which the next call goes on: ``until_ms``, or an earlier one if there are more.
+    """
+    rows = connection.execute(CHANGED, (*DROP_REASONS, consumer, GATEWAY, since_ms, CHANGED_MOST)).fetchall()
+    return [row[:7] for row in rows], until_ms if len(rows) < CHANGED_MOST else rows[-1][7]
 
 
 @dataclass(frozen=True)

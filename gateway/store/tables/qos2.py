@@ -32,7 +32,8 @@ CREATE TABLE flow (
     retain INTEGER NOT NULL,
     identifiers BLOB NOT NULL,
     state INTEGER NOT NULL,
-    ranges BLOB NOT NULL
+    ranges BLOB NOT NULL,
+    via TEXT NOT NULL
 ) STRICT;
 CREATE INDEX flow_of ON flow (session, packet_identifier);
 CREATE TABLE incoming (
@@ -42,7 +43,7 @@ CREATE TABLE incoming (
 ) STRICT, WITHOUT ROWID;
 """
 
-BEGIN = "INSERT INTO flow VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+BEGIN = "INSERT INTO flow VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 MOVE = "UPDATE flow SET state = ? WHERE session = ? AND packet_identifier = ? AND state < ?"
 BEGIN_AGAIN = f"UPDATE flow SET state = {BEGUN} WHERE session = ? AND packet_identifier = ? AND state = {RELEASED}"
 END_ALL = f"UPDATE flow SET state = {DONE} WHERE session = ?"
@@ -66,7 +67,7 @@ class Flow:
     ``source`` is the consumer that it came from; ``identifiers`` are those of the matching subscriptions. ``is_noted``
     is True if the flow is in the file as well as in memory. ``evicted`` are told whether the client has received the
     messages that a full store has evicted meanwhile. ``ranges`` are the positions of the messages in a column batch, in
-    order, and then ``position`` is the last of them.
+    order, and then ``position`` is the last of them. ``via`` has the numbers of the link, empty for none.
     """
 
     session: str
@@ -79,6 +80,7 @@ class Flow:
     state: int = BEGUN
     is_noted: bool = True
     ranges: Ranges = ()
+    via: str = ""
     evicted: list[EvictedMessage] = field(default_factory=list, compare=False)
 
     @property
@@ -125,6 +127,7 @@ def begin(flows: Iterable[Flow]) -> Write:
             msgspec.msgpack.encode(flow.identifiers),
             BEGUN,
             encode_ranges(flow.ranges),
+            flow.via,
         )
         for flow in flows
     ]
@@ -174,10 +177,10 @@ def forget_incoming(session: str) -> Write:
 
 
 def _flow_from(row: tuple[Any, ...]) -> Flow:
-    session, packet_identifier, source, position, topic, retain, identifiers, state, ranges = row
+    session, packet_identifier, source, position, topic, retain, identifiers, state, ranges, via = row
     decoded = msgspec.msgpack.decode(identifiers, type=tuple[int, ...])
     flow = Flow(session, packet_identifier, source, position, topic, bool(retain), decoded, state)
-    flow.ranges = decode_ranges(ranges)
+    flow.ranges, flow.via = decode_ranges(ranges), via
     return flow
 
 

@@ -16,24 +16,29 @@ CREATE TABLE refused (
     position INTEGER NOT NULL,
     reason TEXT NOT NULL,
     refused_ms INTEGER NOT NULL,
+    via TEXT NOT NULL,
     crc INTEGER NOT NULL,
     PRIMARY KEY (consumer, position)
 ) STRICT;
 """
-SAVE = "INSERT OR REPLACE INTO refused VALUES (?, ?, ?, ?, ?)"
+SAVE = "INSERT OR REPLACE INTO refused VALUES (?, ?, ?, ?, ?, ?)"
 REMOVE = "DELETE FROM refused WHERE consumer = ? AND position = ?"
-LOAD = "SELECT consumer, position, reason, refused_ms FROM refused ORDER BY position"
+LOAD = "SELECT consumer, position, reason, refused_ms, via FROM refused ORDER BY position"
 
 Write = Callable[[sqlite3.Connection], None]
 
 
 class RefusedRow(msgspec.Struct, frozen=True):
-    """One row; ``refused_ms`` is the Unix time at which the message was set aside."""
+    """One row.
+
+    ``refused_ms`` is the Unix time at which the message was set aside, ``via`` its number of the link, empty for none.
+    """
 
     consumer: str
     position: int
     reason: str
     refused_ms: int
+    via: str = ""
 
 
 def load(connection: sqlite3.Connection) -> list[RefusedRow]:

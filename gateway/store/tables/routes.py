@@ -2,6 +2,7 @@
 
 A new store, a repaired one and a copy each have an epoch of their own. A session that began under another epoch may
 have QoS 2 packet identifiers that mean other messages to the next broker, so such a session is not resumed.
+The route also begins an epoch of its numbers then.
 """
 
 import sqlite3
@@ -16,40 +17,76 @@ CREATE TABLE route (
     consumer TEXT PRIMARY KEY,
     epoch INTEGER NOT NULL,
     filters BLOB NOT NULL,
+    numbering BLOB NOT NULL,
     crc INTEGER NOT NULL
 ) STRICT;
 """
-SAVE = "INSERT OR REPLACE INTO route VALUES (?, ?, ?, ?)"
+SAVE = "INSERT OR REPLACE INTO route VALUES (?, ?, ?, ?, ?)"
 REMOVE = "DELETE FROM route WHERE consumer = ?"
-LOAD = "SELECT consumer, epoch, filters FROM route ORDER BY consumer"
+LOAD = "SELECT consumer, epoch, filters, numbering FROM route ORDER BY consumer"
 
 Write = Callable[[sqlite3.Connection], None]
+
+
+class Handed(msgspec.Struct, array_like=True):
+    """How many messages of an origin's epoch were handed on, and their lowest and highest seq."""
+
+    messages: int
+    first: int
+    last: int
+
+
+class Numbering(msgspec.Struct):
+    """The numbers that a route gives its messages [docs/reference/link-numbers.md].
+
+    ``epoch`` is that of the numbers, 0 for none, and ``store_epoch`` the store's when they began; ``basis`` says which
+    messages the route took then. ``states`` says whether there are statements. ``statements`` were made, and the last
+    one says what happened up to the number ``said`` and the Unix time ``said_ms``. ``handed`` are the messages from
+    there up to the number ``counted``, by origin and epoch.
+    """
+
+    epoch: int = 0
+    store_epoch: int = 0
+    basis: str = ""
+    states: bool = False
+    statements: int = 0
+    said: int = 0
+    said_ms: int = 0
+    counted: int = 0
+    handed: dict[tuple[str, int], Handed] = {}
 
 
 class RouteRow(msgspec.Struct, frozen=True):
     """One row.
 
     ``epoch`` is the store's when the route's session at the next broker began, 0 if none has begun. ``filters`` are the
-    topic filters of the messages that the route takes.
+    topic filters of the messages that the route takes, ``numbering`` its numbers of the link.
     """
 
     consumer: str
     epoch: int
     filters: tuple[str, ...]
+    numbering: Numbering = msgspec.field(default_factory=Numbering)
 
 
 def load(connection: sqlite3.Connection) -> dict[str, RouteRow]:
     """Returns the rows by consumer."""
     rows = (
-        RouteRow(consumer, epoch, msgspec.msgpack.decode(filters, type=tuple[str, ...]))
-        for consumer, epoch, filters in connection.execute(LOAD)
+        RouteRow(
+            consumer,
+            epoch,
+            msgspec.msgpack.decode(filters, type=tuple[str, ...]),
+            msgspec.msgpack.decode(numbering, type=Numbering),
+        )
+        for consumer, epoch, filters, numbering in connection.execute(LOAD)
     )
     return {row.consumer: row for row in rows}
 
 
 def save(row: RouteRow) -> Write:
     """Returns the work that writes a row."""
-    columns = sealed((row.consumer, row.epoch, msgspec.msgpack.encode(row.filters)))
+    blobs = msgspec.msgpack.encode(row.filters), msgspec.msgpack.encode(row.numbering)
+    columns = sealed((row.consumer, row.epoch, *blobs))
 
     def write(connection: sqlite3.Connection) -> None:
         connection.execute(SAVE, columns)
