@@ -2,23 +2,29 @@
 
 from array import array
 from collections.abc import Sequence
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cloud.landing.file import SCHEMA
+from cloud.landing.file import LINK, SCHEMA, Link
 from wire.bulk.column_batch import RETAIN_FLAG, ColumnBatch
+from wire.link_numbers import VIA_PROPERTY, Via, decode_via
+from wire.packet_types import PUBLISH
+from wire.primitives import Reader, encode_varint
+from wire.properties import USER_PROPERTY, decode_properties
 
 _KINDS = {"B": pa.uint8(), "H": pa.uint16(), "I": pa.uint32(), "Q": pa.uint64(), "q": pa.int64()}
 
 
-def to_table(batch: ColumnBatch, landed_ms: int, qos: int, lander: str) -> pa.Table:
+def to_table(batch: ColumnBatch, landed_ms: int, qos: int, lander: str, via: Via | None = None) -> pa.Table:
     """Returns the rows that the messages of a batch would be if each had come by itself.
 
     batch: the messages.
     landed_ms: when the lander received the batch (Unix time, ms).
     qos: that of the delivery, the highest one that a row has.
     lander: the lander's name.
+    via: the numbers of the link that its messages have, as many as these; None if they have none.
     """
     rows = len(batch)
     gateways = [name or None for name in batch.receivers]
@@ -41,8 +47,58 @@ def to_table(batch: ColumnBatch, landed_ms: int, qos: int, lander: str) -> pa.Ta
             pa.binary(), rows, [None, pa.py_buffer(batch.offsets), pa.py_buffer(batch.payloads)]
         ),
         "lander": pa.repeat(pa.scalar(lander), rows),
+        "via": _links(batch, via),
     }
     return pa.table(columns, schema=SCHEMA)
+
+
+def to_links(values: Sequence[str]) -> tuple[list[Link], list[str]]:
+    """Returns the numbers of the link in the values of `hf-via` of one message, and what is wrong with the others."""
+    links, errors = [], []
+    for value in values:
+        try:
+            epoch, ((first, last),), gateway, route = decode_via(value)
+            if first != last:
+                raise ValueError(f"{value[:64]!r} has several numbers for one message")
+            links.append(Link(epoch, first, gateway, route))
+        except ValueError as error:
+            errors.append(str(error))
+    return links, errors
+
+
+def count_numbers(via: Via) -> int:
+    """Returns how many numbers of the link there are."""
+    return sum(last - first + 1 for first, last in via.runs)
+
+
+def _links(batch: ColumnBatch, via: Via | None) -> pa.Array:
+    """Returns the column `via`: for each message the numbers of earlier links, and that of the batch's link."""
+    rows = len(batch)
+    numbers = array("q")
+    if via is not None:
+        numbers.extend(chain.from_iterable(range(first, last + 1) for first, last in via.runs))
+    if any(VIA_PROPERTY.encode() in block for block in batch.blocks):
+        earlier = [_links_in(block) for block in batch.blocks]
+        own = [
+            [] if via is None else [Link(via.epoch, number, via.gateway, via.route)] for number in numbers or [0] * rows
+        ]
+        lists = [[*earlier[place], *last] for place, last in zip(batch.block_of, own, strict=True)]
+        return pa.array([[link._asdict() for link in links] for links in lists], pa.list_(LINK))
+    if via is None:
+        return pa.ListArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows + 1), pa.array([], LINK))
+    parts = [
+        pa.repeat(pa.scalar(via.epoch, pa.int64()), rows),
+        _numbers(numbers),
+        pa.repeat(pa.scalar(via.gateway), rows),
+        pa.repeat(pa.scalar(via.route), rows),
+    ]
+    links = pa.StructArray.from_arrays(parts, fields=list(LINK))
+    return pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), links)
+
+
+def _links_in(block: bytes) -> list[Link]:
+    properties = decode_properties(Reader(encode_varint(len(block)) + block), PUBLISH)
+    return to_links([value for name, value in properties.get(USER_PROPERTY, ()) if name == VIA_PROPERTY])[0]
 
 
 def _pick(values: Sequence[object], kind: pa.DataType, places: "array[int]") -> pa.Array:

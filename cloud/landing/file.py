@@ -1,7 +1,7 @@
 """Landing files: Parquet with zstd, one row a message, never changed. Format: docs/reference/landing-files.md."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -10,6 +10,25 @@ import pyarrow.parquet as pq
 
 LANDER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _FILE_NAME = re.compile(rf"({LANDER_NAME.pattern})-([0-9a-f]{{8}})-([0-9]{{8,}})")
+
+
+class Link(NamedTuple):
+    """The number that one route gave a message, with the epoch of its numbering."""
+
+    epoch: int
+    number: int
+    gateway: str
+    route: str
+
+
+LINK = pa.struct(
+    [
+        pa.field("epoch", pa.int64(), nullable=False),
+        pa.field("number", pa.int64(), nullable=False),
+        pa.field("gateway", pa.string(), nullable=False),
+        pa.field("route", pa.string(), nullable=False),
+    ]
+)
 
 
 class Row(NamedTuple):
@@ -27,6 +46,7 @@ class Row(NamedTuple):
     content_type: str | None
     payload: bytes
     lander: str
+    via: Sequence[Link] = ()
 
 
 SCHEMA = pa.schema(
@@ -43,6 +63,7 @@ SCHEMA = pa.schema(
         pa.field("content_type", pa.string()),
         pa.field("payload", pa.binary(), nullable=False),
         pa.field("lander", pa.string(), nullable=False),
+        pa.field("via", pa.list_(LINK), nullable=False),
     ]
 )
 
@@ -85,5 +106,7 @@ def encode(rows: pa.Table) -> bytes:
 
 def _table(rows: Iterable[Row]) -> pa.Table:
     columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    *most, vias = columns
+    lists = [[link._asdict() for link in links] for links in vias]
+    arrays = [pa.array(column, field.type) for column, field in zip([*most, lists], SCHEMA, strict=True)]
     return pa.table(arrays, schema=SCHEMA)

@@ -21,7 +21,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from cloud.landing.batch import to_table
+from cloud.landing.batch import count_numbers, to_links, to_table
 from cloud.landing.file import LANDER_NAME, Row, join
 from cloud.landing.folder import LandingFolder
 from wire.backoff import Backoff
@@ -38,6 +38,7 @@ from wire.identity import (
     decode_received,
     find_user_property,
 )
+from wire.link_numbers import VIA_PROPERTY, Via, decode_via
 from wire.topics import check_topic_filter
 
 if TYPE_CHECKING:
@@ -314,7 +315,7 @@ class Lander:
 
     def _on_message(self, _client: Client, _userdata: Any, message: MQTTMessage) -> None:
         if getattr(message.properties, "ContentType", None) != COLUMN_BATCH or not self._take_batch(message):
-            self._hold(self._row(message, bytes(message.payload)), message)
+            self._hold(self._row(message, bytes(message.payload), _vias(message)), message)
 
     def _take_batch(self, message: MQTTMessage) -> bool:
         """Holds the messages of a column batch. False if it cannot be decoded: then it lands as it is."""
@@ -323,16 +324,32 @@ class Lander:
         except MalformedBatch as error:
             self._say(f"{message.topic}: a column batch that cannot be decoded lands as it is ({error})")
             return False
-        rows = to_table(batch, time.time_ns() // 1_000_000, message.qos, self._folder.lander)
+        of_messages, of_batch = _vias(message)[:1], _vias(message)[1:]
+        via = self._via_of_batch(message, of_messages[0], len(batch)) if of_messages else None
+        rows = to_table(batch, time.time_ns() // 1_000_000, message.qos, self._folder.lander, via)
         if _user_property(message, IDENTITY_PROPERTY) is not None:
             # A Holdfast gateway gave the batch a number: without a row it would look lost.
-            rows = join([rows, self._row(message, b"")])
+            rows = join([rows, self._row(message, b"", of_batch)])
         self._hold(rows, message)
         return True
 
-    def _row(self, message: MQTTMessage, payload: bytes) -> Row:
+    def _via_of_batch(self, message: MQTTMessage, value: str, messages: int) -> Via | None:
+        """Returns the numbers of the link of the messages in a batch, None if they cannot be those."""
+        try:
+            via = decode_via(value)
+            if count_numbers(via) != messages:
+                raise ValueError(f"{count_numbers(via)} numbers for {messages} messages")
+        except ValueError as error:
+            self._say(f"{message.topic}: {VIA_PROPERTY} of a batch left out ({error})")
+            return None
+        return via
+
+    def _row(self, message: MQTTMessage, payload: bytes, vias: list[str]) -> Row:
         origin, epoch, seq = self._identify(message, _user_property(message, IDENTITY_PROPERTY))
         received_ms, gateway = self._provenance(message, _user_property(message, RECEIVED_PROPERTY))
+        links, errors = to_links(vias)
+        for error in errors:
+            self._say(f"{message.topic}: {VIA_PROPERTY} left out ({error})")
         return Row(
             origin=origin,
             epoch=epoch,
@@ -346,6 +363,7 @@ class Lander:
             content_type=getattr(message.properties, "ContentType", None),
             payload=payload,
             lander=self._folder.lander,
+            via=links,
         )
 
     def _hold(self, piece: Row | pa.Table, message: MQTTMessage) -> None:
@@ -417,3 +435,8 @@ class Lander:
 
 def _user_property(message: MQTTMessage, name: str) -> str | None:
     return find_user_property({USER_PROPERTY: getattr(message.properties, "UserProperty", [])}, name)
+
+
+def _vias(message: MQTTMessage) -> list[str]:
+    """Returns the values of `hf-via` in their order, the earliest link first."""
+    return [value for name, value in getattr(message.properties, "UserProperty", []) if name == VIA_PROPERTY]

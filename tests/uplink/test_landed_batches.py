@@ -9,13 +9,16 @@ from gateway.message import Message
 from tests.cloud.landing.running_lander import RunningLander, landed
 from tests.support.mosquitto import mosquitto
 from tests.uplink.support import opened, route_config, running, until
+from wire.link_numbers import VIA_PROPERTY
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
 
 COUNT = 700
+ROUTES = {"one-by-one": "central", "batched": "batched"}
 PROPERTIES: tuple[dict[int, Any], ...] = (
     {},
     {CONTENT_TYPE: "application/senml+json"},
     {CONTENT_TYPE: "x/y", USER_PROPERTY: [("a", "b")]},
+    {USER_PROPERTY: [(VIA_PROPERTY, "00000007/12/gateway-0/up")]},
 )
 
 
@@ -50,5 +53,10 @@ async def test_messages_in_batches_and_one_by_one_land_as_equal_rows(tmp_path: P
             await asyncio.to_thread(lander.stop)
             rows = landed(tmp_path / name)
             assert all(row.pop("landed_ms") and row.pop("lander") == name for row in rows)
+            own = [row["via"].pop() for row in rows]
+            assert {(one["gateway"], one["route"]) for one in own} == {("gateway-1", ROUTES[name])}
+            for row, one in zip(rows, own, strict=True):
+                row["number"] = one["number"]
+            assert sorted(one["number"] for one in own) == [*range(1, COUNT + 1)]
             found.append(sorted(rows, key=str))
     assert found[0] == found[1]

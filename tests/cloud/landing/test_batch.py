@@ -1,9 +1,11 @@
 """Column batches land as the same messages do one by one."""
 
 import random
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import pytest
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
@@ -17,14 +19,17 @@ from tests.cloud.landing.test_lander import take_over
 from wire.bulk.column_batch import CONTENT_TYPE, BatchMessage, ColumnBatchEncoder, decode_batch
 from wire.bulk.property_block import encode_contents
 from wire.identity import encode_identity, encode_received
+from wire.link_numbers import VIA_PROPERTY, encode_via, runs_of
+from wire.packet_types import PUBLISH
+from wire.primitives import Reader, encode_varint
 from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
-from wire.properties import USER_PROPERTY
+from wire.properties import USER_PROPERTY, decode_properties
 
 NOON_MS = 1_767_225_600_000
 SENML = "application/senml+json"
 
 
-def some_messages(dice: random.Random, root: str, count: int) -> list[BatchMessage]:
+def some_messages(dice: random.Random, root: str, count: int, has_earlier_link: bool = False) -> list[BatchMessage]:
     """Messages of a few devices and gateways, of every QoS, with and without properties."""
     seqs = dict.fromkeys(["roof", "barn/äöü", "gateway-1"], 1)
     messages = []
@@ -34,6 +39,8 @@ def some_messages(dice: random.Random, root: str, count: int) -> list[BatchMessa
         properties: dict[int, Any] = dice.choice(
             ({}, {CONTENT_TYPE_PROPERTY: SENML}, {CONTENT_TYPE_PROPERTY: "x/y", USER_PROPERTY: [("a", "b")]})
         )
+        if has_earlier_link:
+            properties = {**properties, USER_PROPERTY: [(VIA_PROPERTY, f"00000001/{number + 5}/gateway-0/up")]}
         messages.append(
             BatchMessage(
                 topic=f"{root}/{dice.choice('abc')}",
@@ -58,38 +65,53 @@ def encoded(messages: list[BatchMessage]) -> bytes:
     return encoder.encode()
 
 
-def publish_one_by_one(port: int, messages: list[BatchMessage]) -> None:
+def via(runs: list[tuple[int, int]]) -> str:
+    return encode_via(31, runs, "gateway-1", "central")
+
+
+def publish_one_by_one(port: int, messages: list[BatchMessage], numbers: list[int]) -> None:
     client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
     client.max_inflight_messages_set(1000)
     client.connect("127.0.0.1", port)
     client.loop_start()
-    for message in messages:
+    for message, number in zip_longest(messages, numbers):
         packed = Properties(PacketTypes.PUBLISH)
         content_type = decode_batch(encoded([message])).content_types[0]
         if content_type is not None:
             packed.ContentType = content_type
-        packed.UserProperty = [
+        block = decode_properties(Reader(encode_varint(len(message.block)) + message.block), PUBLISH)
+        pairs = [
+            *block.get(USER_PROPERTY, []),
             ("hf-id", encode_identity(message.origin, message.epoch, message.seq)),
             ("hf-received", encode_received(message.received_ms, message.received_by)),
         ]
+        packed.UserProperty = [*pairs, (VIA_PROPERTY, via([(number, number)]))] if number else pairs
         sent = client.publish(message.topic, message.payload, message.qos, properties=packed)
     sent.wait_for_publish(DEADLINE_S)
     client.disconnect()
     client.loop_stop()
 
 
-def test_a_batch_and_the_same_messages_one_by_one_land_as_equal_rows(broker: int, tmp_path: Path, seed: int) -> None:
-    messages = some_messages(random.Random(seed), "even", 500)
+@pytest.mark.parametrize("has_earlier_link", [False, True])
+@pytest.mark.parametrize("runs", [[], [(41, 540)], [(41, 200), (202, 202), (203 + 1000, 203 + 1338)]])
+def test_a_batch_and_the_same_messages_one_by_one_land_as_equal_rows(
+    broker: int, tmp_path: Path, seed: int, runs: list[tuple[int, int]], has_earlier_link: bool
+) -> None:
+    root = f"even{len(runs)}{has_earlier_link}"  # the broker serves all tests
+    messages = some_messages(random.Random(seed), root, 500, has_earlier_link)
+    numbers = [number for first, last in runs for number in range(first, last + 1)]
     found = []
-    for name, topic_filter in (("one-by-one", "even/#"), ("batched", "batches/even")):
+    for name, topic_filter in ((f"{root}-one-by-one", f"{root}/#"), (f"{root}-batched", f"batches/{root}")):
         landing = tmp_path / name
         running = RunningLander(broker, landing, name, topic_filter=topic_filter)
         running.wait_for("connected")
-        if name == "batched":
-            publish(broker, "batches/even", [encoded(messages[:300])], ContentType=CONTENT_TYPE)
-            publish(broker, "batches/even", [encoded(messages[300:])], qos=2, ContentType=CONTENT_TYPE)
+        if topic_filter.startswith("batches/"):
+            for qos, some in ((1, slice(300)), (2, slice(300, None))):
+                properties = [(VIA_PROPERTY, via(runs_of(numbers[some])))] if numbers else []
+                content = [encoded(messages[some])]
+                publish(broker, topic_filter, content, qos=qos, ContentType=CONTENT_TYPE, UserProperty=properties)
         else:
-            publish_one_by_one(broker, messages)
+            publish_one_by_one(broker, messages, numbers)
         wait_until(lambda landing=landing: len(landed(landing)) == 500, "500 rows")  # type: ignore[misc]
         running.stop()
         rows = landed(landing)
@@ -99,6 +121,10 @@ def test_a_batch_and_the_same_messages_one_by_one_land_as_equal_rows(broker: int
     (rows, _), (batch_rows, _) = found
     assert sorted(batch_rows, key=str) == sorted(rows, key=str)
     assert [row["payload"] for row in batch_rows] == [message.payload for message in messages]
+    own = [[link["number"] for link in row["via"] if link["route"] == "central"] for row in batch_rows]
+    assert own == ([[number] for number in numbers] or [[]] * 500)
+    earlier = [[link["number"] for link in row["via"] if link["gateway"] == "gateway-0"] for row in batch_rows]
+    assert earlier == ([[number + 5] for number in range(500)] if has_earlier_link else [[]] * 500)
 
 
 def test_the_manifest_lists_the_identities_of_a_batch(broker: int, landing: Path) -> None:
@@ -129,6 +155,22 @@ def test_a_batch_with_an_identity_of_its_own_leaves_a_row_with_it(broker: int, l
         ("centre", 2, b""),
     ]
     assert [row["content_type"] for row in landed(landing)] == [None, CONTENT_TYPE] * 2
+
+
+def test_the_first_numbers_of_a_batch_are_its_messages_and_the_others_its_own(broker: int, landing: Path) -> None:
+    running = RunningLander(broker, landing, "linked", topic_filter="linked")
+    running.wait_for("connected")
+    one = BatchMessage("t", b"hello", 1, False, b"", "roof", 7, 41, NOON_MS, "gw")
+    properties = [(VIA_PROPERTY, via([(7, 8)])), ("hf-id", "00000009/1/centre"), (VIA_PROPERTY, via([(900, 900)]))]
+    content = [encoded([one, one._replace(seq=42)])]
+    publish(broker, "linked", content, ContentType=CONTENT_TYPE, UserProperty=properties)
+    content = [encoded([one._replace(seq=seq) for seq in (43, 44, 45)])]
+    publish(broker, "linked", content, ContentType=CONTENT_TYPE, UserProperty=properties)
+    wait_until(lambda: len(landed(landing)) == 7, "five messages and two rows of batches")
+    running.stop()
+    numbers = [(row["seq"], [link["number"] for link in row["via"]]) for row in landed(landing)]
+    assert numbers == [(41, [7]), (42, [8]), (1, [900]), (43, []), (44, []), (45, []), (1, [900])]
+    running.wait_for("2 numbers for 3 messages")
 
 
 def test_a_batch_that_cannot_be_decoded_lands_as_it_is_and_stops_nothing(broker: int, landing: Path) -> None:

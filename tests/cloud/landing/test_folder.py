@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cloud.landing import manifest
-from cloud.landing.file import FileNumber, parse_stem
+from cloud.landing.file import FileNumber, Link, Row, parse_stem
 from cloud.landing.folder import LanderRunning, LandingFolder
 from tests.cloud.messages import EPOCH, land, row
 
@@ -15,10 +15,16 @@ def visible(landing: Path) -> list[str]:
 
 
 def test_landed_rows_read_back_as_they_were(landing: Path) -> None:
-    rows = [row(1), row(2, content=b""), row(7, origin="größe/α", content=b"\x00\xff")._replace(gateway=None)]
+    rows = [
+        row(1),
+        row(2, content=b"")._replace(via=[Link(31, 8, "gw-1", "up")]),
+        row(7, origin="größe/α", content=b"\x00\xff")._replace(gateway=None),
+    ]
     (described,) = land(landing, rows)
     table = pq.read_table(landing / described.file)
-    assert [tuple(record.values()) for record in table.to_pylist()] == [tuple(one) for one in rows]
+    for record, one in zip(table.to_pylist(), rows, strict=True):
+        links = [Link(**link) for link in record.pop("via")]
+        assert Row(**record, via=links) == one._replace(via=list(one.via))
 
 
 def test_manifest_says_what_the_file_holds(landing: Path) -> None:

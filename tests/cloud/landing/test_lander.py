@@ -39,7 +39,8 @@ def lander(broker: int, landing: Path, request: pytest.FixtureRequest) -> Iterat
 
 def test_row_has_every_field_of_the_message(broker: int, landing: Path, lander: RunningLander) -> None:
     name = lander.name
-    properties = [("a", "b"), ("hf-received", "1760000000123/gw-1"), ("hf-id", "0000cafe/41/garage/north")]
+    properties = [("a", "b"), ("hf-via", "0000001f/42/gw-1/up"), ("hf-received", "1760000000123/gw-1")]
+    properties += [("hf-id", "0000cafe/41/garage/north"), ("hf-via", "bad"), ("hf-via", "00000020/7/gw%2F2/central")]
     publish(broker, f"{name}/x", [b"[]"], UserProperty=properties, ContentType="application/senml+json")
     wait_until(lambda: bool(landed(landing)), "the message in a landing file")
     (row,) = landed(landing)
@@ -56,7 +57,12 @@ def test_row_has_every_field_of_the_message(broker: int, landing: Path, lander: 
         "content_type": "application/senml+json",
         "payload": b"[]",
         "lander": name,
+        "via": [
+            {"epoch": 0x1F, "number": 42, "gateway": "gw-1", "route": "up"},
+            {"epoch": 0x20, "number": 7, "gateway": "gw/2", "route": "central"},
+        ],
     }
+    lander.wait_for("hf-via left out")
 
 
 def test_message_without_identity_gets_one_of_the_lander(broker: int, landing: Path, lander: RunningLander) -> None:
