@@ -17,6 +17,7 @@ from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
 from tests.uplink.support import backlog_is, get, identity_of, opened, route_config, serving, until
 from uplink.route import Route
+from wire.bulk.column_batch import decode_batch
 from wire.codec.packets import MQTT_3_1_1, Connack, Publish
 from wire.identity import IDENTITY_PROPERTY, decode_identity, find_user_property
 from wire.link_numbers import (
@@ -147,6 +148,29 @@ async def test_messages_that_a_full_store_dropped_on_their_way_leave_the_numbers
     assert numbers(broker.publishes[1]) == numbered_alike(range(5, 11))
 
 
+async def test_after_a_kill_messages_behind_evicted_ones_have_the_numbers_that_they_had(tmp_path: Path) -> None:
+    async with scripted_broker(puback=silent) as broker:
+        async with opened(tmp_path) as log:
+            route_to(broker, log)
+            await fill(log, range(1, 11), qos=1)
+        command = [
+            sys.executable,
+            "-m",
+            "tests.uplink.route_process",
+            str(tmp_path / "store"),
+            str(broker.port),
+            "evicts",
+        ]
+        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+        assert process.stdout is not None and await process.stdout.readline() == b"evicted\n"
+        process.kill()
+        await process.wait()
+        async with opened(tmp_path) as log, serving(route_to(broker, log)):
+            await until(lambda: len(broker.publishes) == 2 and len(broker.publishes[1]) == 6)
+    assert numbers(broker.publishes[0]) == numbered_alike(range(1, 11))
+    assert numbers(broker.publishes[1]) == numbered_alike(range(5, 11))
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_a_copied_store_and_other_filters_begin_an_epoch_of_numbers(tmp_path: Path, qos: int) -> None:
     epochs: list[int] = []
@@ -210,6 +234,7 @@ async def publish_from(log: MessageLog, origin: str, seqs: range, *, topic: str 
         await log.submit([Message(topic, b"0", origin=origin, epoch=7, seq=seq, **fields)])
 
 
+BATCH_TOPICS = "holdfast/batch/"
 STATING = 3600  # seconds: a statement at each connection, and none between
 
 
@@ -287,6 +312,48 @@ async def test_a_statement_names_the_messages_that_the_route_dropped(tmp_path: P
     assert [number_of(publish) for publish in devices] == [1, 2, 3, 7]
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_statement_names_the_messages_that_are_set_aside(tmp_path: Path, qos: int) -> None:
+    def answer(publish: Publish) -> int:
+        return NOT_AUTHORIZED if publish.topic == "secret" else 0
+
+    async with scripted_broker(puback=answer) as broker, opened(tmp_path) as log:
+        route = route_to(broker, log, statement_interval_s=STATING)
+        for seq, topic in enumerate(("a", "secret", "a", "secret", "secret", "a"), 1):
+            await publish_from(log, "x", range(seq, seq + 1), topic=topic, qos=qos)
+        async with serving(route):
+            await until(lambda: route.queue.state.refused_messages == 3)
+            await until(lambda: identities(broker)[-1:] == [("x", 6)])
+            broker.drop_clients()
+            await until(lambda: bool(all_statements(broker)))
+            broker.puback = lambda _: 0
+            assert route.queue.refusals.send_again() == 3
+            await until(lambda: route.queue.state.refused_messages == 0)
+            await publish_from(log, "x", range(7, 8), qos=qos)
+            await until(lambda: identities(broker)[-1:] == [("x", 7)])
+            broker.drop_clients()
+            await until(lambda: len(all_statements(broker)) == 2)
+    found = all_statements(broker)
+    assert [one.refused for one in (found[0], found[-1])] == [[(2, 2), (4, 5)], []]
+
+
+async def test_statements_of_very_many_ranges_have_some_each_and_repeat_no_message(tmp_path: Path) -> None:
+    async with scripted_broker() as broker, opened(tmp_path) as log:
+        route = route_to(broker, log, statement_interval_s=STATING)
+        for number in range(450):
+            await publish_from(log, f"device {number}", range(1, 2), expires_ms=1)
+        await publish_from(log, "x", range(1, 2))
+        async with serving(route):
+            await until(lambda: identities(broker)[-1:] == [("x", 1)])
+            broker.drop_clients()
+            await until(lambda: sum(len(one.dropped) for one in all_statements(broker)) >= 450)
+    found = all_statements(broker)
+    assert joined(found)["x"] == Share("x", 7, 1, 1, 1, 1)
+    ranges = [one.origin for statement in found for one in statement.dropped]
+    assert sorted(set(ranges)) == sorted(f"device {number}" for number in range(450))
+    assert max(len(one.dropped) for one in found) <= 200
+
+
 async def test_a_route_without_news_makes_no_statement(tmp_path: Path) -> None:
     async with scripted_broker() as broker, opened(tmp_path) as log:
         async with serving(route_to(broker, log, statement_interval_s=STATING)):
@@ -320,7 +387,10 @@ async def test_a_route_with_many_origins_makes_statements_between(tmp_path: Path
     assert {share.messages for share in joined(found).values()} == {1}
 
 
-async def test_statements_count_each_message_once_over_kills_of_the_gateway(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("framing", [[], ["batch"]])
+async def test_statements_count_each_message_once_over_kills_of_the_gateway(
+    tmp_path: Path, seed: int, framing: list[str]
+) -> None:
     dice = random.Random(seed)
     count = 600
     with mosquitto(tmp_path) as port, subscriber(port, qos=2) as received:
@@ -334,14 +404,21 @@ async def test_statements_count_each_message_once_over_kills_of_the_gateway(tmp_
 
         async def get_one() -> None:
             message = await get(received)
-            values = dict(message.properties.UserProperty)  # type: ignore[union-attr]
-            if message.topic.startswith(STATEMENT_TOPICS):
-                statement = decode_statement(message.payload)
-                assert found.setdefault(statement.statement, statement) == statement
+            runs = decode_via(dict(message.properties.UserProperty)[VIA_PROPERTY]).runs  # type: ignore[union-attr]
+            given = [number for first, last in runs for number in range(first, last + 1)]
+            if message.topic.startswith(BATCH_TOPICS):
+                got = [(one.topic, one.payload, one.seq) for one in decode_batch(bytes(message.payload)).messages()]
             else:
-                numbers.setdefault(identity_of(message)[2], set()).add(decode_via(values[VIA_PROPERTY]).runs[0][0])
+                got = [(message.topic, bytes(message.payload), identity_of(message)[2])]
+            for (topic, payload, seq), number in zip(got, given, strict=True):
+                if topic.startswith(STATEMENT_TOPICS):
+                    statement = decode_statement(payload)
+                    assert found.setdefault(statement.statement, statement) == statement
+                else:
+                    numbers.setdefault(seq, set()).add(number)
 
         command = [sys.executable, "-m", "tests.uplink.route_process", str(tmp_path / "store"), str(port), "states"]
+        command += framing
         while len(numbers) < count:
             process = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
             goal = min(count, len(numbers) + dice.randrange(50, 200))
