@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import random
 import shutil
 import sys
@@ -383,9 +384,9 @@ async def test_a_route_with_many_origins_makes_statements_between(tmp_path: Path
     assert {share.messages for share in joined(found).values()} == {1}
 
 
-@pytest.mark.parametrize("framing", [[], ["batch"]])
+@pytest.mark.parametrize("is_batch", [False, True])
 async def test_statements_count_each_message_once_over_kills_of_the_gateway(
-    tmp_path: Path, seed: int, framing: list[str]
+    tmp_path: Path, seed: int, is_batch: bool
 ) -> None:
     dice = random.Random(seed)
     count = 600
@@ -413,8 +414,9 @@ async def test_statements_count_each_message_once_over_kills_of_the_gateway(
                 else:
                     numbers.setdefault(seq, set()).add(number)
 
-        command = [sys.executable, "-m", "tests.uplink.route_process", str(tmp_path / "store"), str(port), "states"]
-        command += framing
+        command = [sys.executable, "-m", "tests.uplink.route_process", str(tmp_path / "store"), str(port)]
+        in_batches = {"framing": "batch", "batch_max_messages": 10, "batch_max_age_ms": 100}
+        command.append(json.dumps({"statement_interval_s": 1, **(in_batches if is_batch else {})}))
         while len(numbers) < count:
             process = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
             goal = min(count, len(numbers) + dice.randrange(50, 200))

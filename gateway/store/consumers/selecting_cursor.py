@@ -66,7 +66,8 @@ class SelectingCursor(Cursor):
             return await super()._take_new(limit, may_have)
         deliveries: list[Delivery] = []
         while not deliveries:
-            free = self._identifiers - (self._taken - self.count)  # each message uses one up, also if it is left out
+            oldest = next(iter(self._unacknowledged.values()), (0, None, 0, self._taken))[3]
+            free = self._identifiers - (self._taken - oldest)  # each message uses one up, also if it is left out
             room = min(limit, self.window - len(self._unacknowledged), free)
             if room <= 0 or not (upcoming := await self._upcoming(room)):
                 break
