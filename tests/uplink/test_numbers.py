@@ -160,6 +160,7 @@ async def test_after_a_kill_messages_behind_evicted_ones_have_the_numbers_that_t
             "tests.uplink.route_process",
             str(tmp_path / "store"),
             str(broker.port),
+            "{}",
             "evicts",
         ]
         process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
