@@ -45,9 +45,9 @@ class StoredRoutes:
 
     def note_filters(self, consumer: str, filters: tuple[str, ...]) -> None:
         """Notes a route's topic filters, with the next commit."""
-        row = self._rows.get(consumer) or RouteRow(consumer, 0, ())
-        if row.filters != filters:
-            self._rows[consumer] = msgspec.structs.replace(row, filters=filters)
+        before = self._rows.get(consumer)
+        if before is None or before.filters != filters:
+            self._rows[consumer] = msgspec.structs.replace(before or RouteRow(consumer, 0, ()), filters=filters)
             self._log.defer(routes.save(self._rows[consumer]))
 
     def has_session(self, consumer: str) -> bool:
