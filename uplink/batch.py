@@ -2,17 +2,17 @@
 
 ::
 
-    cursor ─ Delivery ─► BatchPacker ─ full, or the oldest is old enough ─► PackedBatch ─► one PUBLISH
+    cursor ─ Delivery, DeliveryRun ─► BatchPacker ─ full, or the oldest is old enough ─► PackedBatch ─► one PUBLISH
 """
 
 from collections import deque
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from gateway.routes import Delivery, Message, plain_properties
+from gateway.routes import DeliveryRun, Message, Piece, plain_properties
 from wire.bulk.column_batch import CONTENT_TYPE, BatchFull, ColumnBatchEncoder
 from wire.bulk.property_block import encode_contents
+from wire.bulk.publishes import qos_of
 from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
 
 RUNS_MOST = 1000  # of numbers of the link in a batch, so that hf-via is no longer than a text of MQTT may be
@@ -28,8 +28,16 @@ class PackedBatch(NamedTuple):
     """
 
     payload: bytes | None
-    deliveries: list[Delivery]
+    deliveries: list[Piece]
     qos: int
+
+
+class _Waiting(NamedTuple):
+    """Deliveries that came at a time, and the bytes of their messages."""
+
+    piece: Piece
+    came_ms: int
+    size: int
 
 
 class BatchPacker:
@@ -47,37 +55,46 @@ class BatchPacker:
         self._max_bytes = max_bytes
         self._max_age_ms = max_age_ms
         self._retained_alone = retained_alone
-        self._waiting: deque[tuple[Delivery, int, int]] = deque()  # each with the time when it came, and its size
-        self._bytes = 0
+        self._waiting: deque[_Waiting] = deque()
+        self._messages = self._bytes = 0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return self._messages
+
+    @property
+    def room(self) -> int:
+        """How many more messages fit into the next batch."""
+        return max(0, self._max_messages - self._messages)
 
     @property
     def due_ms(self) -> int | None:
         """When the next batch leaves even if it is not full; None while no delivery waits."""
-        return self._waiting[0][1] + self._max_age_ms if self._waiting else None
+        return self._waiting[0].came_ms + self._max_age_ms if self._waiting else None
 
     def is_due(self, now_ms: int) -> bool:
         """Whether a batch leaves now: it is full, or its oldest delivery is old enough or goes by itself."""
-        if self._waiting and self._goes_alone(self._waiting[0][0]):
+        if self._waiting and self._goes_alone(self._waiting[0].piece):
             return True
-        if len(self._waiting) >= self._max_messages or self._bytes >= self._max_bytes:
+        if self._messages >= self._max_messages or self._bytes >= self._max_bytes:
             return True
-        return bool(self._waiting) and self._waiting[0][1] + self._max_age_ms <= now_ms
+        return bool(self._waiting) and self._waiting[0].came_ms + self._max_age_ms <= now_ms
 
-    def add(self, delivery: Delivery, now_ms: int) -> None:
-        """Adds a delivery behind all others."""
-        message = delivery.message
-        size = len(message.topic) + len(message.payload) + message.properties_size
-        self._waiting.append((delivery, now_ms, size))
+    def add(self, piece: Piece, now_ms: int) -> None:
+        """Adds a delivery, or many, behind all others."""
+        if isinstance(piece, DeliveryRun):
+            size = piece.size
+        else:
+            message = piece.message
+            size = len(message.topic) + len(message.payload) + message.properties_size
+        self._waiting.append(_Waiting(piece, now_ms, size))
+        self._messages += messages_in(piece)
         self._bytes += size
 
-    def clear(self) -> list[Delivery]:
+    def clear(self) -> list[Piece]:
         """Takes all deliveries, without packing them."""
-        taken = [one for one, _, _ in self._waiting]
+        taken = [one.piece for one in self._waiting]
         self._waiting.clear()
-        self._bytes = 0
+        self._messages = self._bytes = 0
         return taken
 
     def pack(self, payload_max: int) -> PackedBatch:
@@ -88,58 +105,126 @@ class BatchPacker:
         """
         most = self._count_next()
         while True:
-            encoder = encode([(one.message, one.retain) for one, _, _ in islice(self._waiting, most)])
+            encoder = encode(first_of(self._pieces(), most))
             payload = encoder.encode() if len(encoder) else None
             if payload is None or len(payload) <= payload_max or len(encoder) == 1:
                 break
             most = max(1, min(len(encoder) - 1, len(encoder) * payload_max // len(payload)))
-        taken = [self._waiting.popleft() for _ in range(len(encoder) or 1)]
-        self._bytes -= sum([size for _, _, size in taken])
-        return PackedBatch(payload, [one for one, _, _ in taken], max([one.qos for one, _, _ in taken]))
+        taken = self._take(len(encoder) or 1)
+        return PackedBatch(payload, taken, max([one.qos for one in taken]))
 
-    def _goes_alone(self, delivery: Delivery) -> bool:
-        return self._retained_alone and delivery.retain
+    def _pieces(self) -> Iterator[Piece]:
+        return (one.piece for one in self._waiting)
+
+    def _take(self, messages: int) -> list[Piece]:
+        taken = first_of(self._pieces(), messages)
+        self._messages -= messages
+        for piece in taken:
+            whole, came_ms, size = self._waiting.popleft()
+            if isinstance(whole, DeliveryRun) and whole != piece:
+                rest = whole.behind(messages_in(piece))
+                self._waiting.appendleft(_Waiting(rest, came_ms, rest.size))
+                size -= rest.size
+            self._bytes -= size
+        return taken
+
+    def _goes_alone(self, piece: Piece) -> bool:
+        return self._retained_alone and not isinstance(piece, DeliveryRun) and piece.retain
 
     def _count_next(self) -> int:
         count = size = runs = before = 0
-        for one, _, its_size in self._waiting:
+        for piece, _, its_size in self._waiting:
+            runs += piece.number > before + 1
+            before = piece.last_number if isinstance(piece, DeliveryRun) else piece.number
+            if self._goes_alone(piece) or count >= self._max_messages or runs > RUNS_MOST:
+                break
             size += its_size
-            runs += one.number > before + 1
-            before = one.number
-            if self._goes_alone(one) or count == self._max_messages or (count and size > self._max_bytes):
-                break
-            if runs > RUNS_MOST:
-                break
-            count += 1
-        return count
+            if size > self._max_bytes:
+                if isinstance(piece, DeliveryRun):
+                    count += piece.fitting(self._max_bytes - size + its_size)
+                return min(max(1, count), self._max_messages)
+            count += messages_in(piece)
+        return min(count, self._max_messages)
 
 
-def encode(messages: Iterable[tuple[Message, bool]]) -> ColumnBatchEncoder:
-    """Returns an encoder with the first of these messages, as many as fit into a batch, each with its RETAIN flag."""
+def messages_in(piece: Piece) -> int:
+    """Returns how many messages are delivered."""
+    return len(piece) if isinstance(piece, DeliveryRun) else 1
+
+
+def first_of(pieces: Iterable[Piece], messages: int) -> list[Piece]:
+    """Returns the first deliveries, so many or all of them."""
+    found: list[Piece] = []
+    for piece in pieces:
+        if messages <= 0:
+            break
+        found.append(piece.first(messages) if isinstance(piece, DeliveryRun) and len(piece) > messages else piece)
+        messages -= messages_in(piece)
+    return found
+
+
+def behind(pieces: Iterable[Piece], messages: int) -> list[Piece]:
+    """Returns the other deliveries."""
+    found: list[Piece] = []
+    for piece in pieces:
+        if messages <= 0:
+            found.append(piece)
+        elif isinstance(piece, DeliveryRun) and len(piece) > messages:
+            found.append(piece.behind(messages))
+        messages -= messages_in(piece)
+    return found
+
+
+def encode(pieces: Iterable[Piece]) -> ColumnBatchEncoder:
+    """Returns an encoder with the first of these messages, as many as fit into a batch."""
     encoder = ColumnBatchEncoder()
     blocks: dict[int, bytes] = {}  # by the identity of the properties, which many messages share
-    for message, retain in messages:
-        block = blocks.get(id(message.properties))
-        if block is None:
-            block = encode_contents(plain_properties(message))
-            if not message.expires_ms:
-                blocks[id(message.properties)] = block
+    for piece in pieces:
         try:
-            encoder.add(
-                message.topic,
-                message.payload,
-                message.qos,
-                retain,
-                block,
-                message.origin,
-                message.epoch,
-                message.seq,
-                message.received_ms,
-                message.received_by,
-            )
+            if isinstance(piece, DeliveryRun):
+                _add_run(encoder, piece)
+            else:
+                _add(encoder, piece.message, piece.retain, blocks)
         except BatchFull:
             break
     return encoder
+
+
+def _add(encoder: ColumnBatchEncoder, message: Message, retain: bool, blocks: dict[int, bytes]) -> None:
+    block = blocks.get(id(message.properties))
+    if block is None:
+        block = encode_contents(plain_properties(message))
+        if not message.expires_ms:
+            blocks[id(message.properties)] = block
+    encoder.add(
+        message.topic,
+        message.payload,
+        message.qos,
+        retain,
+        block,
+        message.origin,
+        message.epoch,
+        message.seq,
+        message.received_ms,
+        message.received_by,
+    )
+
+
+def _add_run(encoder: ColumnBatchEncoder, run: DeliveryRun) -> None:
+    """Adds the messages of a run. Raises BatchFull if not all of them fit; then the first ones are added that do."""
+    batch = run.batch
+    origin = (batch.gateway, batch.epoch, batch.first_seq + run.begin)
+    topics, blocks, payloads, identities, *_ = run.columns()
+    try:
+        encoder.add_columns(
+            topics, blocks, payloads, qos_of(batch.packets), identities or origin, batch.received_ms, batch.gateway
+        )
+    except BatchFull:
+        if len(run) > 1:
+            half = len(run) // 2
+            _add_run(encoder, run.first(half))
+            _add_run(encoder, run.behind(half))
+        raise
 
 
 def batch_topic(gateway_name: str, route_name: str) -> str:

@@ -2,9 +2,9 @@
 
 ::
 
-    Cursor ─ messages ─► BatchPacker ─► BatchCursor ─ a delivery for each batch ─► Sender ─ PUBLISH ─► next broker
-       ▲                                     │
-       └──── all messages of the batch ──────┴◄──────── PUBACK, or a flow that has the batch durably
+    RunCursor ─ messages ─► BatchPacker ─► BatchCursor ─ a delivery for each batch ─► Sender ─ PUBLISH ─► next broker
+          ▲                                     │
+          └──── all messages of the batch ──────┴◄──────── PUBACK, or a flow that has the batch durably
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gateway.routes import EXPIRED, Cursor, Delivery, Message, MessageLog, Slice
-from uplink.batch import PROPERTIES, BatchPacker, PackedBatch, encode
+from gateway.routes import EXPIRED, Delivery, DeliveryRun, Message, MessageLog, Piece, RunCursor, Slice
+from uplink.batch import PROPERTIES, BatchPacker, PackedBatch, behind, encode, first_of, messages_in
 from uplink.config import RouteConfig
-from uplink.numbers import LinkNumbers
+from uplink.numbers import LinkNumbers, numbered
 from uplink.shape import ShapedCursor
 from wire.bulk.column_batch import SIZE_MAX
 from wire.bulk.property_block import encode_block
@@ -33,24 +33,27 @@ HEADER_SIZE = 9  # bytes of a PUBLISH, at most, besides topic name, properties a
 class BatchPublish(Message):
     """The message of a PUBLISH that carries a batch. It has no identity of its own.
 
-    ``ranges`` are the positions of the messages in it, ``members`` these messages, and ``via`` their numbers of the
+    ``ranges`` are the positions of the messages in it, ``members`` their deliveries, and ``via`` their numbers of the
     link, empty for none.
     """
 
     ranges: tuple[tuple[int, int], ...] = ()
-    members: list[Message] = field(default_factory=list)
+    members: list[Piece] = field(default_factory=list)
     via: str = ""
 
     def messages(self) -> list[Message]:
         """The messages in the batch."""
-        return self.members
+        found: list[Message] = []
+        for piece in self.members:
+            found += piece.messages() if isinstance(piece, DeliveryRun) else (piece.message,)
+        return found
 
 
 class _Batch(NamedTuple):
     """A batch that is not acknowledged, or a message that goes by itself: as the sender gets it, and the messages."""
 
     delivery: Delivery
-    members: list[Delivery]
+    members: list[Piece]
 
 
 class BatchCursor:
@@ -72,7 +75,7 @@ class BatchCursor:
     durable = True
 
     def __init__(
-        self, cursor: Cursor | ShapedCursor, log: MessageLog, topic: str, config: RouteConfig, numbers: LinkNumbers
+        self, cursor: RunCursor | ShapedCursor, log: MessageLog, topic: str, config: RouteConfig, numbers: LinkNumbers
     ) -> None:
         self.consumer = cursor.consumer
         self.payload_max = SIZE_MAX
@@ -114,7 +117,7 @@ class BatchCursor:
         self._wake = wake
         if wake is None:
             self._cursor.wake_with(None)
-            self._cursor.redeliver([delivery.packet_identifier for delivery in self._packer.clear()])
+            self._cursor.redeliver_pieces(self._packer.clear())
             self._set_timer()
         else:
             self._cursor.wake_with(self._tell)
@@ -124,7 +127,7 @@ class BatchCursor:
         """All messages of some batches arrived, or are in flows."""
         for number in numbers:
             if batch := self._batches.pop(number, None):
-                self._cursor.acknowledge_all([delivery.packet_identifier for delivery in batch.members])
+                self._cursor.acknowledge_pieces(batch.members)
         self._tell()
 
     def redeliver(self, numbers: Iterable[int]) -> None:
@@ -135,7 +138,13 @@ class BatchCursor:
     def place_of(self, number: int) -> tuple[int, int]:
         """Returns position and number of the link of the last message of a batch. Raises KeyError."""
         last = self._batches[number].members[-1]
-        return last.position, last.number
+        return (last.last, last.last_number) if isinstance(last, DeliveryRun) else (last.position, last.number)
+
+    def give_back(self) -> None:
+        """The cursor has all messages again: they will go in other batches, or one by one. Nothing is being sent."""
+        batches, self._batches, self._again = self._batches, {}, []
+        for batch in batches.values():
+            self._cursor.redeliver_pieces(batch.members)
 
     def is_batch(self, number: int) -> bool:
         """Whether this is a batch, and not a message that goes by itself."""
@@ -147,13 +156,13 @@ class BatchCursor:
         Raises KeyError.
         """
         members = self._batches[number].members
-        if len(members) == 1:
+        messages = sum(map(messages_in, members))
+        if messages == 1:
             return False
         del self._batches[number]
-        half = len(members) // 2
         halves = []
-        for part in (members[:half], members[half:]):
-            payload = encode([(one.message, False) for one in part]).encode()
+        for part in (first_of(members, messages // 2), behind(members, messages // 2)):
+            payload = encode(part).encode()
             halves.append(self._add(PackedBatch(payload, part, max([one.qos for one in part]))).packet_identifier)
         self.redeliver(halves)
         return True
@@ -162,30 +171,29 @@ class BatchCursor:
         """Fetches messages until a batch is due; returns whether one is."""
         packer = self._packer
         while not packer.is_due(now_ms := _now_ms()):
-            fetched = await self._cursor.fetch_now(FETCH_MOST)
+            fetched = await self._cursor.fetch_pieces(packer.room, FETCH_MOST)
             unix_ms = int(time.time() * 1000)
-            for delivery in fetched:
-                expires_ms = delivery.message.expires_ms
-                if expires_ms and expires_ms <= unix_ms:
-                    self._log.drop(EXPIRED, self.consumer, delivery.message)
-                    self._cursor.acknowledge_all([delivery.packet_identifier])
+            for piece in fetched:
+                if isinstance(piece, Delivery) and 0 < piece.message.expires_ms <= unix_ms:
+                    self._log.drop(EXPIRED, self.consumer, piece.message)
+                    self._cursor.acknowledge_all([piece.packet_identifier])
                 else:
-                    packer.add(delivery, now_ms)
+                    packer.add(piece, now_ms)
             if not fetched:
                 return packer.is_due(now_ms)
         return True
 
     def _add(self, packed: PackedBatch) -> Delivery:
         number = self._next_number()
-        first, last = packed.deliveries[0], packed.deliveries[-1]
+        first = packed.deliveries[0]
         if packed.payload is None:
+            assert isinstance(first, Delivery)  # a run never goes by itself
             delivery = first._replace(packet_identifier=number)
         else:
-            members = [(one.position, one.message) for one in packed.deliveries]
             via = self._numbers.via_of_batch(packed.deliveries)
-            self._numbers.count((one.message, one.number) for one in packed.deliveries)
-            publish = batch_publish(self._topic, packed.payload, packed.qos, members, via)
-            delivery = Delivery(last.position, number, publish, False, packed.qos)
+            self._numbers.count(numbered(packed.deliveries))
+            publish = batch_publish(self._topic, packed.payload, packed.qos, packed.deliveries, via)
+            delivery = Delivery(publish.ranges[-1][1], number, publish, False, packed.qos)
         self._batches[number] = _Batch(delivery, packed.deliveries)
         return delivery
 
@@ -226,22 +234,21 @@ class BatchCursor:
             self._wake()
 
 
-def batch_publish(topic: str, payload: bytes, qos: int, members: list[tuple[int, Message]], via: str) -> BatchPublish:
-    """Returns the message whose payload is a batch of these messages, which are given with their positions.
+def batch_publish(topic: str, payload: bytes, qos: int, members: list[Piece], via: str) -> BatchPublish:
+    """Returns the message whose payload is a batch of the messages that were delivered.
 
     ``via`` has their numbers of the link, in their order, and is empty for none.
     """
     ranges: list[tuple[int, int]] = []
-    for position, _ in members:
-        if ranges and ranges[-1][1] == position - 1:
-            ranges[-1] = (ranges[-1][0], position)
-        else:
-            ranges.append((position, position))
-    messages = [message for _, message in members]
+    for piece in members:
+        first, last = piece.position, piece.last if isinstance(piece, DeliveryRun) else piece.position
+        if ranges and ranges[-1][1] == first - 1:
+            first, _ = ranges.pop()
+        ranges.append((first, last))
     properties: dict[int, Any] = dict(PROPERTIES)
     if via:
         properties[USER_PROPERTY] = [(VIA_PROPERTY, via)]
-    return BatchPublish(topic, payload, qos, properties=properties, ranges=tuple(ranges), members=messages, via=via)
+    return BatchPublish(topic, payload, qos, properties=properties, ranges=tuple(ranges), members=members, via=via)
 
 
 def payload_max(packet_size_max: int, topic: str, numbers: LinkNumbers) -> int:

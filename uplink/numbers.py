@@ -16,7 +16,18 @@ import time
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
 
-from gateway.routes import Cursor, Delivery, DroppedRow, Handed, Message, MessageLog, Numbering, Signal, Work
+from gateway.routes import (
+    Cursor,
+    DeliveryRun,
+    DroppedRow,
+    Handed,
+    Message,
+    MessageLog,
+    Numbering,
+    Piece,
+    Signal,
+    Work,
+)
 from wire.bulk.property_block import encode_via_property, encode_vias
 from wire.codec.packets import MQTT_5
 from wire.identity import SEQ_MAX
@@ -114,12 +125,17 @@ class LinkNumbers:
         """Returns the property `hf-via` of messages with these numbers, as bytes."""
         return encode_vias(self._now.epoch, numbers, *self._names)
 
-    def via_of_batch(self, deliveries: Sequence[Delivery]) -> str:
+    def via_of_batch(self, pieces: Sequence[Piece]) -> str:
         """Returns `hf-via` of a batch with these messages, which are in order; empty if messages get no numbers now."""
-        first, last = deliveries[0].number, deliveries[-1].number
-        is_dense = last - first == len(deliveries) - 1
-        runs = [(first, last)] if is_dense else runs_of(one.number for one in deliveries)
-        return encode_via(self._now.epoch, runs, *self._names) if self.is_open else ""
+        if not self.is_open:
+            return ""
+        runs: list[tuple[int, int]] = []
+        for piece in pieces:
+            first, last = piece.number, piece.last_number if isinstance(piece, DeliveryRun) else piece.number
+            if runs and runs[-1][1] == first - 1:
+                first, _ = runs.pop()
+            runs.append((first, last))
+        return encode_via(self._now.epoch, runs, *self._names)
 
     def longest_property(self) -> int:
         """Returns the bytes of the longest property `hf-via` of messages that follow each other."""
@@ -241,6 +257,15 @@ class LinkNumbers:
             received_ms=now_ms,
             received_by=self._names[0],
         )
+
+
+def numbered(pieces: Iterable[Piece]) -> Iterator[tuple[Message, int]]:
+    """Yields messages that were handed out, each with its number."""
+    for piece in pieces:
+        if isinstance(piece, DeliveryRun):
+            yield from zip(piece.messages(), range(piece.number, piece.last_number + 1), strict=True)
+        else:
+            yield piece.message, piece.number
 
 
 def part_of_via(via: str, positions: Iterable[int], chosen: Container[int]) -> str:

@@ -19,7 +19,7 @@ from gateway.routes import (
     MessageLog,
     Outgoing,
     RouteState,
-    SelectingCursor,
+    RunCursor,
     Sender,
     Subscription,
     qos2,
@@ -124,7 +124,7 @@ class RouteQueue:
         subscriptions = self._subscriptions(log.routes.filters_of(self.consumer))
         window = INFLIGHT_WINDOW_MAX if config is None else _window(config)
         is_known = self.consumer in log.consumers()
-        self.cursor = SelectingCursor(log, self.consumer, subscriptions, window=window, always_counts=True)
+        self.cursor = RunCursor(log, self.consumer, subscriptions, window=window, always_counts=True)
         self._gateway_name = gateway_name
         self.numbers = LinkNumbers(gateway_name, name, log, self.cursor)
         self.numbers.interval_s = 0 if config is None else config.statement_interval_s
@@ -134,6 +134,7 @@ class RouteQueue:
         self.refusals = Refusals(log, self.consumer, self.state)
         self.shaping: Shaping | None = None
         self._begin_shaping(config)
+        self.batches: BatchCursor | None = None
         self._begin_batches(config)
         self._offer_qos_0()
         self.sender: Sender | None = None
@@ -184,7 +185,7 @@ class RouteQueue:
 
     def _begin_batches(self, config: RouteConfig | None) -> None:
         self.batch_topic = (config and config.batch_topic) or batch_topic(self._gateway_name, self.name)
-        self.batches: BatchCursor | None = None
+        self.batches = None
         if config is not None and config.framing == "batch":
             self.batches = BatchCursor(self.source, self._log, self.batch_topic, config, self.numbers)
 
@@ -207,6 +208,8 @@ class RouteQueue:
         self.state.stands = ""
         self.cursor.window = INFLIGHT_WINDOW_MAX if config is None else _window(config)
         self.numbers.interval_s = 0 if config is None else config.statement_interval_s
+        if self.batches is not None:
+            self.batches.give_back()
         self._begin_shaping(config)
         self._begin_batches(config)
         self.cursor.tally.estimate()  # until all that waits is counted by the new limits

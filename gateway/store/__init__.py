@@ -16,6 +16,8 @@ from gateway.store.consumers.backlog_count import count_backlogs, skip_ahead
 from gateway.store.consumers.client_shares import Shares
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.delivery import Backlog, Delivery, Grant, grant_by
+from gateway.store.consumers.run_cursor import Piece, RunCursor
+from gateway.store.consumers.runs import DeliveryRun
 from gateway.store.consumers.selecting_cursor import SelectingCursor
 from gateway.store.database import check_store
 from gateway.store.endings import Endings
@@ -72,6 +74,7 @@ __all__ = [
     "Backlog",
     "Cursor",
     "Delivery",
+    "DeliveryRun",
     "Drop",
     "DroppedRow",
     "Endings",
@@ -82,9 +85,11 @@ __all__ = [
     "Numbering",
     "Outgoing",
     "Owed",
+    "Piece",
     "PublishBatch",
     "Refused",
     "RefusedRow",
+    "RunCursor",
     "SaveSession",
     "SelectingCursor",
     "SessionDescription",

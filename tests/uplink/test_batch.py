@@ -1,13 +1,16 @@
 """Which deliveries leave together as a column batch, and when."""
 
+import random
 import time
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.message import Message
-from gateway.store import Delivery
-from uplink.batch import BatchPacker, batch_topic
+from gateway.store import Delivery, Grant
+from gateway.store.consumers.runs import run_of
+from tests.gateway.store.support import random_batch
+from uplink.batch import BatchPacker, batch_topic, messages_in
 from wire.bulk.column_batch import SIZE_MAX, BatchMessage, decode_batch
 from wire.bulk.property_block import encode_contents
 from wire.properties import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY
@@ -177,6 +180,29 @@ def test_every_delivery_leaves_once_and_in_order(
     while len(packing):
         left += seqs(packing.pack(payload_max).payload)
     assert left == list(range(1, len(sizes) + 1))
+
+
+@given(st.data(), st.integers(0, 2**32), st.integers(1, 30), st.integers(1, 2000), st.integers(200, 3000))
+def test_messages_that_came_together_leave_in_the_same_bytes_as_one_by_one(
+    data: st.DataObject, seed: int, max_messages: int, max_bytes: int, payload_max: int
+) -> None:
+    dice = random.Random(seed)
+    together, one_by_one = packer(max_messages, max_bytes), packer(max_messages, max_bytes)
+    position = 1
+    for count in data.draw(st.lists(st.integers(1, 60), min_size=1, max_size=5)):
+        publishes = random_batch(dice, count)
+        publishes.epoch, publishes.first_seq = 9, position
+        begin = data.draw(st.integers(0, count - 1))
+        run = run_of(publishes, begin, count, position, position - 1, 65535, Grant(1))
+        together.add(run, 0)
+        for place, message in enumerate(run.messages(), start=position):
+            one_by_one.add(Delivery(place, place, message, False, 1), 0)
+        position = run.last + 1
+        while len(together) > max_messages or (data.draw(st.booleans()) and len(together)):
+            ours, theirs = together.pack(payload_max), one_by_one.pack(payload_max)
+            assert ours.payload == theirs.payload
+            assert sum(map(messages_in, ours.deliveries)) == len(theirs.deliveries)
+            assert (len(together), together.is_due(0)) == (len(one_by_one), one_by_one.is_due(0))
 
 
 def test_the_usual_topic_name_is_one_that_every_broker_takes() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from gateway.store import MessageLog
+from gateway.store import MessageLog, PublishBatch
 from tests.house.repository import ROOT
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
@@ -17,8 +17,10 @@ from tests.uplink.support import get, opened, route_config, running, serving, un
 from tools.lab.testing.network_link import NetworkLink
 from uplink.route import Route
 from wire.bulk.column_batch import CONTENT_TYPE, BatchMessage, decode_batch
-from wire.codec.packets import MQTT_3_1_1, Connack, Publish
+from wire.codec.packets import MQTT_3_1_1, MQTT_5, Connack, Publish
+from wire.identity import IDENTITY_PROPERTY, encode_identity
 from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
+from wire.properties import USER_PROPERTY
 from wire.reasons import (
     IMPLEMENTATION_SPECIFIC_ERROR,
     NO_MATCHING_SUBSCRIBERS,
@@ -40,10 +42,38 @@ def route_to(broker: ScriptedBroker, log: MessageLog, **keys: object) -> Route:
     return Route(route_config(**in_batches(broker.port, **keys)), "gateway-1", log)  # type: ignore[arg-type]
 
 
+@pytest.fixture(params=["one by one", "together"], autouse=True)
+def how_they_come(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the gateway has read messages one by one, or many PUBLISHes at once, which then leave as runs."""
+    monkeypatch.setattr(sys.modules[__name__], "AT_ONCE", 1 if request.param == "one by one" else 70)
+
+
+AT_ONCE = 1
+
+
 async def fill(log: MessageLog, numbers: range, qos: int = 1, **fields: object) -> None:
     """Stores messages with their numbers as payload, in this order."""
+    if AT_ONCE > 1 and not fields.keys() & {"retain", "expires_ms"}:
+        pieces = [numbers[at : at + AT_ONCE] for at in range(0, len(numbers), AT_ONCE)]
+        await asyncio.gather(*(log.submit([together(piece, qos, **fields)]) for piece in pieces))  # type: ignore[arg-type]
+        return
     messages = [Message("a", b"%d" % one, qos, origin="a", epoch=7, seq=one, **fields) for one in numbers]  # type: ignore[arg-type]
     await asyncio.gather(*(log.submit([message]) for message in messages))
+
+
+def together(numbers: range, qos: int, received_ms: int = 0, received_by: str = "") -> PublishBatch:
+    """The same messages as one read from a publisher's connection brings them."""
+    packets = [
+        Publish("a", b"%d" % one, qos, packet_identifier=9, properties=identified("a", 7, one)).encode(MQTT_5)
+        for one in numbers
+    ]
+    return PublishBatch(
+        b"".join(packets), {"a": None}, len(packets), MQTT_5, "c", received_ms, received_by, bring_identities=True
+    )
+
+
+def identified(origin: str, epoch: int, seq: int) -> dict[int, object]:
+    return {USER_PROPERTY: [(IDENTITY_PROPERTY, encode_identity(origin, epoch, seq))]}
 
 
 def messages_in(publish: Publish) -> list[BatchMessage]:

@@ -11,11 +11,12 @@ import pytest
 from gateway.message import Message
 from gateway.store import Endings, MessageLog
 from tests.gateway.store.support import stored
-from tests.support.scripted_broker import ScriptedBroker, scripted_broker
+from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
 from tests.uplink.support import append, opened, route_config, until
 from uplink.config import RouteConfig
 from uplink.queue import RouteStatus
 from uplink.routes import Routes
+from wire.bulk.column_batch import decode_batch
 
 
 @asynccontextmanager
@@ -158,3 +159,18 @@ async def test_changes_that_follow_each_other_end_with_the_last_one(tmp_path: Pa
         await until(lambda: bool(broker.connects) and broker.connects[-1].keep_alive_s == 19)
         await append(log, range(1, 3))
         await until(lambda: numbers(broker) == [1, 2])
+
+
+async def test_a_batch_in_flight_while_the_route_changes_goes_to_the_next_broker(tmp_path: Path) -> None:
+    async with (
+        scripted_broker(puback=silent) as old,
+        scripted_broker() as new,
+        opened(tmp_path) as log,
+        steered(log, named("central", old, framing="batch", batch_max_messages=3)) as routes,
+    ):
+        await append(log, range(1, 6))
+        await until(lambda: any(old.publishes) and len(old.publishes[0]) == 1)
+        routes.reload([named("central", new, framing="batch", batch_max_messages=5)])
+        await until(lambda: status(routes).backlog_messages == 0)
+        batches = [decode_batch(publish.payload) for publishes in new.publishes for publish in publishes]
+        assert [int(one.payload) for batch in batches for one in batch.messages()] == [1, 2, 3, 4, 5]

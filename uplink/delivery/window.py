@@ -14,6 +14,7 @@ from gateway.routes import (
     Message,
     MessageLog,
     Peer,
+    Piece,
     Refused,
     Shift,
     Window,
@@ -188,9 +189,9 @@ class RouteWindow(Window):
 
     def batch_of(self, flow: Flow, members: list[tuple[int, Message]]) -> Message:
         """Returns the QoS 2 message with a batch of shaped messages of a flow, each given with its position."""
-        payload = encode([(message, False) for _, message in members]).encode()
+        pieces: list[Piece] = [Delivery(position, 0, message, False, 2) for position, message in members]
         via = part_of_via(flow.via, flow.positions, {position for position, _ in members})
-        return batch_publish(self._queue.batch_topic, payload, 2, members, via)
+        return batch_publish(self._queue.batch_topic, encode(pieces).encode(), 2, pieces, via)
 
     def is_batch(self, packet_identifier: int) -> bool:
         """Whether the message with a packet identifier in flight carries a batch."""

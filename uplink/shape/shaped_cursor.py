@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from gateway.routes import Cursor, Delivery, Message
+from gateway.routes import Delivery, Message, Piece, RunCursor
 from uplink.refusals import Refusals
 from uplink.shape.shaper import CannotShape
 
@@ -21,7 +21,7 @@ class ShapedCursor:
 
     def __init__(
         self,
-        cursor: Cursor,
+        cursor: RunCursor,
         shape: Callable[[Message], Message],
         refusals: Refusals,
         via: Callable[[int], str],
@@ -43,6 +43,10 @@ class ShapedCursor:
                 raise
         return []
 
+    async def fetch_pieces(self, _limit: int, single_limit: int) -> Sequence[Piece]:
+        """Does the same for a route in batches: each message is shaped by itself, so none of them is in a run."""
+        return await self.fetch_now(single_limit)
+
     def wake_with(self, wake: Callable[[], None] | None) -> None:
         """Calls this, from now on, whenever ``fetch_now`` may have deliveries, and now."""
         self._cursor.wake_with(wake)
@@ -50,6 +54,14 @@ class ShapedCursor:
     def acknowledge_all(self, packet_identifiers: Sequence[int]) -> int:
         """Deliveries arrived; returns how many of them were on the way."""
         return self._cursor.acknowledge_all(packet_identifiers)
+
+    def acknowledge_pieces(self, pieces: Iterable[Piece]) -> None:
+        """What was handed out has arrived."""
+        self._cursor.acknowledge_pieces(pieces)
+
+    def redeliver_pieces(self, pieces: Iterable[Piece]) -> None:
+        """Hands out again, one by one, what was handed out."""
+        self._cursor.redeliver_pieces(pieces)
 
     def redeliver(self, packet_identifiers: Iterable[int]) -> None:
         """Hands deliveries out again, before any new one."""

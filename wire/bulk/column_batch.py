@@ -16,6 +16,7 @@ from itertools import accumulate, count, pairwise
 from typing import Any, NamedTuple
 
 from wire import properties
+from wire.bulk.property_block import Identity
 from wire.bulk.publishes import cut_columns, qos_of
 from wire.errors import WireError
 from wire.identity import EPOCH_MAX, NAME_BYTES_MAX, SEQ_MAX
@@ -63,6 +64,7 @@ DICTIONARY = (
 
 _DICTIONARY = zstd.ZstdDict(DICTIONARY, is_raw=True)
 _PARAMETER = zstd.CompressionParameter
+_COMPRESSORS: dict[int, list[zstd.ZstdCompressor]] = {LEVEL_OF_SMALL: [], LEVEL: []}  # each is in no other thread's use
 _WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: SIZE_MAX.bit_length() - 1}
 
 
@@ -172,7 +174,8 @@ class ColumnBatchEncoder:
         self._open_runs: dict[tuple[str, int], tuple[int, int]] = {}  # each with the seq that it expects
         self._run_of: list[int] = []
         self._receiver_of: list[int] = []
-        self._received_ms: list[int] = []
+        self._received: list[tuple[int, int]] = []  # times, each with the number of messages that have it
+        self._lengths: list[int] = []
         self._payloads: list[bytes] = []
 
     def __len__(self) -> int:
@@ -208,9 +211,10 @@ class ColumnBatchEncoder:
         self._block_of.append(self._blocks[block])
         self._flags.append(qos | retain * RETAIN_FLAG)
         self._payloads.append(payload)
+        self._lengths.append(len(payload))
         self._add_identity(origin, epoch, seq)
         self._receiver_of.append(self._receivers[received_by])
-        self._received_ms.append(received_ms)
+        self._received.append((received_ms, 1))
 
     def add_publishes(
         self,
@@ -237,27 +241,54 @@ class ColumnBatchEncoder:
         if begin or end is not None:
             topics, blocks, payloads = topics[begin:end], blocks[begin:end], payloads[begin:end]
             identities = identities[begin:end]
+        identity = (origin, epoch, first_seq + begin)
+        self.add_columns(topics, blocks, payloads, qos_of(packets), identities or identity, received_ms, received_by)
+
+    def add_columns(
+        self,
+        topics: list[bytes],
+        blocks: list[bytes],
+        payloads: list[bytes],
+        qos: int,
+        identities: list[Identity] | Identity,
+        received_ms: int,
+        received_by: str,
+    ) -> None:
+        """Adds messages without RETAIN, of which these fields are known. Raises BatchFull.
+
+        Args:
+            topics: their topic names.
+            blocks: the properties of each, as in a `BatchMessage`.
+            payloads: their payloads.
+            qos: their QoS.
+            identities: the identity of each, or that of the first one; the others follow.
+            received_ms, received_by: when and by which gateway they were accepted.
+        """
         added = len(payloads)
-        size = sum(map(len, topics)) + sum(map(len, blocks)) + sum(map(len, payloads))
-        self._make_room(added, size, set(blocks), {one[0] for one in identities} or {origin}, received_by)
+        lengths = list(map(len, payloads))
+        own_blocks = set(blocks)
+        blocks_size = added * len(blocks[0]) if len(own_blocks) == 1 else sum(map(len, blocks))
+        size = sum(map(len, topics)) + blocks_size + sum(lengths)
+        origins = {one[0] for one in identities} if isinstance(identities, list) else {identities[0]}
+        self._make_room(added, size, own_blocks, origins, received_by)
         self._topic_of += map(self._topics.__getitem__, topics)
         self._block_of += map(self._blocks.__getitem__, blocks)
-        self._flags += [qos_of(packets)] * added
+        self._flags += [qos] * added
         self._payloads += payloads
-        if identities:
+        self._lengths += lengths
+        if isinstance(identities, list):
             for identity in identities:
                 self._add_identity(*identity)
         else:
-            self._run_of += [self._run(origin, epoch, first_seq + begin, added)] * added
+            self._run_of += [self._run(*identities, added)] * added
         self._receiver_of += [self._receivers[received_by]] * added
-        self._received_ms += [received_ms] * added
+        self._received.append((received_ms, added))
 
     def encode(self) -> bytes:
         """Returns the batch of all messages that were added, at least one."""
-        lengths = list(map(len, self._payloads))
         origins, epochs, first_seqs = zip(*self._runs)
         columns = (
-            _encode_number(len(lengths)),
+            _encode_number(len(self)),
             _encode_table(self._topics),
             _encode_column(self._topic_of),
             _encode_column(self._flags),
@@ -271,13 +302,12 @@ class ColumnBatchEncoder:
             _encode_column(self._run_of),
             _encode_table([name.encode() for name in self._receivers]),
             _encode_column(self._receiver_of),
-            _encode_times(self._received_ms),
-            _encode_column(lengths),
+            _encode_times(self._received),
+            _encode_column(self._lengths),
         )
         body = b"".join(columns) + b"".join(self._payloads)
         level = LEVEL_OF_SMALL if len(body) < SMALL else LEVEL
-        options: dict[int, int] = {_PARAMETER.compression_level: level, _PARAMETER.checksum_flag: 1}
-        return MAGIC + bytes((VERSION,)) + zstd.compress(body, options=options, zstd_dict=_DICTIONARY)
+        return MAGIC + bytes((VERSION,)) + _compress(body, level)
 
     def _make_room(
         self, added: int, size: int, blocks: Iterable[bytes], origins: Iterable[str], received_by: str
@@ -451,6 +481,20 @@ def _decompress(payload: bytes) -> bytes:
     return body
 
 
+def _compress(body: bytes, level: int) -> bytes:
+    """Returns a frame. A compressor takes long to make, so each is used for many frames."""
+    spare = _COMPRESSORS[level]
+    try:
+        compressor = spare.pop()
+    except IndexError:
+        options: dict[int, int] = {_PARAMETER.compression_level: level, _PARAMETER.checksum_flag: 1}
+        compressor = zstd.ZstdCompressor(options=options, zstd_dict=_DICTIONARY)
+    compressor.set_pledged_input_size(len(body))
+    frame = compressor.compress(body, compressor.FLUSH_FRAME)
+    spare.append(compressor)
+    return frame
+
+
 def _decode_runs(body: _Body, messages: int) -> list[Run]:
     origins = [_decode_name("origins", name) for name in body.table("origins", messages)]
     entries = body.entries("runs", messages)
@@ -484,10 +528,15 @@ def _decode_times(body: _Body, messages: int) -> "array[int]":
     return array("q", times[1:])
 
 
-def _encode_times(times: list[int]) -> bytes:
-    steps = [later - earlier for earlier, later in pairwise([times[0]] + times)]
-    back = max(0, -min(steps))
-    return _encode_number(times[0]) + _encode_number(back) + _encode_column([step + back for step in steps])
+def _encode_times(times: list[tuple[int, int]]) -> bytes:
+    first = latest = times[0][0]
+    back = max(0, -min([later - earlier for (earlier, _), (later, _) in pairwise(times)], default=0))
+    steps: list[int] = []
+    for time, messages in times:
+        steps.append(time - latest + back)
+        steps += [back] * (messages - 1)
+        latest = time
+    return _encode_number(first) + _encode_number(back) + _encode_column(steps)
 
 
 def _decode_name(column: str, name: bytes) -> str:
@@ -529,10 +578,9 @@ def _encode_number(number: int) -> bytes:
 
 
 def _encode_column(numbers: Sequence[int]) -> bytes:
-    largest = max(numbers)
-    if largest == min(numbers):
-        return b"\0" + _encode_number(largest)
-    code = _code_for(largest)
+    if numbers.count(numbers[0]) == len(numbers):
+        return b"\0" + _encode_number(numbers[0])
+    code = _code_for(max(numbers))
     column = array(code, numbers)
     if sys.byteorder == "big":
         column.byteswap()

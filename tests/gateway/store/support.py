@@ -1,9 +1,11 @@
 """A message log on a folder, and a look into its file from outside."""
 
 import contextlib
+import random
 import resource
 import sqlite3
 import sys
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from threading import Event
@@ -16,7 +18,11 @@ from gateway.store.consumers.cursor import PACKET_IDENTIFIERS
 from gateway.store.sqlite.marks import note_closed
 from gateway.store.tables import log_rows
 from wire.bulk.publishes import cut_publishes
-from wire.codec.packets import MQTT_5, Publish
+from wire.codec.packets import MQTT_3_1_1, MQTT_5, Publish
+from wire.identity import IDENTITY_PROPERTY, encode_identity
+from wire.properties import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY
+
+COMMON_PROPERTIES: tuple[dict[int, Any], ...] = ({}, {CONTENT_TYPE: "text/plain"}, {USER_PROPERTY: [("a", "ü")]})
 
 
 @contextlib.asynccontextmanager
@@ -108,6 +114,30 @@ def batch_of(
     return PublishBatch(
         data, found.topics, len(packets), level, "client", 1234, "gw", epoch, first_seq, content_size=size
     )
+
+
+def random_batch(
+    dice: random.Random, count: int, topics: tuple[str, ...] = ("mine/a", "mine/ä"), expires: bool = False
+) -> PublishBatch:
+    """PUBLISHes as one read of a publisher's connection brings them, with identities or without."""
+    level = dice.choice((MQTT_3_1_1, MQTT_5))
+    brings = level == MQTT_5 and dice.random() < 0.5
+    qos = dice.choice((1, 2))
+    used: dict[str, None] = {}
+    packets = []
+    for number in range(count):
+        topic = dice.choice(topics)
+        used[topic] = None
+        properties = dict(dice.choice(COMMON_PROPERTIES)) if level == MQTT_5 else {}
+        if expires and level == MQTT_5:
+            properties[MESSAGE_EXPIRY_INTERVAL] = 1000
+        if brings:
+            identity = encode_identity("device-7", 7, dice.randint(1, 5) + 3 * number)
+            properties[USER_PROPERTY] = [*properties.get(USER_PROPERTY, ()), (IDENTITY_PROPERTY, identity)]
+        packet = Publish(topic, dice.randbytes(dice.randint(0, 40)), qos, packet_identifier=3, properties=properties)
+        packets.append(packet.encode(level))
+    now_ms = int(time.time() * 1000)
+    return PublishBatch(b"".join(packets), used, count, level, "client", now_ms, "gw", bring_identities=brings)
 
 
 async def take_all(cursor: Cursor) -> list[Message]:

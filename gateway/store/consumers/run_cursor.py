@@ -1,0 +1,178 @@
+"""A cursor that hands out whole runs of messages, for a route that sends them in batches."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from gateway.message import Message
+from gateway.store.consumers.delivery import Delivery, Grant
+from gateway.store.consumers.runs import DeliveryRun, RunsInFlight, columns_of, run_of
+from gateway.store.consumers.selecting_cursor import SelectingCursor
+from gateway.store.consumers.tally import Walk
+from gateway.store.tables.cursors import Place
+from gateway.store.tables.evicted import EvictedMessage
+from gateway.store.tables.log_rows import Gap, LogRow, Part, PublishBatch
+from wire.bulk.publishes import qos_of
+
+RUN_LEAST = 8  # messages in a batch of PUBLISHes; fewer of them are faster one by one
+ROWS_KEPT = 8  # rows of the log that were read from the disk, and are not handed out yet
+
+Piece = Delivery | DeliveryRun
+"""What a route's cursor hands out: one message, or many at once."""
+
+
+class RunCursor(SelectingCursor):
+    """A route's cursor with ``fetch_pieces`` besides ``fetch_now``. What was fetched so is acknowledged as pieces.
+
+    A run has messages of one `PublishBatch`, with nothing that sets one of them apart: all of them are taken alike,
+    none may expire or may be dropped, and no QoS 2 flow has one. All others are handed out one by one, in their order.
+    """
+
+    def __init__(self, *args: Any, **keys: Any) -> None:
+        super().__init__(*args, **keys)
+        self._runs = RunsInFlight(self._unacknowledged)
+        self._rows: list[LogRow] = []  # of the log, from the next message on
+
+    async def fetch_pieces(self, limit: int, single_limit: int) -> Sequence[Piece]:
+        """Returns the next messages without waiting, in order; none if none waits. Raises sqlite3.Error.
+
+        Args:
+            limit: the most messages in runs.
+            single_limit: the most messages one by one.
+        """
+        async with self.fetching:
+            runs, singles = await self._take_runs(limit, single_limit)
+        return runs or await self.fetch_now(singles)
+
+    def acknowledge_pieces(self, pieces: Iterable[Piece]) -> None:
+        """What was handed out has arrived."""
+        arrived = size = 0
+        singles: list[int] = []
+        for piece in pieces:
+            if isinstance(piece, Delivery):
+                singles.append(piece.packet_identifier)
+            elif self._runs.take(piece):
+                arrived += len(piece)
+                size += piece.size
+            else:
+                singles += piece.packet_identifiers
+        if arrived:
+            self.tally.note_acknowledged(arrived, size)
+            self._note_left(self.position)
+            self._tell()
+            self._log.changed()
+        if singles:
+            self.acknowledge_all(singles)
+
+    def redeliver_pieces(self, pieces: Iterable[Piece]) -> None:
+        """Hands out again, one by one, what was handed out."""
+        numbers: list[int] = []
+        for piece in pieces:
+            numbers += [piece.packet_identifier] if isinstance(piece, Delivery) else piece.packet_identifiers
+        self.redeliver(numbers)
+
+    @property
+    def handed_out(self) -> list[int]:
+        return self._runs.positions()
+
+    def place_of(self, packet_identifier: int) -> Place:
+        self._runs.spread()
+        return super().place_of(packet_identifier)
+
+    def redeliver(self, packet_identifiers: Iterable[int]) -> None:
+        self._runs.spread()
+        super().redeliver(packet_identifiers)
+
+    def lose(
+        self, messages: dict[int, Message], last: int, note_evicted: Callable[[str, Message], EvictedMessage]
+    ) -> None:
+        if self._runs.first_position <= last:
+            self._runs.spread()
+        super().lose(messages, last, note_evicted)
+
+    def begin_to_count(self, walk: Walk) -> None:
+        self._runs.spread()
+        super().begin_to_count(walk)
+
+    def wake_with(self, wake: Callable[[], None] | None) -> None:
+        if wake is None:
+            self._rows = []
+        super().wake_with(wake)
+
+    async def _take_runs(self, limit: int, single_limit: int) -> tuple[list[DeliveryRun], int]:
+        """Returns the next runs. If there are none, returns as well how many messages come one by one before a run."""
+        if self._to_redeliver or self.tally.notes_hand_outs or self.reason_to_drop is not None:
+            return [], single_limit
+        limit = min(limit, self.window - (self._taken - self.count))
+        if limit <= 0 or self.unread_from == self._log.head:
+            return [], single_limit
+        await self._read_on()
+        runs: list[DeliveryRun] = []
+        grants: dict[tuple[str, int], Grant | None] = {}
+        singles = 0
+        after = self.unread_from
+        for first, part in self._parts_behind(after):
+            begin = max(0, after + 1 - first)
+            grant = self._grant_of(first + begin, first + part.count, part, grants)
+            if grant is None or not isinstance(part, PublishBatch):
+                singles += part.count - begin
+                if runs or singles >= single_limit:
+                    break
+            elif singles:
+                break
+            else:
+                end = min(part.count, begin + limit)
+                runs.append(self._hand_out_run(part, begin, end, first + begin, grant))
+                limit -= end - begin
+                if not limit:
+                    break
+        self._forget_rows()
+        return runs, min(max(1, singles), single_limit)
+
+    async def _read_on(self) -> None:
+        """Reads rows with the next message, unless they are here."""
+        self._forget_rows()
+        after = self.unread_from
+        if not self._rows or self._rows[0].first > after + 1:
+            self._rows = (await self._log.read_rows(after))[:ROWS_KEPT]
+
+    def _forget_rows(self) -> None:
+        """Forgets rows without a further message for this consumer."""
+        after = self.unread_from
+        while self._rows and self._rows[0].last <= after:
+            self._rows.pop(0)
+
+    def _parts_behind(self, after: int) -> Iterator[tuple[int, Part | Gap]]:
+        """Yields the parts with messages behind a position, each with that of its first message."""
+        for row in self._rows:
+            first = row.first
+            for part in row.parts:
+                if first + part.count - 1 > after:
+                    yield first, part
+                first += part.count
+
+    def _grant_of(
+        self, position: int, end: int, part: Part | Gap, grants: dict[tuple[str, int], Grant | None]
+    ) -> Grant | None:
+        """Returns how the consumer takes the messages of a part from a position on, None if each goes by itself."""
+        if not isinstance(part, PublishBatch) or part.count < RUN_LEAST:
+            return None
+        if position <= max(self._usual_from, self._log.gone):
+            return None
+        if self.passed and not self.passed.keys().isdisjoint(range(position, end)):
+            return None
+        qos = qos_of(part.packets)
+        found: set[Grant | None] = set()
+        for topic in part.topics:
+            kind = topic, qos
+            if kind not in grants:
+                grants[kind] = self.grant(position, Message(topic, b"", qos))
+            found.add(grants[kind])
+        is_usual = len(found) == 1 and not columns_of(part).may_expire
+        return found.pop() if is_usual else None
+
+    def _hand_out_run(self, batch: PublishBatch, begin: int, end: int, position: int, grant: Grant) -> DeliveryRun:
+        run = run_of(batch, begin, end, position, self._taken, self._identifiers, grant)
+        self._runs.add(run)
+        self._taken += len(run)
+        self._read = run.last
+        return run

@@ -1,0 +1,231 @@
+"""Runs: messages that came in one piece and that a consumer takes alike, handed out and acknowledged in one piece.
+
+A run is a `PublishBatch` or a part of one. Its topic names, properties and payloads are read as columns, so that no
+message of it becomes an object. As soon as one message of a run has to be treated by itself, such as after an eviction,
+its deliveries become single ones.
+"""
+
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import NamedTuple
+
+from gateway.message import Message
+from gateway.store.consumers.delivery import Grant
+from gateway.store.tables.log_rows import PublishBatch
+from wire.bulk.property_block import Identity, decode_common, encode_contents
+from wire.bulk.publishes import cut_columns
+
+Entry = tuple[int, Grant, int, int]
+
+COLUMNS_REMEMBERED = 4  # batches of PUBLISHes: a run is often followed by another one of the same batch
+
+
+class Columns(NamedTuple):
+    """Messages of a `PublishBatch`: one field of all after the other.
+
+    ``blocks`` are the properties of each as they travel on, without their length. There are no ``identities`` where the
+    messages brought none. ``topic_sizes`` and ``block_sizes`` say for how many bytes a topic name and properties count
+    in a backlog. ``may_expire``: at least one message of the batch may.
+    """
+
+    topics: list[bytes]
+    blocks: list[bytes]
+    payloads: list[bytes]
+    identities: list[Identity]
+    topic_sizes: dict[bytes, int]
+    block_sizes: dict[bytes, int]
+    may_expire: bool
+
+    def cut(self, begin: int, end: int) -> "Columns":
+        """Returns the columns of the messages from one to another."""
+        return self._replace(
+            topics=self.topics[begin:end],
+            blocks=self.blocks[begin:end],
+            payloads=self.payloads[begin:end],
+            identities=self.identities[begin:end],
+        )
+
+    @property
+    def size(self) -> int:
+        """The sum of ``sizes``."""
+        names = _sum(self.topic_sizes, self.topics)
+        return names + _sum(self.block_sizes, self.blocks) + sum(map(len, self.payloads))
+
+    def sizes(self) -> Iterator[int]:
+        """Yields the bytes that each message counts for in a backlog (``Message.content_size``)."""
+        names = map(self.topic_sizes.__getitem__, self.topics)
+        properties = map(self.block_sizes.__getitem__, self.blocks)
+        return map(int.__add__, map(int.__add__, names, properties), map(len, self.payloads))
+
+
+@lru_cache(maxsize=COLUMNS_REMEMBERED)
+def columns_of(batch: PublishBatch) -> Columns:
+    """Returns the columns of all messages of a batch."""
+    topics, as_they_came, identities, payloads = cut_columns(batch.packets, batch.level)
+    own: dict[bytes, bytes] = {}
+    block_sizes: dict[bytes, int] = {}
+    may_expire = False
+    for block in set(as_they_came):
+        common = decode_common(block)
+        assert common is not None
+        own[block] = encode_contents(common.properties)
+        block_sizes[own[block]] = common.size
+        may_expire = may_expire or common.expiry_ms > 0
+    blocks = [own[block] for block in as_they_came]
+    topic_sizes = {topic: len(topic.decode()) for topic in set(topics)}
+    return Columns(topics, blocks, payloads, identities, topic_sizes, block_sizes, may_expire)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRun:
+    """Deliveries of the messages of a batch from ``begin`` to ``end``, at consecutive positions from ``position`` on.
+
+    ``taken`` is how many messages the consumer took before, and ``identifiers`` how many packet identifiers there are.
+    ``size`` is how many bytes the messages count for in the backlog.
+    """
+
+    batch: PublishBatch
+    begin: int
+    end: int
+    position: int
+    taken: int
+    identifiers: int
+    grant: Grant
+    size: int
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+    @property
+    def qos(self) -> int:
+        """That of all its deliveries."""
+        return self.grant.qos
+
+    @property
+    def last(self) -> int:
+        """The position of its last message."""
+        return self.position + len(self) - 1
+
+    @property
+    def number(self) -> int:
+        """The number of its first delivery among all messages that the consumer has taken."""
+        return self.taken + 1
+
+    @property
+    def last_number(self) -> int:
+        """That of its last delivery."""
+        return self.taken + len(self)
+
+    @property
+    def packet_identifier(self) -> int:
+        """That of its first delivery."""
+        return self.taken % self.identifiers + 1
+
+    @property
+    def packet_identifiers(self) -> list[int]:
+        """Those of all its deliveries."""
+        return [taken % self.identifiers + 1 for taken in range(self.taken, self.taken + len(self))]
+
+    def columns(self) -> Columns:
+        """Returns its messages as columns."""
+        columns = columns_of(self.batch)
+        return columns if len(self) == self.batch.count else columns.cut(self.begin, self.end)
+
+    def messages(self) -> list[Message]:
+        """Returns its messages."""
+        return self.batch.messages()[self.begin : self.end]
+
+    def first(self, messages: int) -> "DeliveryRun":
+        """Returns the run of its first messages."""
+        return self._between(0, messages)
+
+    def behind(self, messages: int) -> "DeliveryRun":
+        """Returns the run of the messages behind its first ones."""
+        return self._between(messages, len(self))
+
+    def fitting(self, size: int) -> int:
+        """Returns how many messages, from the first one on, have no more bytes together."""
+        found = 0
+        for found, total in enumerate(accumulate(self.columns().sizes())):
+            if total > size:
+                return found
+        return found + 1
+
+    def _between(self, first: int, end: int) -> "DeliveryRun":
+        begin = self.begin + first
+        end += self.begin
+        return run_of(self.batch, begin, end, self.position + first, self.taken + first, self.identifiers, self.grant)
+
+
+def run_of(
+    batch: PublishBatch, begin: int, end: int, position: int, taken: int, identifiers: int, grant: Grant
+) -> DeliveryRun:
+    """Returns a run; ``DeliveryRun`` says what it is made of."""
+    size = columns_of(batch).cut(begin, end).size
+    return DeliveryRun(batch, begin, end, position, taken, identifiers, grant, size)
+
+
+def _sum(sizes: dict[bytes, int], values: list[bytes]) -> int:
+    if len(distinct := set(sizes.values())) == 1:
+        return distinct.pop() * len(values)
+    return sum(map(sizes.__getitem__, values))
+
+
+class RunsInFlight:
+    """The runs among a cursor's deliveries without an acknowledgement.
+
+    Args:
+        entries: the cursor's deliveries: (position, grant, size, messages taken before) by packet identifier. A run is
+            one entry, that of its first delivery, until ``spread``.
+    """
+
+    def __init__(self, entries: OrderedDict[int, Entry]) -> None:
+        self._entries = entries
+        self._runs: dict[int, DeliveryRun] = {}
+
+    @property
+    def first_position(self) -> int:
+        """The position of the first delivery, sys.maxsize if there is none."""
+        return next(iter(self._entries.values()))[0] if self._entries else sys.maxsize
+
+    def add(self, run: DeliveryRun) -> None:
+        """Adds a run behind all other deliveries."""
+        first = run.packet_identifier
+        self._entries[first] = (run.position, run.grant, run.size, run.taken)
+        self._runs[first] = run
+
+    def take(self, run: DeliveryRun) -> bool:
+        """Removes a run; returns False, and spreads all runs, if it is not here in one piece."""
+        first = run.packet_identifier
+        if self._runs.get(first) != run:
+            self.spread()
+            return False
+        del self._runs[first], self._entries[first]
+        return True
+
+    def spread(self) -> None:
+        """Makes single deliveries of all runs."""
+        if not self._runs:
+            return
+        before, runs = list(self._entries.items()), self._runs
+        self._runs = {}
+        self._entries.clear()
+        for packet_identifier, entry in before:
+            if run := runs.get(packet_identifier):
+                sizes = run.columns().sizes()
+                for index, (number, size) in enumerate(zip(run.packet_identifiers, sizes, strict=True)):
+                    self._entries[number] = (run.position + index, run.grant, size, run.taken + index)
+            else:
+                self._entries[packet_identifier] = entry
+
+    def positions(self) -> list[int]:
+        """Returns the position of each delivery."""
+        found: list[int] = []
+        for packet_identifier, (position, *_) in self._entries.items():
+            run = self._runs.get(packet_identifier)
+            found += range(position, run.last + 1) if run else (position,)
+        return found
