@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloud import read_manifest
+from tools.lab.bench.batch.fleet import BME280
 from tools.lab.bench.broker.processes import gateway
 from tools.lab.bench.uplink.command import LIVE_RATE, ROUTE, beside_bridge, drain, one_refused, publish, waiting
 from tools.lab.bench.uplink.landed import landed
@@ -59,8 +60,9 @@ def test_a_route_is_measured_beside_the_bridge(tmp_path: Path) -> None:
 
 
 def test_readings_in_batches_are_measured_until_they_are_landed(tmp_path: Path) -> None:
-    figure = landed(tmp_path, 2_000, 500)
-    assert figure.ours > 0
+    rate, *processor_times = landed(tmp_path, BME280, 2_000, 500)
+    assert rate.ours > 0
+    assert [figure.name.split()[-4] for figure in processor_times] == ["publisher", "gateway", "mosquitto", "lander"]
     assert sum(read_manifest(path).rows for path in (tmp_path / "landing").glob("[!.]*.json")) == 2_000
 
 

@@ -53,11 +53,10 @@ class BenchUnavailable(Exception):
     """A benchmark cannot run here; the text says what is missing."""
 
 
-class Broker:
-    """A broker that runs: its port and its process identifier."""
+class Program:
+    """A program that runs: its process identifier."""
 
-    def __init__(self, port: int, pid: int) -> None:
-        self.port = port
+    def __init__(self, pid: int) -> None:
         self._pid = pid
 
     def status(self, key: str) -> int:
@@ -79,6 +78,14 @@ class Broker:
         """Returns the processor time used so far, in seconds."""
         fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Broker(Program):
+    """A broker that runs, and its port."""
+
+    def __init__(self, port: int, pid: int) -> None:
+        super().__init__(pid)
+        self.port = port
 
 
 @contextlib.contextmanager
@@ -112,7 +119,7 @@ def mosquitto(folder: Path, autosave: bool = False, *, core: int = BROKER_CORE, 
 
 
 @contextlib.contextmanager
-def lander(folder: Path, broker: Broker, topic_filter: str, landing: Path) -> Iterator[None]:
+def lander(folder: Path, broker: Broker, topic_filter: str, landing: Path) -> Iterator[Program]:
     """A lander that writes what comes from a broker to landing files. Raises BenchUnavailable."""
     argv = [sys.executable, "-m", "tools.cli.main", "lander", "run", "--name", "bench", "--group", "bench"]
     argv += ["--broker", f"mqtt://127.0.0.1:{broker.port}", "--filter", topic_filter, "--landing", str(landing)]
@@ -121,11 +128,22 @@ def lander(folder: Path, broker: Broker, topic_filter: str, landing: Path) -> It
     process.start()
     try:
         process.says("subscribed")
-        yield
+        yield Program(process.pid)
     except ProcessFailed as failure:
         raise BenchUnavailable(str(failure)) from failure
     finally:
         process.stop()
+
+
+@contextlib.contextmanager
+def on_core(core: int) -> Iterator[None]:
+    """Keeps this process on a core. Programs are started before it."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(cores)[core]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 @contextlib.contextmanager

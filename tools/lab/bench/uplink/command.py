@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from tools.cli.failure import failing_on
+from tools.lab.bench.batch.fleet import BME280, DS18B20
 from tools.lab.bench.broker.client import Counter, Poller, Publisher
 from tools.lab.bench.broker.packets import Publishes
 from tools.lab.bench.broker.processes import (
@@ -38,7 +39,7 @@ WINDOW = 2000  # so large that the route limits the rate, and not the sync after
 TURNS = 4  # how often route and bridge take turns, because the machine's speed changes
 LIVE_RATE = 5_000  # messages/s, what ThingsBoard's gateway can take in at most
 WAITING_ROUTES = 3
-LANDED_SHARE = 4  # a quarter of the backlog's messages go in batches, with several readings each
+LANDED_SHARE = 2  # half as many messages as those of the backlog go in batches, of each sensor
 REFUSED_SHARE = 10  # one message is refused among a tenth of the backlog
 STANDS_S = 3.0  # a route that has sent nothing new for so long stands
 DEADLINE_S = 900.0
@@ -71,7 +72,8 @@ def _figures(folder: Path, seconds: float, backlog: int, messages: int) -> Itera
     for qos in (1, 2):
         yield from beside_bridge(_made(folder / f"qos-{qos}"), qos, seconds)
     yield from one_refused(_made(folder / "refused"), backlog // REFUSED_SHARE)
-    yield landed(_made(folder / "landed"), backlog // LANDED_SHARE, WINDOW)
+    for sensor in (BME280, DS18B20):
+        yield from landed(_made(folder / f"landed-{len(sensor)}"), sensor, backlog // LANDED_SHARE, WINDOW)
     yield drain(_made(folder / "drain"), backlog)
     yield from waiting(_made(folder / "waiting"), messages)
 
