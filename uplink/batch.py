@@ -213,11 +213,10 @@ def _add(encoder: ColumnBatchEncoder, message: Message, retain: bool, blocks: di
 def _add_run(encoder: ColumnBatchEncoder, run: DeliveryRun) -> None:
     """Adds the messages of a run. Raises BatchFull if not all of them fit; then the first ones are added that do."""
     batch = run.batch
-    origin = (batch.gateway, batch.epoch, batch.first_seq + run.begin)
-    topics, blocks, payloads, identities, *_ = run.columns()
+    topics, blocks, payloads, *_ = run.columns()
     try:
         encoder.add_columns(
-            topics, blocks, payloads, qos_of(batch.packets), identities or origin, batch.received_ms, batch.gateway
+            topics, blocks, payloads, qos_of(batch.packets), run.identities, batch.received_ms, batch.gateway
         )
     except BatchFull:
         if len(run) > 1:

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import sqlite3
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -27,7 +27,20 @@ from gateway.delivery.window import Window, is_plain
 from gateway.message import Message
 from gateway.pace import Slice
 from gateway.signals import Signal
-from gateway.store import EVICTED, FILTERED, RELEASED, Cursor, Delivery, Flow, Grant, MessageLog, grant_by
+from gateway.store import (
+    EVICTED,
+    FILTERED,
+    RELEASED,
+    Cursor,
+    Delivery,
+    DeliveryRun,
+    Flow,
+    Grant,
+    MessageLog,
+    Piece,
+    RunCursor,
+    grant_by,
+)
 from gateway.subscriptions import Subscription
 from wire.errors import WireError
 
@@ -289,11 +302,15 @@ class Sender:
         window = self._window
         await self._resumed.wait()
         while not source.is_closed:
-            deliveries = await self._fetch(source)
-            if not deliveries:
+            pieces = await self._fetch(source)
+            if not pieces:
                 if not source.again:
                     break
                 await self._send_again_up_to(source, sys.maxsize)
+                window.flush()
+                continue
+            deliveries = self._send_runs(source, pieces)
+            if not deliveries:
                 window.flush()
                 continue
             source.is_sending = True
@@ -327,7 +344,7 @@ class Sender:
                 await asyncio.sleep(0)  # a member that waited meanwhile gets the next ones
         source.task = None
 
-    async def _fetch(self, source: _Source) -> list[Delivery]:
+    async def _fetch(self, source: _Source) -> Sequence[Piece]:
         cursor = source.cursor
         if isinstance(cursor, RetainedCursor):
             return await cursor.fetch()
@@ -335,7 +352,25 @@ class Sender:
         room = self._window.protocol.send_quota or 1
         if source.shared and isinstance(cursor, Cursor):
             return await cursor.fetch(min(SHARED_FETCH_MOST, room), self._window.may_receive)
-        return await cursor.fetch_now(min(FETCH_MOST, room))
+        most = min(FETCH_MOST, room)
+        if isinstance(cursor, RunCursor) and not source.again:
+            return await cursor.fetch_pieces(most, most)
+        return await cursor.fetch_now(most)
+
+    def _send_runs(self, source: _Source, pieces: Sequence[Piece]) -> list[Delivery]:
+        """Sends the runs at the beginning, each in one piece; returns the other deliveries."""
+        deliveries: list[Delivery] = []
+        for piece in pieces:
+            if not isinstance(piece, DeliveryRun):
+                deliveries.append(piece)
+            elif deliveries or not self._window.publish_run(piece):
+                deliveries += piece.deliveries()
+            else:
+                identifiers = piece.packet_identifiers
+                source.held.update(identifiers)
+                source.sent.update(identifiers)
+                self._window.await_pubacks(identifiers, partial(self._finish, source))
+        return deliveries
 
     def _send_together(self, source: _Source, deliveries: list[Delivery], flows: dict[int, Flow]) -> int:
         """Sends the plain deliveries of one QoS at the beginning in one piece; returns how many these are."""

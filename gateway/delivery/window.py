@@ -12,7 +12,7 @@ from gateway.counters import Counters
 from gateway.message import Message, form, identity_properties, plain_properties
 from gateway.pace import Shift
 from gateway.signals import Signal
-from gateway.store import EXPIRED, OVERSIZE, Delivery, Flow, Grant, MessageLog, Outgoing, Work
+from gateway.store import EXPIRED, OVERSIZE, Delivery, DeliveryRun, Flow, Grant, MessageLog, Outgoing, Work
 from wire.bulk.connection import BulkConnection
 from wire.bulk.property_block import encode_block, encode_identified_block
 from wire.bulk.publishes import join_publishes, split_publish
@@ -161,6 +161,10 @@ class Window:
     def vias_of(self, deliveries: Sequence[Delivery], identifiers: list[int], qos: int) -> Sequence[bytes]:
         """Returns the property with the number of the link of each message, empty where they have none."""
         return ()
+
+    def publish_run(self, run: DeliveryRun) -> bool:
+        """Sends the messages of a run in one piece; False, and none is sent, where each goes by itself."""
+        return False
 
     def send(
         self,

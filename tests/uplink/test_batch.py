@@ -193,7 +193,7 @@ def test_messages_that_came_together_leave_in_the_same_bytes_as_one_by_one(
         publishes = random_batch(dice, count)
         publishes.epoch, publishes.first_seq = 9, position
         begin = data.draw(st.integers(0, count - 1))
-        run = run_of(publishes, begin, count, position, position - 1, 65535, Grant(1))
+        run = run_of(publishes, begin, count, position, position - 1, 65535, Grant(1), dup=False)
         together.add(run, 0)
         for place, message in enumerate(run.messages(), start=position):
             one_by_one.add(Delivery(place, place, message, False, 1), 0)

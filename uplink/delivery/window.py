@@ -9,6 +9,7 @@ from typing import Any
 from gateway.routes import (
     OVERSIZE,
     Delivery,
+    DeliveryRun,
     Flow,
     Grant,
     Message,
@@ -30,6 +31,7 @@ from uplink.queue import RouteQueue
 from uplink.shape import CannotShape
 from wire.bulk.connection import BulkClientConnection
 from wire.bulk.property_block import encode_via_property
+from wire.bulk.publish_run import encode_run
 from wire.errors import PacketTooLargeError
 from wire.link_numbers import VIA_PROPERTY
 from wire.properties import USER_PROPERTY
@@ -150,6 +152,28 @@ class RouteWindow(Window):
             return self.numbers.vias([delivery.number for delivery in deliveries])
         vias = [self.outgoing.flows[identifier].via for identifier in identifiers]
         return [encode_via_property(via) if via else b"" for via in vias]
+
+    def publish_run(self, run: DeliveryRun) -> bool:
+        if run.qos != 1 or run.dup or run.grant.retain or self.numbers.is_stating:
+            return False
+        identifiers = run.packet_identifiers
+        if not self.outgoing.flows.keys().isdisjoint(identifiers):
+            return False
+        batch, columns = run.batch, run.columns()
+        encoded, longest = encode_run(
+            columns.topics,
+            columns.blocks,
+            columns.payloads,
+            run.identities,
+            identifiers,
+            run.qos,
+            self.protocol.protocol_level,
+            batch.received_ms,
+            batch.gateway,
+            self._hop,
+            self.numbers.vias(range(run.number, run.last_number + 1)) if self.numbers.is_open else (),
+        )
+        return self.protocol.publish_all(identifiers, encoded, longest)
 
     def _comes_from_there(self, message: Message) -> bool:
         """Whether the next broker is a gateway that has handed the message on: it would not store it again."""

@@ -165,6 +165,23 @@ def encode_identified_block(
     return encode_length(len(block)) + block
 
 
+def split_identified_contents(
+    contents: bytes, origin: str, epoch: int, seq_size: int, received_ms: int, received_by: str, hop: str = ""
+) -> tuple[bytes, bytes]:
+    """Returns what comes before and behind the number of the identity in such a block, without its length.
+
+    Args:
+        contents: the properties that travel with the message.
+        origin, epoch: the identity.
+        seq_size: how many digits its number has.
+        received_ms, received_by, hop: as in `encode_identified_block`.
+    """
+    before, behind = _split_identity(origin, epoch)
+    size = len(before) + seq_size + len(behind)
+    head = contents + (_encode_hop(hop) if hop else b"") + _IDENTITY_HEAD
+    return head + size.to_bytes(2, "big") + before, behind + _encode_received(received_ms, received_by)
+
+
 def encode_via_property(text: str) -> bytes:
     """Returns the property `hf-via` with this value."""
     return _VIA_HEAD + encode_string(text)

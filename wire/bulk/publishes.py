@@ -27,7 +27,7 @@ TOPIC_REMEMBERED_MAX = 512  # characters; a longer name is rare, and remembering
 
 NO_PROPERTIES = b"\0"
 
-_FIRST_BYTE_OF = {qos: bytes((first_byte,)) for first_byte, qos in FIRST_BYTES.items()}
+FIRST_BYTE_OF = {qos: bytes((first_byte,)) for first_byte, qos in FIRST_BYTES.items()}
 _remember_topic = lru_cache(maxsize=4096)(encode_string)
 
 
@@ -220,7 +220,7 @@ def split_publish(topic: str, block: bytes, payload: bytes, qos: int) -> tuple[b
     """
     encoded = (_remember_topic if len(topic) <= TOPIC_REMEMBERED_MAX else encode_string)(topic)
     length = encode_length(len(encoded) + IDENTIFIER_SIZE + len(block) + len(payload))
-    return _FIRST_BYTE_OF[qos] + length + encoded, block + payload
+    return FIRST_BYTE_OF[qos] + length + encoded, block + payload
 
 
 def join_publishes(halves: Sequence[tuple[bytes, bytes]], identifiers: Sequence[int]) -> tuple[bytes, int]:

@@ -1,4 +1,4 @@
-"""A cursor that hands out whole runs of messages, for a route that sends them in batches."""
+"""A cursor that hands out whole runs of messages, for routes."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -21,7 +21,8 @@ Piece = Delivery | DeliveryRun
 
 
 class RunCursor(SelectingCursor):
-    """A route's cursor with ``fetch_pieces`` besides ``fetch_now``. What was fetched so is acknowledged as pieces.
+    """A route's cursor with ``fetch_pieces`` besides ``fetch_now``. Runs are acknowledged as pieces, or by packet
+    identifiers.
 
     A run has messages of one `PublishBatch`, with nothing that sets one of them apart: all of them are taken alike,
     none may expire or may be dropped, and no QoS 2 flow has one. All others are handed out one by one, in their order.
@@ -54,6 +55,7 @@ class RunCursor(SelectingCursor):
                 arrived += len(piece)
                 size += piece.size
             else:
+                self._runs.spread()
                 singles += piece.packet_identifiers
         if arrived:
             self.tally.note_acknowledged(arrived, size)
@@ -69,6 +71,16 @@ class RunCursor(SelectingCursor):
         for piece in pieces:
             numbers += [piece.packet_identifier] if isinstance(piece, Delivery) else piece.packet_identifiers
         self.redeliver(numbers)
+
+    def acknowledge_all(self, packet_identifiers: Sequence[int]) -> int:
+        arrived, size, others = self._runs.acknowledge(packet_identifiers)
+        if any(map(self._runs.has, others)):
+            self._runs.spread()
+        if arrived:
+            self.tally.note_acknowledged(arrived, size)
+            self._tell()
+            self._log.changed()
+        return arrived + super().acknowledge_all(others)
 
     @property
     def handed_out(self) -> list[int]:
@@ -122,8 +134,8 @@ class RunCursor(SelectingCursor):
             else:
                 end = min(part.count, begin + limit)
                 runs.append(self._hand_out_run(part, begin, end, first + begin, grant))
-                limit -= end - begin
-                if not limit:
+                limit -= len(runs[-1])
+                if not limit or len(runs[-1]) < end - begin:
                     break
         self._forget_rows()
         return runs, min(max(1, singles), single_limit)
@@ -171,7 +183,10 @@ class RunCursor(SelectingCursor):
         return found.pop() if is_usual else None
 
     def _hand_out_run(self, batch: PublishBatch, begin: int, end: int, position: int, grant: Grant) -> DeliveryRun:
-        run = run_of(batch, begin, end, position, self._taken, self._identifiers, grant)
+        head, dup_up_to = self._dup_up_to
+        if dup := position <= head and self._taken < dup_up_to:
+            end = min(end, begin + min(head + 1 - position, dup_up_to - self._taken))
+        run = run_of(batch, begin, end, position, self._taken, self._identifiers, grant, dup=dup)
         self._runs.add(run)
         self._taken += len(run)
         self._read = run.last

@@ -7,14 +7,14 @@ its deliveries become single ones.
 
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
 from gateway.message import Message
-from gateway.store.consumers.delivery import Grant
+from gateway.store.consumers.delivery import Delivery, Grant
 from gateway.store.tables.log_rows import PublishBatch
 from wire.bulk.property_block import Identity, decode_common, encode_contents
 from wire.bulk.publishes import cut_columns
@@ -49,17 +49,15 @@ class Columns(NamedTuple):
             identities=self.identities[begin:end],
         )
 
-    @property
-    def size(self) -> int:
-        """The sum of ``sizes``."""
-        names = _sum(self.topic_sizes, self.topics)
-        return names + _sum(self.block_sizes, self.blocks) + sum(map(len, self.payloads))
-
-    def sizes(self) -> Iterator[int]:
-        """Yields the bytes that each message counts for in a backlog (``Message.content_size``)."""
+    def sizes(self) -> list[int]:
+        """Returns the bytes that each message counts for in a backlog (``Message.content_size``)."""
+        payloads = map(len, self.payloads)
+        besides = {name + properties for name in self.topic_sizes.values() for properties in self.block_sizes.values()}
+        if len(besides) == 1:
+            return list(map(besides.pop().__add__, payloads))
         names = map(self.topic_sizes.__getitem__, self.topics)
         properties = map(self.block_sizes.__getitem__, self.blocks)
-        return map(int.__add__, map(int.__add__, names, properties), map(len, self.payloads))
+        return list(map(int.__add__, map(int.__add__, names, properties), payloads))
 
 
 @lru_cache(maxsize=COLUMNS_REMEMBERED)
@@ -85,7 +83,8 @@ class DeliveryRun:
     """Deliveries of the messages of a batch from ``begin`` to ``end``, at consecutive positions from ``position`` on.
 
     ``taken`` is how many messages the consumer took before, and ``identifiers`` how many packet identifiers there are.
-    ``size`` is how many bytes the messages count for in the backlog.
+    ``sizes`` is how many bytes each message counts for in the backlog. ``dup``: a former process may have delivered
+    them.
     """
 
     batch: PublishBatch
@@ -95,10 +94,16 @@ class DeliveryRun:
     taken: int
     identifiers: int
     grant: Grant
-    size: int
+    sizes: list[int]
+    dup: bool
 
     def __len__(self) -> int:
         return self.end - self.begin
+
+    @property
+    def size(self) -> int:
+        """How many bytes all messages count for in the backlog."""
+        return sum(self.sizes)
 
     @property
     def qos(self) -> int:
@@ -128,7 +133,27 @@ class DeliveryRun:
     @property
     def packet_identifiers(self) -> list[int]:
         """Those of all its deliveries."""
-        return [taken % self.identifiers + 1 for taken in range(self.taken, self.taken + len(self))]
+        return self.packet_identifiers_of(0, len(self))
+
+    def packet_identifiers_of(self, first: int, end: int) -> list[int]:
+        """Those of its deliveries from one to another."""
+        begin = (self.taken + first) % self.identifiers + 1
+        if begin + end - first <= self.identifiers + 1:
+            return list(range(begin, begin + end - first))
+        return [taken % self.identifiers + 1 for taken in range(self.taken + first, self.taken + end)]
+
+    @property
+    def identities(self) -> list[Identity] | Identity:
+        """The identity of each message, or that of the first one; the others follow it."""
+        return self.columns().identities or (self.batch.gateway, self.batch.epoch, self.batch.first_seq + self.begin)
+
+    def deliveries(self) -> list[Delivery]:
+        """Returns its deliveries one by one."""
+        numbered = zip(self.packet_identifiers, self.messages(), strict=True)
+        return [
+            Delivery(self.position + index, identifier, message, self.dup, *self.grant, self.number + index)
+            for index, (identifier, message) in enumerate(numbered)
+        ]
 
     def columns(self) -> Columns:
         """Returns its messages as columns."""
@@ -150,7 +175,7 @@ class DeliveryRun:
     def fitting(self, size: int) -> int:
         """Returns how many messages, from the first one on, have no more bytes together."""
         found = 0
-        for found, total in enumerate(accumulate(self.columns().sizes())):
+        for found, total in enumerate(accumulate(self.sizes)):
             if total > size:
                 return found
         return found + 1
@@ -158,21 +183,17 @@ class DeliveryRun:
     def _between(self, first: int, end: int) -> "DeliveryRun":
         begin = self.begin + first
         end += self.begin
-        return run_of(self.batch, begin, end, self.position + first, self.taken + first, self.identifiers, self.grant)
+        sizes = self.sizes[first : first + end - begin]
+        position, taken = self.position + first, self.taken + first
+        return replace(self, begin=begin, end=end, position=position, taken=taken, sizes=sizes)
 
 
 def run_of(
-    batch: PublishBatch, begin: int, end: int, position: int, taken: int, identifiers: int, grant: Grant
+    batch: PublishBatch, begin: int, end: int, position: int, taken: int, identifiers: int, grant: Grant, *, dup: bool
 ) -> DeliveryRun:
     """Returns a run; ``DeliveryRun`` says what it is made of."""
-    size = columns_of(batch).cut(begin, end).size
-    return DeliveryRun(batch, begin, end, position, taken, identifiers, grant, size)
-
-
-def _sum(sizes: dict[bytes, int], values: list[bytes]) -> int:
-    if len(distinct := set(sizes.values())) == 1:
-        return distinct.pop() * len(values)
-    return sum(map(sizes.__getitem__, values))
+    sizes = columns_of(batch).cut(begin, end).sizes()
+    return DeliveryRun(batch, begin, end, position, taken, identifiers, grant, sizes, dup)
 
 
 class RunsInFlight:
@@ -180,12 +201,14 @@ class RunsInFlight:
 
     Args:
         entries: the cursor's deliveries: (position, grant, size, messages taken before) by packet identifier. A run is
-            one entry, that of its first delivery, until ``spread``.
+            one entry under the packet identifier of its first delivery, until ``spread``: the place of the first
+            delivery without an acknowledgement, and the bytes of all of these.
     """
 
     def __init__(self, entries: OrderedDict[int, Entry]) -> None:
         self._entries = entries
         self._runs: dict[int, DeliveryRun] = {}
+        self._next: dict[int, int] = {}  # packet identifier to be acknowledged next: that of the run's first delivery
 
     @property
     def first_position(self) -> int:
@@ -197,28 +220,61 @@ class RunsInFlight:
         first = run.packet_identifier
         self._entries[first] = (run.position, run.grant, run.size, run.taken)
         self._runs[first] = run
+        self._next[first] = first
 
     def take(self, run: DeliveryRun) -> bool:
-        """Removes a run; returns False, and spreads all runs, if it is not here in one piece."""
+        """Removes a run; returns False if it is not here in one piece."""
         first = run.packet_identifier
-        if self._runs.get(first) != run:
-            self.spread()
+        if self._runs.get(first) != run or first not in self._next:
             return False
-        del self._runs[first], self._entries[first]
+        del self._runs[first], self._entries[first], self._next[first]
         return True
+
+    def acknowledge(self, packet_identifiers: Sequence[int]) -> tuple[int, int, list[int]]:
+        """Removes deliveries from the beginnings of runs.
+
+        Returns how many these are and how many bytes they have, and the packet identifiers of other deliveries.
+        """
+        found = size = at = 0
+        others: list[int] = []
+        while at < len(packet_identifiers):
+            first = self._next.pop(packet_identifiers[at], None)
+            if first is None:
+                others.append(packet_identifiers[at])
+                at += 1
+                continue
+            run = self._runs[first]
+            position, grant, total, taken = self._entries[first]
+            begin = taken - run.taken
+            end = min(len(run), begin + len(packet_identifiers) - at)
+            count = _count_equal(run.packet_identifiers_of(begin, end), packet_identifiers[at : at + end - begin])
+            acknowledged = total if begin + count == len(run) else sum(run.sizes[begin : begin + count])
+            size += acknowledged
+            if begin + count == len(run):
+                del self._runs[first], self._entries[first]
+            else:
+                self._entries[first] = (position + count, grant, total - acknowledged, taken + count)
+                self._next[run.packet_identifiers_of(begin + count, begin + count + 1)[0]] = first
+            found += count
+            at += count
+        return found, size, others
+
+    def has(self, packet_identifier: int) -> bool:
+        """Whether a delivery may be one of a run, and not a single one."""
+        return packet_identifier in self._runs or packet_identifier not in self._entries
 
     def spread(self) -> None:
         """Makes single deliveries of all runs."""
         if not self._runs:
             return
         before, runs = list(self._entries.items()), self._runs
-        self._runs = {}
+        self._runs, self._next = {}, {}
         self._entries.clear()
         for packet_identifier, entry in before:
             if run := runs.get(packet_identifier):
-                sizes = run.columns().sizes()
-                for index, (number, size) in enumerate(zip(run.packet_identifiers, sizes, strict=True)):
-                    self._entries[number] = (run.position + index, run.grant, size, run.taken + index)
+                rest = run.behind(entry[3] - run.taken)
+                for index, (number, size) in enumerate(zip(rest.packet_identifiers, rest.sizes, strict=True)):
+                    self._entries[number] = (rest.position + index, rest.grant, size, rest.taken + index)
             else:
                 self._entries[packet_identifier] = entry
 
@@ -229,3 +285,10 @@ class RunsInFlight:
             run = self._runs.get(packet_identifier)
             found += range(position, run.last + 1) if run else (position,)
         return found
+
+
+def _count_equal(expected: list[int], numbers: Sequence[int]) -> int:
+    """Returns how many numbers are as expected, from the first one on."""
+    if numbers == expected:
+        return len(expected)
+    return next(index for index, pair in enumerate(zip(expected, numbers, strict=True)) if pair[0] != pair[1])

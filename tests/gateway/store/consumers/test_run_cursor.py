@@ -23,17 +23,13 @@ def one(dice: random.Random) -> Message:
 
 
 def singly(pieces: list[Piece]) -> list[Delivery]:
-    """What pieces deliver, one by one and without DUP, which a batch does not have."""
+    """What pieces deliver, one by one."""
     found: list[Delivery] = []
     for piece in pieces:
         if isinstance(piece, DeliveryRun):
-            deliveries = zip(piece.packet_identifiers, piece.messages(), strict=True)
-            found += [
-                Delivery(position, number, message, False, *piece.grant)
-                for position, (number, message) in enumerate(deliveries, piece.position)
-            ]
+            found += piece.deliveries()
         else:
-            found.append(piece._replace(dup=False))
+            found.append(piece)
     return found
 
 
@@ -60,7 +56,7 @@ class Pair:
         while len(expected) < len(singly(pieces)):
             found = await self.plain.fetch_now(len(singly(pieces)) - len(expected))
             assert found
-            expected += [delivery._replace(dup=False) for delivery in found]
+            expected += found
         assert singly(pieces) == expected
         for piece in pieces:
             if isinstance(piece, DeliveryRun):
@@ -81,6 +77,22 @@ class Pair:
         self.runs.acknowledge_pieces(acknowledged)
         self.plain.acknowledge_all([delivery.packet_identifier for delivery in singly(acknowledged)])
 
+    def acknowledge_by_number(self) -> None:
+        """Acknowledges the oldest deliveries one by one, as PUBACKs come; sometimes another one is among them."""
+        deliveries = singly(self.held)
+        if not deliveries:
+            return
+        chosen = deliveries[: self.dice.randint(1, len(deliveries))]
+        if self.dice.random() < 0.2:
+            chosen = self.dice.sample(deliveries, self.dice.randint(1, len(deliveries)))
+        numbers = [delivery.packet_identifier for delivery in chosen]
+        while numbers:
+            count = self.dice.randint(1, len(numbers))
+            assert self.runs.acknowledge_all(numbers[:count]) == self.plain.acknowledge_all(numbers[:count])
+            del numbers[:count]
+        positions = {delivery.position for delivery in chosen}
+        self.held = [delivery for delivery in deliveries if delivery.position not in positions]
+
     def redeliver(self) -> None:
         """The connection ends."""
         self.runs.redeliver_pieces(self.held)
@@ -96,8 +108,7 @@ def check_columns(run: DeliveryRun) -> None:
     assert columns.blocks == [encode_contents(message.properties) for message in messages]
     if columns.identities:
         assert columns.identities == [(message.origin, message.epoch, message.seq) for message in messages]
-    assert list(columns.sizes()) == [message.content_size for message in messages]
-    assert run.size == columns.size == sum(message.content_size for message in messages)
+    assert run.sizes == columns.sizes() == [message.content_size for message in messages]
 
 
 async def test_runs_are_the_messages_that_a_plain_cursor_hands_out(tmp_path: Path, seed: int) -> None:
@@ -119,8 +130,10 @@ async def test_runs_are_the_messages_that_a_plain_cursor_hands_out(tmp_path: Pat
                         await log.submit(dice.sample(parts, len(parts)))
                     case "fetch":
                         await pair.fetch()
-                    case "acknowledge":
+                    case "acknowledge" if dice.random() < 0.5:
                         pair.acknowledge()
+                    case "acknowledge":
+                        pair.acknowledge_by_number()
                     case "lose" if dice.random() < 0.3:
                         pair.redeliver()
                     case "evict" if dice.random() < 0.2:
