@@ -17,6 +17,7 @@ Other folders import only from these modules; a board loads only those that it u
     wire.bulk.column_batch          many messages in the payload of one PUBLISH, as columns
     wire.bulk.connection            both ends, with many PUBLISH packets at once
     wire.bulk.property_block        the properties of a PUBLISH as bytes
+    wire.bulk.publish_run           many PUBLISH packets from columns
     wire.bulk.publishes             many PUBLISH packets in one piece
     wire.bulk.reader                reads many packets at once
     wire.link                       Link: the serial link
