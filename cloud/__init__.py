@@ -29,6 +29,10 @@ if TYPE_CHECKING:
         open_views,
         select,
     )
+    from cloud.transforms.json_values import decode_json
+    from cloud.transforms.own_decoders import BadDecoder, decoder, find_decoders
+    from cloud.transforms.record import Message, Record, Undecodable
+    from cloud.transforms.text_values import decode_csv, decode_value
 
 _HOMES = {
     "cloud.landing.folder": ("LanderRunning",),
@@ -48,9 +52,14 @@ _HOMES = {
         "open_views",
         "select",
     ),
+    "cloud.transforms.json_values": ("decode_json",),
+    "cloud.transforms.own_decoders": ("BadDecoder", "decoder", "find_decoders"),
+    "cloud.transforms.record": ("Message", "Record", "Undecodable"),
+    "cloud.transforms.text_values": ("decode_csv", "decode_value"),
 }
 
 __all__ = [
+    "BadDecoder",
     "BadQuery",
     "JobRunning",
     "LanderRunning",
@@ -58,12 +67,20 @@ __all__ = [
     "LedgerLost",
     "Manifest",
     "ManifestError",
+    "Message",
     "NoTables",
     "ProofFailed",
+    "Record",
     "Report",
     "Result",
     "SparkMissing",
+    "Undecodable",
     "count_rows",
+    "decode_csv",
+    "decode_json",
+    "decode_value",
+    "decoder",
+    "find_decoders",
     "has_tables",
     "ingest",
     "land",

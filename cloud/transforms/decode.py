@@ -6,33 +6,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from cloud.transforms.senml import NotSenml, Record, resolve, resolve_cbor
-from wire.bulk.column_batch import CONTENT_TYPE as COLUMN_BATCH
-from wire.bulk.column_batch import MalformedBatch, decode_batch
-
-
-def decode_landed_batch(payload: bytes) -> list[Record]:
-    """Returns no records of the row that stands for a batch whose messages have landed; its payload is empty.
-
-    Raises NotSenml for a batch that the lander could not decode.
-    """
-    if not payload:
-        return []
-    try:
-        decode_batch(payload)
-    except MalformedBatch as error:
-        raise NotSenml(f"a column batch that cannot be decoded: {error}") from None
-    raise NotSenml("a column batch that the lander could not decode")
-
-
-DECODERS = {
-    "": resolve,
-    "application/senml+json": resolve,
-    "application/json": resolve,
-    "application/senml+cbor": resolve_cbor,
-    COLUMN_BATCH: decode_landed_batch,
-}
-"""The decoder of each content type that may be SenML, and of column batches; "" stands for a message without one."""
+from cloud.transforms.decoders import Outcome, decode_messages
+from cloud.transforms.own_decoders import OwnDecoder
+from cloud.transforms.record import Message, Record
+from cloud.transforms.sparkplug import Births
 
 _FIELDS = {
     "device": (pa.string(), "STRING"),
@@ -55,25 +32,49 @@ _DECODED_DDL = "records ARRAY<STRUCT<{}>>, problem STRING".format(
 )
 
 
-def decode(rows: DataFrame, wanted: Column) -> DataFrame:
+def decode(rows: DataFrame, wanted: Column, own: Sequence[OwnDecoder] = (), births: Births | None = None) -> DataFrame:
     """Adds `records`, or the `problem` of the payload, to the `wanted` rows; both are null in the others."""
+
+    def decode_columns(payloads: pa.Array, topics: pa.Array, content_types: pa.Array) -> pa.Array:
+        columns = payloads.to_pylist(), topics.to_pylist(), content_types.to_pylist()
+        return decode_payloads(*columns, own=own, births=births)
+
     # Spark takes the kind of function from its type hints, and warns where it is named as the stubs ask.
-    decode_columns = sf.arrow_udf(_decode_columns, _DECODED_DDL)  # type: ignore[call-overload]
+    decode_batch = sf.arrow_udf(decode_columns, _DECODED_DDL)  # type: ignore[call-overload]
     payload = sf.when(wanted, sf.col("payload"))
-    decoded = rows.withColumn("decoded", decode_columns(payload, sf.col("content_type")))
+    decoded = rows.withColumn("decoded", decode_batch(payload, sf.col("topic"), sf.col("content_type")))
     return decoded.select("*", "decoded.records", "decoded.problem").drop("decoded")
 
 
-def decode_payloads(payloads: Sequence[bytes | None], content_types: Sequence[str | None]) -> pa.Array:
+def decode_payloads(
+    payloads: Sequence[bytes | None],
+    topics: Sequence[str],
+    content_types: Sequence[str | None],
+    own: Sequence[OwnDecoder] = (),
+    births: Births | None = None,
+) -> pa.Array:
     """Returns a struct for each payload, of its `records` or its `problem`; of None both are null."""
+    messages = (
+        Message(topic, content_type, payload)
+        for payload, topic, content_type in zip(payloads, topics, content_types, strict=True)
+        if payload is not None
+    )
+    decoded = iter(decode_messages(messages, own, births))
+    outcomes = [None if payload is None else next(decoded) for payload in payloads]
+    try:
+        return _to_structs(outcomes)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return _to_structs([_fitting(outcome) for outcome in outcomes])
+
+
+def _to_structs(outcomes: Sequence[Outcome | None]) -> pa.Array:
     records: list[Record] = []
     starts: list[int | None] = []
-    problems: list[str | None] = []
-    for payload, content_type in zip(payloads, content_types, strict=True):
-        decoded, problem = _decode_one(payload, content_type)
-        starts.append(None if decoded is None else len(records))
-        records += decoded or []
-        problems.append(problem)
+    for outcome in outcomes:
+        starts.append(len(records) if isinstance(outcome, list) else None)
+        if isinstance(outcome, list):
+            records += outcome
+    problems = [outcome if isinstance(outcome, str) else None for outcome in outcomes]
     columns = zip(*records, strict=True) if records else ([] for _ in _FIELDS)
     fields = [pa.array(column, arrow) for column, (arrow, _) in zip(columns, _FIELDS.values(), strict=True)]
     lists = pa.ListArray.from_arrays(
@@ -82,18 +83,10 @@ def decode_payloads(payloads: Sequence[bytes | None], content_types: Sequence[st
     return pa.StructArray.from_arrays([lists, pa.array(problems, pa.string())], fields=list(_DECODED))
 
 
-def _decode_columns(payloads: pa.Array, content_types: pa.Array) -> pa.Array:
-    return decode_payloads(payloads.to_pylist(), content_types.to_pylist())
-
-
-def _decode_one(payload: bytes | None, content_type: str | None) -> tuple[list[Record] | None, str | None]:
-    """Returns the records or the problem of one payload."""
-    if payload is None:
-        return None, None
-    decoder = DECODERS.get((content_type or "").partition(";")[0].strip().lower())
-    if decoder is None:
-        return None, f"nothing here decodes content type {content_type!r}"
+def _fitting(outcome: Outcome | None) -> Outcome | None:
+    """Returns the outcome, or a problem in its place if its records fit no row."""
     try:
-        return decoder(payload), None
-    except NotSenml as error:
-        return None, str(error)
+        _to_structs([outcome])
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        return f"its records fit no row: {type(error).__name__}"
+    return outcome

@@ -8,18 +8,15 @@ import base64
 import binascii
 import math
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from cloud.transforms import cbor
+from cloud.transforms.record import ABSOLUTE_TIME_S, TEXT_SLACK, TIME_MAX_S, Allowance, Record, Undecodable
 
 VERSION = 10
-ABSOLUTE_TIME_S = 2**28
-"""Section 4.5.3: smaller times are relative to "now", and a stored pack does not tell when that was."""
-TIME_MAX_S = 253_402_300_800
-"""The end of the year 9999, where timestamps end."""
 COUNT_MAX = 2**53
 """The largest boot id or uptime (ms) that a JSON number carries exactly."""
 _LABELS = dict(
@@ -33,24 +30,8 @@ _LABELS = dict(
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-:./_]*")
 
 
-class NotSenml(Exception):
+class NotSenml(Undecodable):
     """A payload is not SenML. The text says what is wrong with it."""
-
-
-class Record(NamedTuple):
-    """A resolved record. `device` is None when the name has none; `time_us` (Unix) when the time is not absolute."""
-
-    device: str | None
-    metric: str
-    unit: str | None
-    time_us: int | None
-    boot_id: int | None
-    uptime_ms: int | None
-    value: float | None
-    value_string: str | None
-    value_bool: bool | None
-    value_data: bytes | None
-    sum: float | None
 
 
 class _Packed(msgspec.Struct):
@@ -86,7 +67,7 @@ def resolve(payload: bytes) -> list[Record]:
             _check_mandatory(msgspec.json.decode(payload))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise NotSenml(str(error)) from None
-    return _resolve(pack)
+    return _resolve(pack, len(payload))
 
 
 def resolve_cbor(payload: bytes) -> list[Record]:
@@ -98,7 +79,7 @@ def resolve_cbor(payload: bytes) -> list[Record]:
     except (cbor.NotCbor, msgspec.MsgspecError) as error:
         raise NotSenml(str(error)) from None
     _check_mandatory(records)
-    return _resolve(packed)
+    return _resolve(packed, len(payload))
 
 
 def _labelled(record: Any) -> Any:
@@ -118,15 +99,19 @@ def _labelled(record: Any) -> Any:
     return labelled
 
 
-def _resolve(pack: list[_Packed]) -> list[Record]:
+def _resolve(pack: list[_Packed], payload_bytes: int) -> list[Record]:
     if not pack:
         raise NotSenml("the pack holds no record")
+    # No record has more text than the pack, so most packs are too small to exceed the allowance.
+    allowance = Allowance(payload_bytes) if len(pack) * payload_bytes > TEXT_SLACK else None
     bases = _Bases()
     records = []
     for index, packed in enumerate(pack):
         try:
             records.append(bases.resolve(packed))
-        except NotSenml as error:
+            if allowance:
+                allowance.take(records[-1])
+        except Undecodable as error:
             raise NotSenml(f"record {index}: {error}") from None
     return records
 

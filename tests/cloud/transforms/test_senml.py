@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.transforms.senml import NotSenml, Record, resolve
+from cloud.transforms.record import Record
+from cloud.transforms.senml import NotSenml, resolve
 
 
 def read(*records: dict[str, Any]) -> list[Record]:

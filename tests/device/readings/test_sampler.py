@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cloud.transforms.senml import Record, resolve, resolve_cbor
+from cloud.transforms.record import Record
+from cloud.transforms.senml import resolve, resolve_cbor
 from device.clock import Clock
 from device.config import Config
 from device.readings import Sampler

@@ -1,0 +1,132 @@
+"""What a decoder gets and gives: a message, and the records that become rows of `readings`."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+ABSOLUTE_TIME_S = 2**28
+"""RFC 8428, section 4.5.3: smaller times are relative to "now", and a stored message does not tell when that was."""
+TIME_MIN_S = -62_135_596_800
+"""The beginning of the year 1, where timestamps begin."""
+TIME_MAX_S = 253_402_300_800
+"""The end of the year 9999, where timestamps end."""
+PAYLOAD_MAX = 8 * 1024 * 1024
+"""The longest payload (bytes) that is decoded: in memory, a parsed payload takes up to a hundred times its size."""
+RECORDS_MAX = 100_000
+"""The most records that a message may resolve to."""
+TEXT_FACTOR = 32
+TEXT_SLACK = 65_536
+"""A message of n bytes, topic included, may resolve to TEXT_FACTOR · n + TEXT_SLACK bytes of names, units, values."""
+_TIME_FIELDS = ("Time", "time", "timestamp", "ts", "last_seen", "received_at")
+"""The fields of a JSON object, or columns of CSV lines, that may tell the time of their values. The first one does."""
+_MAGNITUDES = ((1e11, 1_000_000), (1e14, 1_000), (1e17, 1), (1e20, 0.001))
+"""Up to these, a number counts seconds, ms, µs or ns since 1970; with the µs in each."""
+
+
+class Undecodable(Exception):
+    """A decoder refuses a payload. The text says why; it is the `reason` in `quarantine`."""
+
+
+class Message(NamedTuple):
+    """What a decoder gets. `content_type` is the MQTT property as it was published; None without it."""
+
+    topic: str
+    content_type: str | None
+    payload: bytes
+
+
+class Record(NamedTuple):
+    """A reading. `time_us` counts µs since 1970 (UTC). `device` is None when the payload and the topic name none.
+
+    At most one of `value`, `value_string`, `value_bool` and `value_data` is there; `sum` may stand beside it.
+    """
+
+    device: str | None = None
+    metric: str = ""
+    unit: str | None = None
+    time_us: int | None = None
+    boot_id: int | None = None
+    uptime_ms: int | None = None
+    value: float | None = None
+    value_string: str | None = None
+    value_bool: bool | None = None
+    value_data: bytes | None = None
+    sum: float | None = None
+
+
+class Allowance:
+    """How much a message may still resolve to: a name that is repeated can make it a thousand times larger."""
+
+    def __init__(self, message_bytes: int) -> None:
+        self.text_max = TEXT_SLACK + TEXT_FACTOR * message_bytes
+        self._text = self.text_max
+        self._records = RECORDS_MAX
+
+    def take(self, record: Record) -> None:
+        """Counts a record. Raises Undecodable when the message has resolved to more than it may."""
+        self._records -= 1
+        texts = (record.device, record.metric, record.unit, record.value_string, record.value_data)
+        self._text -= sum(len(text) for text in texts if text is not None)
+        if self._records < 0:
+            raise Undecodable(f"it resolves to more than {RECORDS_MAX} records")
+        if self._text < 0:
+            raise Undecodable(f"it resolves to more than {self.text_max} bytes, far more than its size")
+
+
+def value_record(
+    device: str | None, metric: str, value: object, *, unit: str | None = None, time_us: int | None = None
+) -> Record:
+    """Returns a record with the value in the column of its kind. Raises Undecodable if there is no such column."""
+    if not metric:
+        raise Undecodable("a value has no name")
+    match value:
+        case bool():
+            return Record(device, metric, unit, time_us, value_bool=value)
+        case int() | float():
+            return Record(device, metric, unit, time_us, value=_as_float(value))
+        case str():
+            return Record(device, metric, unit, time_us, value_string=value)
+        case bytes():
+            return Record(device, metric, unit, time_us, value_data=value)
+    raise Undecodable(f"a value is a {type(value).__name__}")
+
+
+def find_time(fields: Mapping[str, object]) -> tuple[str | None, int | None]:
+    """Returns the name of the field that tells the time, and the time (µs since 1970). Both are None without one."""
+    for name in _TIME_FIELDS:
+        if name in fields and (time_us := read_time(fields[name])) is not None:
+            return name, time_us
+    return None, None
+
+
+def read_time(value: object) -> int | None:
+    """Returns µs since 1970; None for what is no time in UTC.
+
+    value: a text in ISO 8601 with its offset from UTC, or a number of seconds, ms, µs or ns since 1970, told apart by
+        their magnitude. A text without an offset is the time of a zone that is not known.
+    """
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            return None
+        return _absolute(round(moment.timestamp() * 1_000_000))
+    if type(value) in (int, float):
+        assert isinstance(value, int | float)
+        for limit, factor in _MAGNITUDES:
+            if ABSOLUTE_TIME_S <= value < limit:
+                return _absolute(round(value * factor))
+    return None
+
+
+def _absolute(time_us: int) -> int | None:
+    return time_us if ABSOLUTE_TIME_S <= time_us / 1_000_000 < TIME_MAX_S else None
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise Undecodable("a number is beyond what a double carries") from None

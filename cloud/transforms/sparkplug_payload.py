@@ -1,0 +1,174 @@
+"""The payload of Sparkplug B: its Protocol Buffers messages, and its data types.
+
+The messages are described here, by the field numbers of the Sparkplug specification 3.0, section 6.4, instead of in a
+compiled .proto file: a compiled file fits few versions of the library, and the published one has another licence.
+Fields that no decoder reads are left out; the library skips them.
+"""
+
+import math
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from cloud.transforms.record import RECORDS_MAX, Undecodable
+
+_TYPES = {"uint32": 13, "uint64": 4, "float": 2, "double": 1, "bool": 8, "string": 9, "bytes": 12, "message": 11}
+_OPTIONAL, _REPEATED = 1, 3
+# Of each message: field name → (number, type or name of a message, whether it is repeated, whether it is in the value)
+_MESSAGES = {
+    "Payload": [("timestamp", 1, "uint64"), ("metrics", 2, "*Metric")],
+    "Metric": [
+        ("name", 1, "string"),
+        ("alias", 2, "uint64"),
+        ("timestamp", 3, "uint64"),
+        ("datatype", 4, "uint32"),
+        ("is_null", 7, "bool"),
+        ("properties", 9, "PropertySet"),
+        ("int_value", 10, "uint32"),
+        ("long_value", 11, "uint64"),
+        ("float_value", 12, "float"),
+        ("double_value", 13, "double"),
+        ("boolean_value", 14, "bool"),
+        ("string_value", 15, "string"),
+        ("bytes_value", 16, "bytes"),
+        ("dataset_value", 17, "DataSet"),
+        ("template_value", 18, "Template"),
+    ],
+    "PropertySet": [("keys", 1, "*string"), ("values", 2, "*PropertyValue")],
+    "PropertyValue": [("string_value", 8, "string")],
+    "DataSet": [("columns", 2, "*string"), ("types", 3, "*uint32"), ("rows", 4, "*Row")],
+    "Row": [("elements", 1, "*Element")],
+    "Element": [
+        ("int_value", 1, "uint32"),
+        ("long_value", 2, "uint64"),
+        ("float_value", 3, "float"),
+        ("double_value", 4, "double"),
+        ("boolean_value", 5, "bool"),
+        ("string_value", 6, "string"),
+    ],
+    "Template": [("metrics", 2, "*Metric")],
+}
+_ONEOF = "value"
+_PACKAGE = "holdfast.sparkplug"
+
+_SIGNED_BITS = {1: 8, 2: 16, 3: 32, 4: 64}
+_PLAIN = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 18}
+DATA_SET, TEMPLATE = 16, 19
+# Arrays of numbers: data type → how `struct` writes an element
+_ARRAYS = dict(zip((*range(22, 32), 34), "bhiqBHIQfdQ", strict=True))
+_BOOLEAN_ARRAY, _STRING_ARRAY = 32, 33
+_BY_FIELD = {"float_value": 9, "double_value": 10, "boolean_value": 11, "string_value": 12, "bytes_value": 17}
+"""The data types that a value's field tells. `int_value` and `long_value` may be signed or unsigned."""
+
+
+def _build_payload_class() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(name="sparkplug_payload", package=_PACKAGE, syntax="editions")
+    file.edition = descriptor_pb2.EDITION_2023  # it tells 0 from a field that is not there, and refuses bad UTF-8
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        message.oneof_decl.add(name=_ONEOF)
+        for field, number, kind in fields:
+            described = message.field.add(name=field, number=number)
+            described.label = _REPEATED if kind.startswith("*") else _OPTIONAL
+            described.type = _TYPES.get(kind.lstrip("*"), _TYPES["message"])
+            if described.type == _TYPES["message"]:
+                described.type_name = f".{_PACKAGE}.{kind.lstrip('*')}"
+            if field.endswith("_value"):
+                described.oneof_index = 0
+        if not any(field.HasField("oneof_index") for field in message.field):
+            del message.oneof_decl[:]
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Payload"))
+
+
+Payload = _build_payload_class()
+
+
+def parse(content: bytes) -> Any:
+    """Returns the Payload. Raises Undecodable."""
+    try:
+        payload = Payload.FromString(content)
+    except DecodeError as error:
+        raise Undecodable(f"it is no payload of Sparkplug B: {error}") from None
+    if len(payload.metrics) > RECORDS_MAX:
+        raise Undecodable(f"it has more than {RECORDS_MAX} metrics")
+    return payload
+
+
+def unit_of(metric: Any) -> str | None:
+    """Returns the unit of a metric in a birth: its property `engUnit`."""
+    for key, value in zip(metric.properties.keys, metric.properties.values, strict=False):
+        if key == "engUnit" and value.string_value:
+            return str(value.string_value)
+    return None
+
+
+def values_of(metric: Any, datatype: int) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yields a metric's values, each with its path below the metric's name: a place in an array, a row and a column.
+
+    metric: a Metric or an Element that is neither null nor a Template.
+    datatype: as the metric or its birth tells it; 0 if neither does.
+    Raises Undecodable.
+    """
+    field = metric.WhichOneof(_ONEOF)
+    if field is None:
+        return
+    if datatype == 0:
+        datatype = _BY_FIELD.get(field, 0)
+    content = getattr(metric, field)
+    if field == "dataset_value":
+        yield from _cells(content)
+    elif field == "bytes_value" and (datatype in _ARRAYS or datatype in (_BOOLEAN_ARRAY, _STRING_ARRAY)):
+        for place, item in enumerate(_items(content, datatype)):
+            yield (str(place),), _finite(item)
+    elif datatype in _SIGNED_BITS and isinstance(content, int):
+        yield (), _signed(content, _SIGNED_BITS[datatype])
+    elif datatype in _PLAIN:
+        yield (), _finite(content)
+    else:
+        raise Undecodable(f"a metric has data type {datatype} and its value in {field}")
+
+
+def _cells(dataset: Any) -> Iterator[tuple[tuple[str, ...], object]]:
+    for number, row in enumerate(dataset.rows):
+        if not len(dataset.columns) == len(dataset.types) == len(row.elements):
+            raise Undecodable("a row of a data set does not fit its columns")
+        for column, datatype, element in zip(dataset.columns, dataset.types, row.elements, strict=True):
+            for path, value in values_of(element, datatype):
+                yield (str(number), column, *path), value
+
+
+def _items(content: bytes, datatype: int) -> Iterator[object]:
+    """Yields the elements of an array, which is one byte string (little-endian)."""
+    if datatype == _STRING_ARRAY:
+        if content and not content.endswith(b"\0"):
+            raise Undecodable("an array of strings does not end with a zero")
+        for text in content.split(b"\0")[:-1]:
+            yield text.decode()
+    elif datatype == _BOOLEAN_ARRAY:
+        count = int.from_bytes(content[:4], "little")
+        if len(content) < 4 or len(content) - 4 != -(-count // 8):
+            raise Undecodable("an array of booleans has another length than it says")
+        for place in range(count):
+            yield bool(content[4 + place // 8] & 0x80 >> place % 8)
+    else:
+        element = struct.Struct("<" + _ARRAYS[datatype])
+        if len(content) % element.size:
+            raise Undecodable("an array ends within an element")
+        for (number,) in element.iter_unpack(content):
+            yield number
+
+
+def _signed(content: int, bits: int) -> int:
+    """Returns the number whose two's complement the low bits are: encoders fill the higher ones differently."""
+    low = content & (1 << bits) - 1
+    return low - (1 << bits) if low >> bits - 1 else low
+
+
+def _finite(value: object) -> object:
+    """Returns a float that is no number as its name, so that it spoils no sum and no average."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,101 @@
+"""Payloads that are text: one value, or CSV lines."""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterator
+
+from cloud.transforms.places import place_of_fields, place_of_value
+from cloud.transforms.record import Allowance, Message, Record, Undecodable, find_time, value_record
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_WORDS = {"on": True, "true": True, "online": True, "off": False, "false": False, "offline": False}
+_UNNAMED = "column_{}"
+"""The name of a column by its place, from 1, where there is no header row."""
+
+
+def decode_value(message: Message) -> list[Record]:
+    """Returns the one record of a number or a word. Raises Undecodable for any other text, unless it is text/plain."""
+    kind, parameters = content_type_of(message)
+    text = _text(message.payload).strip()
+    value = read_value(text)
+    if value is None or (isinstance(value, str) and kind != "text/plain"):
+        raise Undecodable("it is neither JSON nor a number nor ON or OFF" if text else "it is empty")
+    place = place_of_value(message.topic)
+    return [value_record(place.device, place.metric, value, unit=parameters.get("unit"))]
+
+
+def decode_csv(message: Message) -> list[Record]:
+    """Returns a record for each cell of CSV lines (RFC 4180) that is not empty. Raises Undecodable.
+
+    The first row is a header if the content type says `header=present`, and without this parameter if no cell of it is
+    empty, a number or a word such as ON.
+    """
+    _, parameters = content_type_of(message)
+    place = place_of_fields(message.topic)
+    allowance = Allowance(len(message.payload) + len(message.topic))
+    records = []
+    names: list[str] | None = None
+    for row in _rows(message.payload):
+        if names is None:
+            has_header = _has_header(row, parameters.get("header"))
+            names = row if has_header else [_UNNAMED.format(at) for at in range(1, len(row) + 1)]
+            if len(set(names)) != len(names):
+                raise Undecodable("two columns have the same name")
+            if has_header:
+                continue
+        if len(row) != len(names):
+            raise Undecodable(f"a row has {len(row)} cells, and the first has {len(names)}")
+        cells = {name: value for name, cell in zip(names, row, strict=True) if (value := read_value(cell)) is not None}
+        time_name, time_us = find_time(cells)
+        for name, value in cells.items():
+            if name != time_name:
+                records.append(value_record(place.device, place.metric_of(name), value, time_us=time_us))
+                allowance.take(records[-1])
+    if not records:
+        raise Undecodable("it has no value")
+    return records
+
+
+def read_value(text: str) -> float | bool | str | None:
+    """Returns the number or the boolean that a text is, else the text; None when it is blank."""
+    text = text.strip()
+    if not text:
+        return None
+    if (word := _WORDS.get(text.lower())) is not None:
+        return word
+    if _NUMBER.fullmatch(text) and math.isfinite(number := float(text)):
+        return number
+    return text
+
+
+def content_type_of(message: Message) -> tuple[str, dict[str, str]]:
+    """Returns the media type in small letters ("" without one) and its parameters (RFC 9110, section 8.3.1)."""
+    if not message.content_type:
+        return "", {}
+    kind, *parameters = message.content_type.split(";")
+    pairs = (parameter.partition("=") for parameter in parameters)
+    return kind.strip().lower(), {name.strip().lower(): value.strip().strip('"') for name, _, value in pairs}
+
+
+def _rows(payload: bytes) -> Iterator[list[str]]:
+    try:
+        for row in csv.reader(io.StringIO(_text(payload), newline=""), strict=True):
+            if row:
+                yield [cell.strip() for cell in row]
+    except csv.Error as error:
+        raise Undecodable(f"it is not CSV: {error}") from None
+
+
+def _has_header(row: list[str], said: str | None) -> bool:
+    if said in ("present", "absent"):
+        return said == "present"
+    return all(isinstance(read_value(cell), str) for cell in row)
+
+
+def _text(payload: bytes) -> str:
+    try:
+        return payload.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Undecodable(f"it is not UTF-8: {error.reason} at byte {error.start}") from None
