@@ -8,6 +8,7 @@ import base64
 import binascii
 import math
 import re
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ _LABELS = dict(
     )
 )
 """The labels of CBOR (section 6, table 4). Extensions have texts as labels."""
+_KNOWN_NAME_MAX = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-:./_]*")
 
 
@@ -135,20 +137,21 @@ class _Bases:
         if _is_count(packed.boot) and _is_count(packed.up):
             self._boot = (packed.boot, packed.up, time_s)
         boot_id, uptime_ms = self._uptime(time_s)
-        device, metric = _split_name(self._name + packed.n)
+        name = self._name + packed.n
+        device, metric = _split_known_name(name) if len(name) <= _KNOWN_NAME_MAX else _split_name(name)
         value, value_data = self._values(packed)
         return Record(
-            device=device,
-            metric=metric,
-            unit=self._unit if packed.u is UNSET else packed.u,
-            time_us=round(time_s * 1e6) if time_s >= ABSOLUTE_TIME_S else None,
-            boot_id=boot_id,
-            uptime_ms=uptime_ms,
-            value=value,
-            value_string=None if packed.vs is UNSET else packed.vs,
-            value_bool=None if packed.vb is UNSET else packed.vb,
-            value_data=value_data,
-            sum=_add(self._sum, packed.s),
+            device,
+            metric,
+            self._unit if packed.u is UNSET else packed.u,
+            round(time_s * 1e6) if time_s >= ABSOLUTE_TIME_S else None,
+            boot_id,
+            uptime_ms,
+            value,
+            None if packed.vs is UNSET else packed.vs,
+            None if packed.vb is UNSET else packed.vb,
+            value_data,
+            _add(self._sum, packed.s),
         )
 
     def _take(self, packed: _Packed) -> None:
@@ -200,6 +203,9 @@ def _split_name(name: str) -> tuple[str | None, str]:
         raise NotSenml(f"{name[:64]!r} is not a name of SenML" if name else "no name")
     cut = max(name.rfind(":"), name.rfind("/"))
     return (name[:cut], name[cut + 1 :]) if cut > 0 else (None, name)
+
+
+_split_known_name = lru_cache(maxsize=10_000)(_split_name)  # the same names come again and again
 
 
 def _decode_data(text: str) -> bytes:
