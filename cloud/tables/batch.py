@@ -5,7 +5,7 @@ already. The batch reads only rows of earlier batches, so it comes to the same v
 intervals are in the ledger; until then its rows can be deleted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from pyspark.sql import functions as sf
 
 from cloud.landing import intervals
 from cloud.tables import ledger
+from cloud.tables.births import find_births
 from cloud.tables.ledger import Known
 from cloud.tables.plan import Plan
 from cloud.tables.tables import (
@@ -32,6 +33,7 @@ from cloud.tables.tables import (
 )
 from cloud.transforms.classify import CONFLICT, DUPLICATE, IDENTITY, NEW, classify
 from cloud.transforms.decode import decode
+from cloud.transforms.own_decoders import OwnDecoder
 
 ROWS_A_FILE = 250_000
 _LANDED = (
@@ -61,11 +63,13 @@ class ProofFailed(Exception):
     """The rows of a batch do not add up. Nothing of it was written. The text has the numbers."""
 
 
-def carry_out(plan: Plan, transaction: Transaction, landing: Path, tables: Tables) -> Counts:
-    """Takes the plan's files into the tables. Raises ProofFailed."""
+def carry_out(
+    plan: Plan, transaction: Transaction, landing: Path, tables: Tables, own: Sequence[OwnDecoder] = ()
+) -> Counts:
+    """Takes the plan's files into the tables. `own` are decoders of one's own. Raises ProofFailed."""
     known = ledger.load(tables, plan.files, plan.batch)
     new = ledger.new_intervals(plan.files, known)
-    messages = _judged(plan, landing, tables, known).persist(StorageLevel.MEMORY_AND_DISK)
+    messages = _judged(plan, landing, tables, known, own).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         counts = count(messages)
         prove(plan, counts, new)
@@ -138,14 +142,16 @@ def _is(verdict: str) -> Column:
     return sf.col("verdict") == verdict
 
 
-def _judged(plan: Plan, landing: Path, tables: Tables, known: Known) -> DataFrame:
+def _judged(plan: Plan, landing: Path, tables: Tables, known: Known, own: Sequence[OwnDecoder]) -> DataFrame:
     """Returns the plan's messages with verdict, records and problem."""
     rows = _read(plan, landing, tables)
     suspects = ledger.find_suspects(plan.files, known)
-    stored = _earlier(tables, BRONZE_MESSAGES, plan).select(*IDENTITY, "payload")
+    bronze = _earlier(tables, BRONZE_MESSAGES, plan)
+    stored = bronze.select(*IDENTITY, "payload")
     conflicts = _earlier(tables, QUARANTINE, plan).where(sf.col("kind") == CONFLICT).select(*IDENTITY, "payload")
     judged = classify(rows, suspects, stored, conflicts)
-    return decode(judged.coalesce(1 + rows_of(plan) // ROWS_A_FILE), sf.col("verdict") == NEW)
+    births = find_births([landing / described.file for described in plan.files], bronze_rows(judged), bronze)
+    return decode(judged.coalesce(1 + rows_of(plan) // ROWS_A_FILE), _is(NEW), own, births)
 
 
 def _earlier(tables: Tables, table: Table, plan: Plan) -> DataFrame:

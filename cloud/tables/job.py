@@ -9,7 +9,7 @@ The rows of the tables show which batches count: a table's log goes back 30 days
 
 import fcntl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,7 @@ from cloud.tables.tables import (
     Tables,
     Transaction,
 )
+from cloud.transforms.own_decoders import OwnDecoder, find_decoders
 
 _WORTH_COMPILING_ROWS = 50_000
 _NEVER = "100000d"  # Spark's file source forgets files that are older than the newest one by more than this
@@ -67,7 +68,12 @@ class Report(msgspec.Struct):
 
 
 def ingest(
-    landing: Path | str, tables: Path | str, *, spark: SparkSession | None = None, cache: Path | None = None
+    landing: Path | str,
+    tables: Path | str,
+    *,
+    spark: SparkSession | None = None,
+    cache: Path | None = None,
+    decoders: Iterable[Path | str] = (),
 ) -> Report:
     """Takes the landing files that are new since the last run into the tables, each message once.
 
@@ -78,18 +84,21 @@ def ingest(
     spark: a session of `open_session`, or one of your own with Delta Lake and the time zone UTC. Without it, the
         process's active session is used, or one is started.
     cache: the folder for Delta's jars, as `open_session` takes it.
+    decoders: Python files with decoders of one's own. Those of installed packages are used too.
 
-    Raises FileNotFoundError when there is no landing folder, another OSError when a folder cannot be used, SparkMissing
-    when Spark does not start, JobRunning when another job works on the tables, and ProofFailed or LedgerLost when the
-    tables and the landing files do not fit together: then nothing of the batch was written.
+    Raises BadDecoder when such a file or package cannot be used, FileNotFoundError when there is no landing folder,
+    another OSError when a folder cannot be used, SparkMissing when Spark does not start, JobRunning when another job
+    works on the tables, and ProofFailed or LedgerLost when the tables and the landing files do not fit together: then
+    nothing of the batch was written.
     """
     landing, tables = Path(landing).absolute(), Path(tables).absolute()
     if not landing.is_dir():
         raise FileNotFoundError(f"the landing folder {landing} does not exist")
+    own = find_decoders(decoders)
     spark = spark or open_session(cache)
     tables.mkdir(parents=True, exist_ok=True)
     with _only_job(tables), generated_code(spark, False):
-        return _Job(spark, landing, tables).run()
+        return _Job(spark, landing, tables, own).run()
 
 
 @contextmanager
@@ -105,9 +114,10 @@ def _only_job(folder: Path) -> Iterator[None]:
 class _Job:
     """One run of the job."""
 
-    def __init__(self, spark: SparkSession, landing: Path, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, landing: Path, folder: Path, own: Sequence[OwnDecoder]) -> None:
         self._spark = spark
         self._landing = landing
+        self._own = own
         self._tables = Tables(spark, folder)
         self._checkpoint = Checkpoint(folder / "_checkpoint")
         self._recorded = self._load_recorded()
@@ -223,7 +233,7 @@ class _Job:
         transaction = Transaction(self._checkpoint.id or "", plan.batch)
         rows_in = batch.rows_of(plan)
         with generated_code(self._spark, rows_in >= _WORTH_COMPILING_ROWS):
-            counts = batch.carry_out(plan, transaction, self._landing, self._tables)
+            counts = batch.carry_out(plan, transaction, self._landing, self._tables, self._own)
         report = self._report
         report.batches += 1
         report.files += len(plan.files)

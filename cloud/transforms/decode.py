@@ -1,6 +1,7 @@
 """Decodes payloads into records: the column `decoded` of a frame of messages."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -59,6 +60,22 @@ def decode_payloads(
         for payload, topic, content_type in zip(payloads, topics, content_types, strict=True)
         if payload is not None
     )
+    # A batch has thousands of records and no cycles. The collector would look through all of them again and again.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return _decode(payloads, messages, own, births)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _decode(
+    payloads: Sequence[bytes | None],
+    messages: Iterable[Message],
+    own: Sequence[OwnDecoder],
+    births: Births | None,
+) -> pa.Array:
     decoded = iter(decode_messages(messages, own, births))
     outcomes = [None if payload is None else next(decoded) for payload in payloads]
     try:

@@ -78,7 +78,7 @@ def find_decoders(files: Iterable[Path | str] = ()) -> tuple[OwnDecoder, ...]:
         try:
             source = path.read_text()
             names = vars(_load_file(str(path), source))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise BadDecoder(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
         marked = [(name, mark) for name, item in names.items() if (mark := getattr(item, _MARK, None))]
         if not marked:
@@ -87,7 +87,7 @@ def find_decoders(files: Iterable[Path | str] = ()) -> tuple[OwnDecoder, ...]:
     for point in sorted(entry_points(group=ENTRY_POINTS)):
         try:
             mark = getattr(point.load(), _MARK, None)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise BadDecoder(f"entry point {point.name} cannot be loaded: {type(error).__name__}: {error}") from error
         if mark is None:
             raise BadDecoder(f"entry point {point.name}: {point.value} is not marked with @decoder(...)")
@@ -123,5 +123,9 @@ def _load_file(path: str, source: str) -> ModuleType:
     module = ModuleType(f"holdfast_decoder_{sha256(source.encode()).hexdigest()[:16]}")
     module.__file__ = path
     sys.modules[module.__name__] = module
-    exec(compile(source, path, "exec"), vars(module))
+    try:
+        exec(compile(source, path, "exec"), vars(module))
+    except BaseException:
+        del sys.modules[module.__name__]
+        raise
     return module

@@ -70,6 +70,15 @@ def is_sparkplug(topic: str) -> bool:
     return topic.startswith(NAMESPACE + "/") and _address(topic)[1] in (*BIRTHS, *_DATA, *_COMMANDS)
 
 
+def birth_topic(topic: str) -> str | None:
+    """Returns the topic of the births that explain messages of this one; None if none does."""
+    if not is_sparkplug(topic):
+        return None
+    source, kind = _address(topic)
+    group, *rest = source
+    return "/".join((NAMESPACE, group, f"{kind[0]}BIRTH", *rest))
+
+
 def decode_sparkplug(message: Message, births: Births) -> list[Record]:
     """Returns a record for each value of the message's metrics; none for a command. Raises Undecodable."""
     source, kind = _address(message.topic)

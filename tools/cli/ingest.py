@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from cloud import JobRunning, LedgerLost, ProofFailed, Report, SparkMissing, ingest
+from cloud import BadDecoder, JobRunning, LedgerLost, ProofFailed, Report, SparkMissing, ingest
 from tools.cli.failure import fail, failing_on
 from tools.cli.paths import cache_directory, state_directory
 
@@ -23,13 +23,17 @@ def ingest_landing(
     tables: Annotated[
         Path | None, typer.Option(help="The folder with the tables.", show_default="tables in ~/.local/state/holdfast")
     ] = None,
+    decoder: Annotated[
+        list[Path] | None, typer.Option(help="A Python file with decoders of your own; may be given again.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as one JSON object.")] = False,
 ) -> None:
     """Bring the landing files that are new since the last run into the tables, each message once."""
     state = state_directory()
     try:
-        with failing_on(SparkMissing, JobRunning, OSError, command="cloud ingest"):
-            report = ingest(landing or state / "landing", tables or state / "tables", cache=cache_directory())
+        with failing_on(SparkMissing, JobRunning, BadDecoder, OSError, command="cloud ingest"):
+            folders = landing or state / "landing", tables or state / "tables"
+            report = ingest(*folders, cache=cache_directory(), decoders=decoder or ())
     except (ProofFailed, LedgerLost) as error:
         fail("cloud ingest", str(error), exit_code=1)
     for batch in report.taken_back:

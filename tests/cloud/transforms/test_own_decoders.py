@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from cloud.transforms.decode import decode
 from cloud.transforms.decoders import Outcome, decode_messages
-from cloud.transforms.own_decoders import BadDecoder, OwnDecoder, find_decoders
+from cloud.transforms.own_decoders import BadDecoder, Mark, OwnDecoder, find_decoders
 from cloud.transforms.record import Message
 from tests.cloud.transforms.decoding import decode_one, values
 
@@ -66,6 +68,12 @@ def test_content_type_and_order_choose_among_functions(tmp_path: Path) -> None:
     assert values(decode_one("u/1", "1", own=found)) == {"1": 1.0}
 
 
+@given(st.text(max_size=12), st.none() | st.text(max_size=12))
+def test_any_topic_and_content_type_find_a_decoder(topic: str, content_type: str | None) -> None:
+    (outcome,) = decode_messages([Message(topic, content_type, b"1")], OF_ANY_TOPIC)
+    assert outcome
+
+
 def test_a_built_in_decoder_can_be_used_where_no_content_type_comes(tmp_path: Path) -> None:
     source = '@decoder("log/+")\ndef lines(m): return decode_csv(m._replace(content_type="text/csv; header=absent"))\n'
     found = own(tmp_path, "from cloud import decode_csv\n" + source)
@@ -93,6 +101,10 @@ def test_function_of_whole_batches_gets_them_and_one_bad_message_spoils_no_other
     assert second == "decoder many: ValueError: could not convert string to float: b'no'"
 
 
+OF_ANY_TOPIC = [
+    OwnDecoder("one", "one.py", "one = lambda message: []", Mark(topic_filter, "x", False))
+    for topic_filter in ("a/+/b", "+/#", "$SYS/#", "/")
+]
 FAULTS = {
     "raise KeyError('x')": "decoder f: KeyError: 'x'",
     "raise SystemExit(3)": "decoder f: SystemExit: 3",
@@ -152,6 +164,7 @@ def test_installed_package_offers_a_decoder_by_an_entry_point(tmp_path: Path, mo
     ("source", "reason"),
     [
         ("1 +", "cannot be loaded: SyntaxError"),
+        ("raise SystemExit(3)", "cannot be loaded: SystemExit: 3"),
         ("import no_such_module", "cannot be loaded: ModuleNotFoundError"),
         (IMPORTS + "@decoder('a/#/b')\ndef f(m): ...", "cannot be loaded: ValueError: 'a/#/b' is no topic filter"),
         (IMPORTS, "has no function that is marked with @decoder"),
