@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from cloud.transforms.places import place_of_fields, place_of_value
-from cloud.transforms.record import Allowance, Message, Record, Undecodable, find_time, value_record
+from cloud.transforms.record import RECORDS_MAX, Allowance, Message, Record, Undecodable, find_time, value_record
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _WORDS = {"on": True, "true": True, "online": True, "off": False, "false": False, "offline": False}
@@ -38,6 +38,8 @@ def decode_csv(message: Message) -> list[Record]:
     records = []
     names: list[str] | None = None
     for row in _rows(message.payload):
+        if len(row) > RECORDS_MAX:
+            raise Undecodable(f"it has more than {RECORDS_MAX} columns")
         if names is None:
             has_header = _has_header(row, parameters.get("header"))
             names = row if has_header else [_UNNAMED.format(at) for at in range(1, len(row) + 1)]

@@ -93,6 +93,7 @@ def test_every_cell_that_is_not_blank_is_a_record(rows: list[list[str]]) -> None
         ("a,a\n1,2", "two columns have the same name"),
         ('a,b\n1,"2', "it is not CSV: unexpected end of data"),
         ("a\n" + "x" * 200_000, "it is not CSV: field larger than field limit"),
+        ("," * 100_000, "it has more than 100000 columns"),
         ("x" * 5_000 + "\n" + "1\n" * 30_000, "bytes, far more than its size"),
     ],
 )
