@@ -4,7 +4,7 @@ This is the public face: other folders, notebooks and schedulers import from her
 broker into landing files, `ingest` takes landing files into tables. docs/how-to/cloud-library.md has an example of
 each.
 
-Importing this package starts no Spark and imports neither pyspark nor paho-mqtt: each name is loaded when it is first
+Importing this package starts no Spark and imports neither pyspark nor pyarrow: each name is loaded when it is first
 used. `land` never needs pyspark.
 """
 
@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cloud.landing.folder import LanderRunning
-    from cloud.landing.lander import LandingFailed, land
+    from cloud.landing.lander import LanderReplaced, LandingFailed, land
     from cloud.landing.manifest import Manifest, ManifestError, read_manifest
+    from cloud.landing.storage import LanderRunning
     from cloud.spark.java import SparkMissing
     from cloud.spark.session import open_session
     from cloud.tables.batch import ProofFailed
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from cloud.transforms.text_values import decode_csv, decode_value
 
 _HOMES = {
-    "cloud.landing.folder": ("LanderRunning",),
-    "cloud.landing.lander": ("LandingFailed", "land"),
+    "cloud.landing.storage": ("LanderRunning",),
+    "cloud.landing.lander": ("LanderReplaced", "LandingFailed", "land"),
     "cloud.landing.manifest": ("Manifest", "ManifestError", "read_manifest"),
     "cloud.spark.java": ("SparkMissing",),
     "cloud.spark.session": ("open_session",),
@@ -62,6 +62,7 @@ __all__ = [
     "BadDecoder",
     "BadQuery",
     "JobRunning",
+    "LanderReplaced",
     "LanderRunning",
     "LandingFailed",
     "LedgerLost",

@@ -41,7 +41,7 @@ def to_table(batch: ColumnBatch, landed_ms: int, qos: int, lander: str, via: Via
         "landed_ms": pa.repeat(pa.scalar(landed_ms, pa.int64()), rows),
         "topic": _pick(batch.topics, pa.string(), batch.topic_of),
         "qos": _pick([min(flags & ~RETAIN_FLAG, qos) for flags in range(8)], pa.int8(), batch.flags),
-        "retain": pa.repeat(pa.scalar(False), rows),
+        "retain": _pick([bool(flags & RETAIN_FLAG) for flags in range(8)], pa.bool_(), batch.flags),
         "content_type": _pick(batch.content_types, pa.string(), batch.block_of),
         "payload": pa.Array.from_buffers(
             pa.binary(), rows, [None, pa.py_buffer(batch.offsets), pa.py_buffer(batch.payloads)]

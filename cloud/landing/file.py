@@ -68,6 +68,12 @@ SCHEMA = pa.schema(
 )
 
 
+_REPEATED = ["origin", "epoch", "gateway", "topic", "qos", "retain", "content_type", "lander"]
+"""Columns with few distinct values; a dictionary of the others would be as long as they are."""
+_COUNTING = ("seq", "received_ms", "landed_ms")
+_ENCODINGS = {**dict.fromkeys(_COUNTING, "DELTA_BINARY_PACKED"), "payload": "PLAIN"}
+
+
 class FileNumber(NamedTuple):
     """The parts of a landing file's name: the lander, its boot, and a number that goes on over boots."""
 
@@ -99,7 +105,7 @@ def join(pieces: Iterable[Row | pa.Table]) -> pa.Table:
 def encode(rows: pa.Table) -> bytes:
     """Returns the content of the Parquet file with these rows, in this order."""
     sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink, compression="zstd")
+    pq.write_table(rows, sink, compression="zstd", use_dictionary=_REPEATED, column_encoding=_ENCODINGS)
     content: bytes = sink.getvalue().to_pybytes()
     return content
 

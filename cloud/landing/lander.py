@@ -6,50 +6,39 @@ nothing.
 """
 
 import secrets
-import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
+import numpy as np
 import pyarrow as pa
-from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-from paho.mqtt.reasoncodes import ReasonCode
 
 from cloud.landing.batch import count_numbers, to_links, to_table
+from cloud.landing.connect.credentials import Credentials, CredentialsError
+from cloud.landing.connect.server import Server, parse_server
+from cloud.landing.connect.subscriber import Subscriber
 from cloud.landing.file import LANDER_NAME, Row, join
-from cloud.landing.folder import LandingFolder
+from cloud.landing.folder import LandingFolder, SyncFailed
+from cloud.landing.health import HealthServer, Metrics
+from cloud.landing.held import Held, Piece
+from cloud.landing.manifest import Manifest
+from cloud.landing.publishes import Published
+from cloud.landing.remarks import Remarks, printable
+from cloud.landing.storage import open_storage
 from wire.backoff import Backoff
 from wire.bulk.column_batch import CONTENT_TYPE as COLUMN_BATCH
 from wire.bulk.column_batch import MalformedBatch, decode_batch
-from wire.errors import WireError
-from wire.identity import (
-    IDENTITY_PROPERTY,
-    RECEIVE,
-    RECEIVED_PROPERTY,
-    USER_PROPERTY,
-    WISH_PROPERTY,
-    decode_identity,
-    decode_received,
-    find_user_property,
-)
+from wire.codec import Packet
+from wire.codec.packets import Connack, Disconnect, Publish, Suback
+from wire.errors import Closed, WireError
+from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY, decode_identity, decode_received, find_user_property
 from wire.link_numbers import VIA_PROPERTY, Via, decode_via
+from wire.properties import CONTENT_TYPE, USER_PROPERTY
+from wire.reasons import SESSION_TAKEN_OVER, SUCCESS, UNSPECIFIED_ERROR, describe
 from wire.topics import check_topic_filter
 
-if TYPE_CHECKING:
-    from paho.mqtt.client import SocketLike
-
-ROWS_MAX = 100_000
-PAYLOAD_BYTES_MAX = 64 << 20
-RECEIVE_MAXIMUM = 65_535
-"""The most messages that MQTT lets a broker send ahead of their acknowledgements."""
-SESSION_EXPIRY_NEVER = 0xFFFF_FFFF
-KEEP_ALIVE_S = 60
 RETRY_MS = (250, 30_000)
 POLL_S = 0.05
 """How soon the loop notices a signal, a file that is due, or a broker that has stopped sending."""
@@ -62,68 +51,8 @@ class LandingFailed(Exception):
     """The last landing file of a lander that was told to stop could not be written. The broker keeps its messages."""
 
 
-class Held:
-    """Rows in order of arrival, and the packet identifiers that wait for their PUBACK.
-
-    A piece is a row, or the rows of a column batch as a table. The broker has custody of the pieces of QoS 1 until they
-    are acknowledged. Pieces of QoS 0 are held here alone.
-    """
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Forgets all rows and packet identifiers."""
-        self.pieces: list[Row | pa.Table] = []
-        self.rows = 0
-        self.unacknowledged: list[int] = []
-        self._of_qos_0: list[Row | pa.Table] = []
-        self._payload_bytes = 0
-
-    def add(self, piece: Row | pa.Table, qos: int, packet_identifier: int) -> None:
-        """Adds a row, or a table of rows, that came in one PUBLISH. `packet_identifier` is used for QoS 1 only."""
-        self.pieces.append(piece)
-        self.rows += 1 if isinstance(piece, Row) else piece.num_rows
-        self._payload_bytes += len(piece.payload) if isinstance(piece, Row) else piece["payload"].nbytes
-        if qos > 0:
-            self.unacknowledged.append(packet_identifier)
-        else:
-            self._of_qos_0.append(piece)
-
-    @property
-    def full(self) -> bool:
-        """Whether it is time to land, however young the rows are."""
-        return (
-            self.rows >= ROWS_MAX
-            or self._payload_bytes >= PAYLOAD_BYTES_MAX
-            or len(self.unacknowledged) >= RECEIVE_MAXIMUM
-        )
-
-    def leave_to_broker(self) -> None:
-        """Drops the rows of QoS 1: the broker still has them and sends them again."""
-        kept = self._of_qos_0
-        self.clear()
-        for piece in kept:
-            self.add(piece, 0, 0)
-
-    def forget_session(self) -> None:
-        """Forgets the packet identifiers, since the broker has lost the session. The rows stay."""
-        self.unacknowledged.clear()
-
-
-def parse_broker(url: str) -> tuple[str, int]:
-    """Returns host and port of "mqtt://host:port". Raises ValueError; its text never shows a password."""
-    if "@" in url:
-        raise ValueError("expected mqtt://host:port without a user and a password: a lander cannot log in yet")
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ValueError(f"{url!r}: {error}") from None
-    extra = parts.path.strip("/") or parts.query or parts.fragment
-    if parts.scheme != "mqtt" or not host or extra:
-        raise ValueError(f"{url!r} is not of the form mqtt://host:port")
-    return host, port or 1883
+class LanderReplaced(Exception):
+    """Another client has connected to the broker under the lander's name, and has its session now."""
 
 
 def land(
@@ -135,6 +64,12 @@ def land(
     topic_filter: str = "#",
     group: str = "lander",
     roll_s: float = 60.0,
+    user: str | None = None,
+    password_file: Path | str | None = None,
+    ca: Path | str | None = None,
+    certificate: Path | str | None = None,
+    key: Path | str | None = None,
+    metrics_port: int | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Writes messages from a broker into landing files until `stop` is set, then lands and acknowledges the rest.
@@ -144,20 +79,32 @@ def land(
     handler, a timer or another thread. While the broker cannot be reached, or the folder cannot be written, `land`
     tries again until it works.
 
-    broker: the broker's URL, "mqtt://HOST:PORT". The port may be left out (1883).
-    landing: the folder for landing files. It is made where it does not exist.
+    broker: the broker's URL, "mqtt://HOST:PORT", or "mqtts://HOST:PORT" with TLS. The port may be left out (1883 or
+        8883).
+    landing: the folder for landing files, which is made where it does not exist; or the URL of a part of an object
+        store, "s3://BUCKET/PREFIX".
     stop: ends `land` once it is set.
     name: the lander's name: its client identifier, and the beginning of its files' names. Letters, digits, ".", "_"
         and "-" only. One process at a time lands under a name.
     topic_filter: the MQTT topic filter to subscribe to.
     group: the share group. The landers of a group divide the messages among them.
     roll_s: the longest time in seconds that a message waits for its landing file, above 0.
+    user, password_file: the login; the file has the password on one line, and other users can neither read nor change
+        it.
+    ca: the authorities by which the broker is known, in PEM; without it those of the system.
+    certificate, key: the lander's own certificate and its key, in PEM.
+    metrics_port: where `/healthz` and `/metrics` are on the loopback address, 0 for a free port; None: nowhere.
     say: is called with one line of text for each event, for people.
 
     Raises ValueError for a bad argument, LanderRunning when another process lands under this name in this folder,
-    OSError when the folder cannot be used at the start, and LandingFailed when the last file cannot be written.
+    LanderReplaced when another client connects to the broker under this name, OSError when the folder or the port
+    cannot be used at the start, and LandingFailed when the last file cannot be written.
     """
-    parse_broker(broker)
+    server = parse_server(broker)
+    credentials = Credentials(
+        user, *(None if file is None else Path(file) for file in (password_file, ca, certificate, key))
+    )
+    credentials.check(server)
     if not LANDER_NAME.fullmatch(name):
         raise ValueError(f"name {name!r}: letters, digits, '.', '_' and '-' only, it becomes a file name")
     try:
@@ -166,15 +113,53 @@ def land(
         raise ValueError(str(error)) from None
     if not roll_s > 0:
         raise ValueError(f"roll_s is {roll_s}, expected a number of seconds above 0")
-    folder = LandingFolder(Path(landing), name, secrets.randbits(32))
+    folder = LandingFolder(open_storage(landing), name, secrets.randbits(32))
     try:
         for leftover in folder.leftovers:
             say(f"removed {leftover}, left by a killed lander and never acknowledged")
-        Lander(broker, folder, topic_filter, group, roll_s, say).run(stop)
-    except OSError as error:
-        raise LandingFailed(f"cannot land in {folder.path}: {error}; the broker keeps the rest") from error
+        lander = Lander(server, credentials, folder, topic_filter, group, roll_s, say)
+        with _health(metrics_port, lander, say):
+            try:
+                lander.run(stop)
+            except OSError as error:
+                raise LandingFailed(f"cannot land in {folder.storage}: {error}; the broker keeps the rest") from error
     finally:
         folder.close()
+
+
+@contextmanager
+def _health(port: int | None, lander: "Lander", say: Callable[[str], None]) -> Iterator[None]:
+    if port is None:
+        yield
+        return
+    server = HealthServer(port, lander.metrics, lander.problems)
+    say(f"/healthz and /metrics are at port {server.port}")
+    try:
+        yield
+    finally:
+        server.close()
+
+
+class Pause:
+    """The wait before the next attempt; it grows until one has success."""
+
+    def __init__(self) -> None:
+        self._backoff = Backoff(*RETRY_MS)
+        self._until = 0.0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the next attempt, 0 if it may begin."""
+        return max(0.0, self._until - time.monotonic())
+
+    def begin(self) -> None:
+        """There is an attempt: the next one is later."""
+        self._until = time.monotonic() + self._backoff.next_wait_ms() / 1000
+
+    def end(self) -> None:
+        """An attempt had success."""
+        self._until = 0.0
+        self._backoff.reset()
 
 
 class Lander:
@@ -182,117 +167,155 @@ class Lander:
 
     def __init__(
         self,
-        broker: str,
+        server: Server,
+        credentials: Credentials,
         folder: LandingFolder,
         topic_filter: str,
         group: str,
         roll_s: float,
         say: Callable[[str], None],
     ) -> None:
-        """Raises ValueError when `broker` is not the URL of a broker."""
-        self._url = broker
-        self._host, self._port = parse_broker(broker)
+        self._server = server
+        self._credentials = credentials
         self._folder = folder
         self._subscription = f"$share/{group}/{topic_filter}"
         self._roll_s = roll_s
-        self._say = say
+        self._say_plain = say
         self._held = Held()
-        self._own_seq = 0
+        self._remarks = Remarks()
+        self._subscriber: Subscriber | None = None
+        self._accepted = False
         self._connected = False
-        self._leaving = False
+        self._barriers: dict[int, int] = {}  # packet identifier of a SUBSCRIBE: the file acknowledged before it
         self._told: str | None = None
-        self._backoff = Backoff(*RETRY_MS)
-        self._retry_at = 0.0
+        self._faults: dict[str, str] = {"connection": f"not connected to {server} yet"}
+        self.metrics = Metrics()
+        self._connecting = Pause()
+        self._landing = Pause()
         self._first_at = 0.0
         self._rolled_at = 0.0
         self._last_window = 0
-        self._client = self._new_client()
 
     def run(self, stop: Event) -> None:
-        """Runs until `stop` is set, then lands what it holds. Raises OSError when that last landing fails."""
-        while not stop.is_set():
-            socket = self._client.socket()
-            if socket is None:
-                self._connect(stop)
-                continue
-            silent = not self._exchange(socket)
-            if self._connected and self._held.rows and self._due(silent):
-                self._try_to_land()
-        if not self._connected:
-            self._held.leave_to_broker()
-        if self._held.rows:
-            self._land()
-        self._leave()
+        """Runs until `stop` is set, then lands what it holds. Raises OSError when that last landing fails.
+
+        Raises LanderReplaced, once the messages of QoS 0 have landed: the others are in the session.
+        """
+        try:
+            while not stop.is_set():
+                if self._subscriber is None:
+                    self._connect(stop)
+                    continue
+                silent = self._exchange(self._subscriber)
+                if self._connected and self._held.rows and self._due(silent):
+                    self._try_to_land()
+        finally:
+            if not self._connected:
+                self._held.leave_to_broker()
+            try:
+                if self._held.rows:
+                    self._land()
+            finally:
+                self._leave()
+
+    def problems(self) -> list[str]:
+        """Returns what keeps messages from landing now, a line each; any thread may ask."""
+        return list(self._faults.values())
 
     # The connection
 
-    def _new_client(self) -> Client:
-        client = Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=self._folder.lander,
-            protocol=MQTTProtocolVersion.MQTTv5,
-            manual_ack=True,
-        )
-        client.on_connect = self._on_connect
-        client.on_disconnect = self._on_disconnect
-        client.on_subscribe = self._on_subscribe
-        client.on_message = self._on_message
-        return client
-
     def _connect(self, stop: Event) -> None:
-        properties = Properties(PacketTypes.CONNECT)
-        properties.SessionExpiryInterval = SESSION_EXPIRY_NEVER
-        properties.ReceiveMaximum = RECEIVE_MAXIMUM
-        properties.UserProperty = (WISH_PROPERTY, RECEIVE)
-        if stop.wait(max(0.0, self._retry_at - time.monotonic())):
+        if stop.wait(self._connecting.left_s):
             return
-        self._retry_later()
+        self._connecting.begin()
         try:
-            self._client.connect(self._host, self._port, KEEP_ALIVE_S, clean_start=False, properties=properties)
+            self._subscriber = Subscriber(self._server, self._credentials, self._folder.lander, self._subscription)
         except OSError as error:
-            self._say_once(f"cannot reach {self._url}: {error.strerror or error}; trying again until it answers")
+            self._complain(
+                "connection", f"cannot reach {self._server}: {error.strerror or error}; trying again until it answers"
+            )
+        except CredentialsError as error:
+            self._complain("connection", f"cannot log in: {error}; trying again")
 
-    def _exchange(self, socket: "SocketLike") -> bool:
-        """Reads one packet and writes what waits. Returns whether a packet came within POLL_S."""
-        client = self._client
-        # A lander that cannot land stops reading: so the broker cannot fill its memory.
-        reading = [] if self._held.full else [socket]
-        readable, writable, _ = select.select(reading, [socket] if client.want_write() else [], [], POLL_S)
-        if readable:
-            client.loop_read()
-        if writable:
-            client.loop_write()
-        client.loop_misc()
-        return bool(readable)
+    def _exchange(self, subscriber: Subscriber) -> bool:
+        """Takes what comes within POLL_S, and writes what waits. Returns whether nothing came."""
+        silent = True
+        try:
+            # A lander that cannot land stops reading: so the broker cannot fill its memory.
+            for packet in subscriber.exchange(not self._held.full, POLL_S):
+                silent = False
+                self._take(subscriber, packet)
+        except OSError as error:
+            self._lose(error.strerror or str(error))
+        self._count_held()
+        return silent
 
-    def _on_connect(self, client: Client, _u: Any, flags: ConnectFlags, reason: ReasonCode, _p: Any) -> None:
-        if reason.is_failure:
-            self._say_once(f"{self._url} refuses the connection: {reason}; trying again until it accepts")
-            return
-        if flags.session_present:
+    def _take(self, subscriber: Subscriber, packet: Packet | Published | Closed) -> None:
+        if isinstance(packet, Publish):
+            self.metrics.redelivered.inc(packet.dup)
+            self._take_message(packet)
+        elif isinstance(packet, Published):
+            self._hold(Piece(packet.rows, packet.identifiers, packet.packets))
+        elif isinstance(packet, Connack) and packet.reason_code == SUCCESS:
+            self._accepted = True
+            self._resume(packet.session_present)
+            subscriber.subscribe()
+        elif isinstance(packet, Suback):
+            self._take_suback(packet)
+        elif isinstance(packet, Disconnect) and packet.reason_code == SESSION_TAKEN_OVER:
+            self._lose(describe(packet.reason_code))
+            raise LanderReplaced(
+                f"another client has connected to {self._server} as {self._folder.lander}; this lander ends, "
+                "and the other one gets its messages"
+            )
+        elif isinstance(packet, Closed):
+            self._lose(packet.text)
+
+    def _resume(self, session_present: bool) -> None:
+        if session_present:
             self._held.leave_to_broker()
         else:
             self._held.forget_session()
-        client.subscribe(self._subscription, qos=1)  # at QoS 2 the broker would give custody away at PUBREC
+            self._confirm(self._folder.last_number)
 
-    def _on_subscribe(self, client: Client, _u: Any, _mid: int, reasons: list[ReasonCode], _p: Any) -> None:
-        if self._leaving:
-            client.disconnect()
-            return
-        if reasons[0].is_failure:
-            self._say_once(f"{self._url} refuses {self._subscription}: {reasons[0]}; trying again until it accepts")
-            client.disconnect()
-            return
-        self._connected = True
-        self._told = None
-        self._retry_at = 0.0
-        self._backoff.reset()
-        self._say(f"connected to {self._url}, subscribed to {self._subscription}")
+    def _take_suback(self, suback: Suback) -> None:
+        if (number := self._barriers.pop(suback.packet_identifier, None)) is not None:
+            self._confirm(number)
+        elif suback.reason_codes[0] >= UNSPECIFIED_ERROR:
+            reason = describe(suback.reason_codes[0])
+            text = f"{self._server} refuses {self._subscription}: {reason}; trying again until it accepts"
+            self._complain("connection", text)
+            self._drop_connection()
+        else:
+            self._connected = True
+            self._told = None
+            self._faults.pop("connection", None)
+            self.metrics.connected.set(1)
+            self.metrics.connections.inc()
+            self._say(f"connected to {self._server}, subscribed to {self._subscription}")
 
-    def _on_disconnect(self, _c: Client, _u: Any, _flags: DisconnectFlags, reason: ReasonCode, _p: Any) -> None:
+    def _confirm(self, number: int) -> None:
+        try:
+            self._folder.confirm(number)
+        except OSError as error:
+            self._say_once(f"cannot write to {self._folder.storage}: {error.strerror or error}")
+
+    def _lose(self, reason: str) -> None:
         if self._connected:
-            self._say(f"connection to {self._url} lost: {reason}")
-        self._connected = False
+            self._told = None
+            self._complain("connection", f"connection to {self._server} lost: {reason}")
+        elif not self._accepted:
+            text = f"{self._server} refuses the connection: {reason}; trying again until it accepts"
+            self._complain("connection", text)
+        self._drop_connection()
+
+    def _drop_connection(self) -> None:
+        self.metrics.connected.set(0)
+        self._connected = self._accepted = False
+        self._barriers.clear()
+        if self._subscriber is not None:
+            self._subscriber.close()
+            self._subscriber = None
 
     def _leave(self) -> None:
         """Disconnects once the broker has read every acknowledgement: it answers one more SUBSCRIBE after them.
@@ -300,56 +323,62 @@ class Lander:
         Messages that are still on their way here would turn an earlier close into a TCP reset, and the broker would
         never read the acknowledgements that were on their way to it.
         """
-        if self._connected:
-            self._connected = False
-            self._leaving = True
-            self._client.subscribe(self._subscription, qos=1)
-        else:
-            self._client.disconnect()
+        if self._connected and self._subscriber is not None:
+            self._set_barrier(self._subscriber)
         deadline = time.monotonic() + LEAVE_S
-        while (socket := self._client.socket()) is not None and time.monotonic() < deadline:
+        while self._barriers and self._subscriber is not None and time.monotonic() < deadline:
             self._held.clear()
-            self._exchange(socket)
+            self._exchange(self._subscriber)
+        self._drop_connection()
+
+    def _set_barrier(self, subscriber: Subscriber) -> None:
+        self._barriers[subscriber.subscribe()] = self._folder.last_number
 
     # The messages
 
-    def _on_message(self, _client: Client, _userdata: Any, message: MQTTMessage) -> None:
-        if getattr(message.properties, "ContentType", None) != COLUMN_BATCH or not self._take_batch(message):
-            self._hold(self._row(message, bytes(message.payload), _vias(message)), message)
+    def _take_message(self, message: Publish) -> None:
+        if message.properties.get(CONTENT_TYPE) != COLUMN_BATCH or not self._take_batch(message):
+            row = self._row(message, message.payload, _vias(message))
+            is_own = row.seq == 0
+            if is_own and message.dup:
+                seq = self._folder.own.find(message.packet_identifier or 0, message.topic, message.payload)
+                row = row if seq is None else row._replace(epoch=self._folder.own.epoch, seq=seq)
+            self._hold_message(row, message, [message.packet_identifier or 0] if is_own else [0])
 
-    def _take_batch(self, message: MQTTMessage) -> bool:
+    def _take_batch(self, message: Publish) -> bool:
         """Holds the messages of a column batch. False if it cannot be decoded: then it lands as it is."""
         try:
-            batch = decode_batch(bytes(message.payload))
+            batch = decode_batch(message.payload)
         except MalformedBatch as error:
-            self._say(f"{message.topic}: a column batch that cannot be decoded lands as it is ({error})")
+            self._remarks.add("a column batch that cannot be decoded lands as it is", message.topic, error)
             return False
         of_messages, of_batch = _vias(message)[:1], _vias(message)[1:]
         via = self._via_of_batch(message, of_messages[0], len(batch)) if of_messages else None
         rows = to_table(batch, time.time_ns() // 1_000_000, message.qos, self._folder.lander, via)
-        if _user_property(message, IDENTITY_PROPERTY) is not None:
+        if find_user_property(message.properties, IDENTITY_PROPERTY) is not None:
             # A Holdfast gateway gave the batch a number: without a row it would look lost.
             rows = join([rows, self._row(message, b"", of_batch)])
-        self._hold(rows, message)
+        self._hold_message(rows, message, np.zeros(rows.num_rows, np.uint16))
         return True
 
-    def _via_of_batch(self, message: MQTTMessage, value: str, messages: int) -> Via | None:
+    def _via_of_batch(self, message: Publish, value: str, messages: int) -> Via | None:
         """Returns the numbers of the link of the messages in a batch, None if they cannot be those."""
         try:
             via = decode_via(value)
             if count_numbers(via) != messages:
                 raise ValueError(f"{count_numbers(via)} numbers for {messages} messages")
         except ValueError as error:
-            self._say(f"{message.topic}: {VIA_PROPERTY} of a batch left out ({error})")
+            self._remarks.add(f"{VIA_PROPERTY} of a batch left out", message.topic, error)
             return None
         return via
 
-    def _row(self, message: MQTTMessage, payload: bytes, vias: list[str]) -> Row:
-        origin, epoch, seq = self._identify(message, _user_property(message, IDENTITY_PROPERTY))
-        received_ms, gateway = self._provenance(message, _user_property(message, RECEIVED_PROPERTY))
+    def _row(self, message: Publish, payload: bytes, vias: list[str]) -> Row:
+        """Returns the row of a message; its `seq` is 0 if it brings no identity."""
+        origin, epoch, seq = self._identify(message)
+        received_ms, gateway = self._provenance(message)
         links, errors = to_links(vias)
         for error in errors:
-            self._say(f"{message.topic}: {VIA_PROPERTY} left out ({error})")
+            self._remarks.add(f"{VIA_PROPERTY} left out", message.topic, error)
         return Row(
             origin=origin,
             epoch=epoch,
@@ -360,39 +389,44 @@ class Lander:
             topic=message.topic,
             qos=message.qos,
             retain=message.retain,
-            content_type=getattr(message.properties, "ContentType", None),
+            content_type=message.properties.get(CONTENT_TYPE),
             payload=payload,
             lander=self._folder.lander,
             via=links,
         )
 
-    def _hold(self, piece: Row | pa.Table, message: MQTTMessage) -> None:
+    def _hold_message(self, rows: Row | pa.Table, message: Publish, packets: Sequence[int] | np.ndarray) -> None:
+        identifiers = () if message.packet_identifier is None else (message.packet_identifier,)
+        self._hold(Piece(rows, identifiers, packets))
+
+    def _hold(self, piece: Piece) -> None:
         if not self._held.rows:
             self._first_at = time.monotonic()
-        self._held.add(piece, message.qos, message.mid)
+        self._held.add(piece)
 
-    def _identify(self, message: MQTTMessage, text: str | None) -> tuple[str, int, int]:
+    def _identify(self, message: Publish) -> tuple[str, int, int]:
+        text = find_user_property(message.properties, IDENTITY_PROPERTY)
         if text is not None:
             try:
                 return decode_identity(text)
             except ValueError as error:
-                self._say(f"{message.topic}: {IDENTITY_PROPERTY} is not an identity ({error}); the lander gives one")
-        self._own_seq += 1
-        return self._folder.lander, self._folder.boot, self._own_seq
+                self._remarks.add(f"{IDENTITY_PROPERTY} is not an identity; the lander gives one", message.topic, error)
+        return self._folder.lander, 0, 0
 
-    def _provenance(self, message: MQTTMessage, text: str | None) -> tuple[int | None, str | None]:
+    def _provenance(self, message: Publish) -> tuple[int | None, str | None]:
+        text = find_user_property(message.properties, RECEIVED_PROPERTY)
         try:
             return decode_received(text) if text is not None else (None, None)
         except ValueError as error:
-            self._say(f"{message.topic}: {RECEIVED_PROPERTY} left out ({error})")
+            self._remarks.add(f"{RECEIVED_PROPERTY} left out", message.topic, error)
             return None, None
 
     # The landing
 
     def _due(self, silent: bool) -> bool:
-        now = time.monotonic()
-        if now < self._retry_at:
+        if self._landing.left_s:
             return False
+        now = time.monotonic()
         return self._held.full or now - self._first_at >= self._roll_s or (silent and self._broker_waits(now))
 
     def _broker_waits(self, now: float) -> bool:
@@ -400,31 +434,62 @@ class Lander:
         window = len(self._held.unacknowledged)
         if window == 0 or window != self._last_window or now - self._rolled_at > STALL_S:
             return False
-        self._say_once(f"{self._url} sends at most {window} messages ahead of their acknowledgement: files stay small")
+        text = f"{self._server} sends at most {window} messages ahead of their acknowledgement: files stay small"
+        self._say_once(text)
         return True
 
     def _try_to_land(self) -> None:
         try:
             self._land()
         except OSError as error:
-            self._retry_later()
-            self._say_once(
-                f"cannot land in {self._folder.path}: {error.strerror or error}; "
-                f"{self._held.rows} messages stay unacknowledged until it works"
+            self._landing.begin()
+            self.metrics.failures.inc()
+            self._complain(
+                "landing",
+                f"cannot land in {self._folder.storage}: {error.strerror or error}; "
+                f"{self._held.rows} messages stay unacknowledged until it works",
             )
 
     def _land(self) -> None:
-        manifest = self._folder.land(self._held.pieces)
-        for packet_identifier in self._held.unacknowledged:
-            self._client.ack(packet_identifier, 1)
+        packets = self._held.packets()
+        try:
+            manifest = self._folder.land([piece.rows for piece in self._held.pieces], packets)
+        except SyncFailed as error:
+            self._held.replace_rows(error.rows)
+            raise
+        if self._subscriber is not None:
+            self._subscriber.acknowledge(self._held.unacknowledged)
+            if packets.any():
+                self._set_barrier(self._subscriber)
+        for remark in self._remarks.take():
+            self._say(remark)
         self._say(f"landed {manifest.file}: {manifest.rows} messages, {manifest.bytes} bytes")
         self._last_window = len(self._held.unacknowledged)
         self._rolled_at = time.monotonic()
         self._held.clear()
-        self._backoff.reset()
+        self._count_landed(manifest)
+        self._connecting.end()
+        self._landing.end()
 
-    def _retry_later(self) -> None:
-        self._retry_at = time.monotonic() + self._backoff.next_wait_ms() / 1000
+    def _count_held(self) -> None:
+        self.metrics.held_messages.set(self._held.rows)
+        self.metrics.held_bytes.set(self._held.memory)
+
+    def _count_landed(self, manifest: Manifest) -> None:
+        self._faults.pop("landing", None)
+        self.metrics.files.inc()
+        self.metrics.messages.inc(manifest.rows)
+        self.metrics.bytes.inc(manifest.bytes)
+        self.metrics.last_landed.set_to_current_time()
+        self._count_held()
+
+    def _complain(self, what: str, text: str) -> None:
+        """Says what is wrong, and has `problems` return it until it is over."""
+        self._faults[what] = printable(text)
+        self._say_once(text)
+
+    def _say(self, text: str) -> None:
+        self._say_plain(printable(text))
 
     def _say_once(self, text: str) -> None:
         """Says a line, but not twice in a row."""
@@ -433,10 +498,6 @@ class Lander:
             self._say(text)
 
 
-def _user_property(message: MQTTMessage, name: str) -> str | None:
-    return find_user_property({USER_PROPERTY: getattr(message.properties, "UserProperty", [])}, name)
-
-
-def _vias(message: MQTTMessage) -> list[str]:
+def _vias(message: Publish) -> list[str]:
     """Returns the values of `hf-via` in their order, the earliest link first."""
-    return [value for name, value in getattr(message.properties, "UserProperty", []) if name == VIA_PROPERTY]
+    return [value for name, value in message.properties.get(USER_PROPERTY, ()) if name == VIA_PROPERTY]

@@ -25,8 +25,25 @@ class ManifestError(Exception):
     """A manifest or its landing file cannot be used. The text says why."""
 
 
+class OwnNumbers(msgspec.Struct, frozen=True):
+    """The identities that the lander itself has given, up to this file.
+
+    `epoch` is theirs, `last_seq` the last number. `packets` are the packet identifiers of this file's rows with such an
+    identity: (row, packet identifier, count) of consecutive rows. The broker may still send again what is in the files
+    from the number `unconfirmed_from` on.
+    """
+
+    epoch: int
+    last_seq: int
+    unconfirmed_from: int
+    packets: list[tuple[int, int, int]]
+
+
 class Manifest(msgspec.Struct, frozen=True):
-    """The fields of the JSON file. `intervals` are (origin, epoch, lo, hi), sorted and disjoint."""
+    """The fields of the JSON file. `intervals` are (origin, epoch, lo, hi), sorted and disjoint.
+
+    `own` is None in files of landers that did not keep their numbers.
+    """
 
     format: int
     file: str
@@ -37,6 +54,7 @@ class Manifest(msgspec.Struct, frozen=True):
     bytes: int
     sha256: str
     intervals: list[tuple[str, int, int, int]]
+    own: OwnNumbers | None = None
 
     def streams(self) -> dict[Stream, Intervals]:
         """Returns the intervals of each stream in the file."""
@@ -46,7 +64,7 @@ class Manifest(msgspec.Struct, frozen=True):
         return dict(streams)
 
 
-def describe(name: FileNumber, rows: pa.Table, content: bytes) -> Manifest:
+def describe(name: FileNumber, rows: pa.Table, content: bytes, own: OwnNumbers) -> Manifest:
     """Returns the manifest of a landing file with these rows and this content."""
     return Manifest(
         format=FORMAT,
@@ -58,6 +76,7 @@ def describe(name: FileNumber, rows: pa.Table, content: bytes) -> Manifest:
         bytes=len(content),
         sha256=hashlib.sha256(content).hexdigest(),
         intervals=sorted(_intervals(rows)) if rows.num_rows else [],
+        own=own,
     )
 
 
@@ -78,13 +97,21 @@ def _intervals(rows: pa.Table) -> Iterator[tuple[str, int, int, int]]:
 def read_manifest(path: Path) -> Manifest:
     """Reads a manifest. Raises ManifestError when the file is not a manifest that this version understands."""
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except (OSError, msgspec.MsgspecError) as error:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ManifestError(f"the manifest cannot be read: {error}") from error
+    return parse_manifest(content, path.stem)
+
+
+def parse_manifest(content: bytes, stem: str) -> Manifest:
+    """Decodes the manifest in the file of this name without its ending. Raises ManifestError as `read_manifest`."""
+    try:
+        manifest = msgspec.json.decode(content, type=Manifest)
+    except msgspec.MsgspecError as error:
         raise ManifestError(f"the manifest cannot be read: {error}") from error
     if manifest.format != FORMAT:
         raise ManifestError(f"the manifest has format {manifest.format}, this version reads {FORMAT}")
-    name = parse_stem(path.stem)
-    if name is None or manifest.file != f"{path.stem}.parquet":
+    if parse_stem(stem) is None or manifest.file != f"{stem}.parquet":
         raise ManifestError(f"the manifest is of another file: {manifest.file}")
     return manifest
 

@@ -7,21 +7,27 @@ from typing import Annotated
 
 import typer
 
-from cloud import LanderRunning, LandingFailed, land
+from cloud import LanderReplaced, LanderRunning, LandingFailed, land
 from tools.cli.failure import fail, failing_on
 from tools.cli.paths import state_directory
 
 app = typer.Typer(add_completion=False)
 
+REPLACED = 3
+"""The exit code by which a service manager sees that it must not start this lander again."""
+
 
 @app.command()
 def run(
     broker: Annotated[
-        str, typer.Option(help="The broker to subscribe to, mqtt://host:port.")
+        str, typer.Option(help="The broker to subscribe to, mqtt://host:port, or mqtts:// with TLS.")
     ] = "mqtt://127.0.0.1:1883",
     landing: Annotated[
-        Path | None,
-        typer.Option(help="The folder for landing files.", show_default="landing in ~/.local/state/holdfast"),
+        str | None,
+        typer.Option(
+            help="The folder for landing files, or the URL of an object store, s3://BUCKET/PREFIX.",
+            show_default="landing in ~/.local/state/holdfast",
+        ),
     ] = None,
     name: Annotated[
         str, typer.Option(help="The lander's name: its client identifier, and how its files begin.")
@@ -33,6 +39,16 @@ def run(
     roll_seconds: Annotated[
         float, typer.Option(min=0.1, help="Seconds after which a landing file is closed at the latest.")
     ] = 60,
+    user: Annotated[str | None, typer.Option(help="The user name.")] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(help="A file with the password, which other users can neither read nor change.")
+    ] = None,
+    ca: Annotated[Path | None, typer.Option(help="The authorities by which the broker is known, in PEM.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="The lander's own certificate, in PEM.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Its key, in PEM.")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Serve /healthz and /metrics on this port of 127.0.0.1.")
+    ] = None,
 ) -> None:
     """Subscribe to a broker and write its messages into landing files, until SIGTERM or Ctrl-C."""
     stop = Event()
@@ -48,7 +64,15 @@ def run(
                 topic_filter=topic_filter,
                 group=group,
                 roll_s=roll_seconds,
+                user=user,
+                password_file=password_file,
+                ca=ca,
+                certificate=certificate,
+                key=key,
+                metrics_port=metrics_port,
                 say=lambda text: print(f"lander {name}: {text}", flush=True),
             )
     except LandingFailed as error:
         fail("lander run", str(error), exit_code=1)
+    except LanderReplaced as error:
+        fail("lander run", str(error), exit_code=REPLACED)

@@ -21,18 +21,18 @@ DEADLINE_S = 20.0
 class RunningLander:
     """`land` until `stop`. `lines` has the text of its events, `raised` the error that ended it."""
 
-    def __init__(self, port: int, landing: Path, name: str, **options: Any) -> None:
+    def __init__(self, port: int, landing: Path | str, name: str, **options: Any) -> None:
         self.name = name
         self.lines: list[str] = []
         self.raised: Exception | None = None
         self._stop = Event()
-        options = {"group": name, "roll_s": 0.1, **options}
-        self._thread = Thread(target=self._run, args=(f"mqtt://127.0.0.1:{port}", landing, options), daemon=True)
+        options = {"landing": landing, "broker": f"mqtt://127.0.0.1:{port}", "group": name, "roll_s": 0.1, **options}
+        self._thread = Thread(target=self._run, args=(options,), daemon=True)
         self._thread.start()
 
-    def _run(self, broker: str, landing: Path, options: dict[str, Any]) -> None:
+    def _run(self, options: dict[str, Any]) -> None:
         try:
-            land(broker, landing, self._stop, name=self.name, say=self.lines.append, **options)
+            land(stop=self._stop, name=self.name, say=self.lines.append, **options)
         except Exception as error:
             self.raised = error
 
@@ -41,8 +41,12 @@ class RunningLander:
 
     def stop(self) -> None:
         self._stop.set()
+        self.ended()
+
+    def ended(self) -> None:
+        """Returns when `land` has ended."""
         self._thread.join(DEADLINE_S)
-        assert not self._thread.is_alive()
+        assert not self._thread.is_alive(), self.lines
 
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from cloud.landing import manifest
 from cloud.landing.file import FileNumber, Link, Row, parse_stem
-from cloud.landing.folder import LanderRunning, LandingFolder
+from cloud.landing.folder import LandingFolder
+from cloud.landing.storage import LanderRunning
 from tests.cloud.messages import EPOCH, land, row
 
 

@@ -1,7 +1,6 @@
 import errno
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,16 +10,19 @@ from threading import Event
 from typing import Any
 
 import pytest
-from paho.mqtt.client import Client
 
-from cloud import LandingFailed, land
+from cloud import LanderReplaced, LandingFailed, land
+from cloud.landing.connect.server import parse_server
 from cloud.landing.file import parse_stem
 from cloud.landing.folder import LandingFolder
-from cloud.landing.lander import parse_broker
 from tests.cloud.landing.narrow_broker import narrow_broker
 from tests.cloud.landing.running_lander import DEADLINE_S, RunningLander, landed, publish, wait_until
+from tests.cloud.landing.script import Visit
+from tests.cloud.landing.script import broker as scripted
 from tests.support.mosquitto import free_port, mosquitto
 from tools.lab.testing.process import Process
+from wire.codec.packets import Puback
+from wire.properties import USER_PROPERTY
 
 
 def payloads(count: int) -> list[bytes]:
@@ -81,29 +83,31 @@ def test_message_without_identity_gets_one_of_the_lander(broker: int, landing: P
     lander.wait_for("hf-received left out")
 
 
-def test_acknowledges_after_file_and_manifest_are_synced(
-    broker: int, landing: Path, lander: RunningLander, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = lander.name
+def test_acknowledges_after_file_and_manifest_are_synced(landing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
-    synced, acknowledged = os.fsync, Client.ack
+    synced = os.fsync
 
     def fsync(descriptor: int) -> None:
         synced(descriptor)
         events.append(f"synced {Path(os.readlink(f'/proc/self/fd/{descriptor}')).suffix or 'folder'}")
 
-    def ack(client: Client, mid: int, qos: int) -> Any:
+    def publish(visit: Visit) -> None:
+        for identifier in (1, 2, 3):
+            visit.publish("x", b"", identifier)
+        visit.receive_until(lambda packet: isinstance(packet, Puback))
         events.append(f"acknowledged with {len(list(landing.glob('[!.]*.json')))} manifest")
-        return acknowledged(client, mid, qos)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(Client, "ack", ack)
-    publish(broker, f"{name}/x", payloads(3), hf_id="00000001/{}/garage")
-    wait_until(lambda: len(events) >= 7, "three acknowledgements")
-    assert (
-        events
-        == ["synced .parquet", "synced folder", "synced .json", "synced folder"] + ["acknowledged with 1 manifest"] * 3
-    )
+    with scripted(publish) as port:
+        running = RunningLander(port, landing, "synced", roll_s=1)
+    running.stop()
+    assert events[:5] == [
+        "synced .parquet",
+        "synced folder",
+        "synced .json",
+        "synced folder",
+        "acknowledged with 1 manifest",
+    ]
 
 
 def test_folder_that_cannot_be_written_keeps_messages_at_the_broker(
@@ -121,26 +125,59 @@ def test_folder_that_cannot_be_written_keeps_messages_at_the_broker(
     assert sum("cannot land" in line for line in lander.lines) == 1
 
 
-@contextmanager
-def take_over(port: int, client_id: str) -> Iterator[None]:
-    """Connects under a client identifier: the broker closes the other connection, and keeps the session for an hour."""
-    text = client_id.encode()
-    body = b"\0\4MQTT\5\0\0\x3c" + b"\5\x11\0\0\x0e\x10" + bytes([0, len(text)]) + text
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.sendall(bytes([0x10, len(body)]) + body)
-        yield
+def test_unacknowledged_messages_come_again_and_land_once(landing: Path) -> None:
+    def lose(visit: Visit) -> None:
+        send(visit, dup=False)
 
+    def send_again(visit: Visit) -> None:
+        send(visit, dup=True)
+        visit.receive_until(lambda packet: len(visit.acknowledged) == 5)
 
-def test_unacknowledged_messages_come_again_and_land_once(broker: int, landing: Path) -> None:
-    first = RunningLander(broker, landing, "again", topic_filter="again/#", roll_s=1)
-    first.wait_for("connected")
-    publish(broker, "again/x", payloads(5), hf_id="00000001/{}/garage")
-    with take_over(broker, "again"):
-        first.wait_for("lost")
-    first.wait_for("connected", times=2)
-    wait_until(lambda: bool(landed(landing)), "the same messages, sent again")
-    first.stop()
+    def send(visit: Visit, dup: bool) -> None:
+        for identifier, payload in enumerate(payloads(5), start=1):
+            properties = {USER_PROPERTY: [("hf-id", f"00000001/{identifier}/garage")]}
+            visit.publish("x", payload, identifier, dup=dup, properties=properties)
+
+    with scripted(lose, send_again) as port:
+        running = RunningLander(port, landing, "again", roll_s=1)
+    running.stop()
     assert [row["payload"] for row in landed(landing)] == payloads(5)
+
+
+def test_rows_of_a_session_that_the_broker_lost_survive_another_lost_connection(landing: Path, tmp_path: Path) -> None:
+    port = free_port()
+    with mosquitto(tmp_path, port):
+        running = RunningLander(port, landing, "forgotten-twice", roll_s=3600)
+        running.wait_for("connected")
+        publish(port, "x", payloads(4))
+    for times in (2, 3):
+        running.wait_for("lost", times=times - 1)
+        with mosquitto(tmp_path, port):  # without persistence: all sessions are gone
+            running.wait_for("connected", times=times)
+            if times == 3:
+                running.stop()
+    assert [(row["seq"], row["payload"]) for row in landed(landing)] == list(enumerate(payloads(4), start=1))
+
+
+def test_a_lander_of_the_same_name_elsewhere_takes_the_session_and_this_one_ends(tmp_path: Path) -> None:
+    with gateway(tmp_path / "gateway") as port:
+        first = RunningLander(port, tmp_path / "here", "same", roll_s=3600)
+        first.wait_for("connected")
+        publish(port, "x", payloads(5))
+        publish(port, "x", [b"at most once"], qos=0)
+        second = RunningLander(port, tmp_path / "elsewhere", "same", roll_s=3600)
+        first.ended()
+        second.wait_for("connected")
+        publish(port, "x", [b"marker"])
+        second.stop()
+    assert isinstance(first.raised, LanderReplaced)
+    assert str(first.raised) == (
+        f"another client has connected to mqtt://127.0.0.1:{port} as same; this lander ends, "
+        "and the other one gets its messages"
+    )
+    elsewhere = [row["payload"] for row in landed(tmp_path / "elsewhere") if row["qos"] == 1]
+    assert elsewhere[:5] == payloads(5)
+    assert [row["payload"] for row in landed(tmp_path / "here")] in ([], [b"at most once"])
 
 
 def test_unreachable_broker_is_named_once_and_tried_again(landing: Path, tmp_path: Path) -> None:
@@ -272,7 +309,7 @@ def test_killed_command_loses_nothing(broker: int, landing: Path) -> None:
     [
         ({"broker": "http://127.0.0.1"}, "not of the form mqtt://host:port"),
         ({"broker": "mqtt://127.0.0.1:99999"}, "Port out of range"),
-        ({"broker": "mqtt://site:hunter2@127.0.0.1:99999"}, "a lander cannot log in yet"),
+        ({"broker": "mqtt://site:hunter2@127.0.0.1:99999"}, "they have options of their own"),
         ({"name": "a/b"}, "name 'a/b': letters, digits"),
         ({"topic_filter": "a/#/b"}, "# must be the last level"),
         ({"group": "a+b"}, "no valid share name"),
@@ -290,7 +327,7 @@ def test_bad_argument_is_named_before_anything_is_made(tmp_path: Path, change: d
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--broker", "mqtt://site:hunter2@127.0.0.1"], "a lander cannot log in yet"),
+        (["--broker", "mqtt://site:hunter2@127.0.0.1"], "they have options of their own"),
         (["--landing", "/dev/null/x"], "Not a directory"),
     ],
 )
@@ -314,5 +351,5 @@ def test_last_landing_that_fails_is_raised_and_frees_the_name(
 
 
 def test_port_of_the_broker_may_be_left_out() -> None:
-    assert parse_broker("mqtt://[::1]:1884") == ("::1", 1884)
-    assert parse_broker("mqtt://central.example/") == ("central.example", 1883)
+    assert parse_server("mqtt://[::1]:1884") == ("::1", 1884, False)
+    assert parse_server("mqtts://central.example/") == ("central.example", 8883, True)

@@ -29,6 +29,8 @@ def test_a_reading_takes_few_bytes_and_a_batch_is_faster_than_its_messages_one_b
         "BME280 in JSON, 50 messages": "<= 12",
         "BME280 in CBOR, 500 messages": "<= 8",
         "BME280 in CBOR, 50 messages": "<= 12",
+        "messages in synced landing files, a second of the lander's processor time": ">= 300000",
+        "bytes of a landing file and its manifest, a message": "<= 16",
     }
     assert report["holds"]
     assert all(row["ours"] < row["peer"] / 5 for row in rows.values() if row["unit"] == "B")

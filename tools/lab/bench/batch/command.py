@@ -9,6 +9,7 @@ import typer
 from cloud.landing.batch import to_table
 from cloud.landing.file import Row, join
 from tools.lab.bench.batch.fleet import BME280, DS18B20, FORMATS, START_MS, Sensor, Sent, sent_by_fleet
+from tools.lab.bench.batch.landing import landing
 from tools.lab.bench.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from wire.bulk.column_batch import CONTENT_TYPE, ColumnBatchEncoder, decode_batch
@@ -22,6 +23,7 @@ GATEWAY = "gateway-1"
 BATCH_TOPIC = f"holdfast/batch/{GATEWAY}/central"
 EPOCH = 0xCAFE
 DEVICES = 10
+LANDED = 50_000  # messages: no more than packet identifiers
 SENSORS: dict[str, Sensor] = {"BME280": BME280, "DS18B20": DS18B20}
 BARS = {500: 8, 50: 12}
 """Messages in a batch, and the most bytes that a reading may take; a DS18B20 has one reading a message, and no goal."""
@@ -35,7 +37,7 @@ def batch(
 ) -> None:
     """Measure column batches beside the same messages one by one. Ends with 1 if a goal is missed."""
     started = time.monotonic()
-    figures = [*_sizes(seed), *_rates(seed, seconds)]
+    figures = [*_sizes(seed), *_rates(seed, seconds), *_landing(seed, seconds)]
     about = {"seed": str(seed), "devices": str(DEVICES)}
     end_bench("batch", figures, time.monotonic() - started, as_json, ("batch", "one by one"), about)
 
@@ -51,7 +53,14 @@ def _sizes(seed: int) -> Iterator[Figure]:
                 yield Figure(what, "B", ours, theirs, bar if len(sensor) > 1 else None, at_most=True)
 
 
-def _as_batch(sent: list[Sent]) -> bytes:
+def _landing(seed: int, seconds: float) -> Iterator[Figure]:
+    size = max(BARS)
+    sent = sent_by_fleet(LANDED, DEVICES, BME280, "JSON", seed)
+    batches = [_as_batch(sent[at : at + size], 1 + at // size) for at in range(0, LANDED, size)]
+    return landing(batches, _one_by_one(sent), LANDED, max(1, round(seconds)))
+
+
+def _as_batch(sent: list[Sent], packet_identifier: int = 1) -> bytes:
     """The PUBLISH with these messages."""
     encoder = ColumnBatchEncoder()
     for one in sent:
@@ -59,7 +68,7 @@ def _as_batch(sent: list[Sent]) -> bytes:
         identity = (one.origin, one.epoch, one.seq)
         encoder.add(one.topic, one.payload, 1, False, block, *identity, one.received_ms, GATEWAY)
     packet = Publish(BATCH_TOPIC, encoder.encode(), 1, properties={CONTENT_TYPE_PROPERTY: CONTENT_TYPE})
-    packet.packet_identifier = 1
+    packet.packet_identifier = packet_identifier
     return encode(packet, MQTT_5)
 
 

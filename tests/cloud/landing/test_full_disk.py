@@ -1,0 +1,81 @@
+"""A lander without room on its disk keeps the connection, and acknowledges nothing until there is room."""
+
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cloud.landing.running_lander import DEADLINE_S, landed, wait_until
+from tests.cloud.landing.script import Visit, broker
+from tools.lab.testing.process import Process
+from wire.properties import SERVER_KEEP_ALIVE
+
+SECOND = {SERVER_KEEP_ALIVE: 1}
+
+
+@contextmanager
+def lander(port: int, landing: Path) -> Iterator[Process]:
+    options = {"--broker": f"mqtt://127.0.0.1:{port}", "--landing": str(landing), "--roll-seconds": "0.1"}
+    argv = [sys.executable, "-m", "tools.cli.main", "lander", "run"]
+    process = Process("lander", [*argv, *[word for option in options.items() for word in option]])
+    process.start()
+    try:
+        process.says("connected")
+        yield process
+    finally:
+        process.stop()
+
+
+def limit_files(process: Process, size: int) -> None:
+    """From now on a write beyond this size fails in each file of the process, as on a full disk."""
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, -1))
+
+
+@pytest.mark.parametrize(
+    ("count", "size"), [(5, 10), (1140, 60_000)], ids=["with room in memory", "with as much in memory as may be"]
+)
+def test_a_full_disk_keeps_the_connection_and_what_the_broker_sent(landing: Path, count: int, size: int) -> None:
+    payloads = [b"%010d" % number + bytes(size - 10) for number in range(1, count + 1)]
+    started: list[Process] = []
+
+    def publish(visit: Visit) -> None:
+        while not started:
+            visit.receive()
+        limit_files(started[0], 100)
+        for identifier, payload in enumerate(payloads, start=1):
+            visit.publish("x", payload, identifier)
+        visit.receive_until(lambda packet: visit.pings >= 4)  # each of them after a second of silence
+        assert (visit.acknowledged, landed(landing)) == ([], [])
+        limit_files(started[0], 1 << 40)
+        visit.receive_until(lambda packet: len(visit.acknowledged) == count)
+
+    with broker(publish, connack=SECOND) as port, lander(port, landing) as process:
+        started.append(process)
+        wait_until(lambda: len(landed(landing)) == count, "all messages")
+    assert [row["payload"] for row in landed(landing)] == payloads
+    assert any("cannot land" in line for line in process.lines)
+
+
+def test_a_lander_that_is_told_to_stop_on_a_full_disk_ends_with_1_and_leaves_all_to_the_broker(landing: Path) -> None:
+    started: list[Process] = []
+
+    def publish(visit: Visit) -> None:
+        while not started:
+            visit.receive()
+        limit_files(started[0], 100)
+        visit.publish("x", b"1", 1)
+        visit.serve()
+        assert visit.acknowledged == []
+
+    with broker(publish, connack=SECOND) as port, lander(port, landing) as process:
+        started.append(process)
+        process.says("cannot land")
+        process.signal(signal.SIGTERM)
+        code, lines = process.ended(DEADLINE_S)
+    assert code == 1
+    assert "File too large; the broker keeps the rest" in lines[-1]
+    assert [path for path in landing.iterdir() if path.suffix in (".parquet", ".json")] == []

@@ -1,0 +1,128 @@
+"""Landing files in an object store: a real server of S3's interface, in a process of its own."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from threading import Event
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+
+from cloud import land
+from cloud.landing.file import parse_stem
+from cloud.landing.folder import LandingFolder, SyncFailed
+from cloud.landing.manifest import parse_manifest
+from cloud.landing.storage import ObjectStorage, open_storage
+from tests.cloud.landing.running_lander import RunningLander, publish, wait_until
+from tests.cloud.messages import row
+from tools.lab.testing.process import Process, free_port
+
+KEYS = {"AWS_ACCESS_KEY_ID": "lander", "AWS_SECRET_ACCESS_KEY": "hunter2", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+class Server:
+    """moto's S3 server with a bucket."""
+
+    def __init__(self) -> None:
+        program = shutil.which("moto_server")
+        if program is None:
+            assert "CI" not in os.environ, "moto_server is not installed"
+            pytest.skip("moto_server is not installed")
+        self.port = free_port()
+        self.process = Process("moto", [program, "-H", "127.0.0.1", "-p", str(self.port)])
+
+    @property
+    def options(self) -> str:
+        return f"endpoint_override=127.0.0.1:{self.port}&scheme=http&region=us-east-1"
+
+    def url(self, prefix: str) -> str:
+        return f"s3://lake/{prefix}?{self.options}"
+
+    def start(self) -> None:
+        self.process.start()
+        self.process.listens(self.port, deadline_s=60)
+        fs.S3FileSystem(
+            endpoint_override=f"127.0.0.1:{self.port}", scheme="http", region="us-east-1", allow_bucket_creation=True
+        ).create_dir("lake")
+
+    def landed(self, prefix: str) -> list[dict[str, Any]]:
+        """Returns the rows of all complete landing files in the order of their landing."""
+        storage = open_storage(self.url(prefix))
+        stems = [name.removesuffix(".json") for name in storage.names() if name.endswith(".json")]
+        found = sorted(
+            (parse_manifest(storage.read(f"{stem}.json"), stem) for stem in stems), key=lambda one: one.number
+        )
+        tables = [pq.ParquetFile(pa.BufferReader(storage.read(one.file))).read() for one in found]
+        return [row for table in tables for row in table.to_pylist()]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    server = Server()
+    server.start()
+    yield server
+    server.process.stop()
+
+
+def test_messages_land_in_an_object_store_and_numbers_go_on(broker: int, server: Server) -> None:
+    for boot in range(2):
+        running = RunningLander(broker, server.url("a/b"), "s3", topic_filter="s3/#")
+        running.wait_for("connected")
+        publish(broker, "s3/x", [b"%d" % number for number in range(1, 6)])
+        wait_until(lambda boot=boot: len(server.landed("a/b")) == 5 * (boot + 1), "rows")  # type: ignore[misc]
+        running.stop()
+    assert [(one["seq"], one["payload"]) for one in server.landed("a/b")] == [
+        (number, b"%d" % ((number - 1) % 5 + 1)) for number in range(1, 11)
+    ]
+    stems = [name.removesuffix(".json") for name in open_storage(server.url("a/b")).names() if name.endswith(".json")]
+    numbers = sorted(parsed.number for parsed in map(parse_stem, stems) if parsed is not None)
+    assert numbers == list(range(1, len(stems) + 1))
+    assert not any("hunter2" in line or "endpoint" in line for line in running.lines)
+
+
+def test_a_store_that_cannot_be_reached_keeps_messages_at_the_broker(broker: int, server: Server) -> None:
+    """moto keeps its objects in memory, so the bucket is made anew behind the break."""
+    running = RunningLander(broker, server.url("away"), "s3-away", topic_filter="away/#")
+    running.wait_for("connected")
+    server.process.stop()
+    publish(broker, "away/x", [b"1", b"2"], hf_id="00000001/{}/garage")
+    running.wait_for("cannot land in s3://lake/away: ")
+    server.start()
+    wait_until(lambda: len(server.landed("away")) == 2, "both messages")
+    running.stop()
+    assert [(one["origin"], one["payload"]) for one in server.landed("away")] == [("garage", b"1"), ("garage", b"2")]
+
+
+def test_leftovers_are_removed_and_a_manifest_whose_upload_fails_may_count(server: Server) -> None:
+    storage = ObjectStorage(server.url("torn"))
+    first = LandingFolder(storage, "lander-1", 1)
+    first.land([row(0, "lander-1")])
+    storage.write("lander-1-00000001-00000002.parquet", b"PAR1")
+    second = LandingFolder(storage, "lander-1", 2)
+    assert second.leftovers == ["lander-1-00000001-00000002.parquet"]
+    server.process.stop()
+    with pytest.raises(OSError) as raised:  # noqa: PT011  # the store's library says it in its own words
+        second.land([row(0, "lander-1")])
+    assert not isinstance(raised.value, SyncFailed)  # not even the file is there
+    assert second.own.last_seq == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("s3://key:hunter2@lake/a", "s3://lake/a: expected no keys in the URL"),
+        ("s3://lake/a?access_key=k&secret_key=hunter2", "s3://lake/a: expected no keys in the URL"),
+        ("http://lake/a", "http://lake/a: expected the URL of an object store"),
+        ("s3:///a", "expected the URL of an object store"),
+        ("s3://lake/a?nonsense=1", "nonsense"),
+    ],
+)
+def test_a_bad_url_is_named_and_no_key_shown(url: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said) as raised:
+        land("mqtt://127.0.0.1", url, Event())
+    assert "hunter2" not in str(raised.value)
