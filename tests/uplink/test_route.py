@@ -342,3 +342,15 @@ def test_a_rate_is_that_of_the_last_minute() -> None:
     assert [rate.take(moment_s, count) for moment_s, count in ((100.0, 0), (104.0, 20), (160.0, 60))] == [0, 5, 1]
     assert rate.take(161.0, 77) == 1, "57 messages since 104"
     assert rate.take(300.0, 77) == 0
+
+
+async def test_a_retained_message_goes_once_however_often_the_route_connects_again(tmp_path: Path) -> None:
+    async with routed(tmp_path) as (broker, log):
+        await log.submit([Message("telemetry/state", b"kept", 1, True)])
+        for number in range(1, 6):
+            await append(log, range(number, number + 1))
+            await until(lambda upto=number: log.needed_from == upto + 1)  # type: ignore[misc]
+            broker.session_present = number % 2 == 0
+            broker.drop_clients()
+            await until(lambda upto=number: len(broker.connects) == upto + 1)  # type: ignore[misc]
+        assert [bytes(p.payload) for sent in broker.publishes for p in sent] == [b"kept", b"1", b"2", b"3", b"4", b"5"]
