@@ -12,7 +12,6 @@ In a share group, it holds back the messages that the fetching member may not ha
 """
 
 import asyncio
-import heapq
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -23,6 +22,7 @@ from gateway.signals import Signal
 from gateway.store.consumers.delivery import Backlog, Delivery, Grant, RangeSet, ReasonToDrop, grant_by, keep
 from gateway.store.consumers.held_back import HeldBack
 from gateway.store.consumers.log_reader import LogReader
+from gateway.store.consumers.redelivery import InFlight, Redelivery
 from gateway.store.consumers.rights import Rights, everything
 from gateway.store.consumers.tally import Tally, Walk
 from gateway.store.tables.cursors import Place
@@ -86,8 +86,7 @@ class Cursor:
         self._unsubscribed_up_to = 0
         for wanted in filters:
             self.subscribe(wanted if isinstance(wanted, Subscription) else Subscription(wanted))
-        # position, grant, size, and how many messages were taken before it
-        self._unacknowledged: OrderedDict[int, tuple[int, Grant, int, int]] = OrderedDict()
+        self._unacknowledged: OrderedDict[int, InFlight] = OrderedDict()
         self.held_back = HeldBack()
         self.ranges, self._read = RangeSet(), 0
         self._read, self._taken = log.attach(self)
@@ -98,7 +97,7 @@ class Cursor:
             self.ranges.add(self._read + 1, log.head)
             self.tally.stop()  # until it is counted
             self.tally.noticed = Backlog(log.count_behind(self._read))  # their size is unknown
-        self._to_redeliver: list[tuple[int, int]] = []
+        self._to_redeliver = Redelivery()
         self._evicted: dict[int, EvictedMessage] = {}  # evicted messages in flight, by packet identifier
         self._late: dict[int, int] = {}  # positions of deliveries that were held back before, by packet identifier
         self._refused: dict[int, str] = {}  # topic names of refused deliveries, by packet identifier
@@ -302,14 +301,13 @@ class Cursor:
         """Hands deliveries out again, before any new message, with the same identifiers and DUP set. Acknowledged ones
         are not handed out again. Evicted ones are not either: they leave ranges.
         """
-        waiting = {packet_identifier for _, packet_identifier in self._to_redeliver}
+        waiting = self._to_redeliver.packet_identifiers
         missed = []
         for packet_identifier in packet_identifiers:
             if packet_identifier in self._evicted:
                 missed.append(packet_identifier)
             elif packet_identifier in self._unacknowledged and packet_identifier not in waiting:
-                position = self._unacknowledged[packet_identifier][0]
-                heapq.heappush(self._to_redeliver, (position, packet_identifier))
+                self._to_redeliver.add(self._unacknowledged[packet_identifier][0], packet_identifier)
         self._lose_for_good(missed)
         self._tell()
 
@@ -321,7 +319,7 @@ class Cursor:
         how the delivery of one ends.
         """
         missed = []
-        back = {packet_identifier for _, packet_identifier in self._to_redeliver} if self._unacknowledged else set()
+        back = self._to_redeliver.packet_identifiers
         for packet_identifier, (position, *_) in self._unacknowledged.items():
             if position > last and not self._late:
                 break
@@ -437,25 +435,13 @@ class Cursor:
 
     async def _take_redelivered(self, limit: int) -> list[Delivery]:
         while self._to_redeliver:
-            first = self._to_redeliver[0][0]
+            first = self._to_redeliver.first
             found = dict(await self._log.read(first - 1, max(limit, READ_LEAST)))
-            if deliveries := self._hand_out_again(found, first, limit):
+            deliveries, gone = self._to_redeliver.take(first, found, limit, self._unacknowledged)
+            self.acknowledge_all(gone)
+            if deliveries:
                 return deliveries
         return []
-
-    def _hand_out_again(self, found: dict[int, Message], first: int, limit: int) -> list[Delivery]:
-        deliveries: list[Delivery] = []
-        last = max(found, default=first)
-        while self._to_redeliver and len(deliveries) < limit and first <= self._to_redeliver[0][0] <= last:
-            position, packet_identifier = heapq.heappop(self._to_redeliver)
-            if (unacknowledged := self._unacknowledged.get(packet_identifier)) is None:
-                continue
-            if position in found:
-                _, grant, _, taken = unacknowledged
-                deliveries.append(Delivery(position, packet_identifier, found[position], True, *grant, taken + 1))
-            else:
-                self.acknowledge(packet_identifier)  # the message is gone
-        return deliveries
 
     async def _take_held_back(self, limit: int, may_have: Callable[[str], bool]) -> list[Delivery]:
         """Hands out held-back messages that the fetching member may have, and drops those that no member may have."""

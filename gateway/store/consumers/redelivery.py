@@ -1,0 +1,65 @@
+"""Deliveries that a cursor hands out again, as the connection on which it did so has ended."""
+
+import heapq
+from collections.abc import Mapping
+
+from gateway.message import Message
+from gateway.store.consumers.delivery import Delivery, Grant
+
+InFlight = tuple[int, Grant, int, int]
+"""A delivery without an acknowledgement: position, grant, size, and how many messages were taken before it."""
+
+
+class Redelivery:
+    """Packet identifiers of deliveries to hand out again, in the order of their positions."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int]] = []  # a heap of positions with their packet identifiers
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def first(self) -> int:
+        """The position of the next one. Raises IndexError."""
+        return self._waiting[0][0]
+
+    @property
+    def packet_identifiers(self) -> set[int]:
+        """Those of all that wait."""
+        return {packet_identifier for _, packet_identifier in self._waiting}
+
+    def add(self, position: int, packet_identifier: int) -> None:
+        """Adds a delivery that does not wait yet."""
+        heapq.heappush(self._waiting, (position, packet_identifier))
+
+    def take(
+        self, first: int, found: dict[int, Message], limit: int, in_flight: Mapping[int, InFlight]
+    ) -> tuple[list[Delivery], list[int]]:
+        """Takes the next deliveries, as far as the log was read for them.
+
+        Args:
+            first: the position from which on the log was read; an earlier one may have been added meanwhile.
+            found: what was read, by position.
+            limit: the most deliveries.
+            in_flight: those without an acknowledgement, by packet identifier; others are passed over.
+
+        Returns:
+            The deliveries, and the packet identifiers of others that have lost their messages.
+        """
+        deliveries: list[Delivery] = []
+        gone: list[int] = []
+        last = max(found, default=first)
+        while self._waiting and len(deliveries) < limit and first <= self.first <= last:
+            position, packet_identifier = heapq.heappop(self._waiting)
+            unacknowledged = in_flight.get(packet_identifier)
+            if unacknowledged is None:
+                continue
+            if position in found:
+                _, grant, _, taken = unacknowledged
+                deliveries.append(Delivery(position, packet_identifier, found[position], True, *grant, taken + 1))
+            else:
+                gone.append(packet_identifier)
+        return deliveries, gone
