@@ -22,7 +22,7 @@ from gateway.listeners.listeners import Listeners
 from gateway.message import message_from
 from gateway.observe.overview import Overview
 from gateway.observe.sys_topics import Announcer
-from gateway.pace import Lanes, Paces, Shifts
+from gateway.pace import Paces, Shifts, TimeShares
 from gateway.port import Port
 from gateway.sessions.devices import Devices
 from gateway.sessions.publishing import Publishing
@@ -82,7 +82,7 @@ class Broker:
             holdings=holdings,
             timers=self._timers,
             paces=self._paces,
-            lanes=Lanes(),
+            time_shares=TimeShares(),
             shifts=shifts,
         )
         self.listeners = Listeners(config, self.connect)

@@ -84,6 +84,8 @@ class RouteState:
     is how many messages the backlog has lost a second in the last minute, because the other broker has them or they
     were set aside. ``last_error`` is why a connection failed or ended, or the route stood, and ``last_error_ms`` when
     (unix time); "" and 0: it did not yet.
+    ``backfill_messages`` counts those of ``backlog_messages`` that are in the backfill of a route that sends fresh
+    messages first.
     ``qos_0_sent`` and ``qos_0_dropped`` count messages of QoS 0 that were not stored for the route.
     ``received_messages`` counts the messages that came down. ``receive_problem`` says what does not come down over this
     connection, and ``receive_note`` what comes down otherwise than asked for; "": nothing.
@@ -107,10 +109,16 @@ class RouteState:
     received_messages: int = 0
     receive_problem: str = ""
     receive_note: str = ""
+    backfill_messages: int = 0
 
     def note_error(self, text: str) -> None:
         """Notes why a connection failed or ended, or why the route stands."""
         self.last_error, self.last_error_ms = text, int(time.time() * 1000)
+
+    @property
+    def live_messages(self) -> int:
+        """How many of the messages that wait are not in the backfill."""
+        return self.backlog_messages - self.backfill_messages
 
     @property
     def drain_s(self) -> float:

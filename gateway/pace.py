@@ -14,7 +14,7 @@ OWNERS_MOST = 10_000  # the rates of this many owners are remembered
 SLICE_S = 0.005  # longest work for one client between two turns of the event loop
 
 
-class Lane:
+class TimeShare:
     """Counts an owner's connections with input that is being handled: ``busy`` of them share one slice."""
 
     __slots__ = ("busy",)
@@ -23,23 +23,23 @@ class Lane:
         self.busy = 0
 
 
-class Lanes:
-    """The lanes by owner, while they are busy. So an owner gains no time by opening more connections."""
+class TimeShares:
+    """The time shares by owner, while they are busy. So an owner gains no time by opening more connections."""
 
     def __init__(self) -> None:
-        self._lanes: dict[str, Lane] = {}
+        self._time_shares: dict[str, TimeShare] = {}
 
     @contextlib.contextmanager
-    def enter(self, owner: str) -> Iterator[Lane]:
+    def enter(self, owner: str) -> Iterator[TimeShare]:
         """Counts a connection as busy while its input is handled in the ``with`` block."""
-        lane = self._lanes.get(owner) or self._lanes.setdefault(owner, Lane())
-        lane.busy += 1
+        time_share = self._time_shares.get(owner) or self._time_shares.setdefault(owner, TimeShare())
+        time_share.busy += 1
         try:
-            yield lane
+            yield time_share
         finally:
-            lane.busy -= 1
-            if not lane.busy:
-                del self._lanes[owner]
+            time_share.busy -= 1
+            if not time_share.busy:
+                del self._time_shares[owner]
 
 
 class Slice:
@@ -48,13 +48,13 @@ class Slice:
     The time is measured, so that all work counts by its cost: packets, visits to a tree, copies of a message.
 
     Args:
-        lane: the connections that share it, if any.
+        time_share: the connections that share it, if any.
     """
 
-    __slots__ = ("_ends_s", "_lane")
+    __slots__ = ("_ends_s", "_time_share")
 
-    def __init__(self, lane: Lane | None = None) -> None:
-        self._lane = lane
+    def __init__(self, time_share: TimeShare | None = None) -> None:
+        self._time_share = time_share
         self._begin()
 
     @property
@@ -68,7 +68,7 @@ class Slice:
         self._begin()
 
     def _begin(self) -> None:
-        length_s = SLICE_S / self._lane.busy if self._lane is not None else SLICE_S
+        length_s = SLICE_S / self._time_share.busy if self._time_share is not None else SLICE_S
         self._ends_s = time.perf_counter() + length_s
 
 

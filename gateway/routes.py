@@ -15,6 +15,7 @@ from gateway.message import Message, identity_properties, plain_properties
 from gateway.pace import Shift, Slice
 from gateway.signals import Signal
 from gateway.store import (
+    BACKFILL_PREFIX,
     DAMAGED,
     DONE,
     EVICTED,
@@ -33,8 +34,10 @@ from gateway.store import (
     Flow,
     Grant,
     Handed,
+    LaneCursor,
     MessageLog,
     Numbering,
+    OriginShares,
     Outgoing,
     Piece,
     Refused,
@@ -42,6 +45,7 @@ from gateway.store import (
     RunCursor,
     SelectingCursor,
     Work,
+    hand_over,
     qos2,
     quarantine,
     shelf,
@@ -51,6 +55,7 @@ from gateway.subscriptions import Subscription
 from gateway.topic_memory import remember
 
 __all__ = [
+    "BACKFILL_PREFIX",
     "DAMAGED",
     "DONE",
     "EVICTED",
@@ -77,11 +82,13 @@ __all__ = [
     "Grant",
     "Handed",
     "Intake",
+    "LaneCursor",
     "ListenError",
     "Message",
     "MessageLog",
     "NonEmpty",
     "Numbering",
+    "OriginShares",
     "Outgoing",
     "Peer",
     "Piece",
@@ -104,6 +111,7 @@ __all__ = [
     "beside",
     "check_readable",
     "encode_frame",
+    "hand_over",
     "identity_properties",
     "load_authorities",
     "load_own",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gateway.routes import EXPIRED, Delivery, DeliveryRun, Message, MessageLog, Piece, RunCursor, Slice
+from gateway.routes import EXPIRED, Delivery, DeliveryRun, LaneCursor, Message, MessageLog, Piece, Slice
 from uplink.batch import PROPERTIES, BatchPacker, PackedBatch, behind, encode, first_of, messages_in
 from uplink.config import RouteConfig
 from uplink.numbers import LinkNumbers, numbered
@@ -75,7 +75,7 @@ class BatchCursor:
     durable = True
 
     def __init__(
-        self, cursor: RunCursor | ShapedCursor, log: MessageLog, topic: str, config: RouteConfig, numbers: LinkNumbers
+        self, cursor: LaneCursor | ShapedCursor, log: MessageLog, topic: str, config: RouteConfig, numbers: LinkNumbers
     ) -> None:
         self.consumer = cursor.consumer
         self.payload_max = SIZE_MAX
@@ -145,6 +145,11 @@ class BatchCursor:
         batches, self._batches, self._again = self._batches, {}, []
         for batch in batches.values():
             self._cursor.redeliver_pieces(batch.members)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether messages may wait that were not handed out, or were handed back."""
+        return bool(self._again or len(self._packer)) or self._cursor.has_waiting
 
     def is_batch(self, number: int) -> bool:
         """Whether this is a batch, and not a message that goes by itself."""

@@ -102,6 +102,20 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     (`rejected`), since its publisher cannot be told. `"online"`: the route sends them at QoS 0 while it is connected.
     `"drop"`: it does not send them."""
 
+    order: Literal["strict", "live_first"] = "strict"
+    """In which order messages go. `"strict"`: as they were stored. `"live_first"`: fresh messages go first, and what
+    waited for more than about two seconds becomes the backfill, which goes behind them in its own order, without
+    swamping the broker: the fewer messages of it are in flight, the slower the broker acknowledges, and a quarter of
+    its Receive Maximum is left to fresh messages. From each origin the messages of a lane arrive in their order.
+    After a change to `"strict"` the backfill goes first, until nothing is left of it."""
+
+    backfill_weight: Annotated[int, msgspec.Meta(ge=0, le=90)] = 20
+    """The share of the backfill, in percent, of the messages that go while fresh ones wait too. While none waits, the
+    backfill has all that the broker takes."""
+
+    backfill_rate: Count | None = None
+    """The most messages of the backfill in a second. Without it there is no limit."""
+
     inflight_window: Annotated[int, msgspec.Meta(ge=1, le=INFLIGHT_WINDOW_MAX)] = 1000
     """The most messages in flight: sent and not yet acknowledged."""
 
@@ -225,6 +239,8 @@ def _errors_in_filters(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if topic_filter.partition("/")[0] == "$SYS":
             yield "subscribe", f"{topic_filter!r}: the gateway has topics of its own below $SYS"
     direction = values.get("direction", "out")
+    if values.get("order") == "live_first" and values.get("statement_interval_s"):
+        yield "statement_interval_s", 'a route with order = "live_first" numbers no messages'
     if direction == "out" and values.get("subscribe"):
         yield "subscribe", 'it needs direction = "in" or "both"'
     if direction != "out" and not values.get("subscribe"):

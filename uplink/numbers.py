@@ -29,7 +29,6 @@ from gateway.routes import (
     Work,
 )
 from wire.bulk.property_block import encode_via_property, encode_vias
-from wire.codec.packets import MQTT_5
 from wire.identity import SEQ_MAX
 from wire.link_numbers import (
     STATEMENT_TOPICS,
@@ -83,17 +82,15 @@ class LinkNumbers:
     def _now(self) -> Numbering:
         return self._log.routes.numbering_of(self._consumer)
 
-    async def begin(self, protocol_level: int, basis: str) -> None:
+    async def begin(self, basis: str | None) -> None:
         """A connection begins. Returns once it is durable how its messages are numbered. Raises sqlite3.Error.
 
-        Over MQTT 3.1.1 messages get no numbers, and the epoch ends.
-
         Args:
-            protocol_level: that of the connection.
-            basis: says which messages the cursor takes; with another one than before an epoch begins.
+            basis: says which messages the cursor takes; with another one than before an epoch begins. None: messages
+                get no numbers over this connection, and the epoch ends.
         """
         self.is_open = False
-        if protocol_level != MQTT_5:
+        if basis is None:
             self.end()
             await self._log.submit([])
             return

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gateway.routes import (
+    BACKFILL_PREFIX,
     DONE,
     REJECTED,
     ROUTE_END,
@@ -15,11 +16,11 @@ from gateway.routes import (
     Delivery,
     Endings,
     Grant,
+    LaneCursor,
     Message,
     MessageLog,
     Outgoing,
     RouteState,
-    RunCursor,
     Sender,
     Subscription,
     qos2,
@@ -27,11 +28,18 @@ from gateway.routes import (
 from uplink.batch import batch_topic
 from uplink.batch_cursor import BatchCursor, BatchPublish, batches_in_flight
 from uplink.config import INFLIGHT_WINDOW_MAX, RouteConfig
+from uplink.lanes.keeper import LaneKeeper
+from uplink.lanes.lanes import WINDOW_MOST, Lanes
+from uplink.lanes.pace import BackfillPace
 from uplink.numbers import LinkNumbers
 from uplink.refusals import Refusals
 from uplink.shape import CannotShape, ShapedCursor, Shaping
 from uplink.watch import BacklogWatch
+from wire.codec.packets import MQTT_5
 from wire.link_numbers import statement_topic
+
+Outlet = LaneCursor | ShapedCursor | BatchCursor | Lanes
+"""What a route's sender fetches from."""
 
 ROUTE_PREFIX = "route/"  # of the names under which the log keeps the routes' cursors
 
@@ -44,7 +52,8 @@ class RouteStatus(msgspec.Struct, frozen=True):
     are Unix times, 0 for none. ``age_s`` is how long the oldest message waits, and ``drain_s`` how long it takes until
     all that waits has gone, as fast as in the last minute; infinite if nothing has gone. ``problem`` is why the route
     has no connection or stands, or what does not come down as asked for; "" if nothing is wrong. ``last_error`` is the
-    last error.
+    last error. ``order`` is the configured one, "" for a route that is no longer configured. ``live_messages`` and
+    ``backfill_messages`` are those of each lane.
     """
 
     name: str
@@ -64,6 +73,9 @@ class RouteStatus(msgspec.Struct, frozen=True):
     problem: str
     last_error: str
     last_error_ms: int
+    order: str
+    live_messages: int
+    backfill_messages: int
 
 
 class RefusedMessage(msgspec.Struct, frozen=True):
@@ -105,8 +117,10 @@ class RouteQueue:
         gateway_name: the gateway that the route belongs to, for the numbers of the link and the topic name of batches.
 
     ``publisher`` is the route as the publisher of what comes down. ``sender`` sends over the connection that the route
-    has now. ``cursor`` hands out the messages as they are stored, ``source`` as the route sends them, and ``batches``
-    hands these out in batches, if the route has any. ``numbers`` gives the messages their numbers of the link.
+    has now. ``cursor`` hands out the messages as they are stored, but for those of the backfill, which ``backfill``
+    hands out, if there is one. ``lanes`` puts both together, as the route sends them. ``outlet`` is what the sender
+    fetches from, and ``batches`` the same if it has batches. ``numbers`` gives the messages their numbers of the link,
+    if there is one lane.
     """
 
     def __init__(self, name: str, log: MessageLog, config: RouteConfig | None = None, gateway_name: str = "") -> None:
@@ -114,17 +128,20 @@ class RouteQueue:
         self.consumer = ROUTE_PREFIX + name
         self._log = log
         self._broker = "" if config is None else config.broker
-        if config is not None and self.consumer not in log.routes.names():
-            log.routes.note_filters(self.consumer, config.sent)
+        if self.consumer not in log.routes.names():
+            if BACKFILL_PREFIX + self.consumer in log.consumers():
+                log.routes.backfill_of(self.consumer).add(1, log.head)  # which of these it had is lost with the row
+            if config is not None:
+                log.routes.note_filters(self.consumer, config.sent)
         session = self.consumer + ROUTE_END
         self.publisher = RoutePublisher(session, f"route {name}", log.incoming.pop(session, set()))
         self._only_sends = config is not None and config.direction == "out"
         self._qos_0 = "store" if config is None else config.qos0
         self._statement_topic = statement_topic(gateway_name, name)
-        subscriptions = self._subscriptions(log.routes.filters_of(self.consumer))
-        window = INFLIGHT_WINDOW_MAX if config is None else _window(config)
         is_known = self.consumer in log.consumers()
-        self.cursor = RunCursor(log, self.consumer, subscriptions, window=window, always_counts=True)
+        self.cursor = self._open_lane(config)
+        self.backfill: LaneCursor | None = None
+        self._begin_backfill(config)
         self._gateway_name = gateway_name
         self.numbers = LinkNumbers(gateway_name, name, log, self.cursor)
         self.numbers.interval_s = 0 if config is None else config.statement_interval_s
@@ -133,25 +150,22 @@ class RouteQueue:
         self.state = RouteState(name)
         self.refusals = Refusals(log, self.consumer, self.state)
         self.shaping: Shaping | None = None
+        self.batches: BatchCursor | Lanes | None = None
         self._begin_shaping(config)
-        self.batches: BatchCursor | None = None
-        self._begin_batches(config)
+        self._begin_lanes(config)
         self._offer_qos_0()
         self.sender: Sender | None = None
         flows = (flow for flow in log.flows if flow.session == session and flow.state != DONE)
         self.outgoing = Outgoing(log, session, flows)
         self.outgoing.number = self._number
         self.unwanted: set[int] = set()
-        self.watch = BacklogWatch(self.state, log, self.cursor, config, self._leaves_out)
+        self.watch = BacklogWatch(self.state, log, self.cursors, config, self.keeper, self._leaves_out)
 
     def _begin_shaping(self, config: RouteConfig | None) -> None:
         """Has the rules of a configuration; the same ones as before go on with what they remember."""
         rules = () if config is None else tuple(config.shape)
         if rules != (self.shaping.configs if self.shaping else ()):
             self.shaping = Shaping(rules, self._gateway_name, self.name) if rules else None
-        self.source = (
-            ShapedCursor(self.cursor, self.shape, self.refusals, self.numbers.via) if self.shaping else self.cursor
-        )
 
     @property
     def _leaves_out(self) -> Callable[[Message], bool] | None:
@@ -180,14 +194,63 @@ class RouteQueue:
         return message.via if isinstance(message, BatchPublish) else self.numbers.via(delivery.number)
 
     async def begin_numbers(self, protocol_level: int) -> None:
-        """A connection begins: its messages get numbers of the link. Raises sqlite3.Error."""
-        await self.numbers.begin(protocol_level, f"{self._statement_topic} qos0={self._qos_0}")
+        """A connection begins: its messages get numbers of the link if they go in one lane. Raises sqlite3.Error."""
+        is_numbered = protocol_level == MQTT_5 and self.lanes is None
+        await self.numbers.begin(f"{self._statement_topic} qos0={self._qos_0}" if is_numbered else None)
 
-    def _begin_batches(self, config: RouteConfig | None) -> None:
+    def _open_lane(self, config: RouteConfig | None, *, is_backfill: bool = False) -> LaneCursor:
+        subscriptions = self._subscriptions(self._log.routes.filters_of(self.consumer))
+        backfill = self._log.routes.backfill_of(self.consumer)
+        return LaneCursor(
+            self._log,
+            self.consumer,
+            subscriptions,
+            backfill=backfill,
+            is_backfill=is_backfill,
+            window=INFLIGHT_WINDOW_MAX if config is None else _window(config),
+        )
+
+    def _begin_backfill(self, config: RouteConfig | None) -> None:
+        """Opens the cursor of the backfill where the route has one now; one that has nothing left ends otherwise."""
+        place, ranges = BACKFILL_PREFIX + self.consumer, self._log.routes.backfill_of(self.consumer)
+        ranges.trim(min(self._log.saved_position(place), self._log.saved_position(self.consumer)))
+        if ranges or (config is not None and config.order == "live_first"):
+            if self.backfill is None:
+                self.backfill = self._open_lane(config, is_backfill=True)
+        elif self.backfill is not None:
+            self.backfill.drop()
+            self.backfill = None
+        else:
+            self._log.forget(place)
+
+    def _begin_lanes(self, config: RouteConfig | None) -> None:
+        self._order = "" if config is None else config.order
         self.batch_topic = (config and config.batch_topic) or batch_topic(self._gateway_name, self.name)
-        self.batches = None
-        if config is not None and config.framing == "batch":
-            self.batches = BatchCursor(self.source, self._log, self.batch_topic, config, self.numbers)
+        sources = [self._source(cursor, config) for cursor in (self.cursor, self.backfill) if cursor is not None]
+        self.lanes: Lanes | None = None
+        self.keeper: LaneKeeper | None = None
+        self.outlet: Outlet = sources[0]
+        is_batching = config is not None and config.framing == "batch"
+        if self.backfill is not None and config is not None:
+            is_live_first = config.order == "live_first"
+            pace = BackfillPace(config.backfill_weight, config.backfill_rate, config.inflight_window)
+            self.outlet = self.lanes = Lanes(sources[0], sources[1], pace, is_live_first=is_live_first)
+            self.keeper = LaneKeeper(self._log, self.cursor, self.backfill, is_live_first=is_live_first)
+            for cursor in () if is_batching else self.cursors:
+                cursor.window = min(cursor.window, WINDOW_MOST)
+        self.batches = self.outlet if is_batching and isinstance(self.outlet, BatchCursor | Lanes) else None
+
+    def _source(self, cursor: LaneCursor, config: RouteConfig | None) -> LaneCursor | ShapedCursor | BatchCursor:
+        """Returns what hands out the messages of a lane as the route sends them, in batches if it has any."""
+        source = ShapedCursor(cursor, self.shape, self.refusals, self.numbers.via) if self.shaping else cursor
+        if config is None or config.framing == "publish":
+            return source
+        return BatchCursor(source, self._log, self.batch_topic, config, self.numbers)
+
+    @property
+    def cursors(self) -> list[LaneCursor]:
+        """Those of both lanes, or the one that there is; the one with the oldest messages first."""
+        return [self.cursor] if self.backfill is None else [self.backfill, self.cursor]
 
     def change_filters(self, filters: tuple[str, ...], endings: Endings) -> None:
         """Takes the messages that other filters match, from now on and among those that wait.
@@ -195,7 +258,8 @@ class RouteQueue:
         Messages that wait and that none of these filters matches leave ranges ``ended``.
         """
         if filters != self._log.routes.filters_of(self.consumer):
-            endings.resubscribe(self.cursor, self._subscriptions(filters))
+            for cursor in self.cursors:
+                endings.resubscribe(cursor, self._subscriptions(filters))
             self._log.routes.note_filters(self.consumer, filters)
             self.numbers.end()
 
@@ -206,21 +270,24 @@ class RouteQueue:
         """
         self._broker = "" if config is None else config.broker
         self.state.stands = ""
-        self.cursor.window = INFLIGHT_WINDOW_MAX if config is None else _window(config)
         self.numbers.interval_s = 0 if config is None else config.statement_interval_s
         if self.batches is not None:
             self.batches.give_back()
+        self._begin_backfill(config)
+        for cursor in self.cursors:
+            cursor.window = INFLIGHT_WINDOW_MAX if config is None else _window(config)
+            cursor.tally.estimate()  # until all that waits is counted by the new limits
         self._begin_shaping(config)
-        self._begin_batches(config)
-        self.cursor.tally.estimate()  # until all that waits is counted by the new limits
+        self._begin_lanes(config)
         self._qos_0 = "store" if config is None else config.qos0
         self._only_sends = config is not None and config.direction == "out"
         self._offer_qos_0()
         if config is not None:
             self.change_filters(config.sent, endings)
         for subscription in self._subscriptions(self._log.routes.filters_of(self.consumer)):
-            self.cursor.subscribe(subscription)
-        self.watch = BacklogWatch(self.state, self._log, self.cursor, config, self._leaves_out)
+            for cursor in self.cursors:
+                cursor.subscribe(subscription)
+        self.watch = BacklogWatch(self.state, self._log, self.cursors, config, self.keeper, self._leaves_out)
 
     @property
     def has_session(self) -> bool:
@@ -274,6 +341,9 @@ class RouteQueue:
             "; ".join(filter(None, problems)),
             state.last_error,
             state.last_error_ms,
+            self._order,
+            state.live_messages,
+            state.backfill_messages,
         )
 
     async def refused(self) -> list[RefusedMessage]:
@@ -302,14 +372,17 @@ class RouteQueue:
 
     async def forget(self, endings: Endings) -> None:
         """Ends the queue: what waits leaves ranges ``ended``. Raises sqlite3.Error."""
-        endings.note(self.cursor, [*self.outgoing.unreceived, *(one.position for one in self.refusals.all())])
+        begun = [*self.outgoing.unreceived, *(one.position for one in self.refusals.all())]
+        for cursor in self.cursors:
+            endings.note(cursor, begun if cursor is self.cursor else ())
         for one in self.refusals.all():
             self._log.defer(self.refusals.release(one))
         self.outgoing.end()
         self._log.defer(qos2.forget_incoming(self.publisher.client_id))
         self.numbers.end()
         self._log.routes.forget(self.consumer)
-        self.cursor.drop()
+        for cursor in self.cursors:
+            cursor.drop()
         await self._log.submit([])
 
 

@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Coroutine
 from typing import Any
 
-from gateway.routes import Cursor, MessageLog, Sender, Services
-from uplink.batch_cursor import BatchCursor, payload_max
+from gateway.routes import MessageLog, Sender, Services
+from uplink.batch_cursor import payload_max
 from uplink.config import RouteConfig
 from uplink.connect.connector import Accepted, Connector, LinkDown
 from uplink.connect.notes import RouteNotes
@@ -16,8 +16,7 @@ from uplink.delivery.answers import Answers
 from uplink.delivery.resend import Resend
 from uplink.delivery.window import RouteWindow
 from uplink.inbound import Inbound
-from uplink.queue import RouteQueue
-from uplink.shape import ShapedCursor
+from uplink.queue import Outlet, RouteQueue
 from wire.backoff import Backoff
 from wire.bulk.connection import BulkClientConnection
 from wire.codec.packets import MQTT_5, Connack
@@ -103,6 +102,7 @@ class Route:
         inbound = None
         try:
             await self._check_accepted(client)
+            outlet = await self._outlet_for(client)
             inbound = self._inbound(accepted)
             if inbound is not None:
                 await inbound.begin()
@@ -115,7 +115,7 @@ class Route:
                 session_present=connack.session_present,
                 next_hop=find_user_property(connack.properties, HOPS_PROPERTY) or "",
             )
-            sender = self.queue.sender = Sender(window, self._log, self._cursor_for(client), remote.close)
+            sender = self.queue.sender = Sender(window, self._log, outlet, remote.close)
             needs_subscriber = self.config.needs_subscriber
             answers = Answers(
                 window, sender, remote, self._log, self.queue, self._backoff, needs_subscriber=needs_subscriber
@@ -140,12 +140,16 @@ class Route:
                 remote.close("the route ends")
         raise LinkDown(remote.ended.result())
 
-    def _cursor_for(self, client: BulkClientConnection) -> Cursor | ShapedCursor | BatchCursor:
-        batches = self.queue.batches
-        if batches is None:
-            return self.queue.source
-        batches.payload_max = payload_max(client.maximum_packet_size_peer, self.queue.batch_topic, self.queue.numbers)
-        return batches
+    async def _outlet_for(self, client: BulkClientConnection) -> Outlet:
+        """Returns what the sender fetches from, ready for another connection. Raises sqlite3.Error."""
+        queue = self.queue
+        if queue.keeper is not None:
+            await queue.keeper.look(is_connected=True)
+        if queue.lanes is not None:
+            queue.lanes.pace.begin(lambda: client.send_quota, client.send_quota)
+        if queue.batches is not None:
+            queue.batches.payload_max = payload_max(client.maximum_packet_size_peer, queue.batch_topic, queue.numbers)
+        return queue.outlet
 
     def _inbound(self, accepted: Accepted) -> Inbound | None:
         """Returns what takes the broker's messages, None if there are no subscriptions, and were none."""

@@ -13,20 +13,22 @@ import logging
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from gateway.routes import (
     DAMAGED,
     EVICTED,
     EXPIRED,
     Backlog,
+    LaneCursor,
     Message,
     MessageLog,
+    OriginShares,
     RouteState,
-    SelectingCursor,
     skip_ahead,
 )
 from uplink.config import RouteConfig
+from uplink.lanes.keeper import LaneKeeper
 
 INTERVAL_S = 1.0  # between two looks at the oldest message
 RATE_S = 60.0  # over which the rate of messages that leave the backlog is taken
@@ -59,8 +61,9 @@ class BacklogWatch:
         state: the route's state. Its backlog is exact at any time, but while a walk counts, its messages are an upper
             estimate, and its bytes are those counted so far.
         log: the gateway's store.
-        cursor: the route's cursor, which counts.
+        cursors: the route's, which count: the backfill's first, if there is one.
         config: the route, with its limits; None for one that is not configured, and keeps everything.
+        keeper: says what is backfill, if there is one.
         leaves_out: whether the route's rules leave a message out, None: it has no such rules.
     """
 
@@ -68,41 +71,56 @@ class BacklogWatch:
         self,
         state: RouteState,
         log: MessageLog,
-        cursor: SelectingCursor,
+        cursors: Sequence[LaneCursor],
         config: RouteConfig | None,
+        keeper: LaneKeeper | None = None,
         leaves_out: Callable[[Message], bool] | None = None,
     ) -> None:
         self._state = state
         self._log = log
-        self._cursor = cursor
+        self._cursors = cursors
         self._config = config
+        self._keeper = keeper
         self._damaged = log.counters.messages_dropped[DAMAGED]
         self._oldest: tuple[int, int] = (-1, 0)  # a place of the cursor, and when the message behind it was accepted
         self._beyond = asyncio.Event()
         self._rate = Rate()
         has_origin_limits = config is not None and (config.max_messages_per_origin or config.max_bytes_per_origin)
-        cursor.tally.origins = None
+        self._origins: OriginShares | None = None
         if config is not None and has_origin_limits:
-            cursor.tally.limit_origins(config.max_messages_per_origin, config.max_bytes_per_origin)
+            self._origins = OriginShares(config.max_messages_per_origin, config.max_bytes_per_origin)
         drops = (config is not None and config.max_age_s) or has_origin_limits
         self._limits = self._reason_to_drop if drops else None
         self.select(leaves_out)
-        cursor.tally.changed = self._note
+        for cursor in cursors:
+            cursor.tally.origins = self._origins
+            cursor.tally.changed = self._note
         self._note()
 
     def select(self, leaves_out: Callable[[Message], bool] | None) -> None:
         """Leaves these messages out from now on, besides those beyond the limits."""
-        self._cursor.drop_by(self._limits, leaves_out)
+        for cursor in self._cursors:
+            cursor.drop_by(self._limits, leaves_out)
 
     def _note(self) -> None:
         """The backlog has changed."""
-        cursor, state = self._cursor, self._state
-        backlog = cursor.tally.so_far
+        state, backlog = self._state, self._so_far()
         state.backlog_messages, state.backlog_bytes = backlog.messages, backlog.bytes
+        state.backfill_messages = sum([one.tally.so_far.messages for one in self._cursors if one.is_backfill])
         if not backlog.messages:
             state.oldest_ms = 0
-        if cursor.backlog is not None and not self._is_within_limits(backlog):
+        if self._is_counted and not self._is_within_limits(backlog):
             self._beyond.set()
+
+    def _so_far(self) -> Backlog:
+        if len(self._cursors) == 1:
+            return self._cursors[0].tally.so_far
+        parts = [cursor.tally.so_far for cursor in self._cursors]
+        return Backlog(sum([part.messages for part in parts]), sum([part.bytes for part in parts]))
+
+    @property
+    def _is_counted(self) -> bool:
+        return all(cursor.backlog is not None for cursor in self._cursors)
 
     async def run(self) -> None:
         """Watches for ever."""
@@ -136,33 +154,39 @@ class BacklogWatch:
 
     async def _count(self) -> None:
         damaged = self._log.counters.messages_dropped[DAMAGED]
-        if self._cursor.backlog is None or damaged != self._damaged:  # damaged messages are never handed out
-            await self._log.count_backlog(self._cursor)
+        if not self._is_counted or damaged != self._damaged:  # damaged messages are never handed out
+            await asyncio.gather(*(self._log.count_backlog(cursor) for cursor in self._cursors))  # in one walk
             self._damaged = damaged
 
     async def _look(self) -> None:
         self._beyond.clear()
-        await skip_ahead(self._log, [self._cursor])  # past messages for other consumers
-        await self._cursor.discard_oldest(self._is_within_limits, self._reason_to_drop)
+        await skip_ahead(self._log, self._cursors)  # past messages for other consumers
+        for cursor in self._cursors:
+            await cursor.discard_oldest(
+                lambda _: not self._is_counted or self._is_within_limits(self._so_far()), self._reason_to_drop
+            )
+        if self._keeper is not None:
+            await self._keeper.look(is_connected=self._state.connected)
         await self._find_oldest()
-        self._state.arrived_per_s = self._rate.take(time.monotonic(), self._cursor.tally.arrived)
+        arrived = sum([cursor.tally.arrived for cursor in self._cursors])
+        self._state.arrived_per_s = self._rate.take(time.monotonic(), arrived)
 
     async def _find_oldest(self) -> None:
-        position = self._cursor.position
+        position = min([cursor.position for cursor in self._cursors])
         if self._state.backlog_messages and position != self._oldest[0]:
             found = await self._log.read(position, 1)
             self._oldest = position, found[0][1].received_ms if found else 0
         self._state.oldest_ms = self._oldest[1] if self._state.backlog_messages else 0
 
     def _is_within_limits(self, backlog: Backlog) -> bool:
-        if (origins := self._cursor.tally.origins) is not None:
+        if (origins := self._origins) is not None:
             backlog = Backlog(backlog.messages - origins.excess.messages, backlog.bytes - origins.excess.bytes)
         config = self._config
         return config is None or not backlog.exceeds(config.max_messages, config.max_bytes)
 
     def _reason_to_drop(self, message: Message) -> str | None:
         max_age_s = None if self._config is None else self._config.max_age_s
-        origins = self._cursor.tally.origins
+        origins = self._origins
         if max_age_s is not None and message.received_ms < (time.time() - max_age_s) * 1000:
             return EXPIRED
         return EVICTED if origins is not None and origins.is_over(message.origin) else None

@@ -162,8 +162,8 @@ class Connection:
 
     async def _take(self, data: bytes) -> None:
         """Handles the bytes that have come, slice by slice."""
-        with self._services.lanes.enter(self.owner) as lane:
-            slice_ = Slice(lane)
+        with self._services.time_shares.enter(self.owner) as time_share:
+            slice_ = Slice(time_share)
             for piece in self._port.unpack(data):
                 if piece:
                     self._services.counters.bytes_received += len(piece)

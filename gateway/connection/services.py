@@ -7,7 +7,7 @@ from gateway.config.schema import GatewayConfig
 from gateway.counters import Counters
 from gateway.holdings import Holdings
 from gateway.limits import Limits
-from gateway.pace import Lanes, Paces, Shifts
+from gateway.pace import Paces, Shifts, TimeShares
 from gateway.sessions.devices import Devices
 from gateway.sessions.publishing import Publishing
 from gateway.sessions.registry import Sessions
@@ -34,5 +34,5 @@ class Services:
     holdings: Holdings
     timers: Timers
     paces: Paces
-    lanes: Lanes
+    time_shares: TimeShares
     shifts: Shifts

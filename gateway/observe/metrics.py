@@ -37,6 +37,8 @@ GAUGES = {
 ROUTE_GAUGES: dict[str, tuple[str, Callable[[RouteState], float]]] = {
     "connected": ("Whether a route has its connection.", lambda route: float(route.connected)),
     "backlog_messages": ("Messages that wait for a route.", lambda route: route.backlog_messages),
+    "backfill_messages": ("Those of these that are in the backfill.", lambda route: route.backfill_messages),
+    "live_messages": ("Those of these that are not.", lambda route: route.live_messages),
     "refused_messages": (
         "Messages that a route's broker refused and that are set aside.",
         lambda route: route.refused_messages,

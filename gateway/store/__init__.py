@@ -16,6 +16,8 @@ from gateway.store.consumers.backlog_count import count_backlogs, skip_ahead
 from gateway.store.consumers.client_shares import Shares
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.delivery import Backlog, Delivery, Grant, grant_by
+from gateway.store.consumers.lanes import LaneCursor, hand_over
+from gateway.store.consumers.origins import OriginShares
 from gateway.store.consumers.run_cursor import Piece, RunCursor
 from gateway.store.consumers.runs import DeliveryRun
 from gateway.store.consumers.selecting_cursor import SelectingCursor
@@ -29,7 +31,7 @@ from gateway.store.sqlite import shelf
 from gateway.store.sqlite.folder import MESSAGES, is_in_memory, is_taken, why_unusable
 from gateway.store.sqlite.wal import FRAME_HEADER_SIZE, PAGE_SIZE
 from gateway.store.tables import qos2, quarantine, retained, wills
-from gateway.store.tables.cursors import GROUP_PREFIX, LOST, SESSION_PREFIX
+from gateway.store.tables.cursors import BACKFILL_PREFIX, GROUP_PREFIX, LOST, SESSION_PREFIX
 from gateway.store.tables.drops import (
     DAMAGED,
     EVICTED,
@@ -52,6 +54,7 @@ from gateway.store.tables.sessions import SaveSession, SessionDescription, Sessi
 from gateway.store.tables.wills import StoredWill
 
 __all__ = [
+    "BACKFILL_PREFIX",
     "DAMAGED",
     "DONE",
     "EVICTED",
@@ -81,8 +84,10 @@ __all__ = [
     "Flow",
     "Grant",
     "Handed",
+    "LaneCursor",
     "MessageLog",
     "Numbering",
+    "OriginShares",
     "Outgoing",
     "Owed",
     "Piece",
@@ -101,6 +106,7 @@ __all__ = [
     "check_store",
     "count_backlogs",
     "grant_by",
+    "hand_over",
     "is_in_memory",
     "is_taken",
     "qos2",

@@ -362,7 +362,9 @@ class _Needs:
         """Whether a consumer needs all messages like this one between two positions; None if it may need some."""
         found: bool | None = False
         for cursor, position in self._takers(message.topic):
-            if position < last and cursor.takes(last, message):
+            if position < last and cursor.end_of_stretch(first) < last:
+                found = None
+            elif position < last and cursor.takes(last, message):
                 if position < first and cursor.takes(first, message):
                     return True
                 found = None

@@ -18,7 +18,7 @@ import msgspec
 from gateway.message import Message
 from gateway.signals import Signal
 from gateway.store.consumers.cursor import Cursor
-from gateway.store.consumers.delivery import Backlog, RangeSet
+from gateway.store.consumers.delivery import AllRanges, Backlog
 from gateway.store.consumers.held_back import HeldBack
 from gateway.store.consumers.rights import Rights
 from gateway.store.log import MessageLog
@@ -87,7 +87,7 @@ class Ending:
         self._kept = stored.kept
         self._trees: tuple[SubscriptionTree[Subscription], SubscriptionTree[Subscription]] | None = None
         self._known: dict[str, frozenset[str | None]] = {}
-        self._ranges = RangeSet([*((position, position) for position in on_the_way), *stored.ranges])
+        self._ranges = AllRanges([*((position, position) for position in on_the_way), *stored.ranges])
         self._held_back = HeldBack(stored.held_back)
         firsts = (first for first, _ in self._held_back.values())
         self.position = min([*on_the_way, self._unread_from + 1, *firsts]) - 1
@@ -220,7 +220,7 @@ class Endings:
         for subscription in subscriptions:
             cursor.subscribe(subscription)
         if cursor.unread_from < log.head:
-            cursor.ranges = RangeSet([(cursor.unread_from + 1, log.head)])
+            cursor.read_again(cursor.unread_from)
         cursor.tally.stop()  # until it is counted again
         cursor.tally.noticed = Backlog(log.count_behind(cursor.position))
 

@@ -453,6 +453,15 @@ class MessageLog:
         """Returns the names of the durable consumers, with or without an open cursor."""
         return self._consumers.names()
 
+    def note_earlier_place(self, cursor: Cursor) -> None:
+        """A cursor goes on at an earlier place than before; the place is saved with the next commit."""
+        self._consumers.note_earlier_place()
+        self._maintenance.save_with_ranges(cursor.place)
+
+    def saved_position(self, place: str) -> int:
+        """Returns the position of a place as the file has it, or as it is being written; 0 if there is none."""
+        return self._consumers.saved_position(place)
+
     def forget(self, consumer: str) -> None:
         """Removes a durable consumer without an open cursor; messages that only it needed are no longer kept.
 
@@ -469,7 +478,7 @@ class MessageLog:
         position, count = self._consumers.attach(cursor, self.head)
         if cursor.durable and count == 0:
             # Submitted before any message that the cursor is to see, so it is durable no later than that message.
-            self._maintenance.write(MaintenanceWrite([(cursor.consumer, position, count)], 0))
+            self._maintenance.write(MaintenanceWrite([(cursor.place, position, count)], 0))
         return position, count
 
     def detach(self, cursor: Cursor) -> None:
@@ -538,7 +547,7 @@ class MessageLog:
             for cursor in self.audience.takers(topic):
                 if has_qos_0 and not cursor.takes_qos_0:
                     continue
-                if not cursor.closed and cursor.rights.may_receive(topic):
+                if cursor.takes_new and cursor.rights.may_receive(topic):
                     begin, end = found.get(cursor, (first, last))
                     found[cursor] = min(begin, first), max(end, last)
         return found

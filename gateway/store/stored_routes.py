@@ -1,4 +1,4 @@
-"""What the store knows of the gateway's routes: their filters and numbers, and whether their sessions began with it."""
+"""What the store knows of the gateway's routes: filters, numbers and backfills, and with which store sessions began."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gateway.store.consumers.lanes import BackfillRanges
 from gateway.store.sqlite.marks import draw_epoch
 from gateway.store.tables import routes
 from gateway.store.tables.log_rows import Work
@@ -33,6 +34,7 @@ class StoredRoutes:
         self._log = log
         self._rows = rows
         self._epoch = epoch
+        self._backfills: dict[str, BackfillRanges] = {}
 
     def names(self) -> list[str]:
         """Returns the consumers of all routes."""
@@ -45,10 +47,25 @@ class StoredRoutes:
 
     def note_filters(self, consumer: str, filters: tuple[str, ...]) -> None:
         """Notes a route's topic filters, with the next commit."""
-        before = self._rows.get(consumer)
-        if before is None or before.filters != filters:
-            self._rows[consumer] = msgspec.structs.replace(before or RouteRow(consumer, 0, ()), filters=filters)
-            self._log.defer(routes.save(self._rows[consumer]))
+        row = self._rows.get(consumer)
+        if row is None or row.filters != filters:
+            before = row or RouteRow(consumer, 0, ())
+            self._rows[consumer] = msgspec.structs.replace(before, filters=filters)
+            self._log.defer(self._save(consumer))
+
+    def backfill_of(self, consumer: str) -> BackfillRanges:
+        """Returns the positions of a route's backfill, which its two lanes share; some of them may be long done."""
+        row = self._rows.get(consumer)
+        if consumer not in self._backfills:
+            self._backfills[consumer] = BackfillRanges(() if row is None else row.backfill)
+        return self._backfills[consumer]
+
+    def save_backfill(self, consumer: str) -> asyncio.Future[list[Any]]:
+        """Notes the positions of a route's backfill; the future resolves once that is durable, or raises sqlite3.Error.
+
+        The route has a row.
+        """
+        return self._log.submit([self._save(consumer)])
 
     def has_session(self, consumer: str) -> bool:
         """Whether a route's session at its next broker began with this store, and not with one before a repair."""
@@ -58,7 +75,7 @@ class StoredRoutes:
     async def begin_session(self, consumer: str) -> None:
         """Notes durably that a route's session at its next broker has begun. Raises sqlite3.Error."""
         row = msgspec.structs.replace(self._rows[consumer], epoch=self._epoch)
-        await self._log.submit([routes.save(row)])
+        await self._log.submit([self._save(consumer, row)])
         self._rows[consumer] = row
 
     def numbering_of(self, consumer: str) -> Numbering:
@@ -86,9 +103,15 @@ class StoredRoutes:
 
     def save_numbering(self, consumer: str) -> Work:
         """Returns the work that writes a route's numbers as they are now."""
-        return routes.save(self._rows[consumer])
+        return self._save(consumer)
+
+    def _save(self, consumer: str, row: RouteRow | None = None) -> Work:
+        """Returns the work that writes a row, with the backfill as it is now."""
+        backfill = tuple(self.backfill_of(consumer))
+        return routes.save(msgspec.structs.replace(row or self._rows[consumer], backfill=backfill))
 
     def forget(self, consumer: str) -> None:
         """Removes a route's row with the next commit."""
+        self._backfills.pop(consumer, None)
         if self._rows.pop(consumer, None):
             self._log.defer(routes.remove(consumer))

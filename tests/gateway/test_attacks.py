@@ -22,7 +22,7 @@ from gateway.broker import Broker
 from gateway.config.schema import LimitsConfig
 from gateway.delivery.sender import Sender
 from gateway.message import Message
-from gateway.pace import SLICE_S, Lanes, Slice
+from gateway.pace import SLICE_S, Slice, TimeShares
 from gateway.sessions.subscribers import Subscribers
 from gateway.store import Cursor, Grant
 from gateway.subscriptions import PATTERNS_MAX, Subscription, SubscriptionTree
@@ -495,11 +495,11 @@ async def test_connections_of_one_owner_share_a_slice(monkeypatch: pytest.Monkey
     """So that no client gains turns by more connections; when the others are done, one has it alone again."""
     now_s = 0.0
     monkeypatch.setattr("gateway.pace.time.perf_counter", lambda: now_s)
-    lanes = Lanes()
-    with lanes.enter("user one") as lane, lanes.enter("user two") as another:
-        alone, beside = Slice(lane), Slice(another)
-        with lanes.enter("user one"), lanes.enter("user one"), lanes.enter("user one"):
-            shared = Slice(lane)
+    time_shares = TimeShares()
+    with time_shares.enter("user one") as time_share, time_shares.enter("user two") as another:
+        alone, beside = Slice(time_share), Slice(another)
+        with time_shares.enter("user one"), time_shares.enter("user one"), time_shares.enter("user one"):
+            shared = Slice(time_share)
             now_s += SLICE_S / 3
             assert (alone.is_over, beside.is_over, shared.is_over) == (False, False, True)
         await shared.give_way()

@@ -1,4 +1,8 @@
-"""A route in a process of its own, until it is killed: ``FOLDER PORT [batch | KEYS] [evicts]``, keys as JSON."""
+"""A route in a process of its own, until it is killed: ``FOLDER PORT [batch | KEYS] [evicts | LIFE]``.
+
+KEYS are further keys of the route as JSON. With LIFE it stores twenty messages of QoS 2, from the number
+100,000 + 20 LIFE on.
+"""
 
 import asyncio
 import sys
@@ -6,25 +10,30 @@ from pathlib import Path
 
 import msgspec
 
+from gateway.message import Message
 from gateway.store import MessageLog
 from uplink.config import RouteConfig
 from uplink.route import Route
 
 IN_BATCHES = {"framing": "batch", "batch_max_messages": 10, "batch_max_age_ms": 100}
+FRESH = 20
 
 
-async def main(folder: Path, port: int, keys: str) -> None:
+async def main(folder: Path, port: int, keys: str = "{}", wish: str = "") -> None:
     log = await MessageLog.open(folder, origin="gateway-1")
     usual = {"broker": f"mqtt://127.0.0.1:{port}", "inflight_window": 50, "backoff_shortest_ms": 10}
     further = IN_BATCHES if keys == "batch" else msgspec.json.decode(keys)
     route = Route(msgspec.convert({"name": "central", **usual, **further}, RouteConfig), "gateway-1", log)
     running = asyncio.create_task(route.run())
-    if "evicts" in sys.argv:
+    if wish == "evicts":
         while len(route.queue.cursor.handed_out) < 10:
             await asyncio.sleep(0.01)
         await log.evict(4, 0)
         print("evicted", flush=True)
+    elif wish:
+        for number in range(FRESH):
+            await log.submit([Message("a", b"%d" % (100_000 + FRESH * int(wish) + number), 2)])
     await running
 
 
-asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "{}"))
+asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))

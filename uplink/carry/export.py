@@ -5,7 +5,7 @@ import secrets
 import time
 from pathlib import Path
 
-from gateway.routes import EXPIRED, Backlog, Delivery, Message, MessageLog
+from gateway.routes import EXPIRED, Backlog, Delivery, LaneCursor, Message, MessageLog
 from uplink.batch import BatchPacker
 from uplink.carry.backlog_file import BacklogWriter, Header
 from uplink.queue import RouteQueue
@@ -47,7 +47,6 @@ async def export_backlog(queue: RouteQueue, log: MessageLog, gateway_name: str, 
 class _Export:
     def __init__(self, queue: RouteQueue, log: MessageLog, path: Path) -> None:
         self._queue = queue
-        self._cursor = queue.cursor
         self._log = log
         self._path = path
         self._packer = BatchPacker(BATCH_MESSAGES, BATCH_BYTES, 0, retained_alone=False)
@@ -58,34 +57,36 @@ class _Export:
         self._writer = BacklogWriter(self._path, header)
 
     async def run(self) -> int:
-        cursor, head = self._cursor, self._log.head
-        handed_out: list[int] = []
+        cursors, head = self._queue.cursors, self._log.head
+        handed_out: dict[LaneCursor, list[int]] = {cursor: [] for cursor in cursors}
         try:
             with self._queue.unselected():
-                while deliveries := await cursor.fetch_now(READ_MOST):  # at most a window of them
-                    handed_out += [one.packet_identifier for one in deliveries]
-                    await self._add(deliveries)
-            await self._add_waiting(head)
+                for cursor in cursors:
+                    while deliveries := await cursor.fetch_now(READ_MOST):  # at most a window of them
+                        handed_out[cursor] += [one.packet_identifier for one in deliveries]
+                        await self._add(deliveries)
+                    await self._add_waiting(cursor, head)
             await self._write(is_last=True)
             messages = await asyncio.to_thread(self._writer.finish)
         except BaseException:
-            cursor.redeliver(handed_out)
+            for cursor in cursors:
+                cursor.redeliver(handed_out[cursor])
             await asyncio.to_thread(self._writer.discard)
             raise
         for message in self._expired:
-            self._log.drop(EXPIRED, cursor.consumer, message)
-        cursor.acknowledge_all(handed_out)
-        cursor.go_past(head)
-        cursor.tally.stop()  # until it is counted again
-        cursor.tally.noticed = Backlog(self._log.count_behind(cursor.position))
+            self._log.drop(EXPIRED, self._queue.consumer, message)
+        for cursor in cursors:
+            cursor.acknowledge_all(handed_out[cursor])
+            cursor.go_past(head)
+            cursor.tally.stop()  # until it is counted again
+            cursor.tally.noticed = Backlog(self._log.count_behind(cursor.position))
         self._log.changed()
         await self._log.submit([])
         await self._queue.watch.count()
         return messages
 
-    async def _add_waiting(self, head: int) -> None:
-        """Adds what waits behind the deliveries that were handed out."""
-        cursor = self._cursor
+    async def _add_waiting(self, cursor: LaneCursor, head: int) -> None:
+        """Adds what waits behind the deliveries that a cursor has handed out."""
         position = cursor.unread_from
         while position < head:
             found = await self._log.read(position, READ_MOST)

@@ -65,6 +65,7 @@ class Answers:
         self._sender = sender
         self._remote = remote
         self._refusals = queue.refusals
+        self._lanes = queue.lanes
         self._state = queue.state
         self._backoff = backoff
         self._needs_subscriber = needs_subscriber
@@ -123,6 +124,8 @@ class Answers:
             self._batch.end()
         else:
             self._window.handle_pubcomps(packet_identifiers)
+        if self._lanes is not None and packet_type != PUBREC:
+            self._lanes.note_acknowledged(len(packet_identifiers))
 
     def _note_success(self) -> None:
         self._state.acknowledged_ms = int(time.time() * 1000)
@@ -144,6 +147,8 @@ class Answers:
         resent = [one for one in packet_identifiers if self._window.resent.pop(one, None)]  # these are still due
         self._window.forget(resent)
         self._again += [one for one in packet_identifiers if one not in resent]
+        if self._lanes is not None:
+            self._lanes.pace.slow_down()
         self._stand(why)
 
     def _stand(self, why: str) -> None:
@@ -194,3 +199,5 @@ class Answers:
             self._window.handle_pubacks([packet_identifier])
         else:
             self._window.handle_pubcomps([packet_identifier])
+        if self._lanes is not None:
+            self._lanes.note_acknowledged(1)

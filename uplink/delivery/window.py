@@ -243,7 +243,7 @@ class RouteWindow(Window):
             return flow.position, flow.via
         if one := self.resent.get(packet_identifier):
             return one.position, one.row.via
-        position, number = (self._queue.batches or self._queue.cursor).place_of(packet_identifier)
+        position, number = self._queue.outlet.place_of(packet_identifier)
         return position, self.numbers.via(number)
 
     def is_statement(self, packet_identifier: int) -> bool:
@@ -251,7 +251,7 @@ class RouteWindow(Window):
         others = (self.resent, self.outgoing.flows)
         if self._queue.batches is not None or any(packet_identifier in one for one in others):
             return False
-        return self.numbers.is_statement(self._queue.cursor.place_of(packet_identifier)[1])
+        return self.numbers.is_statement(self._queue.outlet.place_of(packet_identifier)[1])
 
     def _set_aside(self, packet_identifier: int | None, reason: str, dup: bool) -> bool:
         if packet_identifier is None:  # it was not stored

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from gateway.routes import Delivery, Message, Piece, RunCursor
+from gateway.routes import Delivery, LaneCursor, Message, Piece
 from uplink.refusals import Refusals
 from uplink.shape.shaper import CannotShape
 
@@ -21,7 +21,7 @@ class ShapedCursor:
 
     def __init__(
         self,
-        cursor: RunCursor,
+        cursor: LaneCursor,
         shape: Callable[[Message], Message],
         refusals: Refusals,
         via: Callable[[int], str],
@@ -66,6 +66,15 @@ class ShapedCursor:
     def redeliver(self, packet_identifiers: Iterable[int]) -> None:
         """Hands deliveries out again, before any new one."""
         self._cursor.redeliver(packet_identifiers)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether messages may wait that were not handed out, or were handed back."""
+        return self._cursor.has_waiting
+
+    def place_of(self, packet_identifier: int) -> tuple[int, int]:
+        """Returns position and number of a delivery without an acknowledgement. Raises KeyError."""
+        return self._cursor.place_of(packet_identifier)
 
     def _shaped(self, delivery: Delivery) -> Delivery | None:
         try:

@@ -54,11 +54,14 @@ class Cursor:
     ``reason_to_drop``, asked once for each message, why it is dropped instead of handed out. ``tally`` counts the
     backlog. A task that holds ``fetching`` keeps messages from being handed out. ``takes_qos_0``: a subscription does.
     ``offered`` is called with each message of QoS 0 that a route's cursor takes as it comes. ``passed`` are positions
-    of messages that QoS 2 flows have taken before the start, while earlier ones waited.
+    of messages that QoS 2 flows have taken before the start, while earlier ones waited. ``takes_new``: messages that
+    are stored from now on may be for it. ``saves_each_move``: its place is saved even if it only passes messages.
 
     Raises:
         ValueError: the consumer has a cursor already.
     """
+
+    saves_each_move = False
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class Cursor:
         self.rights = Rights()
         self.may_be_taken: Callable[[str], bool] = everything
         self.reason_to_drop: ReasonToDrop | None = None
-        self.closed = self.takes_qos_0 = False
+        self.closed, self.takes_qos_0, self.takes_new = False, False, True
         self.always_counts = always_counts
         self.tally = Tally(always_counts or log.counts_backlogs)
         self._log = log
@@ -88,13 +91,13 @@ class Cursor:
             self.subscribe(wanted if isinstance(wanted, Subscription) else Subscription(wanted))
         self._unacknowledged: OrderedDict[int, InFlight] = OrderedDict()
         self.held_back = HeldBack()
-        self.ranges, self._read = RangeSet(), 0
+        self.ranges, self._read = self._range_set(), 0
         self._read, self._taken = log.attach(self)
         self.passed = dict.fromkeys(log.passed(consumer) if durable else ())  # a set takes more memory
         # A former process may have delivered these, up to its last moment.
         self._dup_up_to = (log.head, self._taken + min(window, PACKET_IDENTIFIERS))
         if self._read < log.head:
-            self.ranges.add(self._read + 1, log.head)
+            self.read_again(self._read)
             self.tally.stop()  # until it is counted
             self.tally.noticed = Backlog(log.count_behind(self._read))  # their size is unknown
         self._to_redeliver = Redelivery()
@@ -105,6 +108,11 @@ class Cursor:
         self._news = Signal()
         self._wake: Callable[[], None] | None = None
         self._fetch_queue, self.fetching = asyncio.Lock(), asyncio.Lock()
+
+    @property
+    def place(self) -> str:
+        """The name under which the place is saved."""
+        return self.consumer
 
     @property
     def backlog(self) -> Backlog | None:
@@ -301,14 +309,9 @@ class Cursor:
         """Hands deliveries out again, before any new message, with the same identifiers and DUP set. Acknowledged ones
         are not handed out again. Evicted ones are not either: they leave ranges.
         """
-        waiting = self._to_redeliver.packet_identifiers
-        missed = []
-        for packet_identifier in packet_identifiers:
-            if packet_identifier in self._evicted:
-                missed.append(packet_identifier)
-            elif packet_identifier in self._unacknowledged and packet_identifier not in waiting:
-                self._to_redeliver.add(self._unacknowledged[packet_identifier][0], packet_identifier)
-        self._lose_for_good(missed)
+        again = set(packet_identifiers)
+        self._lose_for_good([*again & self._evicted.keys()])
+        self._to_redeliver.add(again, self._unacknowledged)
         self._tell()
 
     def lose(
@@ -318,16 +321,13 @@ class Cursor:
         ``messages`` has the evicted messages by position, up to ``last``. ``note_evicted`` makes the object that learns
         how the delivery of one ends.
         """
-        missed = []
-        back = self._to_redeliver.packet_identifiers
+        back = self._to_redeliver.packet_identifiers | self._refused.keys()
         for packet_identifier, (position, *_) in self._unacknowledged.items():
             if position > last and not self._late:
                 break
             if position in messages:
                 self._evicted[packet_identifier] = note_evicted(self.consumer, messages[position])
-                if packet_identifier in back or packet_identifier in self._refused:
-                    missed.append(packet_identifier)
-        self._lose_for_good(missed)
+        self._lose_for_good([*back & self._evicted.keys()])
 
     def _lose_for_good(self, packet_identifiers: Sequence[int]) -> None:
         """Evicted deliveries can no longer arrive."""
@@ -344,6 +344,12 @@ class Cursor:
         self.ranges.add(first, last)
         self.tally.noticed.add(size, last - first + 1)
         self._tell()
+
+    def read_again(self, position: int) -> None:
+        """Other messages than before may be for this consumer behind a position."""
+        self._read = min(self._read, position)
+        self.ranges = self._range_set()
+        self.ranges.add(self._read + 1, self._log.head)
 
     def is_next(self, position: int, message: Message) -> bool:
         """Whether a message behind ``unread_from`` is for this consumer."""
@@ -423,7 +429,7 @@ class Cursor:
 
     def close(self) -> None:
         """Leaves the log; a durable consumer keeps its place, and the messages behind it."""
-        self.closed = True
+        self.closed, self.takes_new = True, False
         self._lose_for_good(list(self._evicted))
         self._log.audience.dismiss(self)
         self._log.detach(self)
@@ -431,7 +437,7 @@ class Cursor:
     def drop(self) -> None:
         """Leaves the log for good: no message is kept for the consumer."""
         self.close()
-        self._log.forget(self.consumer)
+        self._log.forget(self.place)
 
     async def _take_redelivered(self, limit: int) -> list[Delivery]:
         while self._to_redeliver:
@@ -570,7 +576,9 @@ class Cursor:
             head = self._log.head
             if self.unread_from == head:
                 return []
-            found = await self._log.read(self._read, wanted)
+            found, end = await self._log.read(self._read, wanted), self.end_of_stretch(self._read + 1)
+            if end < head:
+                found = [one for one in found if one[0] <= end]
             for index, (position, message) in enumerate(found):
                 if self.takes(position, message):
                     if position > self._log.gone:
@@ -580,5 +588,12 @@ class Cursor:
                 if slice_.is_over:
                     await slice_.give_way()
             if not found:
-                self._read = head
+                self._read = min(end, head)
             wanted = min(2 * wanted, READ_MOST)
+
+    def end_of_stretch(self, position: int) -> int:
+        """Returns up to which position all or no messages are for this consumer's lane."""
+        return sys.maxsize
+
+    def _range_set(self) -> RangeSet:
+        return RangeSet()

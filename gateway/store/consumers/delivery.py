@@ -1,5 +1,6 @@
 """A message as a consumer gets it, by its subscriptions."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -78,6 +79,7 @@ class RangeSet:
     """Ranges of positions. Ranges are added in order, and joined if they touch."""
 
     __slots__ = ("_found",)
+    MOST = RANGES_MAX
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         self._found: list[tuple[int, int]] | None = None  # most consumers wait for nothing
@@ -88,7 +90,7 @@ class RangeSet:
         """Adds a range: messages at these positions may be for the consumer."""
         if self._found is None:
             self._found = []
-        if self._found and (self._found[-1][1] >= first - 1 or len(self._found) >= RANGES_MAX):
+        if self._found and (self._found[-1][1] >= first - 1 or len(self._found) >= self.MOST):
             first, before = self._found.pop()
             last = max(last, before)
         self._found.append((first, last))
@@ -109,3 +111,10 @@ class RangeSet:
             self._found = None
             return None
         return max(self._found[0][0], position + 1)
+
+
+class AllRanges(RangeSet):
+    """The same, and ranges are joined only if they touch."""
+
+    __slots__ = ()
+    MOST = sys.maxsize

@@ -31,9 +31,10 @@ class Redelivery:
         """Those of all that wait."""
         return {packet_identifier for _, packet_identifier in self._waiting}
 
-    def add(self, position: int, packet_identifier: int) -> None:
-        """Adds a delivery that does not wait yet."""
-        heapq.heappush(self._waiting, (position, packet_identifier))
+    def add(self, packet_identifiers: set[int], in_flight: Mapping[int, InFlight]) -> None:
+        """Adds those of some deliveries that are in flight and do not wait yet."""
+        for packet_identifier in (packet_identifiers - self.packet_identifiers) & in_flight.keys():
+            heapq.heappush(self._waiting, (in_flight[packet_identifier][0], packet_identifier))
 
     def take(
         self, first: int, found: dict[int, Message], limit: int, in_flight: Mapping[int, InFlight]

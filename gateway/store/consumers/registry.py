@@ -9,7 +9,7 @@ from gateway.message import Message
 from gateway.store.consumers.audience import Audience
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.tables import cursors
-from gateway.store.tables.cursors import LOST, Place
+from gateway.store.tables.cursors import BACKFILL_PREFIX, LOST, Place
 from gateway.store.tables.drops import GATEWAY
 from gateway.store.tables.evicted import EvictedMessage
 from gateway.store.tables.log_rows import Work
@@ -56,8 +56,8 @@ class Consumers:
 
     ``gone`` is the last position that no consumer gets any more: evicted from a full store, or delivered to all and
     deleted. The file has it as the place of GATEWAY, written in the transaction that deletes, as saved places may be
-    older. ``returned`` counts how often a consumer came back to its place.
-    ``saved_with`` returns, by consumer, works that belong into each transaction that saves its place.
+    older. ``returned`` counts how often a consumer came back to its place, or to an earlier one. ``saved_with``
+    returns, by consumer, works that belong into each transaction that saves its place.
     """
 
     def __init__(self, saved: dict[str, Place], flows: Iterable[Flow]) -> None:
@@ -84,17 +84,26 @@ class Consumers:
 
     def attach(self, cursor: Cursor, head: int) -> Place:
         """Returns the place where a consumer goes on, the head for a new one; ValueError if it has a cursor already."""
-        if cursor.consumer in self._cursors:
-            raise ValueError(f"consumer {cursor.consumer!r} has a cursor already")
-        self._cursors[cursor.consumer] = cursor
-        self.returned += cursor.consumer in self._away or LOST in self._away
-        return self._away.pop(cursor.consumer, self._away.get(LOST, (head, 0))) if cursor.durable else (head, 0)
+        place = cursor.place
+        if place in self._cursors:
+            raise ValueError(f"consumer {place!r} has a cursor already")
+        self._cursors[place] = cursor
+        self.returned += place in self._away or LOST in self._away
+        return self._away.pop(place, self._away.get(LOST, (head, 0))) if cursor.durable else (head, 0)
+
+    def note_earlier_place(self) -> None:
+        """A consumer goes on at an earlier place than before."""
+        self.returned += 1
+
+    def saved_position(self, name: str) -> int:
+        """Returns the position of a saved place, 0 if there is none."""
+        return self._saved.get(name, UNKNOWN)[0]
 
     def detach(self, cursor: Cursor) -> None:
         """Removes a cursor; the place of a durable consumer is kept."""
-        del self._cursors[cursor.consumer]
+        del self._cursors[cursor.place]
         if cursor.durable:
-            self._away[cursor.consumer] = (cursor.position, cursor.count)
+            self._away[cursor.place] = (cursor.position, cursor.count)
 
     def forget(self, consumer: str) -> Callable[[sqlite3.Connection], None] | None:
         """Removes the place of a consumer without a cursor; returns the work that removes it from the file, if it is
@@ -191,13 +200,14 @@ class Consumers:
         places = [
             (name, position, cursor.count)
             for name, cursor in self._cursors.items()
-            if cursor.durable and self._is_far(name, position := cursor.position, cursor.count)
+            if cursor.durable and self._is_far(name, position := cursor.position, cursor)
         ]
         return places + self.unsaved_of([GATEWAY, *self._away])
 
     def unsaved_of(self, names: Iterable[str]) -> list[tuple[str, int, int]]:
-        """Returns the same for some consumers, however little they have moved."""
-        places = ((name, self._place_of(name)) for name in names)
+        """Returns the same for some consumers and their backfills, however little they have moved."""
+        both = (place for name in names for place in (name, f"{BACKFILL_PREFIX}{name}"))
+        places = ((name, self._place_of(name)) for name in both)
         return [(name, *place) for name, place in places if place is not None and place != self._saved.get(name)]
 
     def _place_of(self, name: str) -> Place | None:
@@ -211,9 +221,10 @@ class Consumers:
         position, count = place
         return max(position, self.gone), count
 
-    def _is_far(self, name: str, position: int, count: int) -> bool:
+    def _is_far(self, name: str, position: int, cursor: Cursor) -> bool:
         saved_position, saved_count = self._saved.get(name, UNKNOWN)
-        return count != saved_count or position - saved_position >= PASSED_MOST
+        passed = position - saved_position
+        return cursor.count != saved_count or passed >= PASSED_MOST or (passed > 0 and cursor.saves_each_move)
 
     def works_with(self, saved: list[tuple[str, int, int]]) -> list[Work]:
         """Returns the works that belong to these places."""

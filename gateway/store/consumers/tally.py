@@ -30,8 +30,9 @@ class Tally:
         counts: whether it counts from now on, beginning with nothing.
 
     ``noticed`` is an upper estimate of the backlog, also while nothing is counted. ``changed`` is called whenever the
-    count has changed, None: nothing is called. ``origins`` counts the messages that wait by origin, None where no
-    origin has a limit. ``arrived`` is how many messages have ended their flight since the start.
+    count has changed, None: nothing is called. ``origins`` counts the messages that wait by origin, for both lanes
+    of a route together; None where no origin has a limit. It is set while nothing is counted. ``arrived`` is how many
+    messages have ended their flight since the start.
     """
 
     __slots__ = ("_counted", "_walk", "arrived", "changed", "noticed", "origins")
@@ -43,10 +44,6 @@ class Tally:
         self.arrived = 0
         self.changed: Callable[[], None] | None = None
         self.origins: OriginShares | None = None
-
-    def limit_origins(self, max_messages: int | None, max_bytes: int | None) -> None:
-        """Counts by origin as well, from a moment on when nothing is counted."""
-        self.origins = OriginShares(max_messages, max_bytes)
 
     @property
     def backlog(self) -> Backlog | None:
@@ -141,6 +138,13 @@ class Tally:
         if self._counted is not None:
             self._counted.subtract(size, messages)
             self._tell()
+
+    def give(self, backlog: Backlog, other: "Tally") -> None:
+        """Messages that wait here wait for another consumer from now on; both count exactly, and origins together."""
+        assert self._counted is not None and other._counted is not None
+        self._counted.subtract(backlog.bytes, backlog.messages)
+        other._counted.add(backlog.bytes, backlog.messages)
+        self._tell()
 
     def _add(self, part: Part) -> None:
         if self._counted is not None:

@@ -16,11 +16,13 @@ from typing import Any, cast
 import msgspec
 
 from gateway.message import Message
+from gateway.store.consumers.lanes import BackfillRanges
 from gateway.store.repair.pages import Pages
 from gateway.store.repair.salvage import Salvage
 from gateway.store.sqlite import marks, rows
 from gateway.store.sqlite.marks import LockNote
-from gateway.store.tables import log_rows, schema
+from gateway.store.tables import log_rows, routes, schema
+from gateway.store.tables.cursors import BACKFILL_PREFIX
 from gateway.store.tables.drops import DAMAGED, GATEWAY
 from gateway.store.tables.drops import INSERT as INSERT_RANGE
 from gateway.store.tables.log_rows import CorruptRow, Gap, LogRow
@@ -204,7 +206,8 @@ class Rebuild:
         for statement in TAKE_BACK:
             connection.execute(statement, {"head": head})
         oldest = self._ranges[0].first if self._ranges else 1
-        connection.executemany(ADD_CONSUMER, (rows.sealed((name, oldest - 1, 0)) for name in consumers))
+        names = [*consumers, *_cut_backfills(connection, head)]
+        connection.executemany(ADD_CONSUMER, (rows.sealed((name, oldest - 1, 0)) for name in names))
 
     def _lost(self, connection: sqlite3.Connection) -> Iterator[Lost]:
         """Yields the missing messages that a consumer needs."""
@@ -247,6 +250,18 @@ def _cut_flows(connection: sqlite3.Connection, head: int) -> None:
     for rowid, ranges in connection.execute(FLOWS_OF_BATCHES, (head, encode_ranges(()))).fetchall():
         left = tuple((first, min(last, head)) for first, last in _ranges_in(ranges) if first <= head)
         connection.execute(CUT_FLOW, (left[-1][1] if left else head + 1, encode_ranges(left), rowid))
+
+
+def _cut_backfills(connection: sqlite3.Connection, head: int) -> list[str]:
+    """Takes positions behind the newest message out of the backfills of routes; returns the names of their places."""
+    found = []
+    for route in routes.load(connection).values():
+        left = BackfillRanges(route.backfill)
+        left.cut(head)
+        routes.save(msgspec.structs.replace(route, backfill=tuple(left)))(connection)
+        if left:
+            found.append(BACKFILL_PREFIX + route.consumer)
+    return found
 
 
 def _ranges_in(encoded: bytes) -> Ranges:

@@ -2,7 +2,8 @@
 
 An outgoing flow belongs to one session or route. Its row is written before its PUBLISH is sent, and again before its
 PUBREL. Then its message counts as acknowledged for the cursor that handed it out. The row of a flow that is done stays
-until the saved place of that cursor is behind the message: else a crash would begin the flow a second time.
+until the saved place of that cursor is behind the message, and that of a route's backfill too: else a crash would begin
+the flow a second time.
 A route's column batch is one flow for all of its messages.
 
 The packet identifier of an incoming message is written in the transaction that stores the message, so that a PUBLISH
@@ -17,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.store.tables.cursors import BACKFILL_PREFIX
 from gateway.store.tables.evicted import EvictedMessage
 
 BEGUN, RELEASED, DONE = range(3)
@@ -49,7 +51,8 @@ BEGIN_AGAIN = f"UPDATE flow SET state = {BEGUN} WHERE session = ? AND packet_ide
 END_ALL = f"UPDATE flow SET state = {DONE} WHERE session = ?"
 FORGET_DONE = f"""
 DELETE FROM flow WHERE state = {DONE} AND NOT EXISTS (
-    SELECT 1 FROM cursor WHERE cursor.consumer = flow.source AND cursor.position < flow.position
+    SELECT 1 FROM cursor
+    WHERE cursor.consumer IN (flow.source, '{BACKFILL_PREFIX}' || flow.source) AND cursor.position < flow.position
 )
 """
 NOTE_INCOMING = "INSERT OR IGNORE INTO incoming VALUES (?, ?)"

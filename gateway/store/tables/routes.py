@@ -18,12 +18,13 @@ CREATE TABLE route (
     epoch INTEGER NOT NULL,
     filters BLOB NOT NULL,
     numbering BLOB NOT NULL,
+    backfill BLOB NOT NULL,
     crc INTEGER NOT NULL
 ) STRICT;
 """
-SAVE = "INSERT OR REPLACE INTO route VALUES (?, ?, ?, ?, ?)"
+SAVE = "INSERT OR REPLACE INTO route VALUES (?, ?, ?, ?, ?, ?)"
 REMOVE = "DELETE FROM route WHERE consumer = ?"
-LOAD = "SELECT consumer, epoch, filters, numbering FROM route ORDER BY consumer"
+LOAD = "SELECT consumer, epoch, filters, numbering, backfill FROM route ORDER BY consumer"
 
 Write = Callable[[sqlite3.Connection], None]
 
@@ -60,13 +61,15 @@ class RouteRow(msgspec.Struct, frozen=True):
     """One row.
 
     ``epoch`` is the store's when the route's session at the next broker began, 0 if none has begun. ``filters`` are the
-    topic filters of the messages that the route takes, ``numbering`` its numbers of the link.
+    topic filters of the messages that the route takes, ``numbering`` its numbers of the link. ``backfill`` has the
+    first and last positions of the ranges that its backfill has or had.
     """
 
     consumer: str
     epoch: int
     filters: tuple[str, ...]
     numbering: Numbering = msgspec.field(default_factory=Numbering)
+    backfill: tuple[tuple[int, int], ...] = ()
 
 
 def load(connection: sqlite3.Connection) -> dict[str, RouteRow]:
@@ -77,15 +80,16 @@ def load(connection: sqlite3.Connection) -> dict[str, RouteRow]:
             epoch,
             msgspec.msgpack.decode(filters, type=tuple[str, ...]),
             msgspec.msgpack.decode(numbering, type=Numbering),
+            msgspec.msgpack.decode(backfill, type=tuple[tuple[int, int], ...]),
         )
-        for consumer, epoch, filters, numbering in connection.execute(LOAD)
+        for consumer, epoch, filters, numbering, backfill in connection.execute(LOAD)
     )
     return {row.consumer: row for row in rows}
 
 
 def save(row: RouteRow) -> Write:
     """Returns the work that writes a row."""
-    blobs = msgspec.msgpack.encode(row.filters), msgspec.msgpack.encode(row.numbering)
+    blobs = (msgspec.msgpack.encode(one) for one in (row.filters, row.numbering, row.backfill))
     columns = sealed((row.consumer, row.epoch, *blobs))
 
     def write(connection: sqlite3.Connection) -> None:

@@ -17,6 +17,7 @@ HEADINGS = (
     "bytes",
     "oldest",
     "drain",
+    "lanes",
     "refused",
     "received",
     "last acknowledged",
@@ -44,12 +45,20 @@ def _row(route: dict[str, Any]) -> tuple[str, ...]:
         str(route["backlog_bytes"]),
         duration_of(route["age_s"]) if route["oldest_ms"] else "-",
         _drain(route),
+        _lanes(route),
         str(route["refused_messages"]),
         str(route["received_messages"]),
         utc_of(route["acknowledged_ms"]) if route["acknowledged_ms"] else "-",
         printable(route["problem"] or "-"),
         printable(f"{utc_of(route['last_error_ms'])} {route['last_error']}") if route["last_error_ms"] else "-",
     )
+
+
+def _lanes(route: dict[str, Any]) -> str:
+    """The order of the messages, and how many wait in each lane where there are two."""
+    if route["order"] == "live_first" or route["backfill_messages"]:
+        return f"live {route['live_messages']}, backfill {route['backfill_messages']}"
+    return route["order"] or "-"
 
 
 def _drain(route: dict[str, Any]) -> str:

@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from gateway.store.consumers import delivery
 from gateway.store.consumers.delivery import RangeSet
 
 
@@ -30,12 +29,12 @@ def walk(seed: int, steps: int) -> tuple[set[int], set[int]]:
 
 
 def test_exactly_what_was_added_is_met_where_it_is_little(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "RANGES_MAX", 1000)
+    monkeypatch.setattr(RangeSet, "MOST", 1000)
     there, met = walk(seed, 300)
     assert met == there
 
 
 def test_nothing_is_passed_over_where_it_is_much(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "RANGES_MAX", 5)
+    monkeypatch.setattr(RangeSet, "MOST", 5)
     there, met = walk(seed, 300)
     assert there < met

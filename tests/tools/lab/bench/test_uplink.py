@@ -10,7 +10,16 @@ import pytest
 from cloud import read_manifest
 from tools.lab.bench.batch.fleet import BME280
 from tools.lab.bench.broker.processes import gateway
-from tools.lab.bench.uplink.command import LIVE_RATE, ROUTE, beside_bridge, drain, one_refused, publish, waiting
+from tools.lab.bench.uplink.command import (
+    LIVE_RATE,
+    ROUTE,
+    beside_bridge,
+    drain,
+    drain_live_first,
+    one_refused,
+    publish,
+    waiting,
+)
 from tools.lab.bench.uplink.landed import landed
 from tools.lab.bench.uplink.refusing import RefusingBroker
 from wire.codec.packets import MQTT_5, Connect, Publish
@@ -68,6 +77,12 @@ def test_readings_in_batches_are_measured_until_they_are_landed(tmp_path: Path) 
 
 def test_a_backlog_drains_while_messages_come(tmp_path: Path) -> None:
     assert drain(tmp_path, 5_000).ours > LIVE_RATE
+
+
+def test_a_backlog_drains_behind_fresh_messages_and_these_are_timed(tmp_path: Path) -> None:
+    rate, p99 = drain_live_first(tmp_path, 5_000)
+    assert rate.ours > 0
+    assert p99.ours > 0 and p99.bar == 1000 and p99.at_most
 
 
 def test_messages_that_wait_on_three_routes_are_measured(tmp_path: Path) -> None:

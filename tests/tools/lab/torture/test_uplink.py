@@ -15,7 +15,7 @@ from tools.lab.torture.uplink.clock import Clock
 from tools.lab.torture.uplink.command import uplink
 from tools.lab.torture.uplink.faults import FAULTS, SECURE_ONLY
 from tools.lab.torture.uplink.publisher import EPOCH
-from tools.lab.torture.uplink.run import Outcome, draw, judge
+from tools.lab.torture.uplink.run import LANES, Outcome, draw, judge, overtaken_in
 from tools.lab.torture.uplink.site import Site
 from wire.identity import encode_identity
 
@@ -39,6 +39,21 @@ def test_nothing_is_lost_or_there_twice_over_faults_of_everything(broker: str, q
     assert (code, report["violations"], report["holds"]) == (0, [], True)
     assert (report["lost"], report["twice"], report["disorder"], report["messages"]) == (0, 0, 0, 400)
     assert set(report["struck"]) >= set(MIXED) - SECURE_ONLY
+
+
+def test_in_two_lanes_nothing_is_lost_or_there_twice_and_each_lane_is_in_order(seed: int) -> None:
+    chosen = [word for fault in ("cut", "kill", "restart", "silence") for word in ("--fault", fault)]
+    size = ["--runs", "1", "--messages", "400", "--faults", "8"]
+    code, report = reported("--order", "live_first", "--seed", str(seed), *size, *chosen)
+    assert (code, report["violations"], report["order"]) == (0, [], "live_first")
+    assert (report["lost"], report["twice"], report["disorder"], report["messages"]) == (0, 0, 0, 400)
+
+
+@pytest.mark.parametrize(("order", "overtaken"), [("strict", 2), ("live_first", 0)])
+def test_a_lane_may_overtake_the_other_and_no_message_may_overtake_its_own(order: str, overtaken: int) -> None:
+    accepted = [("p0", number) for number in range(1, 8)]
+    assert len(overtaken_in(accepted, [accepted[at] for at in (0, 3, 1, 4, 2, 5, 6)], LANES[order])) == overtaken
+    assert len(overtaken_in(accepted, [accepted[at] for at in (6, 5, 4, 3)], LANES[order])) == 4 - LANES[order]
 
 
 @pytest.mark.parametrize("fault", ALONE)

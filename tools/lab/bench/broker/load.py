@@ -63,7 +63,7 @@ def run(task: Task) -> dict[str, Any]:
     _subscribe_to_nothing(task)
     poller = Poller([*publishers, *subscribers])
     if task.rate:
-        return _paced(task, poller, publishers[0])
+        return _paced(task, poller, publishers[0], subscribers)
     return _at_full_speed(task, poller, publishers, subscribers)
 
 
@@ -122,16 +122,22 @@ def _at_full_speed(
     return {"messages": done() - before, "with_warm_up": done(), "rate": rate, "generator_cpu": cpu / seconds}
 
 
-def _paced(task: Task, poller: Poller, publisher: Publisher) -> dict[str, Any]:
-    """Sends at a fixed rate; a latency is the time from the moment a message was due to its acknowledgement."""
+def _paced(task: Task, poller: Poller, publisher: Publisher, subscribers: list[Subscriber]) -> dict[str, Any]:
+    """Sends at a fixed rate; a latency is the time from the moment a message was due to its acknowledgement, or to its
+    arrival at the subscriber of the next broker.
+    """
     latencies: list[float] = []
+
+    def arrived() -> int:
+        return subscribers[0].received if task.next_port else publisher.acknowledged
+
     started = time.perf_counter()
     noted = 0
 
     def pace() -> None:
         nonlocal noted
         now = time.perf_counter()
-        while noted < publisher.acknowledged:
+        while noted < arrived():
             noted += 1
             latencies.append(now - (started + noted / task.rate))
         due = int((now - started) * task.rate) - publisher.sent

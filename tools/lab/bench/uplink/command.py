@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,6 +30,7 @@ from tools.lab.bench.uplink.landed import landed
 from tools.lab.bench.uplink.refusing import RefusingBroker
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from tools.lab.testing.process import free_port
+from uplink.lanes.keeper import BEHIND_S
 from wire.codec.packets import MQTT_3_1_1
 
 LEAST_TIMES_BRIDGE = {1: 1.2, 2: 1.0}  # by QoS
@@ -37,6 +38,8 @@ LEAST_TIMES_INFLOW = 3
 WAITING_MB_MAX, START_S_MAX = 100, 2
 WINDOW = 2000  # so large that the route limits the rate, and not the sync after each window
 TURNS = 4  # how often route and bridge take turns, because the machine's speed changes
+LIVE_P99_MS_MAX = 1000
+LIVE_PIECE_S = 5.0
 LIVE_RATE = 5_000  # messages/s, what ThingsBoard's gateway can take in at most
 WAITING_ROUTES = 3
 LANDED_SHARE = 2  # half as many messages as those of the backlog go in batches, of each sensor
@@ -75,6 +78,7 @@ def _figures(folder: Path, seconds: float, backlog: int, messages: int) -> Itera
     for sensor in (BME280, DS18B20):
         yield from landed(_made(folder / f"landed-{len(sensor)}"), sensor, backlog // LANDED_SHARE, WINDOW)
     yield drain(_made(folder / "drain"), backlog)
+    yield from drain_live_first(_made(folder / "live-first"), backlog)
     yield from waiting(_made(folder / "waiting"), messages)
 
 
@@ -143,6 +147,35 @@ def drain(folder: Path, count: int) -> Figure:
     return Figure(name, "messages/s", count / took_s, None, LEAST_TIMES_INFLOW * LIVE_RATE)
 
 
+def drain_live_first(folder: Path, count: int) -> Iterator[Figure]:
+    """Measures the same with fresh messages first, and how long these take to a subscriber of the next broker."""
+    with ExitStack() as stack:
+        behind = stack.enter_context(mosquitto(_made(folder / "next"), core=GENERATOR_CORE))
+        more = ROUTE.format(name="next", port=behind.port) + 'order = "live_first"\n'
+        ours = stack.enter_context(gateway(_made(folder / "ours"), more=more))
+        counter = Counter(behind.port, "bench-counter")
+        counter.subscribe(BACKLOG, qos=0)
+        behind.signal(signal.SIGSTOP)
+        publish(ours, count)
+        time.sleep(BEHIND_S + 1.5)  # what waits for so long becomes backfill
+        behind.signal(signal.SIGCONT)
+        found: list[dict[str, Any]] = []
+        has_drained = threading.Event()
+        live = threading.Thread(target=_load_live_until, args=(ours, behind, has_drained, found))
+        live.start()
+        took_s = Poller([counter]).run(DEADLINE_S, lambda: None, lambda: counter.received >= count)
+        has_drained.set()
+        counter.close()
+        live.join()
+    if counter.received < count or not found:
+        raise BenchUnavailable(f"{count - counter.received} messages of the backlog did not arrive in {DEADLINE_S:g} s")
+    name = f"a backlog of {count:,} behind {LIVE_RATE:,} fresh messages/s"
+    yield Figure(name, "messages/s", count / took_s, None, LEAST_TIMES_INFLOW * LIVE_RATE)
+    slowest_ms = max(one["p99_ms"] or DEADLINE_S * 1000 for one in found)
+    name = f"{name}, p99 of fresh ones to a subscriber of the next broker"
+    yield Figure(name, "ms", slowest_ms, None, LIVE_P99_MS_MAX, at_most=True)
+
+
 def waiting(folder: Path, count: int) -> Iterator[Figure]:
     """Measures a gateway with messages that wait on routes whose brokers are away."""
     port = free_port()
@@ -174,6 +207,14 @@ def publish(broker: Broker, count: int) -> None:
 def _load_live(broker: Broker, seconds: float) -> None:
     with contextlib.suppress(BenchUnavailable):  # the gateway ends before it
         load(broker, rate=LIVE_RATE, window=30_000, seconds=seconds)
+
+
+def _load_live_until(ours: Broker, behind: Broker, has_ended: threading.Event, found: list[dict[str, Any]]) -> None:
+    """Sends fresh messages, piece by piece; notes what each piece measured."""
+    with contextlib.suppress(BenchUnavailable):  # without any result the benchmark says so
+        while not has_ended.is_set():
+            task = {"rate": LIVE_RATE, "window": 30_000, "seconds": LIVE_PIECE_S}
+            found.append(load(ours, subscribers=1, next_port=behind.port, **task))
 
 
 def _made(folder: Path) -> Path:

@@ -1,6 +1,7 @@
 """``holdfast torture uplink``: a route under faults of everything around it; the count must be right."""
 
 import asyncio
+import enum
 import sys
 import tempfile
 import time
@@ -24,6 +25,13 @@ COUNTED = ("messages", "lost", "twice", "disorder", "violations")
 FAILURES = (MosquittoUnavailable, ProcessFailed, OSError)
 
 
+class OrderName(enum.StrEnum):
+    """The order of a route."""
+
+    STRICT = "strict"
+    LIVE_FIRST = "live_first"
+
+
 def _known(names: list[str]) -> list[str]:
     if unknown := set(names) - set(FAULTS):
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: expected some of {', '.join(FAULTS)}")
@@ -41,6 +49,7 @@ def uplink(
         BrokerName, typer.Option(help="The next broker: mosquitto, which is stopped, or a gateway, which is killed.")
     ] = (BrokerName.MOSQUITTO),
     qos: Annotated[int, typer.Option(min=1, max=2, help="The QoS of the messages.")] = 2,
+    order: Annotated[OrderName, typer.Option(help="The order in which the route sends.")] = OrderName.STRICT,
     seed: Annotated[int, typer.Option(help="The seed of the first run; each run has the next one.")] = 1,
     quick: Annotated[bool, quick_option(runs=3, messages=800, faults=8)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
@@ -51,7 +60,7 @@ def uplink(
     first identity, at QoS 2 in any way.
     """
     started = time.monotonic()
-    outcome = Outcome(broker.value, qos)
+    outcome = Outcome(broker.value, qos, order.value)
     with failing_on(*FAILURES, command="torture uplink"):
         for number in range(runs):
             before = len(outcome.violations)
@@ -66,7 +75,7 @@ def uplink(
 
 
 def _lines(outcome: Outcome) -> Iterator[str]:
-    yield f"{outcome.runs} runs to {outcome.broker} at QoS {outcome.qos}, {outcome.faults} faults:"
+    yield f"{outcome.runs} runs to {outcome.broker} at QoS {outcome.qos}, {outcome.order}, {outcome.faults} faults:"
     yield ", ".join(f"{name} {count}" for name, count in sorted(outcome.struck.items()))
     yield (
         f"{outcome.messages} messages; {outcome.lost} lost, {outcome.twice} twice, {outcome.disorder} out of order; "

@@ -13,6 +13,7 @@ from tools.lab.torture.uplink.faults import FAULTS, SECURE_ONLY
 from tools.lab.torture.uplink.site import Site
 
 RUN_DEADLINE_S = 240.0
+LANES = {"strict": 1, "live_first": 2}
 TOLD_MAX = 10  # messages by number
 COMPLAINTS = re.compile(
     r"Traceback|never retrieved|never awaited|unexpected failure|Task was destroyed|ends by a failure of its own"
@@ -33,6 +34,7 @@ class Outcome:
 
     broker: str
     qos: int
+    order: str = "strict"
     runs: int = 0
     faults: int = 0
     struck: dict[str, int] = field(default_factory=dict)
@@ -67,7 +69,7 @@ async def run(outcome: Outcome, folder: Path, seed: int, faults: int, messages: 
     """Tortures one site, and adds what came of it. Raises MosquittoUnavailable, ProcessFailed and OSError if the site
     cannot begin."""
     is_secure, strikes, chance = draw(seed, faults, messages, kinds)
-    site = Site(folder, outcome.broker, outcome.qos, messages, is_secure, chance)
+    site = Site(folder, outcome.broker, outcome.qos, messages, is_secure, chance, outcome.order)
     await site.open()
     try:
         async with asyncio.timeout(RUN_DEADLINE_S):
@@ -125,7 +127,8 @@ def judge(outcome: Outcome, site: Site, came: list[tuple[str, int, str]], damage
         again = [one for one in counts if one[0] == publisher.name and counts[one] > 1]
         allowed = [one for one in again if len(identities[one]) == 1 and (outcome.qos == 1 or one in site.repeatable)]
         twice = [one for one in again if one not in allowed]
-        early = _overtaken(accepted, [(name, number) for name, number, _ in came if name == publisher.name])
+        its_own = [(name, number) for name, number, _ in came if name == publisher.name]
+        early = overtaken_in(accepted, its_own, LANES[outcome.order])
         outcome.excused += len(excused)
         outcome.damaged += len(told)
         outcome.lost += len(lost)
@@ -136,16 +139,22 @@ def judge(outcome: Outcome, site: Site, came: list[tuple[str, int, str]], damage
     return found
 
 
-def _overtaken(accepted: list[tuple[str, int]], came: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """The messages that came for the first time behind one that the gateway had acknowledged later."""
+def overtaken_in(accepted: list[tuple[str, int]], came: list[tuple[str, int]], lanes: int) -> list[tuple[str, int]]:
+    """The messages that came for the first time behind one of each lane that the gateway had acknowledged later.
+
+    Which lane a message was in does not show. Each goes to the lane whose newest message is nearest before it: if the
+    messages can be lanes that are in order each, that finds such lanes.
+    """
     places = {message: place for place, message in enumerate(accepted)}
     firsts = [message for message in dict.fromkeys(came) if message in places]
-    highest = -1
+    newest = [-1] * lanes
     found = []
     for message in firsts:
-        if places[message] < highest:
+        before = [place for place in newest if place < places[message]]
+        if before:
+            newest[newest.index(max(before))] = places[message]
+        else:
             found.append(message)
-        highest = max(highest, places[message])
     return found
 
 

@@ -38,6 +38,7 @@ port = {port}
 [[route]]
 name = "{route}"
 broker = "{scheme}://127.0.0.1:{link}"
+order = "{order}"
 inflight_window = {window}
 keep_alive_s = 1
 backoff_shortest_ms = 20
@@ -56,6 +57,7 @@ class Site:
         count: how many messages there are.
         is_secure: whether the route speaks TLS.
         chance: draws the route's window.
+        order: the route's.
 
     Attributes:
         process: the gateway.
@@ -69,8 +71,18 @@ class Site:
         violations: what no count tells.
     """
 
-    def __init__(self, folder: Path, broker: str, qos: int, count: int, is_secure: bool, chance: random.Random) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        broker: str,
+        qos: int,
+        count: int,
+        is_secure: bool,
+        chance: random.Random,
+        order: str = "strict",
+    ) -> None:
         self._folder = folder
+        self._order = order
         self._qos = qos
         self._is_secure = is_secure
         self._window = chance.choice(WINDOWS)
@@ -111,6 +123,7 @@ class Site:
                 scheme="mqtts" if self._is_secure else "mqtt",
                 link=self.link.port,
                 window=self._window,
+                order=self._order,
             )
             + tls
         )
