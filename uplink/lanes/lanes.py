@@ -16,7 +16,6 @@ from uplink.batch_cursor import BatchCursor
 from uplink.lanes.pace import BackfillPace
 
 NUMBERS = 65_535  # packet identifiers
-APART = NUMBERS // 2  # between the identifiers that the lanes give by themselves
 WINDOW_MOST = NUMBERS // 2  # of each lane, so that there is a number for each delivery
 
 
@@ -78,6 +77,7 @@ class Lanes:
         self._is_live_first = is_live_first
         self._batching = [source for source in (live, backfill) if isinstance(source, BatchCursor)]
         self._held: dict[int, tuple[_Lane, int]] = {}
+        self._latest = NUMBERS // 2  # the number that was given last in place of one that the other lane uses
         self._wake: Callable[[], None] | None = None
         self._is_told = False
         self._timer: asyncio.TimerHandle | None = None
@@ -151,7 +151,7 @@ class Lanes:
     def note_acknowledged(self, publishes: int) -> None:
         """The broker has acknowledged PUBLISHes, of either lane and of either QoS."""
         self.pace.note_acknowledged(publishes)
-        if self._backfill.source.has_waiting:
+        if self._backfill.source.has_waiting and self.pace.allowed(publishes, is_idle=True):
             self._tell()
 
     def give_back(self) -> None:
@@ -194,16 +194,18 @@ class Lanes:
             its_number = delivery.packet_identifier
             number = lane.numbers.get(its_number)
             if number is None:
-                number = lane.numbers[its_number] = self._free_number(lane, its_number)
+                number = lane.numbers[its_number] = self._free_number(its_number)
                 self._held[number] = lane, its_number
             numbered.append(delivery if number == its_number else delivery._replace(packet_identifier=number))
         return numbered
 
-    def _free_number(self, lane: _Lane, its_number: int) -> int:
-        number = (its_number - 1 + (APART if lane is self._backfill else 0)) % NUMBERS + 1
-        while number in self._held:
-            number = number % NUMBERS + 1
-        return number
+    def _free_number(self, its_number: int) -> int:
+        if its_number not in self._held and its_number <= NUMBERS:
+            return its_number
+        while True:
+            self._latest = self._latest % NUMBERS + 1
+            if self._latest not in self._held:
+                return self._latest
 
     def _set_timer(self) -> None:
         """Wakes the sender when the rate lets the backfill go on."""

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 BOUND_FIRST = 200  # PUBLISHes in flight, on a new connection
 LIVE_SHARE = 4  # a quarter of the Receive Maximum is left to live messages
-SLOW_S = 0.1  # an acknowledgement is slow if it takes this and SLOW_TIMES as long as the quickest one
+SLOW_S = 0.25  # an acknowledgement is slow if it takes this and SLOW_TIMES as long as the quickest one
 SLOW_TIMES = 2
+TOGETHER = 4  # a quarter of the bound goes at once: each reading of the log costs as much as some messages
 GROWTH = 8  # once the bound was halved, it grows by an eighth
 CREDIT_MOST = 250.0  # messages that live ones have earned for the backfill
 BURST_S = 0.1  # of the rate, at once
@@ -82,6 +83,8 @@ class BackfillPace:
             in_flight = self._quota_most - quota
             most = min(self.bound - in_flight, quota - self._reserve)
             self._is_tight |= most < limit
+            if most < min(limit, self.bound // TOGETHER):
+                return 0
         else:
             most = min(int(self._credit), quota)
         return max(0, min(limit, most, self._tokens_now()))
