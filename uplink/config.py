@@ -168,7 +168,8 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
 
     statement_interval_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 0
     """The time in seconds between two [statements](link-numbers.md#statements) of what the route has handed on. With 0
-    it makes none. The broker has to let the route publish to the topic of its statements."""
+    it makes none. The broker has to let the route publish to the topic of its statements. A route with
+    `order = "live_first"` makes none."""
 
     windows: tuple[str, ...] = ()
     """When the route may be connected, as cron expressions: minute, hour, day of month, month and day of week, in the
@@ -216,6 +217,8 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
             yield "password_file", "there is no user"
         yield from _errors_in_filters(values)
         yield from _errors_in_framing(values)
+        if values.get("order") == "live_first" and values.get("statement_interval_s"):
+            yield "statement_interval_s", 'a route with order = "live_first" numbers no messages'
         for window in values.get("windows", ()):
             try:
                 check_window(window)
@@ -239,8 +242,6 @@ def _errors_in_filters(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if topic_filter.partition("/")[0] == "$SYS":
             yield "subscribe", f"{topic_filter!r}: the gateway has topics of its own below $SYS"
     direction = values.get("direction", "out")
-    if values.get("order") == "live_first" and values.get("statement_interval_s"):
-        yield "statement_interval_s", 'a route with order = "live_first" numbers no messages'
     if direction == "out" and values.get("subscribe"):
         yield "subscribe", 'it needs direction = "in" or "both"'
     if direction != "out" and not values.get("subscribe"):

@@ -1,6 +1,7 @@
 """A route with order = "live_first": fresh messages go first, and the backfill goes behind them in its own order."""
 
 import asyncio
+import json
 import sqlite3
 import sys
 from collections.abc import Iterable
@@ -9,19 +10,26 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.store import Endings
+from gateway.message import Message
+from gateway.store import Endings, MessageLog
 from tests.gateway.store.support import stored
 from tests.house.repository import ROOT
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
 from tests.uplink.support import append, backlog_is, get, opened, route_config, running, serving, until
+from tests.uplink.test_carry import everything, imports
 from tests.uplink.test_framing import fill, numbers_in
 from tests.uplink.test_reload import steered
+from tests.uplink.test_shape import SELECTED
+from tests.uplink.test_shape import fill as fill_json
 from uplink.config import RouteConfig
 from uplink.lanes.pace import BOUND_FIRST, BackfillPace
 from uplink.route import Route
+from uplink.shape import ShapeConfig
 from wire.bulk.column_batch import decode_batch
 from wire.codec.packets import Publish
+from wire.identity import find_user_property
+from wire.link_numbers import VIA_PROPERTY
 from wire.reasons import QUOTA_EXCEEDED
 
 BACKLOG = 300
@@ -232,7 +240,7 @@ async def test_beyond_the_limits_of_the_route_the_oldest_of_the_backfill_are_dro
     ]
 
 
-async def test_status_and_metrics_show_both_lanes(tmp_path: Path) -> None:
+async def test_status_shows_both_lanes(tmp_path: Path) -> None:
     await left_behind(tmp_path, 20)
     async with scripted_broker(puback=silent) as broker, opened(tmp_path) as log:
         route = Route(live_first(broker.port, backfill_rate=1), "gateway-1", log)
@@ -244,6 +252,83 @@ async def test_status_and_metrics_show_both_lanes(tmp_path: Path) -> None:
             status = route.queue.status()
             assert (status.order, status.live_messages, status.backfill_messages) == ("live_first", 5, 20)
             assert (route.queue.state.live_messages, route.queue.state.backfill_messages) == (5, 20)
+
+
+@pytest.mark.parametrize("framing", ["publish", "batch"])
+async def test_what_goes_in_two_lanes_has_no_numbers_of_the_link_and_in_one_lane_it_has(
+    tmp_path: Path, framing: str
+) -> None:
+    keys = {"framing": framing, **LIMITS[framing]}
+    await left_behind(tmp_path, 5)
+    async with scripted_broker() as broker:
+        for config, fresh in ((live_first, range(6, 9)), (route_config, range(9, 12))):
+            async with opened(tmp_path) as log, running(log, config(broker.port, **keys)):
+                await fill(log, fresh)
+                await until(lambda: log.needed_from == log.head)
+        first, last = (
+            [find_user_property(one.properties, VIA_PROPERTY) for one in publishes] for publishes in broker.publishes
+        )
+    assert not any(first) and all(last)
+
+
+async def test_what_came_down_over_a_route_goes_up_in_neither_lane(tmp_path: Path) -> None:
+    keys = {"direction": "both", "subscribe": ("commands/#",)}
+
+    async def fill_both_ways(log: MessageLog, route: Route, numbers: range) -> None:
+        below = route.queue.publisher.client_id
+        await log.submit([Message("a", b"%d" % one, 1, publisher="" if one % 2 else below) for one in numbers])
+
+    async with opened(tmp_path) as log:
+        await fill_both_ways(log, Route(route_config(1, **keys), "gateway-1", log), range(1, 22))
+    async with scripted_broker() as broker, opened(tmp_path) as log:
+        route = Route(live_first(broker.port, **keys), "gateway-1", log)
+        async with serving(route):
+            await until(lambda: bool(numbers(broker)))
+            await fill_both_ways(log, route, range(22, 42))
+            await until(lambda: log.needed_from == 41)
+    assert lanes_in(numbers(broker), 21) == ([*range(23, 42, 2)], [*range(1, 22, 2)])
+
+
+async def test_the_rules_of_a_route_shape_both_lanes_and_leave_out_each_message_once(tmp_path: Path) -> None:
+    rules = [ShapeConfig("telemetry/#", topic="plant/{2-}", where="third == true")]
+    async with opened(tmp_path) as log:
+        Route(route_config(1, shape=rules), "gateway-1", log)
+        await fill_json(log, range(1, 31))
+    async with (
+        scripted_broker() as broker,
+        opened(tmp_path) as log,
+        running(log, live_first(broker.port, shape=rules)),
+    ):
+        await until(lambda: bool(broker.publishes and broker.publishes[0]))
+        await fill_json(log, range(31, 61))
+        await until(lambda: log.needed_from == 60)
+    found = [json.loads(publish.payload)["number"] for publish in broker.publishes[0]]
+    assert lanes_in(found, 30) == ([*range(33, 61, 3)], [*range(3, 31, 3)])
+    assert {publish.topic for publish in broker.publishes[0]} == {"plant/a"}
+    assert stored(tmp_path / "store", SELECTED) == [(40,)]
+
+
+async def test_the_backlog_of_both_lanes_is_carried_to_another_gateway_and_no_longer_waits(tmp_path: Path) -> None:
+    await left_behind(tmp_path, 20)
+    path = tmp_path / "backlog"
+    async with (
+        scripted_broker(puback=silent) as broker,
+        opened(tmp_path) as log,
+        steered(log, live_first(broker.port, inflight_window=4)) as routes,
+    ):
+        await until(lambda: bool(numbers(broker)))
+        await fill(log, range(21, 26))
+        assert await routes.export("central", path) == 25
+        waiting = routes.status()[0]
+        assert (waiting.live_messages, waiting.backfill_messages) == (0, 0)
+        broker.puback = lambda _: 0
+        sent = len(numbers(broker))
+        await fill(log, range(26, 27))
+        await until(lambda: log.needed_from == 26)
+        assert numbers(broker)[sent:] == [26]
+    async with opened(tmp_path / "to") as log, steered(log, route_config(1)):
+        assert await imports(log).import_file(path) == 25
+        assert sorted(int(message.payload) for message in await everything(log)) == [*range(1, 26)]
 
 
 async def test_a_route_that_is_forgotten_leaves_a_range_for_each_message_of_both_lanes(tmp_path: Path) -> None:

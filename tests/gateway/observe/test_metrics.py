@@ -100,12 +100,14 @@ def test_a_histogram_puts_every_value_somewhere() -> None:
 
 def test_each_route_shows_its_backlog() -> None:
     waiting = RouteState("central", False, 250, 9000, acknowledged_ms=1500, reconnects=2, retries=7)
-    waiting.arrived_per_s = 5.0
+    waiting.arrived_per_s, waiting.backfill_messages = 5.0, 200
     state = State(routes=[waiting, RouteState('a "b"\n', True)])
     waiting.oldest_ms = int(time.time() * 1000) - 12_500
     shown = samples(Metrics(Counters(), lambda: state))
     assert shown["holdfast_route_connected", "central"] == 0
     assert shown["holdfast_route_backlog_messages", "central"] == 250
+    assert shown["holdfast_route_backfill_messages", "central"] == 200
+    assert shown["holdfast_route_live_messages", "central"] == 50
     assert shown["holdfast_route_backlog_bytes", "central"] == 9000
     assert 12.5 <= shown["holdfast_route_backlog_age_seconds", "central"] < 60
     assert shown["holdfast_route_drain_seconds", "central"] == 50
