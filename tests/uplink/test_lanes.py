@@ -222,6 +222,24 @@ async def test_a_route_that_goes_over_to_live_first_and_back_loses_nothing_and_e
         assert log.consumers() == ["route/central"]
 
 
+async def test_batches_of_both_lanes_in_flight_while_the_route_changes_go_to_the_next_broker(tmp_path: Path) -> None:
+    keys = {"framing": "batch", "batch_max_age_ms": 50}
+    await left_behind(tmp_path, 20)
+    async with (
+        scripted_broker(puback=silent) as old,
+        scripted_broker() as new,
+        opened(tmp_path) as log,
+        steered(log, live_first(old.port, batch_max_messages=5, **keys)) as routes,
+    ):
+        await until(lambda: bool(old.publishes and old.publishes[0]))
+        await fill(log, range(21, 26))
+        await until(lambda: any(25 in numbers_in(publish) for publish in old.publishes[0]))
+        routes.reload([live_first(new.port, batch_max_messages=7, **keys)])
+        await until(lambda: log.needed_from == 25)
+    found = [number for publishes in new.publishes for publish in publishes for number in numbers_in(publish)]
+    assert lanes_in(found, 20) == ([*range(21, 26)], [*range(1, 21)])
+
+
 async def test_beyond_the_limits_of_the_route_the_oldest_of_the_backfill_are_dropped(tmp_path: Path) -> None:
     await left_behind(tmp_path, 20)
     async with scripted_broker(puback=silent) as broker, opened(tmp_path) as log:

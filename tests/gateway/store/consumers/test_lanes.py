@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from gateway.store import Delivery, LaneCursor, MessageLog, Outgoing, hand_over
+from gateway.store import Delivery, DeliveryRun, LaneCursor, MessageLog, Outgoing, Piece, hand_over
 from gateway.store.consumers.lanes import BackfillRanges
 from gateway.store.tables.qos2 import DONE, ROUTE_END
-from tests.gateway.store.support import append_all, disk_full, leave_as_killed, opened, stored
+from tests.gateway.store.support import append_all, disk_full, leave_as_killed, opened, random_batch, stored
 
 CONSUMER = "route/central"
 ORIGINS = ("a", "b")
@@ -283,3 +283,49 @@ async def test_each_message_comes_in_one_lane_in_order_and_at_qos_2_once_over_re
     tmp_path: Path, seed: int
 ) -> None:
     await Walk(tmp_path, seed).run()
+
+
+async def test_runs_of_the_live_lane_between_hand_overs_are_counted_and_none_comes_in_both_lanes(
+    tmp_path: Path, seed: int
+) -> None:
+    dice = random.Random(seed)
+    arrived: list[int] = []
+    async with opened(tmp_path) as log:
+        lanes = live, backfill = lanes_on(log)
+        held: dict[LaneCursor, list[Piece]] = {live: [], backfill: []}
+
+        def acknowledge(cursor: LaneCursor, count: int) -> None:
+            done, held[cursor] = held[cursor][:count], held[cursor][count:]
+            cursor.acknowledge_pieces(done)
+            arrived.extend(position for piece in done for position in positions_in(piece))
+
+        await log.submit([random_batch(dice, 30)])
+        held[live] += await live.fetch_pieces(20, 20)
+        assert isinstance(held[live][0], DeliveryRun)
+        for _ in range(300):
+            cursor = dice.choice(lanes)
+            step = dice.randrange(10)
+            if step < 3:
+                await log.submit([random_batch(dice, dice.randint(1, 30))])
+            elif step < 6:
+                held[cursor] += await cursor.fetch_pieces(dice.randint(1, 40), dice.randint(1, 40))
+            elif step < 8:
+                acknowledge(cursor, dice.randint(0, 3))
+            elif step < 9:
+                cursor.redeliver_pieces(held[cursor])
+                held[cursor].clear()
+            else:
+                await hand_over(log, live, backfill)
+            live.backfill.trim(min(log.saved_position(lane.place) for lane in lanes))
+            counts = [lane.backlog for lane in lanes]
+            assert sum(one.messages for one in counts if one is not None) == log.head - len(arrived)
+        for cursor in lanes:
+            acknowledge(cursor, len(held[cursor]))
+            while more := await cursor.fetch_pieces(100, 100):
+                held[cursor] += more
+                acknowledge(cursor, len(held[cursor]))
+        assert sorted(arrived) == [*range(1, log.head + 1)]
+
+
+def positions_in(piece: Piece) -> range:
+    return range(piece.position, (piece.last if isinstance(piece, DeliveryRun) else piece.position) + 1)
