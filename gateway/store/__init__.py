@@ -17,10 +17,10 @@ from gateway.store.consumers.client_shares import Shares
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.delivery import Backlog, Delivery, Grant, grant_by
 from gateway.store.consumers.lanes import LaneCursor, hand_over
-from gateway.store.consumers.origins import OriginShares
 from gateway.store.consumers.run_cursor import Piece, RunCursor
 from gateway.store.consumers.runs import DeliveryRun
 from gateway.store.consumers.selecting_cursor import SelectingCursor
+from gateway.store.consumers.tally import OriginShares
 from gateway.store.database import check_store
 from gateway.store.endings import Endings
 from gateway.store.group_commit import AckBatch

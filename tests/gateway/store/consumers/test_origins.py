@@ -5,15 +5,15 @@ import random
 import pytest
 
 from gateway.message import Message
-from gateway.store.consumers import origins
+from gateway.store.consumers import tally
 from gateway.store.consumers.delivery import Backlog
-from gateway.store.consumers.origins import OriginShares
+from gateway.store.consumers.tally import OriginShares
 
 
 def test_origins_beyond_the_bound_share_one_limit_until_none_of_their_messages_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(origins, "ORIGINS_MAX", 2)
+    monkeypatch.setattr(tally, "ORIGINS_MAX", 2)
     shares = OriginShares(1, None)
     first, second, third, fourth = (Message("t", b"", origin=origin) for origin in "abcd")
     for message in (first, second, third, fourth):
@@ -31,7 +31,7 @@ def test_origins_beyond_the_bound_share_one_limit_until_none_of_their_messages_w
 def test_nothing_is_beyond_a_limit_once_everything_has_come_and_gone(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origins, "ORIGINS_MAX", 5)
+    monkeypatch.setattr(tally, "ORIGINS_MAX", 5)
     chance = random.Random(seed)
     shares, waiting = OriginShares(3, 40), []
     for _ in range(2000):
