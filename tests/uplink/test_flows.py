@@ -1,6 +1,7 @@
 """QoS 2 over a route: each message once, over lost links and kills of the gateway."""
 
 import asyncio
+import logging
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tests.house.repository import ROOT
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import scripted_broker, silent
 from tests.uplink.support import get, opened, route_config, routed, running, serving, until
+from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.network_link import NetworkLink
 from uplink.route import Route
 from wire.reasons import NO_MATCHING_SUBSCRIBERS
@@ -188,3 +190,26 @@ async def test_a_begun_message_goes_at_qos_1_to_a_server_that_takes_no_qos_2(tmp
             await log.submit([Message("a", b"2", 1)])
             await until(lambda: len(broker.publishes[-1]) == 2 and not route.queue.outgoing.flows)
         assert [(bytes(publish.payload), publish.qos) for publish in broker.publishes[-1]] == [(b"1", 1), (b"2", 1)]
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["no session", "the session of a former store"])
+async def test_mosquitto_keeps_the_first_session_of_a_store_over_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_new: bool
+) -> None:
+    """It forgets one whose last CONNECT had Clean Start (2.0.11), and then QoS 2 messages in flight come twice."""
+    caplog.set_level(logging.INFO, "uplink.route")
+    (tmp_path / "broker").mkdir()
+    broker = Mosquitto(tmp_path / "broker")
+    await asyncio.to_thread(broker.start)
+    try:
+        for store in ("here",) if is_new else ("former", "here"):
+            caplog.clear()
+            async with opened(tmp_path / store) as log, running(log, route_config(broker.port)):
+                await until(lambda: "connected, session present: False" in caplog.text)
+                if store == "here":
+                    await asyncio.to_thread(broker.stop)
+                    await asyncio.to_thread(broker.start)
+                    await until(lambda: caplog.text.count("connected, session present: ") == 2)
+        assert "connected, session present: True" in caplog.text
+    finally:
+        await asyncio.to_thread(broker.stop)

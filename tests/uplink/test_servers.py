@@ -17,6 +17,8 @@ from wire.properties import SERVER_REFERENCE
 from wire.reasons import SERVER_BUSY, SERVER_MOVED, USE_ANOTHER_SERVER
 
 BUSY = Connack(False, SERVER_BUSY).encode()
+ENDS_A_SESSION = [False, True, False]
+"""The Clean Start flags with which a route begins a session at a server that has an earlier one."""
 
 
 def to(*ports: int, **keys: object) -> RouteConfig:
@@ -69,7 +71,7 @@ async def test_a_route_returns_to_an_earlier_server_and_begins_a_session_there_t
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connector, "RETURN_S", 0.01)
-    first, port = ScriptedBroker(), free_port()
+    first, port = ScriptedBroker(session_present=True), free_port()
     async with scripted_broker(puback=lambda p: 0 if p.payload == b"1" else None) as second, opened(tmp_path) as log:
         async with running(log, to(port, second.port)):
             await append(log, range(1, 3))
@@ -81,32 +83,29 @@ async def test_a_route_returns_to_an_earlier_server_and_begins_a_session_there_t
         server.close()
         await first.all_closed()
     assert not second.connects[1].clean_start
-    assert first.connects[-1].clean_start
+    assert [connect.clean_start for connect in first.connects] == ENDS_A_SESSION
 
 
 async def test_a_restarted_gateway_knows_which_server_it_used_last(tmp_path: Path) -> None:
-    async with scripted_broker() as first, scripted_broker() as second:
+    async with scripted_broker(session_present=True) as first, scripted_broker(session_present=True) as second:
         for number, broker in enumerate((first, first, second, second, first), 1):
             async with opened(tmp_path) as log, running(log, to(broker.port)):
                 await append(log, range(number, number + 1))
                 await has_come(broker, number)
-    assert [connect.clean_start for connect in first.connects] == [True, False, True]
-    assert [connect.clean_start for connect in second.connects] == [True, False]
+    assert [connect.clean_start for connect in first.connects] == [*ENDS_A_SESSION, False, *ENDS_A_SESSION]
+    assert [connect.clean_start for connect in second.connects] == [*ENDS_A_SESSION, False]
 
 
 async def test_a_gateway_that_has_its_former_name_again_begins_its_session_clean(tmp_path: Path) -> None:
     """The broker may have kept packet identifiers of the session that the gateway had under that name."""
-    async with scripted_broker() as broker:
+    async with scripted_broker(session_present=True) as broker:
         for number, name in enumerate(("a", "a", "b", "a"), 1):
             async with opened(tmp_path) as log, running(log, to(broker.port), gateway_name=name):
                 await append(log, range(number, number + 1))
                 await has_come(broker, number)
-    assert [(connect.client_id[0], connect.clean_start) for connect in broker.connects] == [
-        ("a", True),
-        ("a", False),
-        ("b", True),
-        ("a", True),
-    ]
+    connects = [(connect.client_id[0], connect.clean_start) for connect in broker.connects]
+    begun = {name: [(name, is_clean) for is_clean in ENDS_A_SESSION] for name in "ab"}
+    assert connects == [*begun["a"], ("a", False), *begun["b"], *begun["a"]]
 
 
 async def test_a_damaged_file_of_notes_is_put_aside_and_the_route_goes_on(

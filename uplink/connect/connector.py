@@ -70,8 +70,8 @@ class Connector:
     It speaks MQTT 5. Where the server refuses that, it speaks 3.1.1, and asks for MQTT 5 again after an hour.
 
     A server may have kept a session from a time before the route used another one. Packet identifiers of QoS 2 that it
-    holds would swallow later messages, so on another server than the last one the session starts clean. So does it
-    under another client identifier.
+    holds would swallow later messages, so on another server than the last one a session begins, and the server's former
+    one ends. So it does under another client identifier.
 
     Args:
         config: the route.
@@ -242,13 +242,19 @@ class Connector:
     async def _try(
         self, server: Server, level: int, password: bytes | None, context: ssl.SSLContext | None
     ) -> Accepted:
-        """Connects with a session that stays: over 3.1.1 one that starts clean ends with its connection [3.1.2.4].
+        """Connects with a session that stays, and that has nothing from before if it is to begin.
 
-        Over MQTT 5 such a session stays, but mosquitto forgets it by a restart, with the messages that it has queued.
+        A server of MQTT 5 says whether it has a session. Only such a session is ended, by a clean start. The session
+        that a clean start begins does not stay: over 3.1.1 it ends with its connection [3.1.2.4], and mosquitto forgets
+        it by a restart, with the messages that it has queued. So the route then connects once more.
         """
-        is_clean = self._begins_clean(server)
+        begins = self._begins_clean(server)
+        is_clean = begins and level == MQTT_3_1_1
         accepted = await self._try_once(server, level, password, context, is_clean=is_clean)
-        if is_clean and (level == MQTT_3_1_1 or self._receives):
+        if begins and accepted.connack.session_present:
+            accepted.remote.close("the server has a session from before")
+            accepted, is_clean = await self._try_once(server, level, password, context, is_clean=True), True
+        if is_clean:
             accepted.remote.close("the former session is ended")
             accepted = await self._try_once(server, level, password, context, is_clean=False, is_new=True)
         return accepted
