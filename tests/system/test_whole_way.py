@@ -21,6 +21,7 @@ from tools.lab.demo.run import Run
 from tools.lab.demo.site import Broker, Site
 from tools.lab.demo.timeline import Timeline
 from tools.lab.demo.verdict import judge
+from wire.bulk.column_batch import decode_batch
 
 READINGS = 1500
 
@@ -79,20 +80,25 @@ def check_timeline(timeline: Timeline) -> None:
     assert meanwhile[0].made < meanwhile[-1].made
 
 
-async def test_stock_clients_see_the_readings_on_both_brokers_and_their_own_messages_end_in_the_table(
+async def test_stock_clients_see_the_readings_at_both_brokers_and_their_own_messages_end_in_the_table(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     async def scenario(site: Site, run: Run) -> tuple[list[str], list[str]]:
         try:
             await run.open()
-            hearing = [await mosquitto_sub(broker, f"{site.topic_root}/+") for broker in (site.gateway, site.central)]
+            hearing = [
+                await mosquitto_sub(site.gateway, f"{site.topic_root}/+", "-C", "40"),
+                await mosquitto_sub(site.central, f"{site.topic_root}/batch", "-C", "4", "-F", "%x"),
+            ]
             await mosquitto_pub(site.gateway, f"{site.topic_root}/kitchen", '[{"n":"kitchen:t","u":"Cel","v":21.5}]')
             heard = [(await process.communicate())[0].decode().splitlines() for process in hearing]
             await run.flow()
             await run.drain()
         finally:
             await run.close()
-        return heard[0], heard[1]
+        return heard[0], [
+            one.payload.decode() for batch in heard[1] for one in decode_batch(bytes.fromhex(batch)).messages()
+        ]
 
     firmware, _ = find_firmware()
     # Enough that the first device still sends when the second one and the subscribers have started.
@@ -109,10 +115,10 @@ async def test_stock_clients_see_the_readings_on_both_brokers_and_their_own_mess
     assert found.rows == [("gateway-test", 1, '[{"n":"kitchen:t","u":"Cel","v":21.5}]')]
 
 
-async def mosquitto_sub(broker: Broker, topic_filter: str) -> asyncio.subprocess.Process:
+async def mosquitto_sub(broker: Broker, topic_filter: str, *options: str) -> asyncio.subprocess.Process:
     """A stock subscriber that ends after a number of messages; subscribed when this returns."""
     address = ("-V", "5", "-h", broker.host, "-p", str(broker.port))
-    command = ("mosquitto_sub", *address, "-q", "1", "-t", topic_filter, "-C", "40", "-W", "60")
+    command = ("mosquitto_sub", *address, "-q", "1", "-t", topic_filter, "-W", "60", *options)
     return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
 
 
