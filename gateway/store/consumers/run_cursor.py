@@ -114,7 +114,8 @@ class RunCursor(SelectingCursor):
         """Returns the next runs. If there are none, returns as well how many messages come one by one before a run."""
         if self._to_redeliver or self.tally.notes_hand_outs or self.reason_to_drop is not None:
             return [], single_limit
-        limit = min(limit, self.window - (self._taken - self.count))
+        oldest = next(iter(self._unacknowledged.values()), (0, None, 0, self._taken))[3]
+        limit = min(limit, self.window - (self._taken - oldest))
         if limit <= 0 or self.unread_from == self._log.head:
             return [], single_limit
         await self._read_on()
