@@ -102,6 +102,11 @@ class RoutePublisher:
     incoming: set[int]
     durable: bool = True
 
+    @property
+    def holding(self) -> "RoutePublisher":
+        """Itself: it has the owner."""
+        return self
+
 
 class RouteQueue:
     """One route's cursor with everything that belongs to it. A route that is no longer configured keeps its queue.

@@ -55,11 +55,18 @@ class Topics(dict[bytes, str]):
             remember(self.origins, message.origin.encode(), None, ORIGINS_REMEMBERED)
 
 
+class Owned(Protocol):
+    """What counts for an owner (``gateway.holdings``)."""
+
+    @property
+    def owner(self) -> str: ...
+
+
 class Publisher(Protocol):
     """What the intake needs of a client's session, or of a route that receives messages.
 
     ``incoming`` has the packet identifiers of QoS 2 messages that are not released. ``durable`` says whether these are
-    noted in the store. ``owner`` is the owner that the messages count for.
+    noted in the store. ``holding`` has the owner that the messages count for.
     """
 
     @property
@@ -72,7 +79,7 @@ class Publisher(Protocol):
     def incoming(self) -> set[int]: ...
 
     @property
-    def owner(self) -> str: ...
+    def holding(self) -> Owned: ...
 
 
 class Intake:
@@ -120,7 +127,7 @@ class Intake:
         self._room.set()
         self._has_offered = False  # a message of QoS 0
         self._said = SUCCESS  # the reason code that was logged last
-        self._pace = Pace(services.paces, session.owner)
+        self._pace = Pace(services.paces, session.holding.owner)
         self._keeps_identities = keeps_identities
         self._is_from_broker = is_from_broker
         self.taken = 0
@@ -132,7 +139,7 @@ class Intake:
         self._pace.note(1)
         came_ms = int(time.time() * 1000)
         message = message_from(packet, self._session.client_id, self._services.config.name, came_ms)
-        message.owner = self._session.owner
+        message.owner = self._session.holding.owner
         reason_code = self._check(packet, message, came_ms)
         if reason_code == SUCCESS and message.origin:  # the first message to each topic takes this path
             self._services.devices.note_identity(self._session.client_id, message.origin, message.epoch)
@@ -188,12 +195,12 @@ class Intake:
         await self._pace.wait()
         if self._has_offered:
             self._has_offered = False
-            await self._services.subscribers.wait_for(self._session.owner)
+            await self._services.subscribers.wait_for(self._session.holding.owner)
 
     async def wait_for_subscribers(self) -> None:
         """Waits while many of the owner's QoS 0 messages are in memory and not handed to their subscribers."""
         if self._has_offered:
-            await self._services.subscribers.wait_for_many(self._session.owner)
+            await self._services.subscribers.wait_for_many(self._session.holding.owner)
 
     def stop(self) -> None:
         """Ends with the connection: nothing waits any more."""
@@ -272,7 +279,7 @@ class Intake:
             return False
         if len({self._is_wanted(topic) for topic in topics}) > 1:  # they get different answers
             return False
-        limits, owner = self._services.limits, self._session.owner
+        limits, owner = self._services.limits, self._session.holding.owner
         return all(limits.verdict(topic, owner) is Verdict.TAKE for topic in topics)
 
     def take_publishes(self, publishes: Publishes) -> None:
@@ -290,7 +297,7 @@ class Intake:
             self._services.config.name,
             bring_identities=publishes.bring_identities,
             content_size=publishes.content_size,
-            owner=self._session.owner,
+            owner=self._session.holding.owner,
         )
         self._store(batch, publishes.qos, identifiers)
 

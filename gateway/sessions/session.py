@@ -59,11 +59,6 @@ class Session:
         """Whether it is stored, and so outlives this process."""
         return self.cursor.durable
 
-    @property
-    def owner(self) -> str:
-        """The owner that its messages count for (``gateway.holdings``)."""
-        return self.holding.owner
-
     def offer(self, message: Message) -> None:
         """Sends a QoS 0 message if the client is connected and a subscription matches."""
         if self.sender is not None and (grant := self.cursor.grant_now(message)):

@@ -282,7 +282,7 @@ class Cursor:
 
     def _tell(self) -> None:
         self._news.set()
-        if self._wake is not None and (self.unread_from < self._log.head or self._to_redeliver):
+        if self._wake is not None and (self.unread_from < self._log.head or self._to_redeliver.waiting):
             self._wake()
 
     def acknowledge(self, packet_identifier: int) -> bool:
@@ -440,7 +440,7 @@ class Cursor:
         self._log.forget(self.place)
 
     async def _take_redelivered(self, limit: int) -> list[Delivery]:
-        while self._to_redeliver:
+        while self._to_redeliver.waiting:
             first = self._to_redeliver.first
             found = dict(await self._log.read(first - 1, max(limit, READ_LEAST)))
             deliveries, gone = self._to_redeliver.take(first, found, limit, self._unacknowledged)

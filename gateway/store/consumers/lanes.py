@@ -147,7 +147,7 @@ class LaneCursor(RunCursor):
     @property
     def has_waiting(self) -> bool:
         """Whether messages may wait that were not handed out, or were handed back."""
-        return self.unread_from < self._log.head or bool(self._to_redeliver)
+        return self.unread_from < self._log.head or bool(self._to_redeliver.waiting)
 
     def all_wait_behind(self, position: int) -> int | None:
         return None if self.saves_each_move else super().all_wait_behind(position)

@@ -11,30 +11,30 @@ InFlight = tuple[int, Grant, int, int]
 
 
 class Redelivery:
-    """Packet identifiers of deliveries to hand out again, in the order of their positions."""
+    """Packet identifiers of deliveries to hand out again, in the order of their positions.
 
-    __slots__ = ("_waiting",)
+    ``waiting`` is a heap of the positions with their packet identifiers.
+    """
+
+    __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, int]] = []  # a heap of positions with their packet identifiers
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+        self.waiting: list[tuple[int, int]] = []
 
     @property
     def first(self) -> int:
         """The position of the next one. Raises IndexError."""
-        return self._waiting[0][0]
+        return self.waiting[0][0]
 
     @property
     def packet_identifiers(self) -> set[int]:
         """Those of all that wait."""
-        return {packet_identifier for _, packet_identifier in self._waiting}
+        return {packet_identifier for _, packet_identifier in self.waiting}
 
     def add(self, packet_identifiers: set[int], in_flight: Mapping[int, InFlight]) -> None:
         """Adds those of some deliveries that are in flight and do not wait yet."""
         for packet_identifier in (packet_identifiers - self.packet_identifiers) & in_flight.keys():
-            heapq.heappush(self._waiting, (in_flight[packet_identifier][0], packet_identifier))
+            heapq.heappush(self.waiting, (in_flight[packet_identifier][0], packet_identifier))
 
     def take(
         self, first: int, found: dict[int, Message], limit: int, in_flight: Mapping[int, InFlight]
@@ -53,8 +53,8 @@ class Redelivery:
         deliveries: list[Delivery] = []
         gone: list[int] = []
         last = max(found, default=first)
-        while self._waiting and len(deliveries) < limit and first <= self.first <= last:
-            position, packet_identifier = heapq.heappop(self._waiting)
+        while self.waiting and len(deliveries) < limit and first <= self.first <= last:
+            position, packet_identifier = heapq.heappop(self.waiting)
             unacknowledged = in_flight.get(packet_identifier)
             if unacknowledged is None:
                 continue

@@ -112,7 +112,7 @@ class RunCursor(SelectingCursor):
 
     async def _take_runs(self, limit: int, single_limit: int) -> tuple[list[DeliveryRun], int]:
         """Returns the next runs. If there are none, returns as well how many messages come one by one before a run."""
-        if self._to_redeliver or self.tally.notes_hand_outs or self.reason_to_drop is not None:
+        if self._to_redeliver.waiting or self.tally.notes_hand_outs or self.reason_to_drop is not None:
             return [], single_limit
         oldest = next(iter(self._unacknowledged.values()), (0, None, 0, self._taken))[3]
         limit = min(limit, self.window - (self._taken - oldest))

