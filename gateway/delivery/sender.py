@@ -353,8 +353,8 @@ class Sender:
         if source.shared and isinstance(cursor, Cursor):
             return await cursor.fetch(min(SHARED_FETCH_MOST, room), self._window.may_receive)
         most = min(FETCH_MOST, room)
-        if isinstance(cursor, RunCursor) and not source.again:
-            return await cursor.fetch_pieces(most, most)
+        if isinstance(cursor, RunCursor) and self._window.run_qos_max and not source.again:
+            return await cursor.fetch_pieces(most, most, self._window.run_qos_max)
         return await cursor.fetch_now(most)
 
     def _send_runs(self, source: _Source, pieces: Sequence[Piece]) -> list[Delivery]:

@@ -144,7 +144,7 @@ class Window:
         aliases = protocol.aliases_of([message.topic for message in messages]) if protocol.gives_aliases else []
         if None in aliases:
             return False
-        level, vias = protocol.protocol_level, self.vias_of(deliveries, identifiers, qos)
+        level, vias = protocol.protocol_level, self.vias_of(deliveries)
         encoded, longest = encode_publishes(
             messages, identifiers, level, qos, self._has_identity, aliases, self._hop, vias
         )
@@ -158,9 +158,14 @@ class Window:
         """Takes what a cursor has handed out; returns what has to be durable with the flows of these messages."""
         return []
 
-    def vias_of(self, deliveries: Sequence[Delivery], identifiers: list[int], qos: int) -> Sequence[bytes]:
+    def vias_of(self, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
         """Returns the property with the number of the link of each message, empty where they have none."""
         return ()
+
+    @property
+    def run_qos_max(self) -> int:
+        """The highest QoS of runs that it sends in one piece, 0 for none."""
+        return 0
 
     def publish_run(self, run: DeliveryRun) -> bool:
         """Sends the messages of a run in one piece; False, and none is sent, where each goes by itself."""

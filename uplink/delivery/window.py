@@ -30,7 +30,6 @@ from uplink.numbers import part_of_via
 from uplink.queue import RouteQueue
 from uplink.shape import CannotShape
 from wire.bulk.connection import BulkClientConnection
-from wire.bulk.property_block import encode_via_property
 from wire.bulk.publish_run import encode_run
 from wire.errors import PacketTooLargeError
 from wire.link_numbers import VIA_PROPERTY
@@ -145,16 +144,15 @@ class RouteWindow(Window):
             )
         return self.numbers.save()
 
-    def vias_of(self, deliveries: Sequence[Delivery], identifiers: list[int], qos: int) -> Sequence[bytes]:
-        if not self.numbers.is_open:
-            return ()
-        if qos == 1:
-            return self.numbers.vias([delivery.number for delivery in deliveries])
-        vias = [self.outgoing.flows[identifier].via for identifier in identifiers]
-        return [encode_via_property(via) if via else b"" for via in vias]
+    def vias_of(self, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
+        return self.numbers.vias([delivery.number for delivery in deliveries]) if self.numbers.is_open else ()
+
+    @property
+    def run_qos_max(self) -> int:
+        return 0 if self.numbers.is_stating else 1  # statements count each message, and QoS 2 needs a flow for each
 
     def publish_run(self, run: DeliveryRun) -> bool:
-        if run.qos != 1 or run.dup or run.grant.retain or self.numbers.is_stating:
+        if run.dup or run.grant.retain:
             return False
         identifiers = run.packet_identifiers
         if not self.outgoing.flows.keys().isdisjoint(identifiers):

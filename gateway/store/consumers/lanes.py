@@ -171,10 +171,10 @@ class LaneCursor(RunCursor):
             sizes = [size for _, _, size, _ in self._unacknowledged.values()]
             self.tally.give(Backlog(mine.messages - len(sizes), mine.bytes - sum(sizes)), other.tally)
 
-    async def _take_runs(self, limit: int, single_limit: int) -> tuple[list[DeliveryRun], int]:
+    async def _take_runs(self, limit: int, single_limit: int, run_qos_max: int) -> tuple[list[DeliveryRun], int]:
         if self.is_backfill or self.backfill:
             return [], single_limit
-        return await super()._take_runs(limit, single_limit)
+        return await super()._take_runs(limit, single_limit, run_qos_max)
 
     def _range_set(self) -> RangeSet:
         return LaneRanges(self.backfill, is_backfill=self.is_backfill)

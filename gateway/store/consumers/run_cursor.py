@@ -33,15 +33,16 @@ class RunCursor(SelectingCursor):
         self._runs = RunsInFlight(self._unacknowledged)
         self._rows: list[LogRow] = []  # of the log, from the next message on
 
-    async def fetch_pieces(self, limit: int, single_limit: int) -> Sequence[Piece]:
+    async def fetch_pieces(self, limit: int, single_limit: int, run_qos_max: int = 2) -> Sequence[Piece]:
         """Returns the next messages without waiting, in order; none if none waits. Raises sqlite3.Error.
 
         Args:
             limit: the most messages in runs.
             single_limit: the most messages one by one.
+            run_qos_max: the highest QoS of runs; messages of a higher one come one by one.
         """
         async with self.fetching:
-            runs, singles = await self._take_runs(limit, single_limit)
+            runs, singles = await self._take_runs(limit, single_limit, run_qos_max)
         return runs or await self.fetch_now(singles)
 
     def acknowledge_pieces(self, pieces: Iterable[Piece]) -> None:
@@ -110,7 +111,7 @@ class RunCursor(SelectingCursor):
             self._rows = []
         super().wake_with(wake)
 
-    async def _take_runs(self, limit: int, single_limit: int) -> tuple[list[DeliveryRun], int]:
+    async def _take_runs(self, limit: int, single_limit: int, run_qos_max: int) -> tuple[list[DeliveryRun], int]:
         """Returns the next runs. If there are none, returns as well how many messages come one by one before a run."""
         if self._to_redeliver.waiting or self.tally.notes_hand_outs or self.reason_to_drop is not None:
             return [], single_limit
@@ -125,7 +126,9 @@ class RunCursor(SelectingCursor):
         after = self.unread_from
         for first, part in self._parts_behind(after):
             begin = max(0, after + 1 - first)
-            grant = self._grant_of(first + begin, first + part.count, part, grants)
+            grant = None
+            if isinstance(part, PublishBatch) and qos_of(part.packets) <= run_qos_max:
+                grant = self._grant_of(first + begin, first + part.count, part, grants)
             if grant is None or not isinstance(part, PublishBatch):
                 singles += part.count - begin
                 if runs or singles >= single_limit:

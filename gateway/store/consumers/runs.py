@@ -28,16 +28,15 @@ class Columns(NamedTuple):
     """Messages of a `PublishBatch`: one field of all after the other.
 
     ``blocks`` are the properties of each as they travel on, without their length. There are no ``identities`` where the
-    messages brought none. ``topic_sizes`` and ``block_sizes`` say for how many bytes a topic name and properties count
-    in a backlog. ``may_expire``: at least one message of the batch may.
+    messages brought none. ``sizes`` is how many bytes each message counts for in a backlog (``Message.content_size``).
+    ``may_expire``: at least one message of the batch may.
     """
 
     topics: list[bytes]
     blocks: list[bytes]
     payloads: list[bytes]
     identities: list[Identity]
-    topic_sizes: dict[bytes, int]
-    block_sizes: dict[bytes, int]
+    sizes: list[int]
     may_expire: bool
 
     def cut(self, begin: int, end: int) -> "Columns":
@@ -47,17 +46,8 @@ class Columns(NamedTuple):
             blocks=self.blocks[begin:end],
             payloads=self.payloads[begin:end],
             identities=self.identities[begin:end],
+            sizes=self.sizes[begin:end],
         )
-
-    def sizes(self) -> list[int]:
-        """Returns the bytes that each message counts for in a backlog (``Message.content_size``)."""
-        payloads = map(len, self.payloads)
-        besides = {name + properties for name in self.topic_sizes.values() for properties in self.block_sizes.values()}
-        if len(besides) == 1:
-            return list(map(besides.pop().__add__, payloads))
-        names = map(self.topic_sizes.__getitem__, self.topics)
-        properties = map(self.block_sizes.__getitem__, self.blocks)
-        return list(map(int.__add__, map(int.__add__, names, properties), payloads))
 
 
 @lru_cache(maxsize=COLUMNS_REMEMBERED)
@@ -75,7 +65,10 @@ def columns_of(batch: PublishBatch) -> Columns:
         may_expire = may_expire or common.expiry_ms > 0
     blocks = [own[block] for block in as_they_came]
     topic_sizes = {topic: len(topic.decode()) for topic in set(topics)}
-    return Columns(topics, blocks, payloads, identities, topic_sizes, block_sizes, may_expire)
+    names = map(topic_sizes.__getitem__, topics)
+    properties = map(block_sizes.__getitem__, blocks)
+    sizes = list(map(int.__add__, map(int.__add__, names, properties), map(len, payloads)))
+    return Columns(topics, blocks, payloads, identities, sizes, may_expire)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +138,8 @@ class DeliveryRun:
     @property
     def identities(self) -> list[Identity] | Identity:
         """The identity of each message, or that of the first one; the others follow it."""
-        return self.columns().identities or (self.batch.gateway, self.batch.epoch, self.batch.first_seq + self.begin)
+        identities = columns_of(self.batch).identities[self.begin : self.end]
+        return identities or (self.batch.gateway, self.batch.epoch, self.batch.first_seq + self.begin)
 
     def deliveries(self) -> list[Delivery]:
         """Returns its deliveries one by one."""
@@ -192,7 +186,7 @@ def run_of(
     batch: PublishBatch, begin: int, end: int, position: int, taken: int, identifiers: int, grant: Grant, *, dup: bool
 ) -> DeliveryRun:
     """Returns a run; ``DeliveryRun`` says what it is made of."""
-    sizes = columns_of(batch).cut(begin, end).sizes()
+    sizes = columns_of(batch).sizes[begin:end]
     return DeliveryRun(batch, begin, end, position, taken, identifiers, grant, sizes, dup)
 
 

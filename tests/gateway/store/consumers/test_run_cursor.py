@@ -108,7 +108,7 @@ def check_columns(run: DeliveryRun) -> None:
     assert columns.blocks == [encode_contents(message.properties) for message in messages]
     if columns.identities:
         assert columns.identities == [(message.origin, message.epoch, message.seq) for message in messages]
-    assert run.sizes == columns.sizes() == [message.content_size for message in messages]
+    assert run.sizes == columns.sizes == [message.content_size for message in messages]
 
 
 async def test_runs_are_the_messages_that_a_plain_cursor_hands_out(tmp_path: Path, seed: int) -> None:
