@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from cloud.spark.session import open_session
     from cloud.tables.batch import ProofFailed
     from cloud.tables.job import JobRunning, LedgerLost, Report, ingest
+    from cloud.tables.migrate import NewerTables
     from cloud.tables.queries import (
         BadQuery,
         NoTables,
         Result,
         count_rows,
-        has_tables,
         list_devices,
         open_views,
         select,
     )
+    from cloud.tables.tables import has_tables
     from cloud.transforms.json_values import decode_json
     from cloud.transforms.own_decoders import BadDecoder, decoder, find_decoders
     from cloud.transforms.record import Message, Record, Undecodable
@@ -42,16 +43,17 @@ _HOMES = {
     "cloud.spark.session": ("open_session",),
     "cloud.tables.batch": ("ProofFailed",),
     "cloud.tables.job": ("JobRunning", "LedgerLost", "Report", "ingest"),
+    "cloud.tables.migrate": ("NewerTables",),
     "cloud.tables.queries": (
         "BadQuery",
         "NoTables",
         "Result",
         "count_rows",
-        "has_tables",
         "list_devices",
         "open_views",
         "select",
     ),
+    "cloud.tables.tables": ("has_tables",),
     "cloud.transforms.json_values": ("decode_json",),
     "cloud.transforms.own_decoders": ("BadDecoder", "decoder", "find_decoders"),
     "cloud.transforms.record": ("Message", "Record", "Undecodable"),
@@ -69,6 +71,7 @@ __all__ = [
     "Manifest",
     "ManifestError",
     "Message",
+    "NewerTables",
     "NoTables",
     "ProofFailed",
     "Record",

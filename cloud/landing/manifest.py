@@ -75,9 +75,14 @@ def describe(name: FileNumber, rows: pa.Table, content: bytes, own: OwnNumbers) 
         rows=rows.num_rows,
         bytes=len(content),
         sha256=hashlib.sha256(content).hexdigest(),
-        intervals=sorted(_intervals(rows)) if rows.num_rows else [],
+        intervals=list_intervals(rows),
         own=own,
     )
+
+
+def list_intervals(rows: pa.Table) -> list[tuple[str, int, int, int]]:
+    """Returns (origin, epoch, lo, hi) of the rows' consecutive identities, sorted and disjoint."""
+    return sorted(_intervals(rows)) if rows.num_rows else []
 
 
 def _intervals(rows: pa.Table) -> Iterator[tuple[str, int, int, int]]:

@@ -1,48 +1,49 @@
-"""One batch: the files of its plan → judged and decoded rows → data tables → its proof → ledger → its files.
+"""One batch: the files of its plan → judged rows → data files, in Spark tasks → the proof → commits → the ledger.
 
-A batch may be killed at any point and carried out again. Each append is skipped where the table has its transaction
-already. The batch reads only rows of earlier batches, so it comes to the same verdicts again. A batch counts once its
-intervals are in the ledger; until then its rows can be deleted.
+A batch may be killed at any point and carried out again. Each commit is skipped where the table has its transaction
+already. The batch compares only with rows of earlier batches, so it comes to the same verdicts again. A batch counts
+once its intervals are in the ledger; until then its rows can be deleted.
 """
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as sf
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from cloud.landing import intervals
+from cloud.landing.intervals import Interval
+from cloud.landing.manifest import Manifest, ManifestError, list_intervals
 from cloud.tables import ledger
 from cloud.tables.births import find_births
+from cloud.tables.delta_log import DataFile
+from cloud.tables.landed import read_landing_file
 from cloud.tables.ledger import Known
-from cloud.tables.plan import Plan
-from cloud.tables.tables import (
+from cloud.tables.part import Decoder, Done, Part, Verdicts, run_batches
+from cloud.tables.plan import Plan, SetAside
+from cloud.tables.schema import (
     BATCHES,
     BRONZE_MESSAGES,
+    DATA_TABLES,
     INGESTED,
     LANDING_FILES,
     LEDGER,
     QUARANTINE,
-    READINGS,
     Table,
-    Tables,
-    Transaction,
 )
-from cloud.transforms.classify import CONFLICT, DUPLICATE, IDENTITY, NEW, classify
-from cloud.transforms.decode import decode
+from cloud.tables.tables import Tables, Transaction
+from cloud.transforms.classify import IDENTITY, NEW, Suspect, classify, find_within
 from cloud.transforms.own_decoders import OwnDecoder
+from cloud.transforms.rows import CONFLICT, decode, read_epochs, write_epochs
 
-ROWS_A_FILE = 250_000
-_LANDED = (
-    "origin STRING, epoch BIGINT, seq BIGINT, received_ms BIGINT, gateway STRING, landed_ms BIGINT, topic STRING, "
-    "qos TINYINT, retain BOOLEAN, content_type STRING, payload BINARY, lander STRING"
-)
-
-
-UNDECODABLE = "undecodable"
+PART_ROWS = 250_000
+"""The most rows of a part, unless one landing file has more."""
 
 
 class Counts(NamedTuple):
@@ -60,129 +61,205 @@ class Counts(NamedTuple):
 
 
 class ProofFailed(Exception):
-    """The rows of a batch do not add up. Nothing of it was written. The text has the numbers."""
+    """The rows of a batch do not add up. Nothing of it was committed. The text has the numbers."""
+
+
+class FilesRefused(Exception):
+    """Landing files are not what their manifests say. Nothing of the batch was committed."""
+
+    def __init__(self, files: list[SetAside]) -> None:
+        super().__init__(", ".join(file for file, _ in files))
+        self.files = files
 
 
 def carry_out(
     plan: Plan, transaction: Transaction, landing: Path, tables: Tables, own: Sequence[OwnDecoder] = ()
 ) -> Counts:
-    """Takes the plan's files into the tables. `own` are decoders of one's own. Raises ProofFailed."""
-    known = ledger.load(tables, plan.files, plan.batch)
+    """Takes the plan's files into the tables. `own` are decoders of one's own.
+
+    Raises FilesRefused, ProofFailed and OSError.
+    """
+    earlier = ledger.load(tables, plan.files, plan.batch)
+    known = ledger.known_intervals(earlier)
     new = ledger.new_intervals(plan.files, known)
-    messages = _judged(plan, landing, tables, known, own).persist(StorageLevel.MEMORY_AND_DISK)
+    suspects = ledger.find_suspects(plan.files, known)
+    verdicts = _judge(plan, landing, tables, suspects, ledger.batches_of(earlier, suspects)) if suspects else {}
+    decoder = partial(decode, own=own, births=find_births(plan, landing, tables, verdicts))
+    done = run_parts(tables, _divide(plan, landing, tables), verdicts, decoder)
+    if refused := [SetAside(*refusal) for one in done for refusal in one.refused]:
+        raise FilesRefused(refused)
+    if failure := next((one.failure for one in done if one.failure), None):
+        raise OSError(failure)
+    counts = count(done)
+    files = {table: [file for one in done for file in one.files.get(table.name, [])] for table in DATA_TABLES}
     try:
-        counts = count(messages)
-        prove(plan, counts, new)
-        _append_data(messages, counts, transaction, tables)
-    finally:
-        messages.unpersist()
-    tables.append_values(BATCHES, [_batch_row(plan, counts, transaction)], transaction)
-    spans = [(*stream, lo, hi, plan.batch) for stream, found in new.items() for lo, hi in found]
-    if spans:
-        tables.append_values(LEDGER, spans, transaction)
-    tables.append_values(LANDING_FILES, list(_file_rows(plan)), transaction)
+        prove(plan, counts, new, tables, files)
+    except ProofFailed:
+        for table, written in files.items():
+            for file in written:
+                tables.path(table, file).unlink()
+        raise
+    _commit(plan, transaction, tables, counts, new, files)
     return counts
 
 
-def prove(plan: Plan, counts: Counts, new: Known) -> None:
-    """Raises ProofFailed unless the manifests' rows are the rows found, and the new ones are those for the ledger."""
+def count(done: Iterable[Done]) -> Counts:
+    """Adds up what the tasks did."""
+    found = [(one.new, one.duplicates, one.undecodable, one.conflicts, one.readings) for one in done]
+    return Counts(*map(sum, zip(*found, strict=True)))
+
+
+def prove(plan: Plan, counts: Counts, new: Known, tables: Tables, files: dict[Table, list[DataFile]]) -> None:
+    """Raises ProofFailed unless the manifests' rows are the rows found, and the written rows those for the ledger.
+
+    The identities that were written are read again from the files.
+    """
     rows_in = rows_of(plan)
     if rows_in != counts.new + counts.duplicates + counts.quarantined:
         raise ProofFailed(
             f"batch {plan.batch}: {rows_in} rows in, but {counts.new} new + {counts.duplicates} duplicates "
             f"+ {counts.quarantined} quarantined"
         )
+    written = [_read(tables.path(BRONZE_MESSAGES, file), IDENTITY) for file in files[BRONZE_MESSAGES]]
+    found = list_intervals(pa.concat_tables(written)) if written else []
+    expected = sorted((*stream, lo, hi) for stream, spans in new.items() for lo, hi in spans)
+    rows = sum(table.num_rows for table in written)
     gained = sum(map(intervals.count, new.values()))
-    if gained != counts.new + counts.undecodable:
+    if rows != gained or found != expected:
         raise ProofFailed(
-            f"batch {plan.batch}: the manifests bring {gained} new identities, "
-            f"the rows {counts.new} new + {counts.undecodable} undecodable"
+            f"batch {plan.batch}: the manifests bring {gained} new identities in {len(expected)} intervals, "
+            f"{rows} rows in {len(found)} intervals were written"
         )
+    rows_out = {table: sum(file.rows for file in files[table]) for table in DATA_TABLES}
+    if list(rows_out.values()) != [counts.new + counts.undecodable, counts.readings, counts.quarantined]:
+        raise ProofFailed(f"batch {plan.batch}: {counts} were counted, other numbers of rows were written")
 
 
 def rows_of(plan: Plan) -> int:
     return sum(described.rows for described in plan.files)
 
 
-def count(messages: DataFrame) -> Counts:
-    """Counts the rows by kind, in one pass over the batch."""
-    kinds = {
-        "new": _is(NEW) & sf.isnull("problem"),
-        "duplicates": _is(DUPLICATE),
-        "undecodable": _is(NEW) & sf.isnotnull("problem"),
-        "conflicts": _is(CONFLICT),
-    }
-    counts = [sf.count_if(condition).alias(kind) for kind, condition in kinds.items()]
-    readings = sf.coalesce(sf.sum(sf.when(sf.isnotnull("records"), sf.size("records"))), sf.lit(0))
-    return Counts(*messages.agg(*counts, readings).collect()[0])
+def run_parts(tables: Tables, parts: list[Part], verdicts: Verdicts, decoder: Decoder = decode) -> list[Done]:
+    """Runs each part as a Spark task."""
+    frame = tables.spark.range(0, len(parts), 1, len(parts))
+    rows = frame.mapInArrow(partial(run_batches, parts, verdicts, decoder), "done STRING").collect()
+    return [msgspec.json.decode(row.done, type=Done) for row in rows]
 
 
-def bronze_rows(messages: DataFrame) -> DataFrame:
-    """Returns every message with a new identity, whether it could be decoded or not."""
-    return messages.where(_is(NEW))
+def _divide(plan: Plan, landing: Path, tables: Tables) -> list[Part]:
+    """Returns the plan's files in parts of about the same size: for each core at least one, with enough files."""
+    cores = tables.spark.sparkContext.defaultParallelism
+    size = min(PART_ROWS, -(-rows_of(plan) // cores))
+    parts: list[list[Manifest]] = [[]]
+    rows = 0
+    for described in plan.files:
+        if rows and rows + described.rows // 2 > size:
+            parts.append([])
+            rows = 0
+        parts[-1].append(described)
+        rows += described.rows
+    return [Part(plan.batch, plan.planned_ms, str(landing), str(tables.folder), files) for files in parts]
 
 
-def reading_rows(messages: DataFrame) -> DataFrame:
-    """Returns a row for each record. Its event date is that of the device's time, else that of the arrival."""
-    records = messages.select("*", sf.posexplode("records").alias("record", "measured"))
-    flat = records.select("*", "measured.*").withColumn("device", sf.coalesce("device", "origin"))
-    return flat.withColumn("event_date", sf.to_date(sf.coalesce("time", "received_at", "landed_at")))
+def _judge(plan: Plan, landing: Path, tables: Tables, suspects: list[Suspect], batches: list[Interval]) -> Verdicts:
+    """Returns the verdicts of the rows whose identity came before, or more than once. Raises FilesRefused."""
+    doubtful: list[pa.Table] = []
+    places: list[tuple[str, np.ndarray]] = []
+    known = []
+    refused = []
+    streams = {(suspect.origin, suspect.epoch) for suspect in suspects}
+    for described in sorted(plan.files, key=lambda one: one.file):
+        if streams.isdisjoint(described.streams()):
+            continue
+        try:
+            rows = read_landing_file(described, landing).select([*IDENTITY, "payload"])
+        except ManifestError as error:
+            refused.append(SetAside(described.file, str(error)))
+            continue
+        within = find_within(rows, suspects)
+        (found,) = np.nonzero(within >= 0)
+        doubtful.append(rows.take(found))
+        places.append((described.file, found))
+        known.append(np.array([suspects[place].known for place in within[found]], bool))
+    if refused:
+        raise FilesRefused(refused)
+    stored = _stored(tables, BRONZE_MESSAGES, suspects, batches)
+    conflicts = _stored(tables, QUARANTINE, suspects, [(0, plan.batch - 1)])
+    verdicts = classify(pa.concat_tables(doubtful), np.concatenate(known), stored, conflicts)
+    ends = np.cumsum([len(found) for _, found in places])
+    by_file = zip(places, np.split(verdicts, ends[:-1]), strict=True)
+    return {file: (found[some != NEW], some[some != NEW]) for (file, found), some in by_file if (some != NEW).any()}
 
 
-def quarantine_rows(messages: DataFrame) -> DataFrame:
-    """Returns the rows that a person has to look at, with the reason and the raw payload."""
-    conflict = sf.lit("the same identity came before with another payload")
-    aside = messages.where(_is(CONFLICT) | sf.isnotnull("problem"))
-    return aside.withColumn("kind", sf.when(_is(CONFLICT), CONFLICT).otherwise(UNDECODABLE)).withColumn(
-        "reason", sf.when(_is(CONFLICT), conflict).otherwise(sf.col("problem"))
-    )
+def _stored(tables: Tables, table: Table, suspects: list[Suspect], batches: list[Interval]) -> pa.Table:
+    """Returns identity and payload of the messages in known suspect intervals that these batches have added."""
+    known = [suspect for suspect in suspects if suspect.known]
+    found = [table.empty().select([*IDENTITY, "payload"])]
+    origins = {suspect.origin for suspect in known}
+    for file in tables.files(table):
+        if _may_hold(file, table, batches, origins):
+            path = tables.path(table, file)
+            columns = [*IDENTITY, "batch", *(["kind"] if table is QUARANTINE else [])]
+            rows = _read(path, columns)
+            wanted = (find_within(rows, known) >= 0) & _within(rows["batch"].to_numpy(), batches)
+            if table is QUARANTINE:
+                wanted &= pc.equal(rows["kind"], CONFLICT).to_numpy()
+            if wanted.any():
+                payloads = pq.read_table(path, columns=["payload"], partitioning=None)
+                rows = rows.select(IDENTITY).append_column("payload", payloads["payload"])
+                found.append(rows.filter(pa.array(wanted)))
+    found[0] = found[0].set_column(1, "epoch", pa.array([], pa.int64()))
+    return pa.concat_tables(found)
 
 
-def _is(verdict: str) -> Column:
-    return sf.col("verdict") == verdict
+def _may_hold(file: DataFile, table: Table, batches: list[Interval], origins: set[str]) -> bool:
+    """Whether a file may have rows of the batches and origins, and of conflicts, by its statistics."""
+    kinds = file.limits("kind")
+    if table is QUARANTINE and kinds and kinds[0] > CONFLICT:
+        return False
+    low, high = file.limits("batch") or (0, 1 << 62)
+    first, last = file.limits("origin") or ("", None)
+    here = any(first <= origin and (last is None or origin <= last) for origin in origins)
+    return here and any(start <= high and low <= end for start, end in batches)
 
 
-def _judged(plan: Plan, landing: Path, tables: Tables, known: Known, own: Sequence[OwnDecoder]) -> DataFrame:
-    """Returns the plan's messages with verdict, records and problem."""
-    rows = _read(plan, landing, tables)
-    suspects = ledger.find_suspects(plan.files, known)
-    bronze = _earlier(tables, BRONZE_MESSAGES, plan)
-    stored = bronze.select(*IDENTITY, "payload")
-    conflicts = _earlier(tables, QUARANTINE, plan).where(sf.col("kind") == CONFLICT).select(*IDENTITY, "payload")
-    judged = classify(rows, suspects, stored, conflicts)
-    births = find_births([landing / described.file for described in plan.files], bronze_rows(judged), bronze)
-    return decode(judged.coalesce(1 + rows_of(plan) // ROWS_A_FILE), _is(NEW), own, births)
+def _within(batches: np.ndarray, wanted: list[Interval]) -> np.ndarray:
+    starts, ends = np.array(wanted, np.int64).reshape(-1, 2).T
+    places = np.searchsorted(starts, batches, side="right") - 1
+    return (places >= 0) & (batches <= ends[places]) if len(starts) else np.zeros(len(batches), bool)
 
 
-def _earlier(tables: Tables, table: Table, plan: Plan) -> DataFrame:
-    return tables.read(table).where(sf.col("batch") < plan.batch)
+def _read(path: Path, columns: list[str]) -> pa.Table:
+    """Returns columns of a data file, the epoch as a number."""
+    rows = pq.read_table(path, columns=columns, partitioning=None)
+    return rows.set_column(rows.schema.get_field_index("epoch"), "epoch", read_epochs(rows["epoch"]))
 
 
-def _read(plan: Plan, landing: Path, tables: Tables) -> DataFrame:
-    paths = [str(landing / described.file) for described in plan.files]
-    planned_at = datetime.fromtimestamp(plan.planned_ms / 1000, UTC)
-    return (
-        tables.spark.read.schema(_LANDED)
-        .parquet(*paths)
-        .select(
-            "*",
-            sf.timestamp_millis("received_ms").alias("received_at"),
-            sf.timestamp_millis("landed_ms").alias("landed_at"),
-            sf.col("_metadata.file_name").alias("file"),
-            sf.col("_metadata.row_index").alias("row"),
-            sf.lit(plan.batch).cast("bigint").alias("batch"),
-            sf.lit(planned_at.date()).alias("ingest_date"),
-        )
-    )
-
-
-def _append_data(messages: DataFrame, counts: Counts, transaction: Transaction, tables: Tables) -> None:
-    if counts.new + counts.undecodable:
-        tables.append(BRONZE_MESSAGES, bronze_rows(messages), transaction)
-    if counts.readings:
-        tables.append(READINGS, reading_rows(messages), transaction)
-    if counts.quarantined:
-        tables.append(QUARANTINE, quarantine_rows(messages), transaction)
+def _commit(
+    plan: Plan,
+    transaction: Transaction,
+    tables: Tables,
+    counts: Counts,
+    new: Known,
+    files: dict[Table, list[DataFile]],
+) -> None:
+    for table, written in files.items():
+        if tables.has(table, transaction):
+            # The run that was interrupted has committed the same rows.
+            for file in written:
+                tables.path(table, file).unlink()
+        elif written:
+            tables.append(table, written, transaction)
+    tables.append_values(BATCHES, [_batch_row(plan, counts, transaction)], transaction)
+    spans = [(*stream, lo, hi) for stream, found in new.items() for lo, hi in found]
+    if spans:
+        epochs = write_epochs(pa.array([epoch for _, epoch, *_ in spans], pa.int64())).to_pylist()
+        rows = [
+            (origin, epoch, lo, hi, plan.batch, plan.batch)
+            for (origin, _, lo, hi), epoch in zip(spans, epochs, strict=True)
+        ]
+        tables.append_values(LEDGER, rows, transaction)
+    tables.append_values(LANDING_FILES, list(_file_rows(plan)), transaction)
 
 
 def _batch_row(plan: Plan, counts: Counts, transaction: Transaction) -> tuple[object, ...]:

@@ -1,34 +1,63 @@
 """The births of Sparkplug B that explain the messages of a batch: those in earlier batches and in the batch itself."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
 
+from cloud.landing.manifest import ManifestError
+from cloud.tables.landed import read_landing_file
+from cloud.tables.part import Verdicts
+from cloud.tables.plan import Plan
+from cloud.tables.schema import BRONZE_MESSAGES
+from cloud.tables.tables import Tables
 from cloud.transforms.sparkplug import Births, birth_topic
 
 
-def find_births(files: Iterable[Path], new: DataFrame, bronze: DataFrame) -> Births | None:
-    """Returns the births of all nodes and devices that messages in the files are about; None without such messages.
+def find_births(plan: Plan, landing: Path, tables: Tables, verdicts: Verdicts) -> Births | None:
+    """Returns the births of all nodes and devices that the plan's messages are about; None without such messages.
 
-    files: the landing files of the batch.
-    new: its messages with new identities.
-    bronze: the messages of earlier batches.
+    A file that is not what its manifest says has no births here. The task that takes it in refuses it.
     """
-    wanted = {birth for topic in _topics(files) if (birth := birth_topic(topic)) is not None}
-    if not wanted:
+    topics = {described.file: _topics(landing / described.file) for described in plan.files}
+    births = {birth for topic in set().union(*topics.values()) if (birth := birth_topic(topic)) is not None}
+    if not births:
         return None
-    topics = sf.broadcast(bronze.sparkSession.createDataFrame([(topic,) for topic in sorted(wanted)], "topic STRING"))
-    known = bronze.select("topic", "payload").union(new.select("topic", "payload"))
-    return Births((row.topic, bytes(row.payload)) for row in known.join(topics, "topic", "left_semi").collect())
+    wanted = pa.array(sorted(births), pa.string())
+    condition = pc.field("topic").isin(wanted) & (pc.field("batch") < plan.batch)
+    found = [tables.rows(BRONZE_MESSAGES, ["topic", "payload"], condition)]
+    with_births = Plan(plan.batch, plan.planned_ms, [one for one in plan.files if births & topics[one.file]])
+    found += _new_rows(with_births, landing, verdicts, wanted)
+    return Births(
+        (topic, payload)
+        for rows in found
+        for topic, payload in zip(rows["topic"].to_pylist(), rows["payload"].to_pylist(), strict=True)
+    )
 
 
-def _topics(files: Iterable[Path]) -> set[str]:
-    """Returns the topics in the files. The files have each topic once, in a dictionary."""
-    found: set[str] = set()
-    for file in files:
-        column = pq.read_table(file, columns=["topic"], read_dictionary=["topic"])["topic"]
-        found.update(topic for chunk in column.chunks for topic in chunk.dictionary.to_pylist())
-    return found
+def _topics(path: Path) -> set[str]:
+    """Returns the topics in a landing file, which has each once, in a dictionary; none if it is no landing file."""
+    try:
+        column = pq.read_table(path, columns=["topic"], read_dictionary=["topic"], partitioning=None)["topic"]
+    except (pa.ArrowException, OSError, ValueError, KeyError):
+        return set()
+    if column.type != pa.dictionary(pa.int32(), pa.string()):
+        return set()
+    return {topic for chunk in column.chunks for topic in chunk.dictionary.to_pylist() if topic is not None}
+
+
+def _new_rows(plan: Plan, landing: Path, verdicts: Verdicts, topics: pa.Array) -> Iterator[pa.Table]:
+    """Yields topic and payload of the messages with new identities and these topics, of each sound file."""
+    for described in plan.files:
+        try:
+            rows = read_landing_file(described, landing).select(["topic", "payload"])
+        except ManifestError:
+            continue
+        is_new = np.ones(rows.num_rows, bool)
+        if described.file in verdicts:
+            places, _ = verdicts[described.file]
+            is_new[places] = False
+        yield rows.filter(pc.and_(pc.is_in(rows["topic"], value_set=topics), pa.array(is_new)))

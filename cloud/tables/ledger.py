@@ -1,30 +1,90 @@
-"""The ledger: the sequence numbers of each (origin, epoch) that the tables hold, as intervals."""
+"""The ledger: the sequence numbers of each (origin, epoch) that the tables hold, as intervals.
 
+Each batch adds the intervals that it brought, with its number: so a message that comes again is compared only with the
+batches that hold its identity. When many batches have added theirs, neighbours become one interval: those of batches
+that are recent within their 64 batches, older ones within their 4,096. So the ledger grows with origins and gaps, and
+hardly with time.
+"""
+
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from pyspark.sql import functions as sf
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cloud.landing import intervals
 from cloud.landing.intervals import Interval, Intervals
 from cloud.landing.manifest import Manifest, Stream
-from cloud.tables.tables import LEDGER, Tables
+from cloud.tables.schema import LEDGER
+from cloud.tables.tables import Tables
 from cloud.transforms.classify import Suspect
 
 Known: TypeAlias = dict[Stream, Intervals]
+_MERGE_FILES = 64
+_WIDTHS = (4096, 64)
+_COLUMNS = ["origin", "epoch", "lo", "hi", "first_batch", "batch"]
 
 
-def load(tables: Tables, manifests: Iterable[Manifest], before: int) -> Known:
-    """Returns the intervals of the manifests' origins that were in the ledger before the batch of this number."""
-    if not tables.exists(LEDGER):
-        return {}
-    origins = sorted({origin for manifest in manifests for origin, *_ in manifest.intervals})
-    rows = tables.read(LEDGER).where((sf.col("batch") < before) & sf.col("origin").isin(origins))
+def load(tables: Tables, manifests: Iterable[Manifest], before: int) -> pa.Table:
+    """Returns the ledger's rows of the manifests' origins, from before the batch of this number."""
+    origins = pa.array({origin for manifest in manifests for origin, *_ in manifest.intervals}, pa.string())
+    return tables.rows(LEDGER, _COLUMNS, (pc.field("batch") < before) & pc.field("origin").isin(origins))
+
+
+def known_intervals(rows: pa.Table) -> Known:
+    """Returns the intervals of each stream in the ledger's rows."""
     collected: dict[Stream, list[Interval]] = defaultdict(list)
-    for row in rows.select("origin", "epoch", "lo", "hi").collect():
-        collected[row.origin, row.epoch].append((row.lo, row.hi))
+    columns = (rows[name].to_pylist() for name in ("origin", "epoch", "lo", "hi"))
+    for origin, epoch, lo, hi in zip(*columns, strict=True):
+        collected[origin, int(epoch, 16)].append((lo, hi))
     return {stream: intervals.merge(spans) for stream, spans in collected.items()}
+
+
+def batches_of(rows: pa.Table, suspects: Sequence[Suspect]) -> list[Interval]:
+    """Returns the intervals of batches that hold identities of the suspects, by the ledger's rows."""
+    wanted: dict[Stream, list[Interval]] = defaultdict(list)
+    for suspect in suspects:
+        if suspect.known:
+            wanted[suspect.origin, suspect.epoch].append((suspect.lo, suspect.hi))
+    wanted = {stream: intervals.merge(spans) for stream, spans in wanted.items()}
+    found = []
+    for origin, epoch, lo, hi, first, last in zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True):
+        spans = wanted.get((origin, int(epoch, 16)), [])
+        place = bisect_left(spans, lo, key=lambda span: span[1])
+        if place < len(spans) and spans[place][0] <= hi:
+            found.append((first, last))
+    return intervals.merge(found)
+
+
+def merge(tables: Tables) -> None:
+    """Makes the ledger small again once many batches have added to it."""
+    files = tables.files(LEDGER)
+    if len(files) < _MERGE_FILES:
+        return
+    rows = tables.rows(LEDGER, _COLUMNS).sort_by([("origin", "ascending"), ("epoch", "ascending"), ("lo", "ascending")])
+    lo, hi, first, last = (rows[name].to_numpy() for name in ("lo", "hi", "first_batch", "batch"))
+    newest = last.max()
+    group = last.copy()
+    for width in reversed(_WIDTHS):
+        # Both ends in the same group, which no batch to come belongs to.
+        within = (first // width == last // width) & (last // width < newest // width)
+        group[within] = -(last[within] // width * len(_WIDTHS) + _WIDTHS.index(width)) - 1
+    stream = _number_streams(rows)
+    follows = (np.diff(stream) == 0) & (np.diff(group) == 0) & (lo[1:] == hi[:-1] + 1)
+    starts = np.concatenate(([0], np.flatnonzero(~follows) + 1))
+    ends = np.concatenate((starts[1:], [len(lo)])) - 1
+    merged = {
+        "origin": rows["origin"].take(starts),
+        "epoch": rows["epoch"].take(starts),
+        "lo": lo[starts],
+        "hi": hi[ends],
+        "first_batch": np.minimum.reduceat(first, starts),
+        "batch": np.maximum.reduceat(last, starts),
+    }
+    tables.replace(LEDGER, files, pa.table(merged))
 
 
 def new_intervals(manifests: Sequence[Manifest], known: Known) -> Known:
@@ -50,6 +110,15 @@ def find_suspects(manifests: Sequence[Manifest], known: Known) -> list[Suspect]:
         suspects += [Suspect(*stream, lo, hi, known=True) for lo, hi in again]
         suspects += [Suspect(*stream, lo, hi, known=False) for lo, hi in intervals.subtract(twice, again)]
     return suspects
+
+
+def _number_streams(rows: pa.Table) -> np.ndarray:
+    """Returns a number for each row of sorted rows: the same for the same origin and epoch."""
+    columns = (pc.dictionary_encode(rows[name].combine_chunks()).indices.to_numpy() for name in ("origin", "epoch"))
+    changes = np.zeros(rows.num_rows, bool)
+    for column in columns:
+        changes[1:] |= np.diff(column) != 0
+    return np.cumsum(changes)
 
 
 def _landed(manifests: Sequence[Manifest]) -> dict[Stream, list[Interval]]:

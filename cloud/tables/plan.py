@@ -1,24 +1,30 @@
-"""Plans: which landing files a batch takes. A plan is written before its batch runs.
+"""Plans: which landing files a batch takes. A plan is on the disk before its batch runs.
 
-A plan is one JSON file, and the folder of plans is the source of Spark's stream. So an interrupted batch runs again
-with the same files, even where more files have landed since, and the modification times of landing files mean nothing.
+An interrupted batch runs again with the same files, even where more files have landed since. The modification times of
+landing files mean nothing.
 """
 
-import json
 import os
+import re
 import shutil
-from collections.abc import Iterable, Iterator
+import uuid
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cloud.landing import manifest
 from cloud.landing.durable_file import sync, write_durably
+from cloud.landing.file import parse_stem
 from cloud.landing.manifest import Manifest, ManifestError
+from cloud.tables.landed import check_size, read_landing_file
 
 ROWS_MAX = 1_000_000
-"""The most rows of a batch, unless one file has more. A batch is kept in memory while the tables are written."""
+"""The most rows of a batch, unless one file has more."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -36,81 +42,107 @@ class SetAside(NamedTuple):
     reason: str
 
 
-def choose(landing: Path, taken: set[str]) -> tuple[list[Manifest], list[SetAside]]:
-    """Returns the files that are not in `taken`: the sound ones in the order of their landing, and the others."""
+def list_landed(landing: Path) -> list[str]:
+    """Returns the names of the landing files that have a manifest. Raises OSError."""
+    names = (entry.name for entry in os.scandir(landing))
+    return [f"{name.removesuffix('.json')}.parquet" for name in names if name.endswith(".json") and name[0] != "."]
+
+
+def choose(landing: Path, files: Iterable[str], doubted: Collection[str]) -> tuple[list[Manifest], list[SetAside]]:
+    """Returns those of the files that can be planned, in the order of their landing, and the others.
+
+    `doubted` are set aside by an earlier run: they are read whole now. The others are proved by the batch.
+    """
     sound: list[Manifest] = []
     aside: list[SetAside] = []
-    for path in sorted(landing.glob("[!.]*.json")):
-        file = f"{path.stem}.parquet"
-        if file in taken:
-            continue
+    for file in sorted(files):
         try:
-            described = manifest.read_manifest(path)
-            manifest.check_file(described, landing)
+            described = manifest.read_manifest(landing / f"{file.removesuffix('.parquet')}.json")
+            check = read_landing_file if file in doubted else check_size
+            check(described, landing)
             sound.append(described)
         except ManifestError as error:
             aside.append(SetAside(file, str(error)))
     return sorted(sound, key=lambda described: (described.lander, described.number)), aside
 
 
-def divide(files: Iterable[Manifest], first_batch: int, planned_ms: int) -> Iterator[Plan]:
-    """Yields plans of at most ROWS_MAX rows, in the order of the files."""
-    batch: list[Manifest] = []
-    rows = 0
-    for described in files:
-        if batch and rows + described.rows > ROWS_MAX:
-            yield Plan(first_batch, planned_ms, batch)
-            first_batch, batch, rows = first_batch + 1, [], 0
-        batch.append(described)
+def next_plan(files: list[Manifest], batch: int, planned_ms: int) -> Plan:
+    """Returns a plan of the first files, of at most ROWS_MAX rows."""
+    taken = [files[0]]
+    rows = files[0].rows
+    for described in files[1:]:
         rows += described.rows
-    if batch:
-        yield Plan(first_batch, planned_ms, batch)
+        if rows > ROWS_MAX:
+            break
+        taken.append(described)
+    return Plan(batch, planned_ms, taken)
+
+
+def find_missing(recorded: pa.Table, files: Iterable[str]) -> list[SetAside]:
+    """Returns the numbers that no landing file has, between those that a lander has used.
+
+    A lander numbers its files without holes, so a file with such a number was lost. `recorded` has `lander` and
+    `number` of the files that were taken, `files` are the names of the others.
+    """
+    known = recorded.filter(pc.is_valid(recorded["number"])).group_by("lander").aggregate([("number", "list")])
+    numbers = dict(
+        zip(known["lander"].to_pylist(), (one.values.to_numpy() for one in known["number_list"]), strict=True)
+    )
+    for name in filter(None, (parse_stem(file.removesuffix(".parquet")) for file in files)):
+        numbers[name.lander] = np.append(numbers.get(name.lander, np.empty(0, np.int64)), name.number)
+    missing = []
+    for lander, some in sorted(numbers.items()):
+        used = np.unique(some)
+        for place in np.flatnonzero(np.diff(used) > 1):
+            first, last = int(used[place]) + 1, int(used[place + 1]) - 1
+            lost = f"number {first}" if first == last else f"numbers {first} to {last}"
+            missing.append(SetAside(f"{lander}-*-{first:08d}", f"{lander} has no file with the {lost}"))
+    return missing
 
 
 class Checkpoint:
-    """The folder in which Spark keeps how far the stream came. `plans` in it is the stream's source.
+    """The folder with the plan of the batch that runs now, and an id.
 
-    It may be deleted at any time: the rows of a batch that was interrupted are then deleted from the tables, and its
-    files are planned again.
+    It may be deleted or get corrupt at any time: the rows of a batch that was interrupted are then deleted from the
+    tables, and its files are planned again.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.plans = folder / "plans"
+        self._id = folder / "id"
+        self._plan = folder / "plan.json"
 
-    @property
-    def id(self) -> str | None:
-        """The id that Spark gave the stream in its first run; None before that."""
+    def open(self) -> str:
+        """Returns the id. Where it is lost or corrupt, the folder is made anew with another one."""
         try:
-            text = (self.folder / "metadata").read_text()
-        except FileNotFoundError:
+            text = self._id.read_text()
+        except (OSError, UnicodeDecodeError):
+            text = ""
+        if not re.fullmatch(r"[0-9a-f]{32}", text):
+            self.discard()
+            text = uuid.uuid4().hex
+            self.folder.mkdir()
+            sync(self.folder.parent)
+            write_durably(self._id, text.encode())
+        return text
+
+    def pending(self) -> Plan | None:
+        """Returns the plan of a batch that may not be done. A corrupt one counts as lost."""
+        try:
+            return msgspec.json.decode(self._plan.read_bytes(), type=Plan)
+        except (FileNotFoundError, msgspec.MsgspecError):
             return None
-        stream_id: str = json.loads(text)["id"]
-        return stream_id
 
-    def pending(self) -> list[Plan]:
-        """Returns the plans of batches that may not be done, in order. Raises msgspec.MsgspecError for a bad one."""
-        return [read_plan(path.read_bytes()) for path in sorted(self.plans.glob("*.json"))]
+    def write(self, plan: Plan) -> None:
+        """Writes the plan to the disk, in the place of the one before."""
+        write_durably(self._plan, msgspec.json.encode(plan))
 
-    def add(self, plan: Plan) -> None:
-        """Writes a plan to the disk."""
-        self.plans.mkdir(parents=True, exist_ok=True)
-        path = self.plans / f"{plan.batch:012d}.json"
-        write_durably(path, msgspec.json.encode(plan))
-        # Spark takes the files of a folder in the order of their times: these make it the order of the batches.
-        os.utime(path, (plan.batch, plan.batch))
-        sync(path)
-
-    def forget_plans(self) -> None:
-        """Deletes all plans, once every batch is done."""
-        for path in self.plans.glob("*.json"):
-            path.unlink()
+    def forget_plan(self) -> None:
+        """Deletes the plan, once its batch is done."""
+        self._plan.unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Deletes the folder: the next stream is a new one with a new id."""
+        """Deletes the folder: the next one has a new id."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.unlink(missing_ok=True)
         sync(self.folder.parent)
-
-
-def read_plan(content: bytes | str) -> Plan:
-    return msgspec.json.decode(content, type=Plan)

@@ -8,7 +8,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from cloud.tables.tables import JOB_LOCK, LEDGER, TABLES, Tables
+from cloud.tables.schema import LEDGER, TABLES
+from cloud.tables.tables import Tables, has_tables
 
 _LEDGER_ROWS = "ledger_rows"
 # Rules of the grammar of Spark's parser: the first is SELECT, WITH, VALUES, TABLE and FROM, the others are DESCRIBE.
@@ -24,7 +25,7 @@ ANCHORS = """
             max(value_string) FILTER (WHERE metric = 'clock') AS source,
             max(value) FILTER (WHERE metric = 'clock_error') AS error_s
         FROM readings
-        WHERE metric IN ('clock', 'clock_error') AND time IS NOT NULL AND boot_id IS NOT NULL
+        WHERE metric IN ('clock', 'clock_error') AND event_time_by = 'device' AND boot_id IS NOT NULL
         GROUP BY origin, epoch, seq, device, boot_id)
     WHERE source IS NOT NULL
     WINDOW boot AS (PARTITION BY origin, epoch, device, boot_id ORDER BY uptime_ms, seq)"""
@@ -38,16 +39,18 @@ with the distance, and an anchor after a step of the clock would carry the step 
 
 TIMELINE = """
     SELECT readings.*,
-        coalesce(
-            readings.time,
-            anchors.time + make_dt_interval(0, 0, 0, (readings.uptime_ms - anchors.uptime_ms) / 1000)) AS utc,
-        CASE WHEN readings.time IS NOT NULL THEN 'device' WHEN anchors.time IS NOT NULL THEN 'anchor' END AS utc_by
+        CASE WHEN event_time_by <> 'device' AND anchors.time IS NOT NULL
+            THEN anchors.time + make_dt_interval(0, 0, 0, (readings.uptime_ms - anchors.uptime_ms) / 1000)
+            ELSE readings.event_time END AS utc,
+        CASE WHEN event_time_by <> 'device' AND anchors.time IS NOT NULL THEN 'anchor' ELSE event_time_by END AS utc_by
     FROM readings LEFT JOIN anchors
-        ON readings.time IS NULL AND readings.origin = anchors.origin AND readings.epoch = anchors.epoch
+        ON readings.event_time_by <> 'device'
+        AND readings.origin = anchors.origin AND readings.epoch = anchors.epoch
         AND readings.device = anchors.device AND readings.boot_id = anchors.boot_id
         AND (after_ms IS NULL OR readings.uptime_ms > after_ms)
         AND (until_ms IS NULL OR readings.uptime_ms <= until_ms)"""
-"""View `timeline`: the readings with `utc`, and `utc_by`: whether the device or an anchor gave it."""
+"""View `timeline`: the readings with `utc`, and `utc_by`: whether the device, an anchor, the gateway or the lander gave
+it."""
 _VIEWS = {
     # The fewest intervals of the numbers that arrived: one begins where no interval before it reaches.
     "ledger": f"""
@@ -60,20 +63,21 @@ _VIEWS = {
                     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
                 FROM {_LEDGER_ROWS}))
         GROUP BY origin, epoch, island""",
+    # The numbers of an epoch begin at 1, so what is missing before the first interval is a gap as well.
     "gaps": """
-        SELECT origin, epoch, hi + 1 AS lo, following - 1 AS hi, following - hi - 1 AS missing
-        FROM (SELECT *, lead(lo) OVER (PARTITION BY origin, epoch ORDER BY lo) AS following FROM ledger)
-        WHERE following IS NOT NULL""",
+        SELECT origin, epoch, before + 1 AS lo, lo - 1 AS hi, lo - before - 1 AS missing
+        FROM (SELECT *, lag(hi, 1, 0) OVER (PARTITION BY origin, epoch ORDER BY lo) AS before FROM ledger)
+        WHERE lo > before + 1""",
     "completeness": """
         SELECT origin, epoch, min(lo) AS first, max(hi) AS last, sum(hi - lo + 1) AS arrived,
-            max(hi) - min(lo) + 1 - sum(hi - lo + 1) AS missing,
-            sum(hi - lo + 1) / (max(hi) - min(lo) + 1) AS share
+            greatest(max(hi) - least(min(lo), 1) + 1 - sum(hi - lo + 1), 0) AS missing,
+            sum(hi - lo + 1) / (max(hi) - least(min(lo), 1) + 1) AS share
         FROM ledger GROUP BY origin, epoch""",
     "anchors": ANCHORS,
     "timeline": TIMELINE,
 }
 _DEVICES = """
-    SELECT origin, count(*) AS readings, min(time) AS first, max(time) AS last
+    SELECT origin, count(*) AS readings, min(event_time) AS first, max(event_time) AS last
     FROM readings GROUP BY origin ORDER BY origin"""
 
 
@@ -105,11 +109,6 @@ def open_views(spark: SparkSession, folder: Path | str) -> list[str]:
     for name, sql in _VIEWS.items():
         spark.sql(sql).createOrReplaceTempView(name)
     return [*dict.fromkeys([*(table.name for table in TABLES), *_VIEWS])]
-
-
-def has_tables(folder: Path) -> bool:
-    """Whether a job has worked in the folder, even where it had nothing to write yet. Needs no Spark."""
-    return (folder / JOB_LOCK).exists() or any((folder / table.name / "_delta_log").is_dir() for table in TABLES)
 
 
 def select(spark: SparkSession, sql: str) -> Result:

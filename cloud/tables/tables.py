@@ -1,140 +1,27 @@
-"""The Delta tables: their columns, appends that are done once, and which batches they hold."""
+"""The folder with the Delta tables: appends that are done once, and which batches the tables hold."""
 
-import json
-import re
-from collections.abc import Iterator
+import time
+import uuid
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 
-from cloud.landing.durable_file import sync
-
-
-class Table(NamedTuple):
-    """A table's name and its columns in Spark's DDL. `partition` is the column that divides its files, if any."""
-
-    name: str
-    columns: str
-    partition: str | None = None
-
-    @property
-    def column_names(self) -> list[str]:
-        return re.findall(r"^\s*(\w+) ", self.columns, re.MULTILINE)
-
-
-BRONZE_MESSAGES = Table(
-    "bronze_messages",
-    """\
-    origin STRING,
-    epoch BIGINT,
-    seq BIGINT,
-    topic STRING,
-    payload BINARY,
-    qos TINYINT,
-    retain BOOLEAN,
-    content_type STRING,
-    received_at TIMESTAMP,
-    gateway STRING,
-    landed_at TIMESTAMP,
-    lander STRING,
-    file STRING,
-    batch BIGINT,
-    ingest_date DATE""",
-    partition="ingest_date",
-)
-READINGS = Table(
-    "readings",
-    """\
-    origin STRING,
-    epoch BIGINT,
-    seq BIGINT,
-    record INT,
-    device STRING,
-    metric STRING,
-    unit STRING,
-    time TIMESTAMP,
-    boot_id BIGINT,
-    uptime_ms BIGINT,
-    value DOUBLE,
-    value_string STRING,
-    value_bool BOOLEAN,
-    value_data BINARY,
-    sum DOUBLE,
-    topic STRING,
-    received_at TIMESTAMP,
-    batch BIGINT,
-    event_date DATE""",
-    partition="event_date",
-)
-QUARANTINE = Table(
-    "quarantine",
-    """\
-    kind STRING,
-    reason STRING,
-    origin STRING,
-    epoch BIGINT,
-    seq BIGINT,
-    topic STRING,
-    payload BINARY,
-    content_type STRING,
-    received_at TIMESTAMP,
-    landed_at TIMESTAMP,
-    file STRING,
-    batch BIGINT,
-    ingest_date DATE""",
-)
-LEDGER = Table(
-    "ledger",
-    """\
-    origin STRING,
-    epoch BIGINT,
-    lo BIGINT,
-    hi BIGINT,
-    batch BIGINT""",
-)
-BATCHES = Table(
-    "batches",
-    """\
-    batch BIGINT,
-    checkpoint STRING,
-    files INT,
-    rows_in BIGINT,
-    new BIGINT,
-    duplicates BIGINT,
-    quarantined BIGINT,
-    undecodable BIGINT,
-    conflicts BIGINT,
-    readings BIGINT,
-    planned_at TIMESTAMP,
-    proved_at TIMESTAMP""",
-)
-LANDING_FILES = Table(
-    "landing_files",
-    """\
-    file STRING,
-    lander STRING,
-    boot BIGINT,
-    number BIGINT,
-    rows BIGINT,
-    bytes BIGINT,
-    sha256 STRING,
-    status STRING,
-    reason STRING,
-    batch BIGINT,
-    recorded_at TIMESTAMP""",
-)
-INGESTED = "ingested"
-SET_ASIDE = "set aside"
-"""The `status` of a landing file."""
+from cloud.tables import delta_log
+from cloud.tables.data_file import write_rows
+from cloud.tables.delta_log import LOG_FOLDER, DataFile, DeltaLog
+from cloud.tables.schema import TABLES, Table, protocol
 
 JOB_LOCK = ".lock"
 """The file that a job locks, so that one job at a time works on the tables. It stays."""
-
-DATA_TABLES = (BRONZE_MESSAGES, READINGS, QUARANTINE)
-TABLES = (*DATA_TABLES, LEDGER, BATCHES, LANDING_FILES)
+_CHECKPOINT_COMMITS = 50
+_SMALL_FILES = 32
+_SMALL_ROWS = 100_000
 
 
 class Transaction(NamedTuple):
@@ -145,77 +32,158 @@ class Transaction(NamedTuple):
 
 
 class Tables:
-    """The folder with the tables. A table exists from its first append on."""
+    """The folder with the tables."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
         self.folder = folder
+        self._logs: dict[str, DeltaLog] = {}
+
+    def create_missing(self) -> None:
+        """Makes the tables that do not exist yet, without a row."""
+        for table in TABLES:
+            log = self._log(table)
+            if log.version < 0:
+                log.commit([protocol(), metadata(table, str(uuid.uuid4()))], "CREATE TABLE")
 
     def exists(self, table: Table) -> bool:
-        """Whether the table has a log: commits, or a checkpoint of commits that Delta has removed."""
-        return any(re.match(r"\d{20}\.(json|checkpoint)", path.name) for path in self._log(table).glob("*"))
+        return self._log(table).version >= 0
 
     def read(self, table: Table) -> DataFrame:
-        """Returns the table's rows, and an empty frame when it does not exist yet."""
+        """Returns the table's rows as Spark reads them, and an empty frame when it does not exist yet."""
         if not self.exists(table):
-            return self.spark.createDataFrame([], table.columns)
+            return self.spark.createDataFrame([], table.sql_columns)
         return self.spark.read.format("delta").load(str(self._path(table)))
 
-    def append(self, table: Table, rows: DataFrame, transaction: Transaction | None) -> None:
-        """Appends rows and syncs them to the disk. Does nothing when the table has this transaction already."""
-        writer = rows.select(table.column_names).write.format("delta").mode("append")
-        if table.partition:
-            writer = writer.partitionBy(table.partition)
+    def files(self, table: Table) -> list[DataFile]:
+        """Returns the files that hold the table's rows now."""
+        return list(self._log(table).files.values())
+
+    def path(self, table: Table, file: DataFile) -> Path:
+        return self._path(table) / file.place
+
+    def rows(self, table: Table, columns: list[str], condition: pc.Expression | None = None) -> pa.Table:
+        """Returns columns of the table's rows, without Spark. The partition's column is not among them."""
+        paths = [str(self.path(table, file)) for file in self.files(table)]
+        if not paths:
+            return table.empty().select(columns)
+        return ds.dataset(paths, schema=table.arrow_schema, format="parquet").to_table(columns, filter=condition)
+
+    def has(self, table: Table, transaction: Transaction) -> bool:
+        """Whether the append of this transaction is in the table."""
+        return self._log(table).transactions.get(transaction.checkpoint, -1) >= transaction.number
+
+    def append(self, table: Table, files: Iterable[DataFile], transaction: Transaction | None) -> None:
+        """Adds files to the table; the commit is on the disk then. A transaction must not be in the table yet."""
+        log = self._log(table)
+        actions = [delta_log.add(file) for file in files]
         if transaction:
-            writer = writer.option("txnAppId", transaction.checkpoint).option("txnVersion", transaction.number)
-        writer.save(str(self._path(table)))
-        self._sync_last_commit(table)
+            actions.append(delta_log.transaction(transaction.checkpoint, transaction.number))
+        log.commit(actions, "WRITE")
+        if log.version % _CHECKPOINT_COMMITS == 0:
+            self._write_checkpoint(table)
 
     def append_values(self, table: Table, rows: list[tuple[Any, ...]], transaction: Transaction | None) -> None:
-        """Does the same for a few rows of Python values."""
-        self.append(table, self.spark.createDataFrame(rows, table.columns).coalesce(1), transaction)
+        """Adds a few rows of Python values, and nothing when the table has this transaction already."""
+        if transaction and self.has(table, transaction):
+            return
+        columns = zip(*rows, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, table.arrow_schema, strict=True)]
+        batch = transaction.number if transaction else 0
+        self.append(table, [write_rows(self.folder, table, batch, pa.table(arrays, table.arrow_schema))], transaction)
+
+    def compact(self, table: Table) -> None:
+        """Makes one file of many small ones, so that reading a table takes as long after a year as after a day."""
+        small = [file for file in self.files(table) if file.rows < _SMALL_ROWS]
+        if len(small) >= _SMALL_FILES:
+            rows = ds.dataset([str(self.path(table, file)) for file in small], schema=table.arrow_schema).to_table()
+            self.replace(table, small, rows)
+
+    def replace(self, table: Table, files: list[DataFile], rows: pa.Table) -> None:
+        """Puts one file with these rows in the place of files that say the same."""
+        written = write_rows(self.folder, table, 0, rows)
+        removed = [delta_log.remove(file, data_change=False) for file in files]
+        self._log(table).commit([*removed, delta_log.add(written, data_change=False)], "OPTIMIZE")
 
     def last_batch(self, table: Table) -> int:
         """Returns the highest batch number in the table's rows; 0 without one."""
-        if not self.exists(table):
-            return 0
-        (row,) = self.read(table).agg(sf.max("batch")).collect()
-        return row[0] or 0
+        return max((high for _, high in self._batch_limits(table)), default=0)
 
     def batches_after(self, table: Table, number: int) -> set[int]:
         """Returns the batch numbers above `number` in the table's rows."""
-        if not self.exists(table):
-            return set()
-        found = self.read(table).where(sf.col("batch") > number).select("batch").distinct()
-        return {row.batch for row in found.collect()}
+        found: set[int] = set()
+        for file in self.files(table):
+            low, high = self._limits(table, file) or (0, 0)
+            if high > number:
+                found |= {low, high} if low == high else set(self._batches_in(table, file))
+        return {batch for batch in found if batch > number}
 
     def take_back(self, table: Table, batch: int) -> None:
         """Deletes the batch's rows and syncs the deletion to the disk."""
-        if self.exists(table):
+        if batch in self.batches_after(table, batch - 1):
             self.spark.sql(f"DELETE FROM delta.`{self._path(table)}` WHERE batch = {batch}")
-            self._sync_last_commit(table)
+            self._log(table).sync_last()
+
+    def commit(self, table: Table, actions: list[dict[str, Any]], operation: str) -> None:
+        self._log(table).commit(actions, operation)
+
+    def sync_last(self, table: Table) -> None:
+        """Syncs what Spark has written to the table in its last commit, which it leaves in the system's cache."""
+        self._log(table).sync_last()
+
+    def metadata(self, table: Table) -> dict[str, Any]:
+        """Returns Delta's description of the table, as its log has it."""
+        return self._log(table).metadata
+
+    def _write_checkpoint(self, table: Table) -> None:
+        """Lets Delta sum up the log in a file, and delete commits that are older than its retention time."""
+        java: Any = self.spark._jvm
+        log = java.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, str(self._path(table)))
+        log.update(False, java.scala.Option.empty(), java.scala.Option.empty())
+        log.checkpoint()
+        self._log(table).sync_last()
+
+    def _batch_limits(self, table: Table) -> Iterator[tuple[int, int]]:
+        for file in self.files(table):
+            if limits := self._limits(table, file):
+                yield limits
+
+    def _limits(self, table: Table, file: DataFile) -> tuple[int, int] | None:
+        """Returns the lowest and highest batch in a file; None when no row has one."""
+        if limits := file.limits("batch"):
+            return limits
+        batches = self._batches_in(table, file)
+        return (min(batches), max(batches)) if batches else None
+
+    def _batches_in(self, table: Table, file: DataFile) -> list[int]:
+        column = pq.read_table(self.path(table, file), columns=["batch"], partitioning=None)["batch"]
+        return [batch for batch in pc.unique(column).to_pylist() if batch is not None]
 
     def _path(self, table: Table) -> Path:
         return self.folder / table.name
 
-    def _log(self, table: Table) -> Path:
-        return self._path(table) / "_delta_log"
-
-    def _sync_last_commit(self, table: Table) -> None:
-        """Syncs the files of the last commit, which Spark leaves in the system's cache.
-
-        A log without a commit has nothing to sync: Delta removes commits that are older than a month.
-        """
-        commits = [path for path in self._log(table).glob("*.json") if re.fullmatch(r"\d{20}", path.stem)]
-        if not commits:
-            return
-        commit = max(commits)
-        added = [self._path(table) / unquote(action["add"]["path"]) for action in _actions(commit) if "add" in action]
-        for path in (*added, commit):
-            sync(path)
-        for folder in {path.parent for path in (*added, commit)} | {self._path(table), self.folder}:
-            sync(folder)
+    def _log(self, table: Table) -> DeltaLog:
+        if table.name not in self._logs:
+            self._logs[table.name] = DeltaLog(self._path(table))
+        return self._logs[table.name]
 
 
-def _actions(commit: Path) -> Iterator[dict[str, Any]]:
-    return map(json.loads, commit.read_text().splitlines())
+def has_tables(folder: Path) -> bool:
+    """Whether a job has worked in the folder. Needs no Spark."""
+    return (folder / JOB_LOCK).exists() or any((folder / table.name / LOG_FOLDER).is_dir() for table in TABLES)
+
+
+def metadata(table: Table, table_id: str) -> dict[str, Any]:
+    """Returns the action that gives a table its columns and properties."""
+    return {
+        "metaData": {
+            "id": table_id,
+            "name": table.name,
+            "description": table.comment,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": table.delta_schema,
+            "partitionColumns": [table.partition] if table.partition else [],
+            "configuration": table.properties,
+            "createdTime": time.time_ns() // 1_000_000,
+        }
+    }

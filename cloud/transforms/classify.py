@@ -1,21 +1,22 @@
 """Which rows of a batch are new, by the ledger's intervals and the batch itself.
 
-There is no state beside the tables, and a message may arrive again after any time. Only rows in a suspect interval
-are shuffled: the number of any other row shows that it is new.
+There is no state beside the tables, and a message may arrive again after any time. Only rows in a suspect interval are
+looked at here: the number of any other row shows that it is new. All is done on columns: no object is made for a row.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as sf
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-NEW = "new"
-DUPLICATE = "duplicate"
-CONFLICT = "conflict"
+NEW, DUPLICATE, CONFLICT = 0, 1, 2
+"""The verdicts."""
 
 IDENTITY = ["origin", "epoch", "seq"]
-_SUSPECT_COLUMNS = "origin STRING, epoch BIGINT, lo BIGINT, hi BIGINT, known BOOLEAN"
+Numbers = npt.NDArray[np.int64]
 
 
 class Suspect(NamedTuple):
@@ -28,45 +29,87 @@ class Suspect(NamedTuple):
     known: bool
 
 
-def classify(rows: DataFrame, suspects: Sequence[Suspect], stored: DataFrame, conflicts: DataFrame) -> DataFrame:
-    """Adds the column `verdict`: NEW, DUPLICATE or CONFLICT.
+def find_within(rows: pa.Table, suspects: Sequence[Suspect]) -> Numbers:
+    """Returns the place in `suspects` of the one that holds each row's identity; -1 where there is none.
 
-    `stored` has identity and payload of the messages of earlier batches, `conflicts` those of their conflicts. The
-    genuine payload of an identity is the stored one, else that of the first row by `file` and `row`. A row with
+    `rows` have the columns of IDENTITY. No two suspects overlap.
+    """
+    spans = pa.table(
+        {
+            "origin": pa.array([suspect.origin for suspect in suspects], pa.string()),
+            "epoch": pa.array([suspect.epoch for suspect in suspects], pa.int64()),
+            "seq": pa.array([suspect.lo for suspect in suspects], pa.int64()),
+        }
+    )
+    origins, epochs, seqs = _identities([spans, rows.select(IDENTITY)])
+    is_row = np.arange(len(seqs)) >= len(suspects)
+    order = np.lexsort((is_row, seqs, epochs, origins))
+    # Sorted like this, the span that begins last before a row is the only one that can hold it.
+    last = np.maximum.accumulate(np.where(is_row[order], -1, np.arange(len(order))))
+    span = np.where(last >= 0, order[last], -1)
+    ends = np.array([suspect.hi for suspect in suspects] or [0], np.int64)
+    same = (origins[span] == origins[order]) & (epochs[span] == epochs[order]) & (seqs[order] <= ends[span])
+    found = np.full(len(order), -1, np.int64)
+    found[order] = np.where((span >= 0) & same, span, -1)
+    return found[len(suspects) :]
+
+
+def classify(rows: pa.Table, known: npt.NDArray[np.bool_], stored: pa.Table, conflicts: pa.Table) -> Numbers:
+    """Returns the verdict of each row: NEW, DUPLICATE or CONFLICT.
+
+    All three tables have the columns of IDENTITY and `payload`. `rows` are in the order of their landing; `known` says
+    of each whether the ledger has its identity. `stored` are the messages of earlier batches, `conflicts` those of
+    their conflicts. The genuine payload of an identity is the stored one, else that of the first row. A row with
     another payload is a conflict the first time, and a duplicate when that payload was a conflict before.
     """
-    if not suspects:
-        return rows.withColumn("verdict", sf.lit(NEW))
-    spans = sf.broadcast(rows.sparkSession.createDataFrame(list(suspects), _SUSPECT_COLUMNS))
-    marked = _within(rows, spans, "left")
-    doubtful = marked.where("known IS NOT NULL")
-    touched = rows.sparkSession.createDataFrame(list(suspects), _SUSPECT_COLUMNS)
-    stored = _within(stored, sf.broadcast(touched), "left_semi").withColumnRenamed("payload", "genuine")
-    conflicts = _within(conflicts, sf.broadcast(touched), "left_semi").distinct().withColumn("aside", sf.lit(True))
-    judged = _judge(doubtful.join(stored, IDENTITY, "left").join(conflicts, [*IDENTITY, "payload"], "left"))
-    sure = marked.where("known IS NULL").withColumn("verdict", sf.lit(NEW))
-    return sure.select(*rows.columns, "verdict").union(judged.select(*rows.columns, "verdict"))
+    tables = [stored, conflicts, rows]
+    origins, epochs, seqs = _identities([table.select(IDENTITY) for table in tables])
+    payloads = _codes(_joined([table.select(["payload"]) for table in tables])["payload"])
+    groups = _number_groups(origins, epochs, seqs)
+    first_conflict, first_row = stored.num_rows, stored.num_rows + conflicts.num_rows
+    count = int(groups.max(initial=-1)) + 1
+    group, payload = groups[first_row:], payloads[first_row:]
+
+    genuine = np.full(count, -1, np.int64)
+    firsts, places = np.unique(group, return_index=True)
+    unknown = ~known[places]
+    genuine[firsts[unknown]] = payload[places[unknown]]
+    genuine[groups[:first_conflict]] = payloads[:first_conflict]
+
+    width = int(payloads.max(initial=0)) + 1
+    keys = groups * width + payloads
+    is_copy = np.ones(len(group), bool)
+    is_copy[np.unique(keys[first_row:], return_index=True)[1]] = False
+    was_aside = np.isin(keys[first_row:], keys[first_conflict:first_row])
+    is_genuine = payload == genuine[group]
+    repeats = is_copy | (genuine[group] < 0) | (is_genuine & known) | (~is_genuine & was_aside)
+    verdicts: Numbers = np.where(repeats, DUPLICATE, np.where(is_genuine, NEW, CONFLICT))
+    return verdicts
 
 
-def _within(rows: DataFrame, spans: DataFrame, how: str) -> DataFrame:
-    """Joins rows with the one span that holds their identity. Keeps the rows' columns and `known`."""
-    same = (rows.origin == spans.origin) & (rows.epoch == spans.epoch) & rows.seq.between(spans.lo, spans.hi)
-    joined = rows.join(spans, same, how)
-    return joined.select(rows["*"], *([spans.known] if how == "left" else []))
+def _identities(tables: list[pa.Table]) -> tuple[Numbers, Numbers, Numbers]:
+    """Returns numbers for the origins, the epochs and the seqs of all rows, one after the other."""
+    every = _joined(tables)
+    return _codes(every["origin"]), every["epoch"].to_numpy(), every["seq"].to_numpy()
 
 
-def _judge(doubtful: DataFrame) -> DataFrame:
-    in_order = Window.partitionBy(*IDENTITY).orderBy("file", "row")
-    copies = Window.partitionBy(*IDENTITY, "payload").orderBy("file", "row")
-    first_payload = sf.first("payload").over(in_order)
-    return (
-        doubtful.withColumn("genuine", sf.coalesce("genuine", sf.when(~sf.col("known"), first_payload)))
-        .withColumn("copy", sf.row_number().over(copies))
-        .withColumn(
-            "verdict",
-            sf.when((sf.col("copy") > 1) | sf.col("genuine").isNull(), DUPLICATE)
-            .when(sf.col("payload") == sf.col("genuine"), sf.when(sf.col("known"), DUPLICATE).otherwise(NEW))
-            .when(sf.col("aside"), DUPLICATE)
-            .otherwise(CONFLICT),
-        )
-    )
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables, promote_options="permissive")  # they differ in which columns may be null
+
+
+def _codes(column: pa.ChunkedArray) -> Numbers:
+    """Returns a number for each value: the same for the same value."""
+    large = pa.large_binary() if column.type == pa.binary() else pa.large_string()
+    codes = pc.dictionary_encode(column.cast(large).combine_chunks())
+    return codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _number_groups(origins: Numbers, epochs: Numbers, seqs: Numbers) -> Numbers:
+    """Returns a number for each row: the same for the same identity."""
+    order = np.lexsort((seqs, epochs, origins))
+    changes = np.zeros(len(order), bool)
+    for column in (origins, epochs, seqs):
+        changes[1:] |= np.diff(column[order]) != 0
+    groups = np.empty(len(order), np.int64)
+    groups[order] = np.cumsum(changes)
+    return groups

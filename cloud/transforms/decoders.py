@@ -66,6 +66,11 @@ def decode_messages(
     return outcomes
 
 
+def is_senml(topic: str, content_type: str | None, own: Sequence[OwnDecoder] = ()) -> bool:
+    """Whether messages of this topic and content type are decoded as SenML in JSON, and by no other decoder."""
+    return _choose(Message(topic, content_type, b""), own, Births()) is _decode_senml
+
+
 def _choose(message: Message, own: Sequence[OwnDecoder], births: Births) -> _Decode | OwnDecoder:
     kind, _ = content_type_of(message)
     if found := first_match(own, partial(_matches, message.topic), kind):

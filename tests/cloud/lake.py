@@ -25,7 +25,7 @@ class Lake(NamedTuple):
     folder: Path
 
     def ingest(self) -> Report:
-        return ingest(self.landing, self.folder, spark=self.spark)
+        return ingest(self.spark, self.landing, self.folder)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Returns the rows of a table by Delta's log and the Parquet files that it names."""
@@ -77,7 +77,9 @@ class Lake(NamedTuple):
     def _check_ledger(self, genuine: Iterable[Identity]) -> None:
         """Asserts that each arrived number is in one interval, and no other number is."""
         spans = self.rows("ledger")
-        numbers = [(row["origin"], row["epoch"], seq) for row in spans for seq in range(row["lo"], row["hi"] + 1)]
+        numbers = [
+            (row["origin"], int(row["epoch"], 16), seq) for row in spans for seq in range(row["lo"], row["hi"] + 1)
+        ]
         assert sorted(numbers) == sorted(genuine)
 
     def _check_batches(self, messages: int, undecodable: int, conflicts: int) -> None:
@@ -96,7 +98,7 @@ class Lake(NamedTuple):
 
 
 def _identity(row: dict[str, Any]) -> Identity:
-    return row["origin"], row["epoch"], row["seq"]
+    return row["origin"], int(row["epoch"], 16), row["seq"]
 
 
 def _resolve(payload: bytes) -> int | None:

@@ -27,11 +27,11 @@ def test_a_lander_needs_no_pyspark() -> None:
 
 def test_landed_messages_are_taken_into_tables_once(landing: Path, folder: Path, spark: SparkSession) -> None:
     land(landing, [row(1), row(2)])
-    assert ingest(str(landing), str(folder), spark=spark) == Report(1, 1, rows_in=2, new=2, readings=4)
-    assert ingest(landing, folder) == Report()
+    assert ingest(spark, str(landing), str(folder)) == Report(1, 1, rows_in=2, new=2, readings=4)
+    assert ingest(None, landing, folder) == Report()
 
 
 def test_ingest_of_a_missing_landing_folder_raises_and_makes_no_tables(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="the landing folder"):
-        ingest(tmp_path / "landing", tmp_path / "tables")
+        ingest(None, tmp_path / "landing", tmp_path / "tables")
     assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,7 @@ import pytest
 
 from cloud.landing.file import SCHEMA
 from cloud.landing.manifest import Manifest
-from cloud.tables.tables import TABLES, Table
+from cloud.tables.schema import TABLES, Table
 from tools.cli.paths import source_root
 
 REFERENCE = source_root() / "docs/reference"

@@ -56,7 +56,7 @@ async def test_no_reading_is_missing_or_twice_after_a_cut_link_a_killed_gateway_
         site = Site(tmp_path, "test", broker, firmware, READINGS)
         run = Run(site, READINGS, faults, print)
         await drive(run)
-    report = ingest(site.landing, tmp_path / "tables", spark=spark)
+    report = ingest(spark, site.landing, tmp_path / "tables")
     open_views(spark, tmp_path / "tables")
     verdict = judge(spark, run.made())
     assert verdict.total("made") == READINGS
@@ -107,7 +107,7 @@ async def test_stock_clients_see_the_readings_at_both_brokers_and_their_own_mess
     for heard in (at_gateway, at_central):
         assert any('"bn":"garage-test:"' in line for line in heard)
         assert any('"bn":"greenhouse-test:"' in line for line in heard)
-    ingest(site.landing, tmp_path / "tables", spark=spark)
+    ingest(spark, site.landing, tmp_path / "tables")
     open_views(spark, tmp_path / "tables")
     found = select(
         spark, "SELECT origin, seq, decode(payload, 'utf-8') FROM bronze_messages WHERE topic LIKE '%/kitchen'"

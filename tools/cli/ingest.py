@@ -1,17 +1,49 @@
 """``holdfast cloud ingest``: from landing files into tables."""
 
+import re
+import signal
 import sys
 from pathlib import Path
+from threading import Event
 from typing import Annotated
 
 import msgspec
 import typer
 
-from cloud import BadDecoder, JobRunning, LedgerLost, ProofFailed, Report, SparkMissing, ingest
+from cloud import (
+    BadDecoder,
+    JobRunning,
+    LedgerLost,
+    NewerTables,
+    ProofFailed,
+    Report,
+    SparkMissing,
+    ingest,
+    open_session,
+)
 from tools.cli.failure import fail, failing_on
 from tools.cli.paths import cache_directory, state_directory
 
+COMMAND = "cloud ingest"
+_UNITS_S = {"s": 1, "m": 60, "h": 3600}
+
 app = typer.Typer(add_completion=False)
+
+
+def parse_interval(text: str) -> float:
+    """Returns the seconds of "60s", "5m" or "1h". Raises BadParameter."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    if not match or float(match[1]) == 0:
+        raise typer.BadParameter(f"{text!r}: expected a number above 0 with s, m or h, such as 60s")
+    return float(match[1]) * _UNITS_S[match[2]]
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """Returns key and value of "spark.key=value". Raises BadParameter."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.startswith("spark."):
+        raise typer.BadParameter(f"{text!r}: expected a setting of Spark, such as spark.executor.memory=2g")
+    return key, value
 
 
 @app.command("ingest")
@@ -26,29 +58,79 @@ def ingest_landing(
     decoder: Annotated[
         list[Path] | None, typer.Option(help="A Python file with decoders of your own; may be given again.")
     ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            metavar="INTERVAL",
+            parser=parse_interval,
+            help="Run until SIGTERM or Ctrl-C, and begin a run each INTERVAL, such as 60s or 5m.",
+        ),
+    ] = None,
+    master: Annotated[str, typer.Option(help="Spark's master, such as spark://host:7077.")] = "local[*]",
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark. May be given several times.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as one JSON object.")] = False,
 ) -> None:
     """Bring the landing files that are new since the last run into the tables, each message once."""
     state = state_directory()
+    landing, tables = landing or state / "landing", tables or state / "tables"
+    settings = dict(parse_setting(text) for text in conf or [])
+    if not landing.is_dir():
+        fail(COMMAND, f"the landing folder {landing.absolute()} does not exist")
+    with failing_on(SparkMissing, command=COMMAND):
+        open_session(cache_directory(), master=master, settings=settings, long_run=every is not None)
+    if every is None:
+        with failing_on(OSError, command=COMMAND):
+            sound = _run(landing, tables, decoder or [], as_json)
+    else:
+        sound = _run_every(every, landing, tables, decoder or [], as_json)
+    if not sound:
+        raise typer.Exit(1)
+
+
+def _run_every(interval_s: float, landing: Path, tables: Path, decoders: list[Path], as_json: bool) -> bool:
+    """Runs the job again and again until a signal comes. Returns whether the last run was sound."""
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    while True:
+        try:
+            sound = _run(landing, tables, decoders, as_json)
+        except OSError as error:
+            # A disk that is full, or a folder that is away, may be back at the next run.
+            print(f"holdfast {COMMAND}: {error}", file=sys.stderr, flush=True)
+            sound = False
+        if stop.wait(interval_s):
+            return sound
+
+
+def _run(landing: Path, tables: Path, decoders: list[Path], as_json: bool) -> bool:
+    """Runs the job once and prints what it did. Returns whether every landing file could be used."""
     try:
-        with failing_on(SparkMissing, JobRunning, BadDecoder, OSError, command="cloud ingest"):
-            folders = landing or state / "landing", tables or state / "tables"
-            report = ingest(*folders, cache=cache_directory(), decoders=decoder or ())
+        with failing_on(JobRunning, NewerTables, BadDecoder, command=COMMAND):
+            report = ingest(None, landing, tables, decoders=decoders)
     except (ProofFailed, LedgerLost) as error:
-        fail("cloud ingest", str(error), exit_code=1)
+        fail(COMMAND, str(error), exit_code=1)
     for batch in report.taken_back:
         text = f"deleted the rows of batch {batch}, which was interrupted and could not go on; its files are taken anew"
-        print(f"holdfast cloud ingest: {text}", file=sys.stderr)
+        print(f"holdfast {COMMAND}: {text}", file=sys.stderr)
     for item in report.set_aside:
-        print(f"holdfast cloud ingest: set aside {item.file}: {item.reason}", file=sys.stderr)
-    print(msgspec.json.encode(_facts(report)).decode() if as_json else _sentence(report))
-    if report.set_aside:
-        raise typer.Exit(1)
+        print(f"holdfast {COMMAND}: set aside {item.file}: {item.reason}", file=sys.stderr)
+    for item in report.missing:
+        print(f"holdfast {COMMAND}: missing {item.file}: {item.reason}", file=sys.stderr)
+    print(msgspec.json.encode(_facts(report)).decode() if as_json else _sentence(report), flush=True)
+    return _holds(report)
+
+
+def _holds(report: Report) -> bool:
+    return not report.set_aside and not report.missing
 
 
 def _facts(report: Report) -> dict[str, object]:
     facts: dict[str, object] = msgspec.to_builtins(report)
-    return {**facts, "set_aside": [item._asdict() for item in report.set_aside], "holds": not report.set_aside}
+    named = {name: [item._asdict() for item in getattr(report, name)] for name in ("set_aside", "missing")}
+    return {**facts, **named, "holds": _holds(report)}
 
 
 def _sentence(report: Report) -> str:
@@ -56,4 +138,5 @@ def _sentence(report: Report) -> str:
         f"{report.files} landing files: {report.rows_in} rows in = {report.new} new + {report.duplicates} duplicates "
         f"+ {report.quarantined} quarantined; {report.readings} readings"
         + (f"; {len(report.set_aside)} files set aside" if report.set_aside else "")
+        + ("; landing files are missing" if report.missing else "")
     )

@@ -79,6 +79,9 @@ COMMANDS = {
         "Measure a gateway's route to the next broker, beside mosquitto's bridge.",
         "gateway",
     ),
+    "bench cloud": Command(
+        "tools.lab.bench.cloud.command:cloud", "Measure the job beside a plain Spark copy.", "tools"
+    ),
     "bench batch": Command(
         "tools.lab.bench.batch.command:batch", "Measure what column batches save on the link.", "tools"
     ),

@@ -1,19 +1,12 @@
 """Ends a job after one of its writes."""
 
-import pytest
-from pyspark.sql import DataFrame
+from collections.abc import Iterable
 
-from cloud.tables.tables import (
-    BATCHES,
-    BRONZE_MESSAGES,
-    LANDING_FILES,
-    LEDGER,
-    QUARANTINE,
-    READINGS,
-    Table,
-    Tables,
-    Transaction,
-)
+import pytest
+
+from cloud.tables.delta_log import DataFile
+from cloud.tables.schema import BATCHES, BRONZE_MESSAGES, LANDING_FILES, LEDGER, QUARANTINE, READINGS, Table
+from cloud.tables.tables import Tables, Transaction
 from tests.cloud.lake import Lake
 
 IN_ORDER = (BRONZE_MESSAGES, READINGS, QUARANTINE, BATCHES, LEDGER, LANDING_FILES)
@@ -28,8 +21,8 @@ def cut_after(table: Table, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None
     latest = max((row["batch"] or 0 for one in IN_ORDER for row in lake.rows(one.name)), default=0)
     append = Tables.append
 
-    def append_and_end(tables: Tables, to: Table, rows: DataFrame, transaction: Transaction | None) -> None:
-        append(tables, to, rows, transaction)
+    def append_and_end(tables: Tables, to: Table, files: Iterable[DataFile], transaction: Transaction | None) -> None:
+        append(tables, to, files, transaction)
         if to is table and transaction and transaction.number > latest:
             raise Cut
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud.tables.tables import BATCHES, BRONZE_MESSAGES, LANDING_FILES, LEDGER, QUARANTINE, READINGS, Table
+from cloud.tables.schema import BATCHES, BRONZE_MESSAGES, LANDING_FILES, LEDGER, QUARANTINE, READINGS, Table
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
 from tests.cloud.tables.cut_job import cut_after
@@ -70,15 +70,15 @@ point, landing, folder, unreachable = sys.argv[1:]
 jars.IVY_SETTINGS = Path(unreachable)
 append = Tables.append
 
-def append_and_die(tables, to, rows, transaction):
-    append(tables, to, rows, transaction)
+def append_and_die(tables, to, files, transaction):
+    append(tables, to, files, transaction)
     if to.name == point:
         os.kill(os.getpid(), signal.SIGKILL)
 
 Tables.append = append_and_die
 spark = open_session()
 print(spark._jvm.System.getProperty("java.home"), flush=True)
-ingest(landing, folder)
+ingest(spark, landing, folder)
 """
 
 

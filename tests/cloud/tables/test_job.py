@@ -1,19 +1,29 @@
 import fcntl
+import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from cloud.landing.file import Row
-from cloud.tables.batch import Counts, ProofFailed
+from cloud.landing.manifest import Manifest
+from cloud.tables.batch import ProofFailed
 from cloud.tables.job import JobRunning, Report
+from cloud.tables.part import Done
 from cloud.tables.plan import SetAside
+from cloud.tables.schema import BATCHES, TABLES
 from cloud.tables.tables import JOB_LOCK
 from tests.cloud.lake import Lake
-from tests.cloud.messages import EPOCH, land, row
+from tests.cloud.messages import BASE_TIME_S, EPOCH, land, row
+from tests.cloud.tables.cut_job import cut_after
 
 
 def rows(seqs: Iterable[int], origin: str = "garage") -> list[Row]:
@@ -37,7 +47,7 @@ def test_messages_become_rows_of_the_tables(lake: Lake) -> None:
     assert abs((ingest_date - datetime.now(UTC).date()).days) <= 1
     assert first == {
         "origin": "garage",
-        "epoch": EPOCH,
+        "epoch": "0000cafe",
         "seq": 1,
         "topic": "telemetry/garage",
         "payload": row(1).payload,
@@ -115,19 +125,148 @@ def test_batch_that_does_not_add_up_fails_loudly_and_writes_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(lake.landing, rows([1, 2]))
-    monkeypatch.setattr("cloud.tables.batch.count", lambda _: Counts(1, 0, 0, 0, 2))
-    with pytest.raises(ProofFailed, match="batch 1: 2 rows in, but 1 new \\+ 0 duplicates \\+ 0 quarantined"):
-        lake.ingest()
+    with monkeypatch.context() as patch:
+        patch.setattr("cloud.tables.batch.run_parts", lambda *_: [Done(new=1)])
+        with pytest.raises(ProofFailed, match="batch 1: 2 rows in, but 1 new \\+ 0 duplicates \\+ 0 quarantined"):
+            lake.ingest()
+    assert lake.rows("bronze_messages") == []
+    lake.ingest()
+    lake.check(rows([1, 2]))
+
+
+def test_rows_that_were_not_written_fail_loudly(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    land(lake.landing, rows([1, 2]))
+    with monkeypatch.context() as patch:
+        patch.setattr("cloud.tables.batch.run_parts", lambda *_: [Done(new=2, readings=4)])
+        with pytest.raises(ProofFailed, match="the manifests bring 2 new identities in 1 intervals, 0 rows in 0"):
+            lake.ingest()
     assert lake.rows("bronze_messages") == []
 
 
-def test_manifest_that_lies_about_its_numbers_fails_loudly(lake: Lake) -> None:
-    (described,) = land(lake.landing, rows([1, 2]))
-    path = (lake.landing / described.file).with_suffix(".json")
-    path.write_bytes(path.read_bytes().replace(b",1,2]", b",1,3]"))
-    with pytest.raises(ProofFailed, match="the manifests bring 3 new identities, the rows 2 new"):
-        lake.ingest()
-    assert lake.rows("bronze_messages") == []
+def test_files_that_do_not_prove_are_set_aside_and_the_rest_goes_on(lake: Lake) -> None:
+    lying, short, no_parquet, other_columns, _ = land(lake.landing, *[rows([seq, seq + 1]) for seq in range(1, 10, 2)])
+    rewrite_manifest(lake.landing, lying, intervals=[("garage", EPOCH, 1, 3)])
+    rewrite_manifest(lake.landing, short, rows=1)
+    replace_content(lake.landing, no_parquet, b"a complete file, and no Parquet")
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"origin": ["garage"]}), sink)
+    replace_content(lake.landing, other_columns, sink.getvalue().to_pybytes())
+    report = lake.ingest()
+    assert (report.files, report.new) == (1, 2)
+    assert [file for file, _ in report.set_aside] == [one.file for one in (lying, short, no_parquet, other_columns)]
+    words = ("other numbers than its manifest", "2 rows, its manifest says 1", "no landing file", "no landing file")
+    for word, (_, reason) in zip(words, report.set_aside, strict=True):
+        assert word in reason
+    rewrite_manifest(lake.landing, lying)
+    report = lake.ingest()
+    assert (report.new, len(report.set_aside)) == (2, 3)
+    lake.check(rows([1, 2, 9, 10]))
+
+
+def test_landing_file_of_version_0_1_0_is_taken(lake: Lake) -> None:
+    (old,) = land(lake.landing, rows([1, 2]))
+    sink = pa.BufferOutputStream()
+    pq.write_table(pq.ParquetFile(lake.landing / old.file).read().drop_columns(["via"]), sink)
+    replace_content(lake.landing, old, sink.getvalue().to_pybytes())
+    assert lake.ingest().set_aside == []
+    lake.check(rows([1, 2]))
+
+
+def rewrite_manifest(landing: Path, described: Manifest, **changes: object) -> None:
+    content = msgspec.json.encode(msgspec.structs.replace(described, **changes))
+    (landing / described.file).with_suffix(".json").write_bytes(content)
+
+
+def replace_content(landing: Path, described: Manifest, content: bytes) -> None:
+    (landing / described.file).write_bytes(content)
+    rewrite_manifest(landing, described, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+@pytest.mark.parametrize("received_ms", [253_402_300_800_000, 2**63 - 1, -1])
+def test_time_of_acceptance_that_no_timestamp_can_be_brings_the_message_to_quarantine(
+    lake: Lake, received_ms: int
+) -> None:
+    land(lake.landing, [row(1), row(2)._replace(received_ms=received_ms), row(3)])
+    assert lake.ingest() == Report(1, 1, rows_in=3, new=2, quarantined=1, readings=4)
+    (aside,) = lake.rows("quarantine")
+    assert (aside["kind"], aside["seq"], aside["received_at"]) == ("undecodable", 2, None)
+    assert aside["reason"] == "the gateway's time of acceptance is beyond the year 9999"
+    assert sorted(found["seq"] for found in lake.rows("bronze_messages")) == [1, 2, 3]
+
+
+def test_last_moment_of_the_year_9999_is_taken_in(lake: Lake) -> None:
+    land(lake.landing, [row(1, content=b'[{"n":"a","v":1,"t":253402300799.9999}]')])
+    assert lake.ingest() == Report(1, 1, rows_in=1, new=1, readings=1)
+    (found,) = lake.rows("readings")
+    assert (found["time"].year, found["quality"]) == (9999, "wrong time")
+
+
+def test_message_with_each_record_on_another_day_makes_one_file(lake: Lake) -> None:
+    days = [{"n": f"garage:{day}", "v": day, "t": BASE_TIME_S - 86_400 * day} for day in range(2_000)]
+    land(lake.landing, [row(1, content=json.dumps(days).encode())])
+    assert lake.ingest().readings == 2_000
+    assert len(list((lake.folder / "readings").rglob("*.parquet"))) == 1
+    assert len({found["event_date"] for found in lake.rows("readings")}) == 2_000
+
+
+def test_reading_has_the_best_time_that_is_known_and_says_where_it_comes_from(lake: Lake) -> None:
+    timed = b'[{"n":"a","v":1,"t":1760000001}]'
+    never_set = b'[{"n":"a","v":1,"t":300000000}]'
+    ahead = b'[{"n":"a","v":1,"t":253402300799}]'
+    timeless = b'[{"n":"a","v":1}]'
+    landed = [row(seq, content=content) for seq, content in enumerate((timed, never_set, ahead, timeless), 1)]
+    landed.append(row(5, content=timeless)._replace(received_ms=None, gateway=None))
+    land(lake.landing, landed)
+    lake.ingest()
+    received, day = datetime.fromtimestamp(BASE_TIME_S, UTC), date(2025, 10, 9)
+    found = sorted(lake.rows("readings"), key=lambda one: one["seq"])
+    assert [(one["event_time"], one["event_time_by"], one["quality"]) for one in found] == [
+        (received + timedelta(seconds=1), "device", "good"),
+        (received + timedelta(milliseconds=2), "gateway", "wrong time"),
+        (received + timedelta(milliseconds=3), "gateway", "wrong time"),
+        (received + timedelta(milliseconds=4), "gateway", "good"),
+        (received + timedelta(milliseconds=12), "landing", "good"),
+    ]
+    assert {one["event_date"] for one in found} == {day}
+    assert found[1]["time"] == datetime.fromtimestamp(300_000_000, UTC)
+
+
+def test_lost_landing_file_is_reported_by_its_number(lake: Lake) -> None:
+    files = land(lake.landing, *[rows([seq]) for seq in range(1, 7)])
+    for described in (files[1], files[3], files[4]):
+        for path in lake.landing.glob(f"{Path(described.file).stem}.*"):
+            path.unlink()
+    report = lake.ingest()
+    assert (report.new, report.set_aside) == (3, [])
+    reasons = ["lander-1 has no file with the number 2", "lander-1 has no file with the numbers 4 to 5"]
+    assert [reason for _, reason in report.missing] == reasons
+    for path in lake.landing.glob("*"):
+        path.unlink()
+    assert [reason for _, reason in lake.ingest().missing] == reasons
+
+
+def test_every_table_exists_before_the_first_message(lake: Lake) -> None:
+    assert lake.ingest() == Report()
+    for table in TABLES:
+        found = DeltaTable(lake.folder / table.name)
+        assert [field.name for field in found.schema().fields] == table.column_names
+        assert found.to_pyarrow_table().num_rows == 0
+
+
+@pytest.mark.parametrize("interrupted", [False, True], ids=["after a whole run", "after a cut"])
+def test_checkpoint_that_a_power_cut_emptied_is_replaced(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, interrupted: bool
+) -> None:
+    land(lake.landing, rows([1, 2]))
+    lake.ingest()
+    land(lake.landing, rows([2, 3, 4]))
+    if interrupted:
+        cut_after(BATCHES, lake, monkeypatch)
+    for path in (lake.folder / "_checkpoint").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+    lake.ingest()
+    lake.check(rows([1, 2, 3, 4]))
 
 
 def test_large_backlog_is_several_batches_in_order(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,7 @@ def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
         "quarantined": 1,
         "readings": 14,
         "set_aside": [],
+        "missing": [],
         "taken_back": [],
         "holds": True,
     }
@@ -49,19 +50,20 @@ def select(folder: Path, sql: str) -> list[dict[str, object]]:
 
 
 def test_ledger_gaps_and_completeness_follow_from_the_intervals(folder: Path) -> None:
-    identity = {"origin": "garage", "epoch": EPOCH}
+    identity = {"origin": "garage", "epoch": f"{EPOCH:08x}"}
     assert select(folder, "SELECT * FROM ledger WHERE origin = 'garage' ORDER BY lo") == [
         {**identity, "lo": 2, "hi": 5},
         {**identity, "lo": 8, "hi": 8},
         {**identity, "lo": 12, "hi": 12},
     ]
     assert select(folder, "SELECT * FROM gaps ORDER BY lo") == [
+        {**identity, "lo": 1, "hi": 1, "missing": 1},
         {**identity, "lo": 6, "hi": 7, "missing": 2},
         {**identity, "lo": 9, "hi": 11, "missing": 3},
     ]
     assert select(folder, "SELECT * FROM completeness ORDER BY origin") == [
-        {"origin": "cellar", "epoch": EPOCH, "first": 1, "last": 2, "arrived": 2, "missing": 0, "share": 1.0},
-        {**identity, "first": 2, "last": 12, "arrived": 6, "missing": 5, "share": 6 / 11},
+        {"origin": "cellar", "epoch": f"{EPOCH:08x}", "first": 1, "last": 2, "arrived": 2, "missing": 0, "share": 1.0},
+        {**identity, "first": 2, "last": 12, "arrived": 6, "missing": 6, "share": 6 / 12},
     ]
 
 

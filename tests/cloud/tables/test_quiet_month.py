@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from cloud.spark.session import generated_code
 from cloud.tables.job import LedgerLost, Report
-from cloud.tables.tables import BATCHES, LANDING_FILES, LEDGER, READINGS, TABLES, Table
+from cloud.tables.schema import BATCHES, LANDING_FILES, LEDGER, READINGS, TABLES, Table
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
 from tests.cloud.tables.cut_job import cut_after

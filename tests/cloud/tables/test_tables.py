@@ -1,31 +1,45 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
-from cloud.tables.tables import LANDING_FILES, LEDGER, QUARANTINE, Tables, Transaction
+from cloud.tables.data_file import CheckFailed
+from cloud.tables.schema import BATCHES, LANDING_FILES, LEDGER, QUARANTINE
+from cloud.tables.tables import Tables, Transaction
+
+
+@pytest.fixture
+def tables(spark: SparkSession, tmp_path: Path) -> Tables:
+    made = Tables(spark, tmp_path)
+    made.create_missing()
+    return made
+
+
+def span(lo: int, hi: int, batch: int) -> tuple[object, ...]:
+    return ("a", "00000001", lo, hi, batch, batch)
 
 
 def spans(tables: Tables) -> list[tuple[int, int]]:
     return sorted((row.lo, row.hi) for row in tables.read(LEDGER).collect())
 
 
-def test_append_is_done_once_for_each_transaction(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables(spark, tmp_path)
-    assert (tables.exists(LEDGER), tables.last_batch(LEDGER), spans(tables)) == (False, 0, [])
-    tables.append_values(LEDGER, [("a", 1, 1, 5, 1)], Transaction("stream", 1))
-    tables.append_values(LEDGER, [("a", 1, 1, 5, 1)], Transaction("stream", 1))
-    tables.append_values(LEDGER, [("a", 1, 6, 9, 2)], Transaction("stream", 2))
-    tables.append_values(LEDGER, [("a", 1, 6, 9, 2)], Transaction("another stream", 2))
+def test_append_is_done_once_for_each_transaction(tables: Tables) -> None:
+    assert (tables.exists(LEDGER), tables.last_batch(LEDGER), spans(tables)) == (True, 0, [])
+    tables.append_values(LEDGER, [span(1, 5, 1)], Transaction("checkpoint", 1))
+    tables.append_values(LEDGER, [span(1, 5, 1)], Transaction("checkpoint", 1))
+    tables.append_values(LEDGER, [span(6, 9, 2)], Transaction("checkpoint", 2))
+    tables.append_values(LEDGER, [span(6, 9, 2)], Transaction("another checkpoint", 2))
+    again = Tables(tables.spark, tables.folder)
+    again.append_values(LEDGER, [span(6, 9, 2)], Transaction("checkpoint", 2))
     assert spans(tables) == [(1, 5), (6, 9), (6, 9)]
-    assert (tables.last_batch(LEDGER), tables.batches_after(LEDGER, 0)) == (2, {1, 2})
-    tables.take_back(LEDGER, 2)
-    assert spans(tables) == [(1, 5)]
-    assert (tables.last_batch(LEDGER), tables.batches_after(LEDGER, 1)) == (1, set())
+    assert (again.last_batch(LEDGER), again.batches_after(LEDGER, 0)) == (2, {1, 2})
+    again.take_back(LEDGER, 2)
+    assert spans(again) == [(1, 5)]
+    assert (again.last_batch(LEDGER), again.batches_after(LEDGER, 1)) == (1, set())
 
 
-def test_rows_without_a_batch_do_not_count_as_the_last_batch(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables(spark, tmp_path)
+def test_rows_without_a_batch_do_not_count_as_the_last_batch(tables: Tables) -> None:
     now = datetime.now(UTC)
     row = ("a.parquet", *[None] * 6, "set aside", "missing", None, now)
     tables.append_values(LANDING_FILES, [row], None)
@@ -36,3 +50,14 @@ def test_rows_without_a_batch_do_not_count_as_the_last_batch(spark: SparkSession
 def test_table_that_does_not_exist_reads_as_an_empty_one(spark: SparkSession, tmp_path: Path) -> None:
     frame = Tables(spark, tmp_path).read(QUARANTINE)
     assert (frame.columns, frame.collect()) == (QUARANTINE.column_names, [])
+
+
+def test_row_that_breaks_a_rule_of_its_table_is_not_written(tables: Tables) -> None:
+    with pytest.raises(CheckFailed, match="ledger: a row breaks the constraint interval_is_not_empty"):
+        tables.append_values(LEDGER, [span(5, 4, 1)], None)
+    with pytest.raises(CheckFailed, match="ledger: a row has no origin"):
+        tables.append_values(LEDGER, [(None, *span(1, 2, 1)[1:])], None)
+    now = datetime.now(UTC)
+    with pytest.raises(CheckFailed, match="batches: a row breaks the constraint rows_add_up"):
+        tables.append_values(BATCHES, [(1, "c", 1, 5, 3, 1, 0, 0, 0, 3, now, now)], None)
+    assert (spans(tables), list(tables.folder.rglob("*.parquet"))) == ([], [])

@@ -7,15 +7,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cloud.tables.queries import ANCHORS, TIMELINE
-from cloud.tables.tables import READINGS
+from cloud.tables.schema import READINGS
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+ARRIVED = NOON + timedelta(days=3)
 
 
 def reading(seq: int, uptime_ms: int | None, **change: Any) -> dict[str, Any]:
     empty = dict.fromkeys(READINGS.column_names)
-    named = {"origin": "garage", "epoch": 1, "device": "garage", "metric": "load", "record": 0, "value": 1.0}
-    return {**empty, **named, "seq": seq, "boot_id": 7, "uptime_ms": uptime_ms, **change}
+    named = {"origin": "garage", "epoch": "00000001", "device": "garage", "metric": "load", "record": 0, "value": 1.0}
+    row = {**empty, **named, "seq": seq, "boot_id": 7, "uptime_ms": uptime_ms, **change}
+    told = row["time"] is not None
+    arrived = {"event_time": row["time"] or ARRIVED, "event_time_by": "device" if told else "gateway"}
+    return {**row, **arrived, **change}
 
 
 def anchor(seq: int, uptime_ms: int, time: datetime, **change: Any) -> list[dict[str, Any]]:
@@ -29,7 +33,7 @@ def anchor(seq: int, uptime_ms: int, time: datetime, **change: Any) -> list[dict
 def timeline(spark: SparkSession, rows: list[dict[str, Any]]) -> dict[int, tuple[datetime | None, str | None]]:
     """Returns (utc, utc_by) of each message with a load, by seq."""
     values = [tuple(row[name] for name in READINGS.column_names) for row in rows]
-    spark.createDataFrame(values, READINGS.columns).createOrReplaceTempView("readings")
+    spark.createDataFrame(values, READINGS.sql_columns).createOrReplaceTempView("readings")
     spark.sql(ANCHORS).createOrReplaceTempView("anchors")
     found = spark.sql(TIMELINE)
     assert found.count() == len(rows)
@@ -67,8 +71,20 @@ def test_nearest_anchor_after_a_reading_counts_and_else_the_last(spark: SparkSes
 
 @pytest.mark.parametrize(
     "other",
-    [{"boot_id": 8}, {"epoch": 2}, {"origin": "cellar"}, {"device": "cellar"}, {"boot_id": None, "uptime_ms": None}],
+    [
+        {"boot_id": 8},
+        {"epoch": "00000002"},
+        {"origin": "cellar"},
+        {"device": "cellar"},
+        {"boot_id": None, "uptime_ms": None},
+    ],
 )
 def test_anchor_serves_its_own_boot_only(other: dict[str, Any], spark: SparkSession) -> None:
     rows = [{**reading(1, 1000), **other}, *anchor(2, 2000, NOON)]
-    assert timeline(spark, rows) == {1: (None, None)}
+    assert timeline(spark, rows) == {1: (ARRIVED, "gateway")}
+
+
+def test_anchor_of_a_clock_that_is_wrong_serves_nothing(spark: SparkSession) -> None:
+    wrong = {"event_time": ARRIVED, "event_time_by": "gateway"}
+    rows = [reading(1, 1000), *anchor(2, 2000, NOON - timedelta(days=20_000), **wrong)]
+    assert timeline(spark, rows) == {1: (ARRIVED, "gateway")}

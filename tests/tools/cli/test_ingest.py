@@ -1,8 +1,73 @@
-"""`holdfast cloud ingest` with a decoder that cannot be used."""
+"""`holdfast cloud ingest` as a command that runs."""
 
+import json
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+import typer
+
+from tests.cloud.messages import land, row
+from tools.cli.ingest import parse_interval, parse_setting
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("0.5s", 0.5), ("5m", 300), ("1h", 3600)])
+def test_interval_has_a_unit(text: str, seconds: float) -> None:
+    assert parse_interval(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["60", "0s", "-1s", "s", "1d", ""])
+def test_bad_interval_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="expected a number above 0 with s, m or h"):
+        parse_interval(text)
+
+
+def test_setting_is_a_key_of_spark_and_a_value() -> None:
+    assert parse_setting("spark.executor.memory=2g") == ("spark.executor.memory", "2g")
+    assert parse_setting("spark.a=b=c") == ("spark.a", "b=c")
+    for text in ("spark.a", "memory=2g"):
+        with pytest.raises(typer.BadParameter, match="expected a setting of Spark"):
+            parse_setting(text)
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Path:
+    folder = tmp_path / "landing"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def running(landing: Path, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    arguments = ["cloud", "ingest", "--landing", str(landing), "--tables", str(tmp_path / "tables"), "--json"]
+    settings = ["--every", "0.1s", "--master", "local[1]", "--conf", "spark.driver.memory=1g"]
+    command = [sys.executable, "-m", "tools.cli.main", *arguments, *settings]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+def files_of_next_run(process: "subprocess.Popen[str]") -> int:
+    """Returns the files of the next run that took in some."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if files := json.loads(line)["files"]:
+            return int(files)
+    raise AssertionError("the job ended")
+
+
+def test_job_that_runs_takes_in_what_lands_until_it_is_told_to_stop(
+    landing: Path, running: "subprocess.Popen[str]"
+) -> None:
+    land(landing, [row(1)])
+    assert files_of_next_run(running) == 1
+    land(landing, [row(2)], [row(3)], boot=2)
+    assert files_of_next_run(running) in (1, 2)
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(60) == 0
 
 
 def test_decoder_that_cannot_be_loaded_ends_the_command_with_2_and_the_reason(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from cloud import ingest, open_views
-from cloud.tables.tables import LEDGER, TABLES
+from cloud.tables.schema import LEDGER, TABLES
 from tests.cloud.messages import land, row
 from tools.cli.query import query
 
@@ -24,7 +24,7 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     folder = tmp_path_factory.mktemp("site")
     (folder / "landing").mkdir()
     land(folder / "landing", [row(1), row(2), row(4), row(5, content=b"no SenML")])
-    ingest(folder / "landing", folder / "tables", spark=spark)
+    ingest(spark, folder / "landing", folder / "tables")
     return folder / "tables"
 
 
@@ -113,12 +113,12 @@ def test_statement_that_reads_is_carried_out(tables: Path, sql: str) -> None:
 
 def test_tables_that_are_not_used_yet_are_empty_ones(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "landing").mkdir()
-    ingest(tmp_path / "landing", tmp_path / "tables", spark=spark)
+    ingest(spark, tmp_path / "landing", tmp_path / "tables")
     for table in TABLES:
         result = run(f"SELECT * FROM {table.name}", "--tables", str(tmp_path / "tables"), "--csv")
         assert result.exit_code == 0, result.output
         (header,) = csv.reader(io.StringIO(result.stdout))
-        assert header == [name for name in table.column_names if name != "batch" or table is not LEDGER]
+        assert header == [name for name in table.column_names if "batch" not in name or table is not LEDGER]
     listed = json.loads(run("--json", "--tables", str(tmp_path / "tables")).stdout)
     assert {table["rows"] for table in listed["tables"]} == {0}
     assert listed["devices"] == []

@@ -54,8 +54,9 @@ FROM compared GROUP BY origin ORDER BY origin
 
 def judge(spark: SparkSession, made: Iterable[Made]) -> Verdict:
     """Compares messages by identity; the Spark session has the tables as views."""
-    schema = "origin string, epoch long, seq long, readings long"
-    spark.createDataFrame(list(made), schema).createOrReplaceTempView("made")
+    schema = "origin string, epoch string, seq long, readings long"
+    rows = [(one.origin, f"{one.epoch:08x}", one.seq, one.readings) for one in made]
+    spark.createDataFrame(rows, schema).createOrReplaceTempView("made")
     origins = [OriginVerdict(*row) for row in spark.sql(COMPARE).collect()]
     removed = spark.sql("SELECT coalesce(sum(duplicates), 0) FROM batches").collect()[0][0]
     return Verdict(origins, removed)

@@ -6,8 +6,9 @@ from tools.lab.demo.verdict import Verdict, judge
 
 def verdict_of(spark: SparkSession, stored: list[tuple[str, int, int, int]], made: list[Made]) -> Verdict:
     """`stored` are rows of the table: origin, epoch, seq, record."""
-    schema = "origin string, epoch long, seq long, record int"
-    spark.createDataFrame(stored, schema).createOrReplaceTempView("readings")
+    schema = "origin string, epoch string, seq long, record int"
+    rows = [(origin, f"{epoch:08x}", seq, record) for origin, epoch, seq, record in stored]
+    spark.createDataFrame(rows, schema).createOrReplaceTempView("readings")
     spark.createDataFrame([(2,), (1,)], "duplicates long").createOrReplaceTempView("batches")
     return judge(spark, made)
 

@@ -1,0 +1,127 @@
+"""Writes the Parquet files of the Delta tables, with the statistics that let readers skip files."""
+
+import os
+import uuid
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cloud.landing.durable_file import sync
+from cloud.tables.delta_log import DataFile
+from cloud.tables.schema import Table
+
+_TEXT_MAX = 64
+"""Longer limits of a text column are left out of the statistics."""
+_NO_STATISTICS = {"payload", "value_data", "reason", "value_string"}
+
+
+class CheckFailed(Exception):
+    """Rows break a rule of their table. The text names the table and the rule."""
+
+
+class DataFileWriter:
+    """Writes rows of a table to one new file. The file belongs to the table once the log has its DataFile."""
+
+    def __init__(self, folder: Path, table: Table, batch: int, partition: date | None = None) -> None:
+        """folder: that of all tables. partition: the value of the table's partition column, if it has one."""
+        self._table = table
+        self._folder = folder / table.name
+        self._partition: dict[str, str | None] = {}
+        name = f"part-{batch:012d}-{uuid.uuid4()}.zstd.parquet"
+        if table.partition:
+            self._partition = {table.partition: str(partition)}
+            name = f"{table.partition}={partition}/{name}"
+        self._name = name
+        self.path = self._folder / name
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        schema = table.arrow_schema
+        texts = [field.name for field in schema if field.type == pa.string()]
+        self._writer = pq.ParquetWriter(self.path, schema, compression="zstd", use_dictionary=texts)
+        self.rows = 0
+
+    def write(self, rows: pa.Table) -> None:
+        """Adds rows, which have the table's columns in any order. Raises CheckFailed and OSError."""
+        rows = rows.select(self._table.arrow_schema.names).cast(self._table.arrow_schema)
+        check(self._table, rows)
+        self._writer.write_table(rows)
+        self.rows += rows.num_rows
+
+    def close(self) -> DataFile:
+        """Returns the file, which is on the disk then."""
+        self._writer.close()
+        sync(self.path)
+        sync(self.path.parent)
+        return describe(self._folder, self._name, self._partition)
+
+    def discard(self) -> None:
+        """Deletes the file."""
+        with suppress(OSError):  # a full disk, which is why the file is discarded
+            self._writer.close()
+        self.path.unlink(missing_ok=True)
+
+
+def write_rows(folder: Path, table: Table, batch: int, rows: pa.Table) -> DataFile:
+    """Writes rows of a table without partitions as one file."""
+    writer = DataFileWriter(folder, table, batch)
+    try:
+        writer.write(rows)
+    except BaseException:
+        writer.discard()
+        raise
+    return writer.close()
+
+
+def check(table: Table, rows: pa.Table) -> None:
+    """Raises CheckFailed if rows lack a required value or break a constraint of their table."""
+    for column in table.columns:
+        if column.required and column.name != table.partition and rows[column.name].null_count:
+            raise CheckFailed(f"{table.name}: a row has no {column.name}")
+    for constraint in table.constraints:
+        if rows.filter(~constraint.expression).num_rows:
+            raise CheckFailed(f"{table.name}: a row breaks the constraint {constraint.name} ({constraint.sql})")
+
+
+def describe(folder: Path, name: str, partition: dict[str, str | None]) -> DataFile:
+    """Returns what the log says of a Parquet file, from the file's own footer."""
+    path = folder / name
+    footer = pq.read_metadata(path)
+    found = os.stat(path)
+    return DataFile(quote(name), partition, found.st_size, int(found.st_mtime * 1000), _statistics(footer))
+
+
+def _statistics(footer: pq.FileMetaData) -> str:
+    lowest: dict[str, Any] = {}
+    highest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for place in range(footer.num_columns):
+        parts = [footer.row_group(group).column(place) for group in range(footer.num_row_groups)]
+        name = footer.schema.column(place).name
+        statistics = [part.statistics for part in parts]
+        if name in _NO_STATISTICS or not all(statistics):
+            continue
+        nulls[name] = sum(one.null_count for one in statistics)
+        limits = [(one.min, one.max) for one in statistics if one.has_min_max]
+        if not limits or isinstance(limits[0][0], bool):
+            continue
+        low, high = min(low for low, _ in limits), max(high for _, high in limits)
+        if not isinstance(low, str) or max(len(low), len(high)) <= _TEXT_MAX:
+            with suppress(OverflowError):  # no time follows the last millisecond of the year 9999
+                lowest[name], highest[name] = _plain(low, up=False), _plain(high, up=True)
+    stats = {"numRecords": footer.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
+    return msgspec.json.encode(stats).decode()
+
+
+def _plain(value: Any, up: bool) -> Any:
+    """Returns a limit as the log writes it: times in whole milliseconds, rounded outwards."""
+    if isinstance(value, datetime):
+        value = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        if up and value.microsecond % 1000:
+            value += timedelta(milliseconds=1)
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value.isoformat() if isinstance(value, date) else value

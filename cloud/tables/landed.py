@@ -1,0 +1,58 @@
+"""Reads landing files and proves them against their manifests."""
+
+import hashlib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cloud.landing.file import SCHEMA
+from cloud.landing.manifest import Manifest, ManifestError, list_intervals
+
+COLUMNS = pa.schema([field for field in SCHEMA if field.name != "via"])
+"""The columns that the tables have. Files of version 0.1.0 have no others."""
+
+
+def check_size(described: Manifest, folder: Path) -> None:
+    """Raises ManifestError unless the landing file is there and has the size that its manifest says."""
+    try:
+        size = (folder / described.file).stat().st_size
+    except FileNotFoundError:
+        raise ManifestError("the file is missing, its manifest is there") from None
+    except OSError as error:
+        raise ManifestError(f"the file cannot be read: {error.strerror}") from error
+    if size != described.bytes:
+        raise ManifestError(f"the file has {size} bytes, its manifest says {described.bytes}")
+
+
+def read_landing_file(described: Manifest, folder: Path) -> pa.Table:
+    """Returns the rows of a landing file.
+
+    Raises ManifestError unless they are what its manifest says: the size, the SHA-256, the columns, and the identities.
+    """
+    check_size(described, folder)
+    try:
+        content = (folder / described.file).read_bytes()
+    except OSError as error:
+        raise ManifestError(f"the file cannot be read: {error.strerror}") from error
+    if hashlib.sha256(content).hexdigest() != described.sha256:
+        raise ManifestError("the file's SHA-256 is not the one in its manifest")
+    rows = _parse(content)
+    if rows.num_rows != described.rows:
+        raise ManifestError(f"the file has {rows.num_rows} rows, its manifest says {described.rows}")
+    if list_intervals(rows) != [tuple(interval) for interval in described.intervals]:
+        raise ManifestError("the rows of the file have other numbers than its manifest says")
+    return rows
+
+
+def _parse(content: bytes) -> pa.Table:
+    try:
+        rows = pq.ParquetFile(pa.BufferReader(content)).read(COLUMNS.names)
+        rows = rows.select(COLUMNS.names).cast(COLUMNS)
+        rows.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise ManifestError(f"the file is no landing file: {str(error).splitlines()[0]}") from None
+    for field in COLUMNS:
+        if not field.nullable and rows[field.name].null_count:
+            raise ManifestError(f"the file is no landing file: a row has no {field.name}")
+    return rows

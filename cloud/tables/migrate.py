@@ -1,0 +1,75 @@
+"""Brings tables of an older version to the columns of this one. Each table changes in one commit."""
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from cloud.tables.schema import BATCHES, LEDGER, READINGS, TABLES, VERSION, VERSION_PROPERTY, Table, protocol
+from cloud.tables.tables import Tables, metadata
+
+_HAVING_EPOCH = {"bronze_messages", "readings", "quarantine", "ledger"}
+
+
+class NewerTables(Exception):
+    """The tables have a version that this program does not know. Nothing was written."""
+
+
+def migrate(tables: Tables) -> None:
+    """Brings every table that exists to VERSION. Raises NewerTables.
+
+    It may be killed at any time: the next run migrates the tables that are left.
+    """
+    old = [table for table in TABLES if tables.exists(table) and _version(tables, table) < VERSION]
+    if newer := [table.name for table in TABLES if tables.exists(table) and _version(tables, table) > VERSION]:
+        raise NewerTables(f"the tables {', '.join(newer)} were written by a later version of Holdfast")
+    for table in sorted(old, key=lambda one: one is BATCHES):  # `readings` are migrated by the help of `batches`
+        rows = _from_version_1(tables, table)
+        writer = rows.select(table.column_names).write.format("delta").mode("overwrite").option("overwriteSchema", True)
+        writer = writer.partitionBy(table.partition) if table.partition else writer
+        writer.save(str(tables.folder / table.name))
+        tables.sync_last(table)
+        tables.commit(table, [protocol(), metadata(table, tables.metadata(table)["id"])], "UPGRADE")
+
+
+def _version(tables: Tables, table: Table) -> int:
+    return int(tables.metadata(table).get("configuration", {}).get(VERSION_PROPERTY, 1))
+
+
+def _from_version_1(tables: Tables, table: Table) -> DataFrame:
+    """Returns the rows of a table of version 1 with the columns of version 2.
+
+    Also of a table that the job was killed after: it has the new columns, and not yet the new version.
+    """
+    rows = tables.read(table)
+    if table.name in _HAVING_EPOCH and dict(rows.dtypes)["epoch"] == "bigint":
+        rows = rows.withColumn("epoch", sf.lpad(sf.lower(sf.hex("epoch")), 8, "0"))
+    return _ADDED.get(table.name, lambda _, same: same)(tables, rows)
+
+
+def _add_to_ledger(_: Tables, rows: DataFrame) -> DataFrame:
+    return rows.withColumn("first_batch", sf.col("batch")) if "first_batch" not in rows.columns else rows
+
+
+def _add_to_readings(tables: Tables, rows: DataFrame) -> DataFrame:
+    if "event_time" in rows.columns:
+        return rows
+    dates = tables.read(BATCHES).select("batch", sf.to_date("planned_at").alias("ingest_date"))
+    rows = rows.join(sf.broadcast(dates), "batch", "left")
+    told = sf.col("time").isNotNull()
+    plausible = (
+        told & (sf.col("time") >= "2001-01-01") & (sf.col("time") <= sf.current_timestamp() + sf.expr("INTERVAL 1 DAY"))
+    )
+    arrived = sf.coalesce("received_at", sf.to_timestamp("event_date"))
+    by_arrival = sf.when(sf.isnotnull("received_at"), "gateway").otherwise("landing")
+    rows = rows.withColumn("event_time", sf.when(plausible, sf.col("time")).otherwise(arrived))
+    rows = rows.withColumn("event_time_by", sf.when(plausible, "device").otherwise(by_arrival))
+    rows = rows.withColumn("quality", sf.when(told & ~plausible, "wrong time").otherwise("good"))
+    rows = rows.withColumn("ingest_date", sf.coalesce("ingest_date", sf.current_date()))
+    return rows.withColumn("event_date", sf.to_date("event_time"))
+
+
+_ADDED: dict[str, Callable[[Tables, DataFrame], DataFrame]] = {
+    LEDGER.name: _add_to_ledger,
+    READINGS.name: _add_to_readings,
+}

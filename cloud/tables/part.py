@@ -1,0 +1,176 @@
+"""A part of a batch: landing files that one Spark task takes into data files.
+
+A task proves each landing file against its manifest: its size, its SHA-256, its columns, and that its rows have the
+identities that the manifest lists. What it writes counts only when the driver commits it; a task that dies leaves
+files that no table knows.
+"""
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cloud.landing.manifest import Manifest, ManifestError
+from cloud.tables.data_file import DataFileWriter
+from cloud.tables.delta_log import DataFile
+from cloud.tables.landed import read_landing_file
+from cloud.tables.schema import BRONZE_MESSAGES, DATA_TABLES, QUARANTINE, READINGS, Table
+from cloud.transforms.classify import CONFLICT, DUPLICATE, NEW, Numbers
+from cloud.transforms.rows import CONFLICT as CONFLICT_KIND
+from cloud.transforms.rows import (
+    CONFLICT_REASON,
+    UNDECODABLE,
+    Landed,
+    bronze_rows,
+    decode,
+    quarantine_rows,
+    read_times,
+    reading_rows,
+)
+
+CHUNK_ROWS = 20_000
+CHUNK_BYTES = 16 << 20
+Verdicts: TypeAlias = dict[str, tuple[Numbers, Numbers]]
+"""The rows of each landing file that are not simply new: their places in the file, and their verdicts."""
+Decoder: TypeAlias = Callable[[Landed], Landed]
+"""What adds `records` and problems to messages."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What a task has to do: the batch, the folders, the landing files."""
+
+    batch: int
+    planned_ms: int
+    landing: str
+    tables: str
+    files: list[Manifest]
+
+
+class Done(msgspec.Struct):
+    """What a task did. `files` has the data files by table. `refused` has the landing files that do not prove, with the
+    reason: then nothing was written. `failure` says why the task could not write."""
+
+    files: dict[str, list[DataFile]] = {}
+    new: int = 0
+    duplicates: int = 0
+    undecodable: int = 0
+    conflicts: int = 0
+    readings: int = 0
+    refused: list[tuple[str, str]] = []
+    failure: str | None = None
+
+
+def take_in(part: Part, verdicts: Verdicts, decoder: Decoder = decode) -> Done:
+    """Does what the part says. Never raises for what is in a landing file, or for a disk that is full."""
+    done = Done()
+    work = _Writers(part, decoder)
+    gc.disable()  # nothing here makes cycles, and the collector would look through every record again and again
+    try:
+        for described in part.files:
+            try:
+                rows = read_landing_file(described, Path(part.landing))
+            except ManifestError as error:
+                done.refused.append((described.file, str(error)))
+                continue
+            if not done.refused:
+                _take_file(rows, described, part, verdicts, work, done)
+        done.files = {} if done.refused else work.close()
+    except OSError as error:
+        done.failure = f"{error.strerror or error}: {error.filename or part.tables}"
+    finally:
+        gc.enable()
+        if not done.files:
+            work.discard()
+    return done
+
+
+def _take_file(
+    rows: pa.Table, described: Manifest, part: Part, verdicts: Verdicts, work: "_Writers", done: Done
+) -> None:
+    of_row = np.full(rows.num_rows, NEW)
+    if described.file in verdicts:
+        places, found = verdicts[described.file]
+        of_row[places] = found
+    done.duplicates += int(np.count_nonzero(of_row == DUPLICATE))
+    for first, length in _chunks(rows):
+        landed = read_times(rows.slice(first, length), part.planned_ms, described.file, part.batch)
+        verdict = of_row[first : first + length]
+        _take_chunk(landed if (verdict == NEW).all() else _pick(landed, verdict, NEW), work, done)
+        if (verdict == CONFLICT).any():
+            conflicts = _pick(landed, verdict, CONFLICT)
+            reasons = pa.repeat(pa.scalar(CONFLICT_REASON), len(conflicts.messages))
+            work.write(QUARANTINE, quarantine_rows(conflicts, CONFLICT_KIND, reasons))
+            done.conflicts += len(conflicts.messages)
+
+
+def _take_chunk(landed: Landed, work: "_Writers", done: Done) -> None:
+    """Takes in messages with new identities."""
+    if not len(landed.messages):
+        return
+    work.write(BRONZE_MESSAGES, bronze_rows(landed))
+    decoded = work.decoder(landed)
+    readings = reading_rows(decoded)
+    if len(readings):
+        work.write(READINGS, readings)
+    failed = pc.is_valid(decoded.problems)
+    undecodable = pc.sum(failed).as_py()
+    if undecodable:
+        aside = decoded.take(pc.indices_nonzero(failed))
+        work.write(QUARANTINE, quarantine_rows(aside, UNDECODABLE, aside.problems))
+    done.new += len(landed.messages) - undecodable
+    done.undecodable += undecodable
+    done.readings += len(readings)
+
+
+def _pick(landed: Landed, verdicts: Numbers, verdict: int) -> Landed:
+    return landed.take(pa.array(np.flatnonzero(verdicts == verdict), pa.int64()))
+
+
+def _chunks(rows: pa.Table) -> Iterable[tuple[int, int]]:
+    """Yields (first row, number of rows) of pieces that fit in memory when they are decoded."""
+    sizes = np.cumsum(pc.binary_length(rows["payload"]).to_numpy())
+    first = 0
+    while first < rows.num_rows:
+        before = int(sizes[first - 1]) if first else 0
+        fitting = int(np.searchsorted(sizes, before + CHUNK_BYTES, side="right"))
+        last = min(max(fitting, first + 1), first + CHUNK_ROWS, rows.num_rows)
+        yield first, last - first
+        first = last
+
+
+class _Writers:
+    """The open data file of each table that the part has rows for."""
+
+    def __init__(self, part: Part, decoder: Decoder) -> None:
+        self.decoder = decoder
+        self._part = part
+        self._date = datetime.fromtimestamp(part.planned_ms / 1000, UTC).date()
+        self._open: dict[str, DataFileWriter] = {}
+
+    def write(self, table: Table, rows: pa.Table) -> None:
+        if table.name not in self._open:
+            self._open[table.name] = DataFileWriter(Path(self._part.tables), table, self._part.batch, self._date)
+        self._open[table.name].write(rows)
+
+    def close(self) -> dict[str, list[DataFile]]:
+        return {table.name: [self._open[table.name].close()] for table in DATA_TABLES if table.name in self._open}
+
+    def discard(self) -> None:
+        for writer in self._open.values():
+            writer.discard()
+
+
+def run_batches(
+    parts: list[Part], verdicts: Verdicts, decoder: Decoder, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Runs the parts that Spark names in the column `id`, for `DataFrame.mapInArrow`."""
+    for batch in batches:
+        for place in batch.column("id").to_pylist():
+            done = take_in(parts[place], verdicts, decoder)
+            yield pa.RecordBatch.from_pydict({"done": [msgspec.json.encode(done).decode()]})

@@ -1,0 +1,172 @@
+"""Rows of the data tables from landed rows, column by column: no object is made for a row.
+
+A message's problem, which brings it to quarantine, is of its payload or of the time that a gateway gave it.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cloud.transforms.decode import decode_payloads
+from cloud.transforms.decoders import is_senml
+from cloud.transforms.own_decoders import OwnDecoder
+from cloud.transforms.senml_columns import resolve_plain
+from cloud.transforms.sparkplug import Births
+
+TIME_END_MS = 253_402_300_800_000
+"""The end of the year 9999, where timestamps end."""
+EARLIEST = pa.scalar(978_307_200_000_000, pa.timestamp("us", "UTC"))
+"""The beginning of the year 2001. A clock that was never set begins at 1970, 1978, 1980 or 2000."""
+AHEAD = pa.scalar(86_400_000_000, pa.duration("us"))
+"""A time that is later than the landing by more than a day is wrong: only clocks go ahead, not messages."""
+GOOD, WRONG_TIME = "good", "wrong time"
+UNDECODABLE, CONFLICT = "undecodable", "conflict"
+CONFLICT_REASON = "the same identity came before with another payload"
+_TIME = pa.timestamp("us", "UTC")
+_RECORDS = decode_payloads([], [], []).type.field("records").type
+
+
+class Landed(NamedTuple):
+    """Rows of one landing file: `messages` as they were landed, and for each its times as timestamps.
+
+    `landed_at` is never null: if a lander's clock cannot be right, it is the time when the batch was planned.
+    """
+
+    messages: pa.Table
+    received_at: pa.Array
+    landed_at: pa.Array
+    problems: pa.Array
+    file: str
+    batch: int
+
+    def take(self, places: pa.Array) -> "Landed":
+        return self._replace(
+            messages=self.messages.take(places),
+            received_at=self.received_at.take(places),
+            landed_at=self.landed_at.take(places),
+            problems=self.problems.take(places),
+        )
+
+
+def read_times(messages: pa.Table, planned_ms: int, file: str, batch: int) -> Landed:
+    """Returns landed messages with their times. A time beyond the year 9999 is null, and a problem of the message."""
+    received_ms, landed_ms = (messages[name].combine_chunks() for name in ("received_ms", "landed_ms"))
+    fits = _is_time(received_ms)
+    problem = pa.scalar("the gateway's time of acceptance is beyond the year 9999", pa.string())
+    problems = pc.if_else(pc.fill_null(fits, True), pa.scalar(None, pa.string()), problem)
+    landed_ms = pc.if_else(_is_time(landed_ms), landed_ms, planned_ms)
+    return Landed(
+        messages, _timestamps(pc.if_else(fits, received_ms, None)), _timestamps(landed_ms), problems, file, batch
+    )
+
+
+def decode(landed: Landed, own: Sequence[OwnDecoder] = (), births: Births | None = None) -> Landed:
+    """Returns the messages with the column `records`, a list for each, and the problems of their payloads.
+
+    own: decoders of one's own; births: the births of Sparkplug B, both as `decode_messages` takes them.
+    """
+    topics = landed.messages["topic"].to_pylist()
+    content_types = landed.messages["content_type"].to_pylist()
+    payloads = [
+        payload if problem is None else None
+        for payload, problem in zip(landed.messages["payload"].to_pylist(), landed.problems.to_pylist(), strict=True)
+    ]
+    kinds = list(zip(topics, content_types, strict=True))
+    senml = {kind for kind in set(kinds) if is_senml(*kind, own)}
+    packs = [payload if kind in senml else None for payload, kind in zip(payloads, kinds, strict=True)]
+    plain = resolve_plain(packs, _RECORDS)
+    others = [None if known else payload for payload, known in zip(payloads, plain.is_valid().to_pylist(), strict=True)]
+    decoded = decode_payloads(others, topics, content_types, own=own, births=births)
+    problems = pc.coalesce(landed.problems, decoded.field("problem"))
+    records = pc.coalesce(plain, decoded.field("records"))  # of each message at most one of the two has some
+    return landed._replace(messages=landed.messages.append_column("records", records), problems=problems)
+
+
+def bronze_rows(landed: Landed) -> pa.Table:
+    """Returns a row of `bronze_messages` for each message."""
+    names = ("origin", "seq", "topic", "payload", "qos", "retain", "content_type", "gateway", "lander")
+    columns = {name: landed.messages[name] for name in names}
+    return pa.table({**columns, **_common(landed)})
+
+
+def reading_rows(landed: Landed) -> pa.Table:
+    """Returns a row of `readings` for each record of decoded messages."""
+    records = landed.messages["records"].combine_chunks()
+    counts = pc.fill_null(pc.list_value_length(records), 0).to_numpy()
+    of_message = np.repeat(np.arange(len(counts)), counts)
+    places = np.arange(len(of_message)) - np.repeat(np.cumsum(counts) - counts, counts)
+    values = records.flatten()
+    fields = {field.name: values.field(field.name) for field in values.type}
+    message = landed.take(pa.array(of_message, pa.int64()))
+    origins = message.messages["origin"].combine_chunks()
+    by_device, by_gateway = (
+        _plausible(fields["time"], message.landed_at),
+        _plausible(message.received_at, message.landed_at),
+    )
+    event_time = pc.case_when(
+        pc.make_struct(by_device, by_gateway), fields["time"], message.received_at, message.landed_at
+    )
+    named_by = pc.case_when(pc.make_struct(by_device, by_gateway), "device", "gateway", "landing")
+    wrong = pc.and_(pc.is_valid(fields["time"]), pc.invert(by_device))
+    return pa.table(
+        {
+            **fields,
+            "device": pc.coalesce(fields["device"], origins),
+            **{name: message.messages[name] for name in ("origin", "seq", "topic")},
+            **_common(message),
+            "record": pa.array(places, pa.int32()),
+            "event_time": event_time,
+            "event_time_by": named_by,
+            "quality": pc.if_else(wrong, WRONG_TIME, GOOD),
+            "event_date": event_time.cast(pa.date32()),
+        }
+    )
+
+
+def quarantine_rows(landed: Landed, kind: str, reasons: pa.Array) -> pa.Table:
+    """Returns a row of `quarantine` for each message, with the reason."""
+    columns = {name: landed.messages[name] for name in ("origin", "seq", "topic", "payload", "content_type")}
+    rows = len(landed.messages)
+    return pa.table({**columns, **_common(landed), "kind": pa.repeat(pa.scalar(kind), rows), "reason": reasons})
+
+
+def write_epochs(epochs: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Returns epochs as they are written everywhere: eight hexadecimal digits."""
+    numbers = epochs.combine_chunks() if isinstance(epochs, pa.ChunkedArray) else epochs
+    coded = pc.dictionary_encode(numbers)
+    texts = pa.array([f"{number:08x}" for number in coded.dictionary.to_pylist()], pa.string())
+    return texts.take(coded.indices)
+
+
+def read_epochs(texts: pa.ChunkedArray) -> pa.Array:
+    """Returns the numbers of epochs that `write_epochs` has written."""
+    coded = pc.dictionary_encode(texts.combine_chunks())
+    return pa.array([int(text, 16) for text in coded.dictionary.to_pylist()], pa.int64()).take(coded.indices)
+
+
+def _common(landed: Landed) -> dict[str, object]:
+    rows = len(landed.messages)
+    return {
+        "epoch": write_epochs(landed.messages["epoch"]),
+        "received_at": landed.received_at,
+        "landed_at": landed.landed_at,
+        "file": pa.repeat(pa.scalar(landed.file), rows),
+        "batch": pa.repeat(pa.scalar(landed.batch, pa.int64()), rows),
+    }
+
+
+def _is_time(milliseconds: pa.Array) -> pa.Array:
+    return pc.and_(pc.greater_equal(milliseconds, 0), pc.less(milliseconds, TIME_END_MS))
+
+
+def _timestamps(milliseconds: pa.Array) -> pa.Array:
+    return milliseconds.cast(pa.timestamp("ms", "UTC")).cast(_TIME)
+
+
+def _plausible(times: pa.Array, landed_at: pa.Array) -> pa.Array:
+    """Says of each time whether it can be right; a missing one cannot."""
+    in_time = pc.less_equal(times, pc.add(landed_at, AHEAD))
+    return pc.fill_null(pc.and_(pc.greater_equal(times, EARLIEST), in_time), False)

@@ -1,0 +1,113 @@
+"""The tables' logs: read by other engines, durable, and repaired after a power cut."""
+
+import json
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from cloud.tables.delta_log import DeltaLog
+from cloud.tables.schema import DATA_TABLES, LEDGER, TABLES, Table
+from cloud.tables.tables import Tables
+from tests.cloud.lake import Lake
+from tests.cloud.messages import land, row
+
+
+@pytest.fixture(scope="module")
+def filled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("lake")
+    (place / "landing").mkdir()
+    lake = Lake(spark, place / "landing", place / "tables")
+    land(lake.landing, [row(1), row(2), row(3, content=b"no SenML")])
+    lake.ingest()
+    return lake.folder
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_delta_rs_duckdb_and_spark_read_the_same_rows(spark: SparkSession, filled: Path, table: Table) -> None:
+    by_spark = spark.read.format("delta").load(str(filled / table.name)).toArrow()
+    by_rust = DeltaTable(filled / table.name).to_pyarrow_table()
+    assert by_rust.column_names == table.column_names
+    with duckdb.connect() as engine:
+        by_duckdb = engine.register("by_rust", by_rust).sql("SELECT * FROM by_rust").to_arrow_table()
+    rows = [
+        sorted(map(repr, found.select(table.column_names).cast(table.empty().schema).to_pylist()))
+        for found in (by_spark, by_rust, by_duckdb)
+    ]
+    assert len(rows[0]) > 0
+    assert rows[0] == rows[1] == rows[2]
+
+
+def test_readers_skip_files_by_the_statistics(filled: Path) -> None:
+    (file,) = pa.table(DeltaTable(filled / "readings").get_add_actions(flatten=True)).to_pylist()
+    assert (file["num_records"], file["min.seq"], file["max.seq"]) == (4, 1, 2)
+    assert (file["min.device"], file["null_count.unit"]) == ("garage", 4)
+
+
+@pytest.mark.parametrize("table", DATA_TABLES, ids=lambda table: table.name)
+def test_tables_have_comments_rules_and_a_change_feed(spark: SparkSession, filled: Path, table: Table) -> None:
+    described = DeltaTable(filled / table.name)
+    fields = {field.name: field for field in described.schema().fields}
+    assert all(field.metadata["comment"] for field in fields.values())
+    assert not fields["origin"].nullable
+    assert "delta.constraints.seq_counts_from_0" in described.metadata().configuration
+    changes = spark.read.format("delta").option("readChangeFeed", True).option("startingVersion", 0)
+    found = changes.load(str(filled / table.name)).select("_change_type").distinct().collect()
+    assert [kind for (kind,) in found] == ["insert"]
+
+
+def spans(tables: Tables) -> int:
+    return tables.rows(LEDGER, ["lo"]).num_rows
+
+
+@pytest.fixture
+def tables(spark: SparkSession, tmp_path: Path) -> Tables:
+    made = Tables(spark, tmp_path)
+    made.create_missing()
+    for number in range(1, 4):
+        made.append_values(LEDGER, [("a", "00000001", number, number, number, number)], None)
+    return made
+
+
+def test_commit_that_a_power_cut_left_half_written_is_as_if_it_had_never_been(tables: Tables) -> None:
+    log = tables.folder / LEDGER.name / "_delta_log"
+    commit = (log / f"{3:020}.json").read_bytes()
+    (log / f"{4:020}.json").write_bytes(commit[: len(commit) // 2])
+    again = Tables(tables.spark, tables.folder)
+    assert spans(again) == 3
+    again.append_values(LEDGER, [("a", "00000001", 4, 4, 4, 4)], None)
+    assert again.read(LEDGER).count() == 4
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 and no more"], ids=["empty", "cut off"])
+def test_checkpoint_that_a_power_cut_cut_off_is_removed(tables: Tables, content: bytes) -> None:
+    log = tables.folder / LEDGER.name / "_delta_log"
+    (log / f"{3:020}.checkpoint.parquet").write_bytes(content)
+    (log / "_last_checkpoint").write_bytes(b"")
+    assert spans(Tables(tables.spark, tables.folder)) == 3
+    assert not list(log.glob("*checkpoint*"))
+    assert tables.read(LEDGER).count() == 3
+
+
+def test_two_programs_that_commit_at_once_both_get_their_commit(tables: Tables) -> None:
+    other = Tables(tables.spark, tables.folder)
+    assert spans(other) == 3
+    tables.append_values(LEDGER, [("a", "00000001", 4, 4, 4, 4)], None)
+    other.append_values(LEDGER, [("a", "00000001", 5, 5, 5, 5)], None)
+    assert (spans(Tables(tables.spark, tables.folder)), spans(other)) == (5, 5)
+
+
+def test_log_is_read_from_its_checkpoint(spark: SparkSession, tables: Tables) -> None:
+    for number in range(4, 60):
+        tables.append_values(LEDGER, [("a", "00000001", number, number, number, number)], None)
+    folder = tables.folder / LEDGER.name
+    last = json.loads((folder / "_delta_log" / "_last_checkpoint").read_text())["version"]
+    for version in range(last):
+        (folder / "_delta_log" / f"{version:020}.json").unlink()
+    log = DeltaLog(folder)
+    assert (log.version, len(log.files)) == (59, 59)
+    assert log.metadata["description"] == LEDGER.comment
+    assert spark.read.format("delta").load(str(folder)).count() == 59

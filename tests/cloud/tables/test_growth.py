@@ -1,0 +1,74 @@
+"""What stays small however many batches there were: the ledger, and the files of the small tables."""
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cloud.landing.manifest import Manifest
+from cloud.tables import ledger
+from cloud.tables.schema import LANDING_FILES, LEDGER
+from cloud.tables.tables import Tables
+from cloud.transforms.classify import Suspect
+
+EPOCH = 7
+BATCHES = 200
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """Tables after BATCHES batches. Each brought ten messages of one device, and one of another, which lost every other
+    message."""
+    tables = Tables(spark, tmp_path_factory.mktemp("tables"))
+    tables.create_missing()
+    for batch in range(1, BATCHES + 1):
+        spans = [("steady", "00000007", 10 * batch, 10 * batch + 9, batch, batch)]
+        spans.append(("lossy", "00000007", 2 * batch, 2 * batch, batch, batch))
+        tables.append_values(LEDGER, spans, None)
+        file = (f"f-{batch}", "lander-1", 1, batch, 11, 1, "", "ingested", None, batch, datetime.now(UTC))
+        tables.append_values(LANDING_FILES, [file], None)
+        ledger.merge(tables)
+        tables.compact(LANDING_FILES)
+    return tables
+
+
+def load(tables: Tables) -> list[tuple[str, int, int, int, int]]:
+    manifests = [Manifest(1, "f", "l", 1, 1, 1, 0, "", [(one, EPOCH, 1, 1)]) for one in ("steady", "lossy")]
+    rows = ledger.load(tables, manifests, BATCHES + 1)
+    columns = (rows[name].to_pylist() for name in ("origin", "lo", "hi", "first_batch", "batch"))
+    return sorted(zip(*columns, strict=True))
+
+
+def test_neighbours_in_the_ledger_become_one_interval_and_gaps_stay(tables: Tables) -> None:
+    rows = load(tables)
+    steady = [row for row in rows if row[0] == "steady"]
+    assert steady[0][1] == 10 and steady[-1][2] == 10 * BATCHES + 9
+    assert all(before[2] + 1 == after[1] for before, after in pairwise(steady))
+    assert len(steady) < 80
+    lossy = {seq for _, lo, hi, *_ in rows[: len(rows) - len(steady)] for seq in range(lo, hi + 1)}
+    assert lossy == set(range(2, 2 * BATCHES + 1, 2))
+
+
+def test_files_of_the_small_tables_stay_few(tables: Tables) -> None:
+    assert len(tables.files(LEDGER)) <= 64
+    assert len(tables.files(LANDING_FILES)) <= 32
+    assert tables.rows(LANDING_FILES, ["file"]).num_rows == BATCHES
+    again = Tables(tables.spark, Path(tables.folder))
+    assert (again.last_batch(LEDGER), again.last_batch(LANDING_FILES)) == (BATCHES, BATCHES)
+
+
+def test_ledger_still_names_the_batches_that_hold_a_message(tables: Tables) -> None:
+    manifests = [Manifest(1, "f", "l", 1, 1, 1, 0, "", [("steady", EPOCH, 1, 1)])]
+    rows = ledger.load(tables, manifests, BATCHES + 1)
+    for batch in (1, 63, 64, 100, BATCHES):
+        ((first, last),) = ledger.batches_of(rows, [Suspect("steady", EPOCH, 10 * batch + 3, 10 * batch + 4, True)])
+        assert first <= batch <= last
+        assert first // 64 == last // 64
+
+
+def test_another_engine_reads_the_compacted_tables(spark: SparkSession, tables: Tables) -> None:
+    assert spark.read.format("delta").load(str(tables.folder / LANDING_FILES.name)).count() == BATCHES
+    found = spark.read.format("delta").load(str(tables.folder / LEDGER.name)).selectExpr("sum(hi - lo + 1)").collect()
+    assert found[0][0] == 11 * BATCHES

@@ -1,0 +1,109 @@
+"""Tables of version 0.1.0, as Spark wrote them, become tables of this version."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from cloud.tables.job import Report
+from cloud.tables.migrate import NewerTables
+from cloud.tables.schema import TABLES
+from tests.cloud.lake import Lake
+from tests.cloud.messages import EPOCH, land, payload, row
+
+NOON = datetime(2025, 10, 9, 12, tzinfo=UTC)
+DAY = NOON.date()
+OLD = {
+    "bronze_messages": (
+        "origin STRING, epoch BIGINT, seq BIGINT, topic STRING, payload BINARY, qos TINYINT, retain BOOLEAN, "
+        "content_type STRING, received_at TIMESTAMP, gateway STRING, landed_at TIMESTAMP, lander STRING, file STRING, "
+        "batch BIGINT, ingest_date DATE"
+    ),
+    "readings": (
+        "origin STRING, epoch BIGINT, seq BIGINT, record INT, device STRING, metric STRING, unit STRING, "
+        "time TIMESTAMP, boot_id BIGINT, uptime_ms BIGINT, value DOUBLE, value_string STRING, value_bool BOOLEAN, "
+        "value_data BINARY, sum DOUBLE, topic STRING, received_at TIMESTAMP, batch BIGINT, event_date DATE"
+    ),
+    "quarantine": (
+        "kind STRING, reason STRING, origin STRING, epoch BIGINT, seq BIGINT, topic STRING, payload BINARY, "
+        "content_type STRING, received_at TIMESTAMP, landed_at TIMESTAMP, file STRING, batch BIGINT, ingest_date DATE"
+    ),
+    "ledger": "origin STRING, epoch BIGINT, lo BIGINT, hi BIGINT, batch BIGINT",
+    "batches": (
+        "batch BIGINT, checkpoint STRING, files INT, rows_in BIGINT, new BIGINT, duplicates BIGINT, "
+        "quarantined BIGINT, undecodable BIGINT, conflicts BIGINT, readings BIGINT, planned_at TIMESTAMP, "
+        "proved_at TIMESTAMP"
+    ),
+    "landing_files": (
+        "file STRING, lander STRING, boot BIGINT, number BIGINT, rows BIGINT, bytes BIGINT, sha256 STRING, "
+        "status STRING, reason STRING, batch BIGINT, recorded_at TIMESTAMP"
+    ),
+}
+PARTITIONS = {"bronze_messages": "ingest_date", "readings": "event_date"}
+
+
+def write_old(lake: Lake, name: str, rows: list[tuple[Any, ...]]) -> None:
+    writer = lake.spark.createDataFrame(rows, OLD[name]).coalesce(1).write.format("delta").mode("append")
+    if name in PARTITIONS:
+        writer = writer.partitionBy(PARTITIONS[name])
+    writer.save(str(lake.folder / name))
+
+
+def old_reading(seq: int, metric: str, record: int, time: datetime | None, event_date: date) -> tuple[Any, ...]:
+    values = (None, 2, 1000 * seq, seq + 0.5, None, None, None, None)
+    told = ("garage", metric, *values[:1], time, *values[1:])
+    return ("garage", EPOCH, seq, record, *told, "telemetry/garage", NOON, 1, event_date)
+
+
+@pytest.fixture
+def old(lake: Lake) -> Lake:
+    """Returns tables of version 0.1.0 with messages 1 and 2; the clock of the second was never set."""
+    lake.folder.mkdir()
+    (file,) = land(lake.landing, [row(1), row(2)])
+    rest = (NOON, "lander-1", file.file, 1, DAY)
+    received = [
+        ("garage", EPOCH, seq, "telemetry/garage", payload("garage", seq), 1, False, None, NOON, "gw-1", *rest)
+        for seq in (1, 2)
+    ]
+    write_old(lake, "bronze_messages", received)
+    wrong = datetime(1979, 1, 1, tzinfo=UTC)
+    readings = [old_reading(1, metric, place, NOON, DAY) for place, metric in enumerate(("load", "memory"))]
+    readings += [old_reading(2, metric, place, wrong, wrong.date()) for place, metric in enumerate(("load", "memory"))]
+    write_old(lake, "readings", readings)
+    write_old(lake, "ledger", [("garage", EPOCH, 1, 2, 1)])
+    write_old(lake, "batches", [(1, "old", 1, 2, 2, 0, 0, 0, 0, 4, NOON, NOON)])
+    described = (file.file, file.lander, file.boot, file.number, file.rows, file.bytes, file.sha256)
+    write_old(lake, "landing_files", [(*described, "ingested", None, 1, NOON)])
+    return lake
+
+
+def test_old_tables_go_on_with_their_rows(old: Lake) -> None:
+    land(old.landing, [row(2), row(3)])
+    assert old.ingest() == Report(1, 1, rows_in=2, new=1, duplicates=1, readings=2)
+    old.check([row(1), row(2), row(3)])
+    for table in TABLES:
+        found = DeltaTable(old.folder / table.name)
+        assert [field.name for field in found.schema().fields] == table.column_names
+        assert found.metadata().configuration["holdfast.schemaVersion"] == "2"
+    readings = sorted(old.rows("readings"), key=lambda one: (one["seq"], one["record"]))
+    assert [(one["event_time"], one["event_time_by"], one["quality"]) for one in readings[1:3]] == [
+        (NOON, "device", "good"),
+        (NOON, "gateway", "wrong time"),
+    ]
+    assert {one["ingest_date"] for one in readings[:4]} == {DAY}
+    assert old.ingest() == Report()
+
+
+def test_tables_of_a_later_version_are_left_alone(spark: SparkSession, landing: Path, lake: Lake) -> None:
+    land(landing, [row(1)])
+    lake.ingest()
+    log = lake.folder / "readings" / "_delta_log"
+    commit = log / f"{0:020}.json"
+    commit.write_text(commit.read_text().replace('"holdfast.schemaVersion":"2"', '"holdfast.schemaVersion":"3"'))
+    land(landing, [row(2)], boot=2)
+    with pytest.raises(NewerTables, match="the tables readings were written by a later version"):
+        lake.ingest()
+    lake.check([row(1)])

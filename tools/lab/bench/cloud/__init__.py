@@ -1,0 +1,1 @@
+"""What the job costs beside a plain Spark copy of the same landing files."""
