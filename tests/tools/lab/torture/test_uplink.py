@@ -144,8 +144,10 @@ def test_more_is_missing_than_the_store_says_is_damaged(tmp_path: Path) -> None:
     assert (outcome.damaged, outcome.lost) == (2, 1)
 
 
-def test_a_traceback_in_the_gateways_log_is_a_violation(tmp_path: Path) -> None:
-    assert "Traceback" in judged(tmp_path, [1, 2, 3, 4, 5], log="fine\nTraceback (most recent)\n").violations[0]
+def test_a_traceback_in_the_gateways_log_is_a_violation_that_names_its_error(tmp_path: Path) -> None:
+    log = 'fine\nTraceback (most recent call last):\n  File "run.py", line 1\nOSError: disk I/O error\nfine\n'
+    (violation,) = judged(tmp_path, [1, 2, 3, 4, 5], log=log).violations
+    assert violation == "the gateway's log: Traceback (most recent call last): OSError: disk I/O error"
 
 
 def test_a_clock_is_set_for_a_process_that_runs(tmp_path: Path) -> None:

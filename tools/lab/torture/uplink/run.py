@@ -4,6 +4,7 @@ import asyncio
 import random
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -108,10 +109,20 @@ async def _strike(outcome: Outcome, site: Site, strikes: list[Strike], messages:
     site.allow(messages)
 
 
+def complaints(log: Iterable[str]) -> list[str]:
+    """Returns a sentence for each complaint in a gateway's log, with the error that a traceback ends with."""
+    found, lines = [], iter(log)
+    for line in lines:
+        if COMPLAINTS.search(line):
+            error = next((after for after in lines if not after.startswith(" ")), "") if "Traceback" in line else ""
+            found.append(f"the gateway's log: {line} {error}".rstrip())
+    return found
+
+
 def judge(outcome: Outcome, site: Site, came: list[tuple[str, int, str]], damaged: int) -> list[str]:
     """Counts what came of a run's messages; returns a sentence for each thing that was not as promised."""
     found = list(site.violations)
-    found += [f"the gateway's log: {line}" for line in site.log() if COMPLAINTS.search(line)][:1]
+    found += complaints(site.log())[:1]
     counts = Counter((name, number) for name, number, _ in came)
     identities = {(name, number): set[str]() for name, number, _ in came}
     for name, number, identity in came:
