@@ -122,6 +122,22 @@ async def test_a_damaged_file_of_notes_is_put_aside_and_the_route_goes_on(
     assert "notes of routes: they cannot be read and begin anew" in caplog.text
 
 
+@pytest.mark.parametrize("content", [None, b""], ids=["removed", "empty"])
+async def test_a_route_whose_note_is_lost_begins_its_session_clean(tmp_path: Path, content: bytes | None) -> None:
+    """It may have used another server since: this one may hold packet identifiers that would swallow messages."""
+    async with scripted_broker(session_present=True) as first, scripted_broker(session_present=True) as second:
+        for number, broker in enumerate((first, second, first), 1):
+            if number == 3:
+                for file in (tmp_path / "store").glob(f"{FILE}*"):
+                    file.unlink()
+                if content is not None:
+                    (tmp_path / "store" / FILE).write_bytes(content)
+            async with opened(tmp_path) as log, running(log, to(broker.port)):
+                await append(log, range(number, number + 1))
+                await has_come(broker, number)
+    assert [connect.clean_start for connect in first.connects] == 2 * ENDS_A_SESSION
+
+
 async def test_a_server_that_refers_to_another_one_is_obeyed(tmp_path: Path) -> None:
     async with (
         scripted_broker() as last,

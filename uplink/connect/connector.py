@@ -234,10 +234,13 @@ class Connector:
             raise LinkDown(str(error)) from error
 
     def _begins_clean(self, server: Server) -> bool:
-        """Whether a server may hold packet identifiers of another store, or of an earlier use of it."""
+        """Whether a server may hold packet identifiers of another store, or of an earlier use of it.
+
+        So may any server if the note is lost: the route may have used another one last.
+        """
         note = self._notes.note
         is_last = note.server == str(server) and note.client_id in ("", self._client_id)
-        return not self._queue.has_session or (bool(note.server) and not is_last)
+        return not (self._queue.has_session and is_last)
 
     async def _try(
         self, server: Server, level: int, password: bytes | None, context: ssl.SSLContext | None
