@@ -152,7 +152,8 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
 
     retry_interval_s: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 20
     """How long the broker may leave a message unacknowledged, in seconds. Then the route connects again and sends what
-    is not acknowledged [MQTT-4.4.0-1]."""
+    is not acknowledged [MQTT-4.4.0-1]. The time begins when the other end of the TCP connection has the message; until
+    then it begins anew as long as the line takes anything, so that a large message goes over a slow line."""
 
     max_age_s: Count | None = None
     """The longest time in seconds since the first gateway accepted a message, by this gateway's clock. Older messages

@@ -1,6 +1,7 @@
 """A route on a log, and what the next broker got of it."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -73,9 +74,12 @@ async def routed(folder: Path, **script: object) -> AsyncIterator[tuple[Scripted
 
 @asynccontextmanager
 async def raw_broker(
-    talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], *, buffer_bytes: int = 0
 ) -> AsyncIterator[int]:
-    """A server that talks with each client as the test says, from the client's first byte; yields its port."""
+    """A server that talks with each client as the test says, from the client's first byte; yields its port.
+
+    ``buffer_bytes``: so many bytes wait in each of the server's sockets at most, roughly; 0: as usual.
+    """
     ending = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -87,7 +91,10 @@ async def raw_broker(
         finally:
             writer.transport.abort()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    listening = socket.create_server(("127.0.0.1", 0))
+    if buffer_bytes:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+    server = await asyncio.start_server(serve, sock=listening)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

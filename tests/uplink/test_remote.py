@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from gateway.message import Message
 from tests.support.scripted_broker import scripted_broker
 from tests.uplink.support import append, opened, raw_broker, route_config, running, serving, until
 from uplink.connect.remote import IDLE_PER_S, MAXIMUM_PACKET_SIZE, Remote
@@ -115,5 +116,30 @@ def test_packets_that_answer_nothing_are_read_slowly_and_in_turn_with_other_work
                     longest_s = max(longest_s, time.thread_time() - before_s)
         assert time.monotonic() - started_s >= 2.0
         assert longest_s < TURN_MAX_S
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_message_that_takes_longer_on_a_slow_line_than_the_retry_interval_goes_once(run, tmp_path: Path) -> None:
+    connections: list[int] = []
+    payload = bytes(1_500_000)
+
+    async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(0)
+        await reader.read(100)
+        writer.write(Connack(False, 0).encode())
+        while connections[-1] < len(payload):
+            connections[-1] += len(await reader.read(50_000))
+            await asyncio.sleep(0.1)  # half a megabyte a second
+        writer.write(Puback(1).encode())
+
+    async def scenario() -> None:
+        async with raw_broker(slowly, buffer_bytes=65_536) as port, opened(tmp_path) as log:
+            route = Route(route_config(port, retry_interval_s=1), "gateway-1", log)
+            async with serving(route):
+                await log.submit([Message("telemetry/a", payload, qos=1)])
+                await until(lambda: route.queue.state.acknowledged_ms > 0)
+        assert len(connections) == 1
 
     run(scenario())

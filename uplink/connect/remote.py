@@ -1,6 +1,9 @@
 """The connection to the next broker: the shell with the IO around the sans-IO client."""
 
 import asyncio
+import fcntl
+import struct
+import termios
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, cast
@@ -50,6 +53,7 @@ class Remote(asyncio.Protocol):
         """Why the client has ended the connection, if it has."""
         self.transferred = 0
         """Bytes that were sent and received, below TLS and above TCP."""
+        self._written = 0  # bytes of these that were sent
         self.has_begun = False
         """Whether the CONNECT was sent."""
         self.unpack: Callable[[bytes], Iterable[bytes]] = lambda data: (data,)
@@ -157,10 +161,12 @@ class Remote(asyncio.Protocol):
         data = self._client.data_to_send()
         if data and self._transport is not None and not self._transport.is_closing():
             self.transferred += len(data)
+            self._written += len(data)
             self._transport.write(data)
 
     def _on_timer(self) -> None:
         self._timer = None
+        self._client.note_line(self._written, self._written - self.backlog - _in_socket(self._transport))
         self._client.handle_timer(self._now_ms())
         self._handle_events()
         self.flush()
@@ -256,3 +262,15 @@ class Remote(asyncio.Protocol):
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
+
+
+def _in_socket(transport: asyncio.BaseTransport | None) -> int:
+    """Returns how many bytes the system has that the other machine has not acknowledged; 0 where it does not say."""
+    socket = None if transport is None else transport.get_extra_info("socket")
+    if socket is None:
+        return 0
+    try:
+        (size,) = struct.unpack("i", fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4)))
+    except OSError:
+        return 0
+    return int(size)

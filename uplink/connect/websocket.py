@@ -8,7 +8,7 @@ import io
 import secrets
 from collections.abc import Iterator
 from struct import unpack_from
-from typing import cast
+from typing import Any, cast
 
 from aiohttp import WSCloseCode, WSMsgType
 
@@ -82,6 +82,9 @@ class WebSocket(asyncio.Transport, asyncio.Protocol):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         for start in range(0, len(data), FRAME_MAX):
             self._send(WSMsgType.BINARY, bytes(data[start : start + FRAME_MAX]))
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._socket.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
         return self._socket.get_write_buffer_size()

@@ -187,6 +187,9 @@ class BulkClientConnection(BulkConnection, ClientConnection):
     acknowledge a message within `retry_interval_ms`, or up to a quarter later, the connection is Closed. The client may
     resume its session over a new one.
 
+    An application that calls `note_line` excuses a slow line: the interval of a message, and the time for the answer to
+    a PINGREQ, begin when the line has taken it. A line that takes nothing is not excused.
+
     Args:
         retry_interval_ms: 0 for no limit.
         inflight_window: how many messages of QoS 1 and 2 may be unacknowledged, where the server's Receive Maximum is
@@ -200,6 +203,17 @@ class BulkClientConnection(BulkConnection, ClientConnection):
         self._inflight_window = inflight_window
         self._look_interval_ms = retry_interval_ms // LOOKS
         self._next_look_ms: int | None = None
+        self._written = self._taken = 0  # bytes
+        self._taken_at_look = 0
+        self._ping_behind: int | None = None  # so many bytes were written before the PINGREQ; None: no answer is due
+        self._taken_at_ping = 0
+
+    def note_line(self, written: int, taken: int) -> None:
+        """Says how many bytes have been written to the line so far, and how many of them the other machine has.
+
+        Call it before `handle_timer`.
+        """
+        self._written, self._taken = written, max(self._taken, taken)
 
     def next_timer_ms(self) -> int | None:
         timer_ms = super().next_timer_ms()
@@ -208,15 +222,29 @@ class BulkClientConnection(BulkConnection, ClientConnection):
         return self._next_look_ms if timer_ms is None else min(timer_ms, self._next_look_ms)
 
     def handle_timer(self, now_ms: int) -> None:
+        self._excuse_ping(now_ms)
         super().handle_timer(now_ms)
+        if self._ping_behind is None and self._deadline_ms is not None:
+            self._ping_behind, self._taken_at_ping = self._written, self._taken
         if self._next_look_ms is None or self.state != CONNECTED or now_ms < self._next_look_ms:
             return
         self._next_look_ms = now_ms + self._look_interval_ms
-        unanswered = self._send_window.find_unanswered(LOOKS)
+        taken, before, self._taken_at_look = self._taken, self._taken_at_look, self._taken
+        unanswered = self._send_window.find_unanswered(LOOKS, self._written, taken if taken > before else self._written)
         if unanswered is not None:
             interval_s = LOOKS * self._look_interval_ms / 1000
             text = f"no acknowledgement of packet identifier {unanswered} in {interval_s:g} s [MQTT-4.4.0-1]"
             self._close(UNSPECIFIED_ERROR, text)
+
+    def _excuse_ping(self, now_ms: int) -> None:
+        """Gives the answer to a PINGREQ more time if the line is still taking what was written before it."""
+        if self.state != CONNECTED or self._deadline_ms is None:
+            self._ping_behind = None
+        elif self._ping_behind is None or now_ms < self._deadline_ms:
+            return
+        elif self._taken_at_ping < self._taken <= self._ping_behind:
+            self._taken_at_ping = self._taken
+            self._deadline_ms = now_ms + 500 * self.keep_alive_s
 
     def note_received(self, now_ms: int) -> None:
         self._now_ms = self._last_received_ms = now_ms
@@ -281,20 +309,28 @@ class BulkSendWindow(SendWindow):
 
     def __init__(self, limit: int, first: int = 1) -> None:
         super().__init__(limit, first)
-        self._looks: dict = {}  # packet identifier: the state at the latest look, and how many looks found it so
+        self._looks: dict = {}  # by packet identifier: the state at the latest look, how many looks found it so, …
+        # … and how many bytes were written by the first of them
 
-    def find_unanswered(self, looks: int) -> int | None:
+    def find_unanswered(self, looks: int, written: int, taken: int) -> int | None:
         """Looks at the messages that wait for the peer; returns one that has waited for the same answer since so many
         looks ago, None if there is none. The looks are to be made at a steady pace.
+
+        Args:
+            looks: how many.
+            written: bytes that were written to the line so far.
+            taken: how many of them the line has taken. A look at a message that it has not taken does not count.
         """
         before, self._looks = self._looks, {}
         for identifier, state in self._states.items():
             if state & ~NO_PLACE in AWAITED and state != EXPECTED:
-                seen, count = before.get(identifier, (state, 0))
-                count = count + 1 if seen == state else 1
+                seen, count, behind = before.get(identifier, (state, 0, written))
+                if seen != state:
+                    count, behind = 0, written
+                count += behind <= taken
                 if count > looks:
                     return identifier
-                self._looks[identifier] = state, count
+                self._looks[identifier] = state, count, behind
         return None
 
     def expect_all(self, identifiers: list) -> None:

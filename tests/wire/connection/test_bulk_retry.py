@@ -91,3 +91,61 @@ def test_without_an_interval_the_connection_waits_for_ever() -> None:
     client = connected(interval_ms=0)
     send(client, [7])
     assert client.next_timer_ms() is None
+
+
+def test_a_message_counts_from_when_the_line_has_taken_it() -> None:
+    """A large message on a slow line: its server cannot answer what it does not have."""
+    client = connected()
+    client.note_line(written=10, taken=10)
+    send(client, [7])
+    taken_by_ms = 10 * INTERVAL_MS
+
+    def trickle(now_ms: int) -> None:
+        client.note_line(written=1010, taken=10 + min(1000, 1000 * now_ms // taken_by_ms))
+
+    trickle(0)
+    closed_ms, closed = run_until_closed(client, trickle)
+    assert taken_by_ms + INTERVAL_MS <= closed_ms <= taken_by_ms + INTERVAL_MS * 1.5
+    assert "no acknowledgement of packet identifier 7" in closed.text
+
+
+def test_a_line_that_takes_nothing_ends_the_connection_after_the_interval() -> None:
+    client = connected()
+    send(client, [7])
+    client.note_line(written=1010, taken=10)
+    closed_ms, _ = run_until_closed(client, lambda _: client.note_line(written=1010, taken=10))
+    assert INTERVAL_MS <= closed_ms <= INTERVAL_MS * 1.5
+
+
+def test_a_line_that_takes_later_messages_does_not_excuse_an_earlier_one_that_it_has_taken() -> None:
+    client = connected()
+    client.note_line(written=0, taken=0)
+    send(client, [7])
+    client.note_line(written=100, taken=100)
+    steps = iter(range(200, 100_000, 100))
+
+    def send_more(_: int) -> None:
+        taken = next(steps)
+        client.note_line(written=taken + 1000, taken=taken)
+
+    closed_ms, _ = run_until_closed(client, send_more)
+    assert closed_ms <= INTERVAL_MS * 1.5
+
+
+@pytest.mark.parametrize(("is_moving", "is_alive"), [(True, True), (False, False)])
+def test_a_ping_behind_much_that_the_line_is_still_taking_does_not_end_the_connection(
+    is_moving: bool, is_alive: bool
+) -> None:
+    client = BulkClientConnection("route", keep_alive_s=10)
+    client.connect(0)
+    client.receive_data(Connack(False, 0, {}).encode(), 0)
+    client.next_event()
+    taken = 100
+    client.note_line(written=1_000_000, taken=taken)
+    for _ in range(10):
+        if (now_ms := client.next_timer_ms()) is None:
+            break
+        taken += 1000 * is_moving
+        client.note_line(written=1_000_000, taken=taken)
+        client.handle_timer(now_ms)
+    assert client.connected is is_alive
