@@ -135,6 +135,8 @@ class Rebuild:
             self._ranges.sort(key=lambda kept: kept.first)
             self._put_in_order(connection, consumers(load_sessions(connection)))
             lost = list(self._lost(connection))
+            for one in lost:
+                _leave_gap(connection, one, self._ranges)
             now_ms = int(time.time() * 1000)
             ranges = [(self._epoch, one.first_seq, one.last_seq, one.messages) for one in lost]
             if self._note is not None and self._note.epoch != self._epoch:  # all of the store that was there before
@@ -237,6 +239,16 @@ class Rebuild:
                 end = max(end, damage.last)
         noted = self._note.position if self._note and self._note.epoch == self._epoch else 0
         return max(end, self._furthest, noted)
+
+
+def _leave_gap(connection: sqlite3.Connection, lost: Lost, kept: list[_KeptRange]) -> None:
+    """Puts a gap in the place of lost messages that others follow, so that no later repair tells them again."""
+    last = lost.first_position + lost.messages - 1
+    if lost.messages and kept and last < kept[-1].last:
+        connection.execute(
+            log_rows.INSERT, log_rows.row_of(LogRow(lost.first_position, [Gap(lost.messages)], last), 0, False)
+        )
+        connection.execute(log_rows.NOTE_GAP, (last, lost.messages))
 
 
 def _first_of(position: int, ranges: bytes) -> int:

@@ -2,7 +2,7 @@
 
 A row's ``body`` is MessagePack, deflated if ``deflated`` says so: an array of parts in order. A part is a batch of
 PUBLISHes as they came, or one message field by field, or a gap: positions whose messages were taken out because no
-consumer needed them. The first element of a part says which.
+consumer needed them, or were lost before a repair. The first element of a part says which.
 
 A row has the positions ``last - count + 1`` to ``last``, and the next row those that follow. ``seq`` is the last
 sequence number that this store has given up to there. ``crc`` covers everything else in the row (``log_row_crc``).

@@ -18,7 +18,16 @@ from gateway.store.repair.pages import Pages
 from gateway.store.repair.records import below, records
 from gateway.store.tables.retained import Keep
 from tests.gateway.store.corruption import Corrupt, corrupt_beginning, corrupt_pages, fill, flip, noise, rows_in, zero
-from tests.gateway.store.support import append_all, leave_as_killed, messages_in, numbered, opened, stored, take_all
+from tests.gateway.store.support import (
+    append_all,
+    append_each,
+    leave_as_killed,
+    messages_in,
+    numbered,
+    opened,
+    stored,
+    take_all,
+)
 from tests.gateway.support import ROOT
 
 
@@ -327,6 +336,25 @@ async def test_a_session_of_which_a_byte_is_another_is_not_taken_over(tmp_path: 
     assert report.kept["session"] == 2 * 40 - 1
     (note,) = quarantine.notes_in(tmp_path)
     assert note.reason == report.damage[0]
+
+
+async def test_a_second_repair_does_not_tell_again_what_the_first_one_has_told(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    async with opened(tmp_path) as log:
+        Cursor(log, "route/central", ["#"])
+        await append_each(log, numbered(400))
+    for part in (1, 2):
+        pages = pages_of_messages(tmp_path / MESSAGES)
+        row = rng.choice([row for row in pages if 200 * part - 150 < row < 200 * part - 50])
+        corrupt_pages(tmp_path / MESSAGES, [max(pages[row])], rng, zero)
+        repair(tmp_path, "gw", ["route/central"])
+    told = stored(tmp_path, "SELECT sum(messages) FROM dropped WHERE reason = 'damaged'")
+    kept = messages_in(tmp_path)
+    assert told == [(400 - len(kept),)]
+    async with opened(tmp_path) as log:
+        route = Cursor(log, "route/central", ["#"])
+        await log.count_backlog(route)
+        assert route.backlog is not None and route.backlog.messages == len(kept) == log.needed_count
 
 
 async def test_a_store_that_is_whole_is_left_as_it_is(tmp_path: Path, seed: int) -> None:
