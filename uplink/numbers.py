@@ -18,6 +18,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 
 from gateway.routes import (
     Cursor,
+    Delivery,
     DeliveryRun,
     DroppedRow,
     Handed,
@@ -75,7 +76,7 @@ class LinkNumbers:
         self._before = self._behind = ""  # a number in hf-via
         self._has_news: bool | None = None  # other messages than statements; None: not known since the start
         self._is_due = Signal()
-        self._sent: deque[int] = deque(maxlen=STATEMENTS_KNOWN)  # the numbers of statements
+        self._sent: deque[tuple[int, str]] = deque(maxlen=STATEMENTS_KNOWN)  # positions and topics of statements
         self._is_unwanted = False
 
     @property
@@ -144,10 +145,8 @@ class LinkNumbers:
         now = self._now
         if not self.is_stating:
             return
-        counted, handed, topic = now.counted, now.handed, self.topic
+        counted, handed = now.counted, now.handed
         for message, number in messages:
-            if message.topic == topic:
-                self._sent.append(number)
             if number > counted:
                 counted, seq = number, message.seq
                 found = handed.get((message.origin, message.epoch))
@@ -159,7 +158,7 @@ class LinkNumbers:
                         found.last = seq
                     elif seq < found.first:
                         found.first = seq
-                self._has_news = self._has_news or not message.topic.startswith(STATEMENT_TOPICS)
+                self._has_news = self._has_news or not is_statement_topic(message.topic)
         now.counted = counted
         if len(handed) >= ORIGINS_KEPT_MOST:
             now.said, now.handed = counted, {}
@@ -175,9 +174,13 @@ class LinkNumbers:
         """Returns the work that writes the numbers as they are now, if there are statements of them."""
         return [self._log.routes.save_numbering(self._consumer)] if self._now.epoch else []
 
-    def is_statement(self, number: int) -> bool:
-        """Whether the message with a number is a statement of this route."""
-        return number in self._sent
+    def note_statements(self, deliveries: Iterable[Delivery]) -> None:
+        """Notes which of these are statements; these may be of former settings, or of other routes and gateways."""
+        self._sent += [(one.position, one.message.topic) for one in deliveries if is_statement_topic(one.message.topic)]
+
+    def is_statement(self, position: int, *, is_own: bool) -> bool:
+        """Whether the message at a position is a statement: one of this route, or any."""
+        return any(at == position and (not is_own or topic == self.topic) for at, topic in self._sent)
 
     def note_refused(self, reason: str) -> None:
         """The broker refuses a statement: none is made until the next connection. Messages go on."""
@@ -254,6 +257,11 @@ class LinkNumbers:
             received_ms=now_ms,
             received_by=self._names[0],
         )
+
+
+def is_statement_topic(topic: str) -> bool:
+    """Whether statements are published to this topic."""
+    return topic.startswith(STATEMENT_TOPICS)
 
 
 def numbered(pieces: Iterable[Piece]) -> Iterator[tuple[Message, int]]:

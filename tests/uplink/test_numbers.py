@@ -13,6 +13,7 @@ import pytest
 
 from gateway.message import Message
 from gateway.store import Endings, MessageLog
+from tests.gateway.store.support import batch_of
 from tests.house.repository import ROOT
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
@@ -454,3 +455,37 @@ async def test_a_statement_that_the_broker_does_not_take_holds_up_no_message(tmp
             await until(lambda: identities(broker)[-1] == ("x", 9))
             await backlog_is(route, 0)
             assert (route.queue.state.stands, route.queue.state.refused_messages) == ("", 0)
+
+
+@pytest.mark.parametrize("order", ["strict", "live_first"])
+@pytest.mark.parametrize("link", ["central", "other"])
+async def test_a_statement_without_a_subscriber_holds_up_no_route_that_makes_none(
+    tmp_path: Path, order: str, link: str
+) -> None:
+    """It was made before the configuration changed, or is another route's."""
+
+    def answer(publish: Publish) -> int:
+        return NO_MATCHING_SUBSCRIBERS if publish.topic.startswith(STATEMENT_TOPICS) else 0
+
+    async with scripted_broker(puback=answer) as broker, opened(tmp_path) as log:
+        route = route_to(broker, log, order=order)
+        await log.submit([Message(f"{STATEMENT_TOPICS}gateway-1/{link}", b"{}")])
+        await publish_from(log, "x", range(1, 2))
+        async with serving(route):
+            await until(lambda: bool(broker.publishes) and identities(broker)[-1:] == [("x", 1)])
+            await backlog_is(route, 0)
+            assert (route.queue.state.stands, route.queue.state.refused_messages) == ("", 0)
+
+
+async def test_statements_that_come_many_at_once_from_another_gateway_hold_up_no_route(tmp_path: Path) -> None:
+    def answer(publish: Publish) -> int:
+        return NO_MATCHING_SUBSCRIBERS if publish.topic.startswith(STATEMENT_TOPICS) else 0
+
+    async with scripted_broker(puback=answer) as broker, opened(tmp_path) as log:
+        route = route_to(broker, log)
+        await log.submit([batch_of([(f"{STATEMENT_TOPICS}gateway-0/up", b"{}")] * 20)])
+        await publish_from(log, "x", range(1, 2))
+        async with serving(route):
+            await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 21)
+            await backlog_is(route, 0)
+            assert route.queue.state.stands == ""

@@ -88,7 +88,7 @@ class Answers:
             code = packet.reason_code
             if code == QUOTA_EXCEEDED:
                 self._send_later([packet.packet_identifier], f"the broker says {describe(code)}")
-            elif code == NO_MATCHING_SUBSCRIBERS and self._needs_subscriber and not self._is_statement(packet):
+            elif code == NO_MATCHING_SUBSCRIBERS and self._has_to_wait(packet):
                 self._wait_for_subscriber(packet)
             elif code >= UNSPECIFIED_ERROR:
                 self._refuse(packet)
@@ -135,6 +135,9 @@ class Answers:
             self._state.stands = ""
             self._pauses.reset()
 
+    def _has_to_wait(self, packet: Puback | Pubrec) -> bool:
+        return self._needs_subscriber and not self._is_statement(packet, is_own=False)
+
     def _wait_for_subscriber(self, packet: Puback | Pubrec) -> None:
         if isinstance(packet, Puback):
             self._send_later([packet.packet_identifier], NO_SUBSCRIBER)
@@ -168,12 +171,12 @@ class Answers:
         self._refusals.is_due.set()
         self._window.go_on()
 
-    def _is_statement(self, packet: Puback | Pubrec) -> bool:
-        return isinstance(packet, Puback) and self._window.is_statement(packet.packet_identifier)
+    def _is_statement(self, packet: Puback | Pubrec, *, is_own: bool) -> bool:
+        return isinstance(packet, Puback) and self._window.is_statement(packet.packet_identifier, is_own=is_own)
 
     def _refuse(self, packet: Puback | Pubrec) -> None:
         code, packet_identifier = packet.reason_code, packet.packet_identifier
-        if self._is_statement(packet):
+        if self._is_statement(packet, is_own=True):
             self._window.numbers.note_refused(f"the broker refused a statement: {describe(code)}")
             self._window.handle_pubacks([packet_identifier])
             return

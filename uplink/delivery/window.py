@@ -32,9 +32,10 @@ from uplink.shape import CannotShape
 from wire.bulk.connection import BulkClientConnection
 from wire.bulk.publish_run import encode_run
 from wire.errors import PacketTooLargeError
-from wire.link_numbers import VIA_PROPERTY
+from wire.link_numbers import STATEMENT_TOPICS, VIA_PROPERTY
 from wire.properties import USER_PROPERTY
 
+STATEMENT_TOPICS_BYTES = STATEMENT_TOPICS.encode()
 NO_RETAIN = "the broker takes no retained messages"
 
 
@@ -133,6 +134,7 @@ class RouteWindow(Window):
         return super().publish_together(deliveries, identifiers, qos)
 
     def take(self, deliveries: Sequence[Delivery]) -> list[Work]:
+        self.numbers.note_statements(deliveries)
         if not self.numbers.is_stating:
             return []
         if self._queue.batches is None:  # it has counted them
@@ -158,6 +160,8 @@ class RouteWindow(Window):
         if not self.outgoing.flows.keys().isdisjoint(identifiers):
             return False
         batch, columns = run.batch, run.columns()
+        if any(topic.startswith(STATEMENT_TOPICS_BYTES) for topic in set(columns.topics)):
+            return False  # `take` notes them
         encoded, longest = encode_run(
             columns.topics,
             columns.blocks,
@@ -244,12 +248,12 @@ class RouteWindow(Window):
         position, number = self._queue.outlet.place_of(packet_identifier)
         return position, self.numbers.via(number)
 
-    def is_statement(self, packet_identifier: int) -> bool:
-        """Whether the QoS 1 message with a packet identifier in flight is a statement of the route."""
+    def is_statement(self, packet_identifier: int, *, is_own: bool) -> bool:
+        """Whether the QoS 1 message with a packet identifier in flight is a statement: one of the route, or any."""
         others = (self.resent, self.outgoing.flows)
         if self._queue.batches is not None or any(packet_identifier in one for one in others):
             return False
-        return self.numbers.is_statement(self._queue.outlet.place_of(packet_identifier)[1])
+        return self.numbers.is_statement(self._queue.outlet.place_of(packet_identifier)[0], is_own=is_own)
 
     def _set_aside(self, packet_identifier: int | None, reason: str, dup: bool) -> bool:
         if packet_identifier is None:  # it was not stored
