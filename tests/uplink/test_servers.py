@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.log_fields import KeyValueFormatter
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.support import append, opened, raw_broker, route_config, running, until
 from tools.lab.testing.process import free_port
@@ -50,7 +51,8 @@ async def test_a_route_whose_server_is_away_sends_to_the_next_one_that_accepts_i
     ):
         await append(log, range(1, 4))
         await until(lambda: payloads(there) == [b"1", b"2", b"3"])
-    assert f"connected to mqtt://127.0.0.1:{there.port} instead of mqtt://127.0.0.1:{away}" in caplog.text
+    lines = "\n".join(map(KeyValueFormatter().format, caplog.records))
+    assert f"connected to mqtt://127.0.0.1:{there.port} instead of mqtt://127.0.0.1:{away}" in lines
 
 
 async def test_when_no_server_accepts_it_the_log_names_the_reason_of_each(

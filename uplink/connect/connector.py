@@ -1,6 +1,7 @@
 """How a route gets a connection to its broker: to which server, and in which version of MQTT."""
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 import ssl
@@ -160,7 +161,9 @@ class Connector:
             raise
         self._last = remote, server
         if server != self._servers[0]:
-            logger.warning("route %s: connected to %s instead of %s", self._config.name, server, self._servers[0])
+            logger.warning(
+                "route %s: connected to %s instead of %s", self._config.name, str(server), str(self._servers[0])
+            )
 
     async def _keep(self, server: Server, remote: Remote, context: ssl.SSLContext | None) -> None:
         """Counts a connection's bytes, and ends it when it may not last or an earlier server can be reached again."""
@@ -209,22 +212,34 @@ class Connector:
 
     async def _connect_to(self, server: Server, password: bytes | None, context: ssl.SSLContext | None) -> Accepted:
         version, loop = self._versions[server], asyncio.get_running_loop()
+        is_refused_silently = False
         if version.tries_5(loop.time()):
             try:
-                accepted = await self._try(server, MQTT_5, password, context)
+                return await self._try_5(server, password, context)
             except (Unanswered, WrongVersion) as error:
                 if not version.may_speak_3_1_1(says_so=isinstance(error, WrongVersion)):
                     raise
-            else:
-                version.note_5()
-                return accepted
+                is_refused_silently = isinstance(error, Unanswered)
         try:
             accepted = await self._try(server, MQTT_3_1_1, password, context)
         except WrongVersion:
             version.note_not_3_1_1()
             raise
+        if is_refused_silently:
+            # It may have been away until now, behind a load balancer that accepts connections and closes them.
+            accepted.remote.close("MQTT 5 is tried once more")
+            with contextlib.suppress(Unanswered, WrongVersion):
+                return await self._try_5(server, password, context)
+            accepted = await self._try(server, MQTT_3_1_1, password, context)
         if version.note_3_1_1(loop.time()):
-            logger.warning("route %s to %s: it speaks MQTT 3.1.1, so no identities go there", self._config.name, server)
+            logger.warning(
+                "route %s to %s: it speaks MQTT 3.1.1, so no identities go there", self._config.name, str(server)
+            )
+        return accepted
+
+    async def _try_5(self, server: Server, password: bytes | None, context: ssl.SSLContext | None) -> Accepted:
+        accepted = await self._try(server, MQTT_5, password, context)
+        self._versions[server].note_5()
         return accepted
 
     async def _read_credentials(self) -> tuple[bytes | None, ssl.SSLContext | None]:
