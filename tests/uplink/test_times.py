@@ -1,6 +1,7 @@
 """When a route may be connected: windows by cron, and the bytes of a day."""
 
 import logging
+import sqlite3
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.support import append, opened, route_config, running, until
 from uplink.config import RouteConfig
 from uplink.connect import connector
+from uplink.connect.notes import RouteNotes
 from uplink.windows import Windows, check_window
 
 NIGHT = ("* 1-4 * * *",)
@@ -87,6 +89,27 @@ async def test_a_route_whose_bytes_of_the_day_are_spent_goes_on_the_next_day(
             assert (len(broker.connects), payloads(broker)) == (connects, 3)
             clock.time += timedelta(days=1)
             await until(lambda: payloads(broker) == 4)
+
+
+async def test_a_full_disk_on_which_the_bytes_of_the_day_cannot_be_noted_keeps_no_backlog_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The messages' own file still has room that it has taken before."""
+
+    async def fail(_: RouteNotes) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async with (
+        scripted_broker() as broker,
+        opened(tmp_path) as log,
+        running(log, to(broker, bytes_per_day=10**9)),
+    ):
+        await append_large(log, 1)
+        await until(lambda: payloads(broker) == 1)
+        monkeypatch.setattr(RouteNotes, "save", fail)
+        broker.drop_clients()
+        await append_large(log, 2)
+        await until(lambda: payloads(broker) == 2)
 
 
 async def test_a_route_that_goes_on_says_once_that_its_bytes_are_spent(

@@ -152,11 +152,17 @@ class Connector:
         return await self._connect_to(server, password, context), server
 
     async def _take_up(self, server: Server, remote: Remote) -> None:
-        """Notes the server durably, before anything is sent to it."""
+        """Notes the server durably, before anything is sent to it. Raises sqlite3.Error."""
+        note = self._notes.note
+        before, now = (note.server, note.client_id), (str(server), self._client_id)
+        note.server, note.client_id = now
         try:
-            self._notes.note.server, self._notes.note.client_id = str(server), self._client_id
-            await self._notes.save()
+            if now == before:
+                await self._save_note()
+            else:
+                await self._notes.save()
         except BaseException:
+            note.server, note.client_id = before
             remote.close("the route ends")
             raise
         self._last = remote, server
