@@ -80,6 +80,7 @@ class Route:
         try:
             while True:
                 await self._serve_once()
+                _end_if_cancelled()
                 await asyncio.sleep(self._backoff.next_wait_ms() / 1000)
         finally:
             await self._connector.close()
@@ -189,6 +190,13 @@ class Route:
         state.connected = True
         state.reconnects += self._has_connected
         self._has_connected = True
+
+
+def _end_if_cancelled() -> None:
+    """Raises CancelledError if the task is to end: an error at the end of a connection may have taken its place."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def _work_until(ended: asyncio.Future[str], works: list[Coroutine[Any, Any, None]]) -> None:

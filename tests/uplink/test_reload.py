@@ -12,8 +12,9 @@ from gateway.message import Message
 from gateway.store import Endings, MessageLog
 from tests.gateway.store.support import stored
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
-from tests.uplink.support import append, opened, route_config, until
+from tests.uplink.support import append, opened, raw_broker, route_config, until
 from uplink.config import RouteConfig
+from uplink.connect.remote import Remote
 from uplink.queue import RouteStatus
 from uplink.routes import Routes
 from wire.bulk.column_batch import decode_batch
@@ -159,6 +160,30 @@ async def test_changes_that_follow_each_other_end_with_the_last_one(tmp_path: Pa
         await until(lambda: bool(broker.connects) and broker.connects[-1].keep_alive_s == 19)
         await append(log, range(1, 3))
         await until(lambda: numbers(broker) == [1, 2])
+
+
+async def test_a_change_takes_effect_also_if_the_end_of_the_old_connection_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers no CONNECT."""
+
+    def fail(self: Remote, reason: str) -> None:
+        monkeypatch.undo()
+        self.close(reason)
+        raise RuntimeError("the handler is closed")
+
+    async with (
+        raw_broker(talk) as old,
+        scripted_broker() as new,
+        opened(tmp_path) as log,
+        steered(log, route_config(old)) as routes,
+    ):
+        await append(log, range(1, 3))
+        monkeypatch.setattr(Remote, "close", fail)
+        routes.reload([named("central", new)])
+        await until(lambda: numbers(new) == [1, 2])
+        assert status(routes).backlog_messages == 0
 
 
 async def test_a_batch_in_flight_while_the_route_changes_goes_to_the_next_broker(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import socket
+import threading
 import time
 from pathlib import Path
 
@@ -65,6 +67,48 @@ def test_what_is_sent_after_the_connection_was_lost_goes_nowhere_and_raises_noth
             remote.close("the end")
 
     run(scenario())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_route_that_is_told_to_end_in_the_moment_in_which_its_broker_accepts_it_ends(
+    run, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy loop may read the CONNACK before the route goes on, and uvloop closes such a line itself."""
+    server = socket.create_server(("127.0.0.1", 0))
+    answered = threading.Event()
+
+    def serve() -> None:
+        with server, server.accept()[0] as line:
+            line.recv(65_536)
+            line.sendall(Connack(False).encode())
+            answered.set()
+            while line.recv(65_536):
+                pass
+
+    async def scenario() -> None:
+        async with opened(tmp_path) as log:
+            task = asyncio.create_task(Route(route_config(port), "gateway-1", log).run())
+            begin, read = Remote.connection_made, Remote.data_received
+
+            def begin_late(self: Remote, transport: asyncio.BaseTransport) -> None:
+                begin(self, transport)
+                assert answered.wait(10)
+
+            def read_and_end(self: Remote, data: bytes) -> None:
+                read(self, data)
+                task.cancel()
+
+            monkeypatch.setattr(Remote, "connection_made", begin_late)
+            monkeypatch.setattr(Remote, "data_received", read_and_end)
+            ended, _ = await asyncio.wait({task}, timeout=10)
+            assert ended == {task}
+
+    port = server.getsockname()[1]
+    thread = threading.Thread(target=serve)
+    thread.start()
+    run(scenario())
+    thread.join()
+    assert "unexpected failure" not in caplog.text
 
 
 async def test_a_route_tells_the_broker_how_large_a_packet_it_takes(tmp_path: Path) -> None:

@@ -340,9 +340,13 @@ async def _open(
     transport: asyncio.BaseTransport | None = None
     try:
         async with asyncio.timeout(CONNECT_DEADLINE_S):
-            transport, _ = await asyncio.get_running_loop().create_connection(
-                lambda: line, server.host, server.port, ssl=context
-            )
+            try:
+                transport, _ = await asyncio.get_running_loop().create_connection(
+                    lambda: line, server.host, server.port, ssl=context
+                )
+            except BaseException:
+                remote.connection_lost(None)  # the loop has closed the line, even if the broker has accepted us already
+                raise
             await asyncio.wait((connack, remote.ended), return_when=asyncio.FIRST_COMPLETED)
     except TimeoutError:
         raise LinkDown(f"no answer in {CONNECT_DEADLINE_S:g} s") from None
