@@ -117,12 +117,14 @@ class Routes:
         self._tasks[name] = [self._group.create_task(run) for run in runs]
 
     async def _stop(self, names: list[str]) -> None:
-        """Returns once routes do nothing any more: what is not acknowledged is in their queues again."""
+        """Returns once routes do nothing any more: what is not acknowledged is in their queues again, or in flows."""
         tasks = [task for name in names for task in self._tasks.pop(name, ())]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        queues = self._queues()
+        await asyncio.gather(*(queues[name].outgoing.settle() for name in names if name in queues))
 
     def _note_states(self) -> None:
         self.states[:] = [route.queue.state for route in self._serving.values()]

@@ -108,13 +108,16 @@ class Outgoing:
         end = move(self._session, [flow.packet_identifier], DONE)
         return await self.begin(_Replaced(self, flow), deliveries, taken, end)
 
-    async def resume(self) -> tuple[list[Flow], list[Flow]]:
-        """Returns the flows of earlier connections: the released ones, and those with a PUBLISH to send again.
-
-        It waits until the newest of them are durable, or could not be stored.
-        """
+    async def settle(self) -> None:
+        """Returns once the newest flows are durable, or could not be stored: then their sources have the messages."""
         if self._beginning is not None:
             await asyncio.wait([self._beginning])
+
+    async def resume(self) -> tuple[list[Flow], list[Flow]]:
+        """Returns the flows of earlier connections, once these are settled: the released ones, and those with a PUBLISH
+        to send again.
+        """
+        await self.settle()
         flows = self.flows.values()
         return [one for one in flows if one.state == RELEASED], [one for one in flows if one.state != RELEASED]
 

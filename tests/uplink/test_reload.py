@@ -5,11 +5,13 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.message import Message
-from gateway.store import Endings, MessageLog
+from gateway.store import Endings, Flow, MessageLog
+from gateway.store.qos2_out import Outgoing
 from tests.gateway.store.support import stored
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
 from tests.uplink.support import append, opened, raw_broker, route_config, until
@@ -199,3 +201,28 @@ async def test_a_batch_in_flight_while_the_route_changes_goes_to_the_next_broker
         await until(lambda: status(routes).backlog_messages == 0)
         batches = [decode_batch(publish.payload) for publishes in new.publishes for publish in publishes]
         assert [int(one.payload) for batch in batches for one in batch.messages()] == [1, 2, 3, 4, 5]
+
+
+async def test_a_qos_2_batch_that_begins_while_the_route_changes_goes_exactly_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change comes while the batch is being stored, so it is in flight before it has been sent."""
+    begin = Outgoing.begin
+
+    async def begin_while_it_changes(self: Outgoing, *args: Any) -> dict[int, Flow]:
+        routes.reload([named("central", broker)])
+        return await begin(self, *args)
+
+    monkeypatch.setattr(Outgoing, "begin", begin_while_it_changes)
+    async with (
+        scripted_broker(session_present=True) as broker,
+        opened(tmp_path, commit_interval_ms=200) as log,
+        steered(log, named("central", broker, framing="batch", batch_max_messages=5)) as routes,
+    ):
+        await asyncio.gather(*(log.submit([Message("a", b"%d" % number, 2)]) for number in range(1, 6)))
+        await until(lambda: status(routes).acknowledged_ms > 0 and status(routes).backlog_messages == 0)
+        await log.submit([Message("a", b"6", 2)])
+        await until(lambda: b"6" in [publish.payload for publishes in broker.publishes for publish in publishes])
+        batch, *others = (publish.payload for publishes in broker.publishes for publish in publishes)
+        assert [one.payload for one in decode_batch(batch).messages()] == [b"1", b"2", b"3", b"4", b"5"]
+        assert others == [b"6"]
