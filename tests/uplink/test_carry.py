@@ -7,7 +7,7 @@ import pytest
 from gateway.message import Message
 from gateway.store import MessageLog
 from tests.gateway.store.support import stored
-from tests.support.scripted_broker import scripted_broker
+from tests.support.scripted_broker import scripted_broker, silent
 from tests.uplink.support import append, opened, route_config, until
 from tests.uplink.test_reload import numbers, status, steered
 from uplink.carry import BadBacklogFile, ExportFailed, Imports, ImportStopped, export
@@ -71,6 +71,23 @@ async def test_a_backlog_arrives_elsewhere_as_it_was_and_no_longer_waits(tmp_pat
         ]
         assert await imports(log).import_file(path) == 0
         assert len(await everything(log)) == 4
+
+
+@pytest.mark.parametrize("order", ["strict", "live_first"])
+async def test_a_backlog_has_the_messages_of_batches_that_were_in_flight(tmp_path: Path, order: str) -> None:
+    path = tmp_path / "backlog"
+    async with (
+        scripted_broker(puback=silent) as broker,
+        opened(tmp_path / "from") as log,
+        steered(log, route_config(broker.port, framing="batch", batch_max_messages=3, order=order)) as routes,
+    ):
+        await append(log, range(1, 6))
+        await until(lambda: any(broker.publishes))
+        assert await routes.export("central", path) == 5
+        assert status(routes).backlog_messages == 0
+    async with opened(tmp_path / "to") as log, steered(log, route_config(ABSENT)):
+        assert await imports(log).import_file(path) == 5
+        assert [message.seq for message in await everything(log)] == [1, 2, 3, 4, 5]
 
 
 async def test_properties_qos_and_time_travel_and_expired_messages_leave_a_range(tmp_path: Path) -> None:
