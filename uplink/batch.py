@@ -135,7 +135,7 @@ class BatchPacker:
         count = size = runs = before = 0
         for piece, _, its_size in self._waiting:
             runs += piece.number > before + 1
-            before = piece.last_number if isinstance(piece, DeliveryRun) else piece.number
+            before = piece.last_number
             if self._goes_alone(piece) or count >= self._max_messages or runs > RUNS_MOST:
                 break
             size += its_size

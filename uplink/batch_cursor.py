@@ -20,7 +20,7 @@ from uplink.numbers import LinkNumbers, numbered
 from uplink.shape import ShapedCursor
 from wire.bulk.column_batch import SIZE_MAX
 from wire.bulk.property_block import encode_block
-from wire.link_numbers import VIA_PROPERTY
+from wire.link_numbers import VIA_PROPERTY, join_runs
 from wire.properties import USER_PROPERTY
 
 BATCHES_MOST = 20  # in flight: their bytes and messages stay in memory until they are acknowledged
@@ -138,7 +138,7 @@ class BatchCursor:
     def place_of(self, number: int) -> tuple[int, int]:
         """Returns position and number of the link of the last message of a batch. Raises KeyError."""
         last = self._batches[number].members[-1]
-        return (last.last, last.last_number) if isinstance(last, DeliveryRun) else (last.position, last.number)
+        return last.last, last.last_number
 
     def give_back(self) -> None:
         """The cursor has all messages again: they will go in other batches, or one by one. Nothing is being sent."""
@@ -244,12 +244,7 @@ def batch_publish(topic: str, payload: bytes, qos: int, members: list[Piece], vi
 
     ``via`` has their numbers of the link, in their order, and is empty for none.
     """
-    ranges: list[tuple[int, int]] = []
-    for piece in members:
-        first, last = piece.position, piece.last if isinstance(piece, DeliveryRun) else piece.position
-        if ranges and ranges[-1][1] == first - 1:
-            first, _ = ranges.pop()
-        ranges.append((first, last))
+    ranges = join_runs((piece.position, piece.last) for piece in members)
     properties: dict[int, Any] = dict(PROPERTIES)
     if via:
         properties[USER_PROPERTY] = [(VIA_PROPERTY, via)]

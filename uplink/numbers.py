@@ -40,6 +40,7 @@ from wire.link_numbers import (
     decode_via,
     encode_statement,
     encode_via,
+    join_runs,
     runs_of,
     statement_topic,
 )
@@ -127,12 +128,7 @@ class LinkNumbers:
         """Returns `hf-via` of a batch with these messages, which are in order; empty if messages get no numbers now."""
         if not self.is_open:
             return ""
-        runs: list[tuple[int, int]] = []
-        for piece in pieces:
-            first, last = piece.number, piece.last_number if isinstance(piece, DeliveryRun) else piece.number
-            if runs and runs[-1][1] == first - 1:
-                first, _ = runs.pop()
-            runs.append((first, last))
+        runs = join_runs((piece.number, piece.last_number) for piece in pieces)
         return encode_via(self._now.epoch, runs, *self._names)
 
     def longest_property(self) -> int:

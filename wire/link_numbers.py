@@ -47,13 +47,17 @@ _REASON_MAX = 32  # characters
 
 def runs_of(numbers):
     """Returns the runs of some numbers, which are given in order: a list of (first, last)."""
-    runs: list = []
-    for number in numbers:
-        if runs and runs[-1][1] == number - 1:
-            runs[-1] = (runs[-1][0], number)
-        else:
-            runs.append((number, number))
-    return runs
+    return join_runs((number, number) for number in numbers)
+
+
+def join_runs(runs):
+    """Returns runs, which are given in order, with those in one that follow each other."""
+    joined: list = []
+    for first, last in runs:
+        if joined and joined[-1][1] == first - 1:
+            first, _ = joined.pop()
+        joined.append((first, last))
+    return joined
 
 
 def encode_via(epoch, runs, gateway, route):

@@ -45,6 +45,16 @@ class Delivery(NamedTuple):
     identifiers: tuple[int, ...] = ()
     number: int = 0
 
+    @property
+    def last(self) -> int:
+        """The position, as that of the last message of a run."""
+        return self.position
+
+    @property
+    def last_number(self) -> int:
+        """The number, as that of the last delivery of a run."""
+        return self.number
+
 
 def grant_by(subscriptions: Sequence[Subscription], message: Message) -> Grant:
     """Returns how a message is taken by matching subscriptions, at least one."""

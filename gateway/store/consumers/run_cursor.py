@@ -126,10 +126,8 @@ class RunCursor(SelectingCursor):
         after = self.unread_from
         for first, part in self._parts_behind(after):
             begin = max(0, after + 1 - first)
-            grant = None
-            if isinstance(part, PublishBatch) and qos_of(part.packets) <= run_qos_max:
-                grant = self._grant_of(first + begin, first + part.count, part, grants)
-            if grant is None or not isinstance(part, PublishBatch):
+            alike = self._taken_alike(first + begin, first + part.count, part, run_qos_max, grants)
+            if alike is None:
                 singles += part.count - begin
                 if runs or singles >= single_limit:
                     break
@@ -137,7 +135,7 @@ class RunCursor(SelectingCursor):
                 break
             else:
                 end = min(part.count, begin + limit)
-                runs.append(self._hand_out_run(part, begin, end, first + begin, grant))
+                runs.append(self._hand_out_run(*alike, begin, end, first + begin))
                 limit -= len(runs[-1])
                 if not limit or len(runs[-1]) < end - begin:
                     break
@@ -166,27 +164,26 @@ class RunCursor(SelectingCursor):
                     yield first, part
                 first += part.count
 
-    def _grant_of(
-        self, position: int, end: int, part: Part | Gap, grants: dict[tuple[str, int], Grant | None]
-    ) -> Grant | None:
-        """Returns how the consumer takes the messages of a part from a position on, None if each goes by itself."""
-        if not isinstance(part, PublishBatch) or part.count < RUN_LEAST:
+    def _taken_alike(
+        self, position: int, end: int, part: Part | Gap, qos_max: int, grants: dict[tuple[str, int], Grant | None]
+    ) -> tuple[PublishBatch, Grant] | None:
+        """Returns a part, with how the consumer takes its messages from a position on; None if each goes by itself."""
+        if not isinstance(part, PublishBatch) or part.count < RUN_LEAST or (qos := qos_of(part.packets)) > qos_max:
             return None
         if position <= max(self._usual_from, self._log.gone):
             return None
         if self.passed and not self.passed.keys().isdisjoint(range(position, end)):
             return None
-        qos = qos_of(part.packets)
         found: set[Grant | None] = set()
         for topic in part.topics:
             kind = topic, qos
             if kind not in grants:
                 grants[kind] = self.grant(position, Message(topic, b"", qos))
             found.add(grants[kind])
-        is_usual = len(found) == 1 and not columns_of(part).may_expire
-        return found.pop() if is_usual else None
+        grant = found.pop()
+        return None if grant is None or found or columns_of(part).may_expire else (part, grant)
 
-    def _hand_out_run(self, batch: PublishBatch, begin: int, end: int, position: int, grant: Grant) -> DeliveryRun:
+    def _hand_out_run(self, batch: PublishBatch, grant: Grant, begin: int, end: int, position: int) -> DeliveryRun:
         head, dup_up_to = self._dup_up_to
         if dup := position <= head and self._taken < dup_up_to:
             end = min(end, begin + min(head + 1 - position, dup_up_to - self._taken))
