@@ -505,17 +505,20 @@ def _decode_runs(body: _Body, messages: int) -> list[Run]:
         raise MalformedBatch("origins: one is empty")
     if max(epochs) > EPOCH_MAX:
         raise MalformedBatch(f"epochs: {max(epochs)}, expected {EPOCH_MAX} at most")
-    if min(first_seqs) < 1 or max(first_seqs) > SEQ_MAX - messages:
+    if min(first_seqs) < 1 or max(first_seqs) > SEQ_MAX:
         raise MalformedBatch(f"first seqs: from {min(first_seqs)} to {max(first_seqs)}, expected 1 to {SEQ_MAX}")
     return list(map(Run, map(origins.__getitem__, origin_of), epochs, first_seqs))
 
 
 def _seqs(runs: list[Run], run_of: "array[int]") -> "array[int]":
-    """Returns the seq of each message: the next one of its run."""
-    if len(runs) == 1:
-        return array("q", range(runs[0].first_seq, runs[0].first_seq + len(run_of)))
-    following = [count(run.first_seq).__next__ for run in runs]
-    return array("q", [following[run]() for run in run_of])
+    """Returns the seq of each message: the next one of its run. Raises MalformedBatch."""
+    try:
+        if len(runs) == 1:
+            return array("q", range(runs[0].first_seq, runs[0].first_seq + len(run_of)))
+        following = [count(run.first_seq).__next__ for run in runs]
+        return array("q", [following[run]() for run in run_of])
+    except OverflowError:
+        raise MalformedBatch(f"run of each: a run goes on behind seq {SEQ_MAX}") from None
 
 
 def _decode_times(body: _Body, messages: int) -> "array[int]":

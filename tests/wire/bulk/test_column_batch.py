@@ -63,7 +63,7 @@ messages = st.builds(
     block=publish_properties.map(block_of),
     origin=st.sampled_from(["a", "b"]) | names,
     epoch=st.sampled_from([7, EPOCH_MAX]),
-    seq=st.integers(1, 5) | st.integers(1, SEQ_MAX - MESSAGES_MAX),
+    seq=st.integers(1, 5) | st.integers(1, SEQ_MAX) | st.integers(SEQ_MAX - 5, SEQ_MAX),
     received_ms=st.integers(NOON_MS, NOON_MS + 5) | st.integers(0, SEQ_MAX),
     received_by=st.just("") | names,
 )
@@ -98,6 +98,22 @@ def test_every_field_of_every_message_comes_out_as_it_went_in(many: list[BatchMe
 def test_a_clock_that_was_set_back_and_seqs_that_come_again_are_kept() -> None:
     many = [THREE[0]._replace(received_ms=ms, seq=seq) for ms, seq in ((9, 1), (5, 2), (5, 2), (2**45, 3), (0, 1))]
     assert list(decode_batch(encoded(many)).messages()) == many
+
+
+def test_a_publisher_that_counts_up_to_the_largest_seq_keeps_no_other_message_from_being_decoded() -> None:
+    others = [THREE[0]._replace(seq=seq) for seq in range(1, 10)]
+    for seq in range(SEQ_MAX - 12, SEQ_MAX + 1):
+        many = [*others, THREE[0]._replace(origin="another", seq=seq), *others]
+        assert list(decode_batch(encoded(many)).messages()) == many
+
+
+def test_a_run_that_goes_on_behind_the_largest_seq_is_refused() -> None:
+    two = {"count": b"\x02", "first seqs": b"\0" + HUGE, "lengths": b"\0\x01"}
+    with pytest.raises(MalformedBatch, match=f"a run goes on behind seq {SEQ_MAX}"):
+        decode_batch(packed(b"".join({**FIELDS, **two}.values())))
+    two |= {"runs": b"\x02", "epochs": b"\x01\x07\x08", "run of each": b"\0\x01"}
+    with pytest.raises(MalformedBatch, match=f"a run goes on behind seq {SEQ_MAX}"):
+        decode_batch(packed(b"".join({**FIELDS, **two}.values())))
 
 
 def test_the_largest_batch_is_decoded() -> None:
@@ -270,7 +286,7 @@ def test_the_smallest_batch_is_decoded() -> None:
         ("runs", b"\x02", "runs: 2 entries for 1 messages"),
         ("epochs", b"\0\x80\x80\x80\x80\x10", "epochs: 4294967296"),
         ("first seqs", b"\0\0", "first seqs: from 0"),
-        ("first seqs", b"\0" + HUGE, "first seqs: from 9223372036854775807"),
+        ("first seqs", b"\x08" + b"\xff" * 8, "first seqs: from 18446744073709551615"),
         ("run of each", b"\0\x01", "run of each: place 1"),
         ("gateways", b"\x01\0\x01\xff", "gateways: 'utf-8' codec"),
         ("gateway of each", b"\0\x05", "gateway of each: place 5"),
