@@ -37,7 +37,7 @@ class ShapeConfig(Checked, forbid_unknown_fields=True, frozen=True):
     `value.temperature > 30 and unit == "C"`. The operators are `==`, `!=`, `<`, `<=`, `>` and `>=`; on the right is a
     number, a text in double quotes, `true`, `false` or `null`. `$` stands for the payload itself. If the payload is a
     list, such as SenML, one of its elements has to fulfil all comparisons. A field that is missing fulfils none. A
-    payload that is not JSON is sent."""
+    payload that is not JSON, or has more than 64 KiB, is sent."""
 
     every: Count | None = None
     """Sends one of so many messages of each topic name: the first, and then every so many."""
@@ -45,7 +45,7 @@ class ShapeConfig(Checked, forbid_unknown_fields=True, frozen=True):
     dead_band: float | None = None
     """Sends a message only if a number in its payload differs by at least this from the one that was sent last for its
     topic name. If the payload is a list, such as SenML, each element's number is compared with the last one whose
-    element had the same `n`. A message without the number is sent."""
+    element had the same `n`. A message without the number, or with a payload of more than 64 KiB, is sent."""
 
     field: NonEmpty | None = None
     """Where this number is in the JSON payload, such as `value.temperature`. If it is left out, the payload itself is

@@ -10,7 +10,7 @@ from gateway.store.consumers.cursor import PACKET_IDENTIFIERS, Cursor
 from gateway.store.consumers.delivery import Delivery, ReasonToDrop
 from gateway.store.tables.drops import SELECTED, Epoch
 
-BYTES_AT_ONCE = 256 * 1024  # of payloads that rules look into before other tasks run
+BYTES_AT_ONCE = 64 * 1024  # of payloads that rules look into before other tasks run
 
 
 class SelectingCursor(Cursor):

@@ -135,8 +135,8 @@ class Rebuild:
             self._ranges.sort(key=lambda kept: kept.first)
             self._put_in_order(connection, consumers(load_sessions(connection)))
             lost = list(self._lost(connection))
-            for one in lost:
-                _leave_gap(connection, one, self._ranges)
+            for gap in lost:
+                _leave_gap(connection, gap, self._ranges)
             now_ms = int(time.time() * 1000)
             ranges = [(self._epoch, one.first_seq, one.last_seq, one.messages) for one in lost]
             if self._note is not None and self._note.epoch != self._epoch:  # all of the store that was there before

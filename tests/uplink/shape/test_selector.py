@@ -66,6 +66,17 @@ def test_a_clock_that_is_set_back_silences_no_sensor() -> None:
     assert sent_of([first, *later], ShapeConfig(dead_band=5)) == [first, later[0]]
 
 
+def test_a_payload_too_large_to_look_into_is_sent() -> None:
+    rules = ({"where": "v > 30"}, {"dead_band": 5, "field": "v"})
+    for rule, kind in ((rule, kind) for rule in rules for kind in (b"1,", b'{"v":1},', b"[[[[[[]]]]]],")):
+        whole = Message("a", b"[" + kind * (65_530 // len(kind)) + b"1]", received_ms=1_000_000)
+        larger = Message("a", b"[" + kind * (65_540 // len(kind)) + b"1]" + b" " * 20, received_ms=1_000_000)
+        assert len(whole.payload) <= 65_536 < len(larger.payload)
+        assert sent_of([larger, larger], ShapeConfig(**rule)) == [larger, larger]
+        if "where" in rule:
+            assert sent_of([whole], ShapeConfig(**rule)) == []
+
+
 def test_what_cannot_be_judged_is_sent() -> None:
     odd = [Message("a", payload) for payload in (b"on", b"\xff", b'{"v": "on"}', b"{}", b"[]", b'{"v": true}', b"")]
     assert sent_of(odd * 2, ShapeConfig(dead_band=1, field="v")) == odd * 2
