@@ -67,7 +67,7 @@ class BatchCursor:
         log: where it is noted that a message has expired.
         topic: the topic name of the batches.
         config: the route.
-        numbers: gives the messages their numbers of the link.
+        numbers: gives the messages of this lane their numbers of the link.
 
     ``payload_max`` is how many bytes of payload the next broker takes.
     """
@@ -191,12 +191,12 @@ class BatchCursor:
     def _add(self, packed: PackedBatch) -> Delivery:
         number = self._next_number()
         first = packed.deliveries[0]
+        self._numbers.count(numbered(packed.deliveries))
         if packed.payload is None:
             assert isinstance(first, Delivery)  # a run never goes by itself
             delivery = first._replace(packet_identifier=number)
         else:
             via = self._numbers.via_of_batch(packed.deliveries)
-            self._numbers.count(numbered(packed.deliveries))
             publish = batch_publish(self._topic, packed.payload, packed.qos, packed.deliveries, via)
             delivery = Delivery(publish.ranges[-1][1], number, publish, False, packed.qos)
         self._batches[number] = _Batch(delivery, packed.deliveries)
@@ -251,9 +251,12 @@ def batch_publish(topic: str, payload: bytes, qos: int, members: list[Piece], vi
     return BatchPublish(topic, payload, qos, properties=properties, ranges=tuple(ranges), members=members, via=via)
 
 
-def payload_max(packet_size_max: int, topic: str, numbers: LinkNumbers) -> int:
-    """Returns the most bytes of payload in a PUBLISH with a batch, by the Maximum Packet Size of the next broker."""
-    properties_size = len(encode_block(PROPERTIES)) + numbers.longest_property()
+def payload_max(packet_size_max: int, topic: str, via_size: int) -> int:
+    """Returns the most bytes of payload in a PUBLISH with a batch, by the Maximum Packet Size of the next broker.
+
+    ``via_size`` is how many bytes the number of the link has as a property.
+    """
+    properties_size = len(encode_block(PROPERTIES)) + via_size
     return packet_size_max - HEADER_SIZE - len(topic.encode()) - properties_size
 
 

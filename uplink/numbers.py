@@ -1,11 +1,13 @@
 """The numbers of a link: a route numbers the messages that it hands on, and states what it has numbered.
 
 A message's number is its place among all messages that one cursor has taken. So it has the same number whenever it is
-sent again. The messages since the last statement are counted by origin. The store has this count no later than the
-cursor's place, so that after a crash no message is counted twice, and none is left out.
+sent again. Each lane of a route has a cursor, and numbers of its own under an epoch of its own. The messages since the
+last statement are counted by origin. The store has this count no later than the cursor's place, so that after a crash
+no message is counted twice, and none is left out.
 
-A statement is a message of the gateway, which the route hands on like any other. It is stored in one transaction with
-the note that it was made. docs/reference/link-numbers.md has the format.
+A statement covers what is acknowledged: such messages do not go again, perhaps over the other lane. It is a message of
+the gateway, which the route hands on like any other. It is stored in one transaction with the note that it was made.
+docs/reference/link-numbers.md has the format.
 """
 
 import asyncio
@@ -14,14 +16,14 @@ import logging
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from gateway.routes import (
-    Cursor,
     Delivery,
     DeliveryRun,
     DroppedRow,
     Handed,
+    LaneCursor,
     Message,
     MessageLog,
     Numbering,
@@ -50,39 +52,52 @@ ORIGINS_MOST = 200  # in a statement, roughly: with so many the next one is due
 ORIGINS_KEPT_MOST = 1000  # while no statement can be made; with more of them the numbers so far stay without one
 RANGES_MOST = 200  # in a statement
 STATEMENTS_KNOWN = 1000  # statements in flight, whose answers are told from those of other messages
+LOOK_AGAIN_S = 5.0  # at what is acknowledged: some deliveries end without an acknowledgement
 
 logger = logging.getLogger(__name__)
 
 
 class LinkNumbers:
-    """The numbers of the messages that one cursor hands out, and the statements of them.
+    """The numbers of the messages that the cursor of one lane hands out, and the statements of them.
 
     Args:
         gateway_name, link_name: the gateway, and the route as its receivers are to name it.
         log: the gateway's store.
-        cursor: hands out the messages.
+        cursor: hands out the messages of the lane.
+        has_backfill: whether the route has a backfill with messages that no statement covers yet.
 
     ``is_open`` says whether messages get numbers over the connection that the route has now. ``interval_s`` is the time
     between two statements in seconds; with 0 none are made. ``topic`` is their topic name.
     """
 
-    def __init__(self, gateway_name: str, link_name: str, log: MessageLog, cursor: Cursor) -> None:
+    def __init__(
+        self,
+        gateway_name: str,
+        link_name: str,
+        log: MessageLog,
+        cursor: LaneCursor,
+        has_backfill: Callable[[], bool],
+    ) -> None:
         self.is_open = False
         self.interval_s = 0
         self.topic = statement_topic(gateway_name, link_name)
         self._names = (gateway_name, link_name)
         self._log = log
         self._cursor = cursor
-        self._consumer = cursor.consumer
+        self._consumer, self._place = cursor.consumer, cursor.place
+        self._has_backfill = has_backfill
         self._before = self._behind = ""  # a number in hf-via
-        self._has_news: bool | None = None  # other messages than statements; None: not known since the start
-        self._is_due = Signal()
+        # Whether there are other messages than statements, among those that are due, and behind them.
+        self._has_due_news = self._has_news = True  # not known at the start
+        self._is_due, self._is_acknowledged = Signal(), Signal()
         self._sent: deque[tuple[int, str]] = deque(maxlen=STATEMENTS_KNOWN)  # positions and topics of statements
         self._is_unwanted = False
 
     @property
     def _now(self) -> Numbering:
-        return self._log.routes.numbering_of(self._consumer)
+        now = self._log.routes.numbering_of(self._place)
+        assert now is not None
+        return now
 
     async def begin(self, basis: str | None) -> None:
         """A connection begins. Returns once it is durable how its messages are numbered. Raises sqlite3.Error.
@@ -96,25 +111,36 @@ class LinkNumbers:
             self.end()
             await self._log.submit([])
             return
-        if not self._log.routes.numbers_on(self._consumer, basis):
-            await self._log.submit([self._log.routes.begin_numbering(self._consumer, basis, self._cursor.count)])
+        if not self._log.routes.numbers_on(self._place, basis):
+            await self._log.submit([self._log.routes.begin_numbering(self._place, basis, self._cursor.count)])
         now = self._now
         if bool(self.interval_s) != now.states:
-            now.states, now.handed = bool(self.interval_s), {}
-            now.said = now.counted = self._cursor.count
+            now.states, now.due, now.handed = bool(self.interval_s), {}, {}
+            now.said = now.due_to = now.counted = self._cursor.count
             await self._log.submit(self.save())
-        if self._has_news is None:
-            self._has_news = bool(now.handed)
+        self._has_due_news, self._has_news = self._has_due_news and bool(now.due), self._has_news and bool(now.handed)
         self._before, self._behind = encode_via(now.epoch, [(SEQ_MAX, SEQ_MAX)], *self._names).split(str(SEQ_MAX), 1)
-        self._log.save_with(self._consumer, self.save if now.states else None)
+        self._log.save_with(self._place, self.save if now.states else None)
         self.is_open = True
 
     def end(self) -> None:
         """Ends the epoch, with the next commit: other messages would get numbers that were given before."""
         self.is_open = False
-        self._log.save_with(self._consumer, None)
-        if (work := self._log.routes.end_numbering(self._consumer)) is not None:
+        self._log.save_with(self._place, None)
+        if (work := self._log.routes.end_numbering(self._place)) is not None:
             self._log.defer(work)
+
+    async def finish(self, basis: str) -> None:
+        """Ends the epoch, as messages that may have its numbers are to go over the other lane. A statement covers what
+        was sent so far, or before the last one became due, if all of that is acknowledged. Raises sqlite3.Error.
+        """
+        if self.interval_s and self._log.routes.numbers_on(self._place, basis):
+            now, count = self._now, self._cursor.count
+            if now.states and count >= now.counted:
+                self._make_due()
+            if now.due and count >= now.due_to:
+                await self._state_due()
+        self.end()
 
     def via(self, number: int) -> str:
         """Returns `hf-via` of the message with a number, empty if messages get none now, or for the number 0."""
@@ -138,9 +164,9 @@ class LinkNumbers:
 
     def count(self, messages: Iterable[tuple[Message, int]]) -> None:
         """Messages with their numbers, in order, are about to be sent; those that go for the first time count."""
-        now = self._now
         if not self.is_stating:
             return
+        now = self._now
         counted, handed = now.counted, now.handed
         for message, number in messages:
             if number > counted:
@@ -156,8 +182,8 @@ class LinkNumbers:
                         found.first = seq
                 self._has_news = self._has_news or not is_statement_topic(message.topic)
         now.counted = counted
-        if len(handed) >= ORIGINS_KEPT_MOST:
-            now.said, now.handed = counted, {}
+        if len(now.due) + len(handed) >= ORIGINS_KEPT_MOST:
+            now.said, now.due_to, now.due, now.handed = counted, counted, {}, {}
         elif len(handed) >= ORIGINS_MOST:
             self._is_due.set()
 
@@ -166,9 +192,21 @@ class LinkNumbers:
         """Whether there are statements of the messages that are sent now."""
         return self.is_open and self.interval_s > 0
 
+    @property
+    def is_said(self) -> bool:
+        """Whether statements cover all that was sent so far but statements, or there are none."""
+        now = self._log.routes.numbering_of(self._place)
+        if not self.interval_s or now is None:
+            return True
+        return not ((self._has_due_news and now.due) or (self._has_news and now.handed))
+
     def save(self) -> list[Work]:
-        """Returns the work that writes the numbers as they are now, if there are statements of them."""
-        return [self._log.routes.save_numbering(self._consumer)] if self._now.epoch else []
+        """Returns the work that writes the numbers as they are now."""
+        return [self._log.routes.save_numberings(self._consumer)]
+
+    def note_acknowledged(self) -> None:
+        """The broker has acknowledged messages."""
+        self._is_acknowledged.set()
 
     def note_statements(self, deliveries: Iterable[Delivery]) -> None:
         """Notes which of these are statements; these may be of former settings, or of other routes and gateways."""
@@ -178,15 +216,14 @@ class LinkNumbers:
         """Whether the message at a position is a statement: one of this route, or any."""
         return any(at == position and (not is_own or topic == self.topic) for at, topic in self._sent)
 
-    def note_refused(self, reason: str) -> None:
+    def note_refused(self) -> None:
         """The broker refuses a statement: none is made until the next connection. Messages go on."""
         self._is_unwanted = True
-        logger.warning("route %s: %s; it makes no more statements over this connection", self._names[1], reason)
 
     async def run(self) -> None:
         """Makes a statement now and after each interval if there is news, for ever."""
         self._is_unwanted = False
-        while self.is_open and self.interval_s and not self._is_unwanted:
+        while self.is_stating and not self._is_unwanted:
             self._is_due.clear()
             try:
                 await self.state()
@@ -200,42 +237,64 @@ class LinkNumbers:
         await asyncio.get_running_loop().create_future()
 
     async def state(self) -> None:
-        """Stores a statement of what has happened since the last one, or several; none without news.
+        """Stores a statement of what was sent since the last one, once all of it is acknowledged, or several; none
+        without news.
 
         Raises sqlite3.Error: none was stored.
         """
+        self._make_due()
+        while self.is_open and self._cursor.count < self._now.due_to:
+            self._is_acknowledged.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_AGAIN_S):
+                    await self._is_acknowledged.wait()
+        if self.is_open and not self._is_unwanted:
+            await self._state_due()
+
+    def _make_due(self) -> None:
+        """Has the next statement cover all that was sent so far."""
+        now = self._now
+        for origin, more in now.handed.items():
+            if (had := now.due.get(origin)) is None:
+                now.due[origin] = more
+            else:
+                had.take_in(more)
+        now.due_to, now.handed = now.counted, {}
+        self._has_due_news, self._has_news = self._has_due_news or self._has_news, False
+
+    async def _state_due(self) -> None:
         now, now_ms = self._now, int(time.time() * 1000)
         await self._log.submit([])  # the ranges that were noted so far are in the table then
         since_ms = now.said_ms if now.said_ms <= now_ms else 0  # the clock was set back
-        dropped, until_ms = await self._log.read_dropped(self._consumer, since_ms, now_ms)
-        if not (self._has_news or dropped):
+        dropped: list[DroppedRow] = []
+        until_ms = now_ms
+        if not self._cursor.is_backfill:  # the ranges of a route are in the statements of its other lane
+            dropped, until_ms = await self._log.read_dropped(self._consumer, since_ms, now_ms)
+        if not (self._has_due_news or dropped):
             return
-        before = now.statements, now.said, now.said_ms, now.handed
-        messages = [self._message(statement, now_ms) for statement in self._new_statements(dropped)]
-        now.said, now.said_ms, now.handed, self._has_news = now.counted, until_ms, {}, False
+        before = now.statements, now.said, now.said_ms, now.due
+        now.said, now.said_ms, now.due, self._has_due_news = now.due_to, until_ms, {}, False
+        messages = [self._message(one, now_ms) for one in self._new_statements(before[1] + 1, before[3], dropped)]
         try:
             await self._log.submit([*messages, *self.save()])
         except sqlite3.Error:
-            later, self._has_news = now.handed, True
-            now.statements, now.said, now.said_ms, now.handed = before
-            for origin, more in later.items():
-                had = now.handed.setdefault(origin, Handed(0, more.first, more.last))
-                had.messages += more.messages
-                had.first, had.last = min(had.first, more.first), max(had.last, more.last)
+            now.statements, now.said, now.said_ms, now.due = before
+            self._has_due_news = True
             raise
 
-    def _new_statements(self, dropped: Sequence[DroppedRow]) -> Iterator[Statement]:
+    def _new_statements(
+        self, first: int, handed: dict[tuple[str, int], Handed], dropped: Sequence[DroppedRow]
+    ) -> Iterator[Statement]:
         """Yields the first statement with all numbers since the last one, and others with further ranges."""
-        now = self._now
-        shares = [Share(*key, had.last, had.messages, had.first, had.last) for key, had in now.handed.items()]
+        now, has_backfill = self._now, self._has_backfill()
+        shares = [Share(*key, had.last, had.messages, had.first, had.last) for key, had in handed.items()]
         ranges = [DroppedRange(*row) for row in dropped]
         refused = self._refused()
-        first = now.said + 1
         for at in range(0, max(1, len(ranges)), RANGES_MOST):
             now.statements += 1
             about = (*self._names, now.epoch, now.statements)
-            yield Statement(*about, first, now.counted, shares, ranges[at : at + RANGES_MOST], refused)
-            first, shares, refused = now.counted + 1, [], []
+            yield Statement(*about, first, now.said, shares, ranges[at : at + RANGES_MOST], refused, has_backfill)
+            first, shares, refused = now.said + 1, [], []
 
     def _refused(self) -> list[tuple[int, int]]:
         """Returns the numbers of the messages that are set aside."""

@@ -124,8 +124,8 @@ class RouteQueue:
     ``publisher`` is the route as the publisher of what comes down. ``sender`` sends over the connection that the route
     has now. ``cursor`` hands out the messages as they are stored, but for those of the backfill, which ``backfill``
     hands out, if there is one. ``lanes`` puts both together, as the route sends them. ``outlet`` is what the sender
-    fetches from, and ``batches`` the same if it has batches. ``numbers`` gives the messages their numbers of the link,
-    if there is one lane.
+    fetches from, and ``batches`` the same if it has batches. ``numbers`` give the messages of each lane their numbers
+    of the link, those of the live lane first.
     """
 
     def __init__(self, name: str, log: MessageLog, config: RouteConfig | None = None, gateway_name: str = "") -> None:
@@ -145,13 +145,10 @@ class RouteQueue:
         self._statement_topic = statement_topic(gateway_name, name)
         is_known = self.consumer in log.consumers()
         self.cursor = self._open_lane(config)
+        self._gateway_name = gateway_name
+        self.numbers = [self._begin_link(self.cursor, is_known=is_known)]
         self.backfill: LaneCursor | None = None
         self._begin_backfill(config)
-        self._gateway_name = gateway_name
-        self.numbers = LinkNumbers(gateway_name, name, log, self.cursor)
-        self.numbers.interval_s = 0 if config is None else config.statement_interval_s
-        if not is_known:
-            self.numbers.end()
         self.state = RouteState(name)
         self.refusals = Refusals(log, self.consumer, self.state)
         self.shaping: Shaping | None = None
@@ -196,12 +193,42 @@ class RouteQueue:
     def _number(self, delivery: Delivery) -> str:
         """Returns the numbers of the link of a message, or of those in a batch."""
         message = delivery.message
-        return message.via if isinstance(message, BatchPublish) else self.numbers.via(delivery.number)
+        if isinstance(message, BatchPublish):
+            return message.via
+        return self.numbers_of(delivery.packet_identifier).via(delivery.number)
+
+    def numbers_of(self, packet_identifier: int) -> LinkNumbers:
+        """Returns what numbers the lane of a delivery without an acknowledgement."""
+        is_backfill = self.lanes is not None and self.lanes.is_backfill(packet_identifier)
+        return self.numbers[-1] if is_backfill else self.numbers[0]
 
     async def begin_numbers(self, protocol_level: int) -> None:
-        """A connection begins: its messages get numbers of the link if they go in one lane. Raises sqlite3.Error."""
-        is_numbered = protocol_level == MQTT_5 and self.lanes is None
-        await self.numbers.begin(f"{self._statement_topic} qos0={self._qos_0}" if is_numbered else None)
+        """A connection begins: its messages get numbers of the link if these are known there. Raises sqlite3.Error."""
+        for lane in self.numbers:
+            await lane.begin(self._numbered if protocol_level == MQTT_5 else None)
+
+    @property
+    def _numbered(self) -> str:
+        """Which messages get numbers: with others an epoch begins."""
+        return f"{self._statement_topic} qos0={self._qos_0}"
+
+    def _end_numbers(self) -> None:
+        for lane in self.numbers:
+            lane.end()
+
+    async def _finish_live_numbers(self) -> None:
+        await self.numbers[0].finish(self._numbered)
+
+    def _begin_link(self, cursor: LaneCursor, *, is_known: bool) -> LinkNumbers:
+        """Returns what numbers a lane; if the lane's place was not known, an epoch begins."""
+        numbers = LinkNumbers(self._gateway_name, self.name, self._log, cursor, self._has_unstated_backfill)
+        if not is_known:
+            numbers.end()
+        return numbers
+
+    def _has_unstated_backfill(self) -> bool:
+        """Whether there is a backfill with messages that no statement covers yet."""
+        return self.backfill is not None and not (self.backfill.is_done and self.numbers[-1].is_said)
 
     def _open_lane(self, config: RouteConfig | None, *, is_backfill: bool = False) -> LaneCursor:
         subscriptions = self._subscriptions(self._log.routes.filters_of(self.consumer))
@@ -219,14 +246,30 @@ class RouteQueue:
         """Opens the cursor of the backfill where the route has one now; one that has nothing left ends otherwise."""
         place, ranges = BACKFILL_PREFIX + self.consumer, self._log.routes.backfill_of(self.consumer)
         ranges.trim(min(self._log.saved_position(place), self._log.saved_position(self.consumer)))
-        if ranges or (config is not None and config.order == "live_first"):
+        if ranges or (config is not None and (config.order == "live_first" or self._is_backfill_unsaid(config))):
             if self.backfill is None:
+                is_known = place in self._log.consumers()
                 self.backfill = self._open_lane(config, is_backfill=True)
+                self.numbers.append(self._begin_link(self.backfill, is_known=is_known))
         elif self.backfill is not None:
+            self.numbers.pop().end()
             self.backfill.drop()
             self.backfill = None
         else:
+            if (work := self._log.routes.end_numbering(place)) is not None:
+                self._log.defer(work)
             self._log.forget(place)
+        for lane in self.numbers:
+            lane.interval_s = 0 if config is None else config.statement_interval_s
+
+    def _is_backfill_unsaid(self, config: RouteConfig) -> bool:
+        """Whether a statement of messages that went as backfill is to come."""
+        if not config.statement_interval_s:
+            return False
+        if self.backfill is not None:
+            return not self.numbers[-1].is_said
+        numbering = self._log.routes.numbering_of(BACKFILL_PREFIX + self.consumer)
+        return numbering is not None and bool(numbering.due or numbering.handed)
 
     def _begin_lanes(self, config: RouteConfig | None) -> None:
         self._order = "" if config is None else config.order
@@ -240,17 +283,20 @@ class RouteQueue:
             is_live_first = config.order == "live_first"
             pace = BackfillPace(config.backfill_weight, config.backfill_rate, config.inflight_window)
             self.outlet = self.lanes = Lanes(sources[0], sources[1], pace, is_live_first=is_live_first)
-            self.keeper = LaneKeeper(self._log, self.cursor, self.backfill, is_live_first=is_live_first)
+            self.keeper = LaneKeeper(
+                self._log, self.cursor, self.backfill, self._finish_live_numbers, is_live_first=is_live_first
+            )
             for cursor in () if is_batching else self.cursors:
                 cursor.window = min(cursor.window, WINDOW_MOST)
         self.batches = self.outlet if is_batching and isinstance(self.outlet, BatchCursor | Lanes) else None
 
     def _source(self, cursor: LaneCursor, config: RouteConfig | None) -> LaneCursor | ShapedCursor | BatchCursor:
         """Returns what hands out the messages of a lane as the route sends them, in batches if it has any."""
-        source = ShapedCursor(cursor, self.shape, self.refusals, self.numbers.via) if self.shaping else cursor
+        numbers = self.numbers[-1] if cursor.is_backfill else self.numbers[0]
+        source = ShapedCursor(cursor, self.shape, self.refusals, numbers.via) if self.shaping else cursor
         if config is None or config.framing == "publish":
             return source
-        return BatchCursor(source, self._log, self.batch_topic, config, self.numbers)
+        return BatchCursor(source, self._log, self.batch_topic, config, numbers)
 
     @property
     def cursors(self) -> list[LaneCursor]:
@@ -266,7 +312,7 @@ class RouteQueue:
             for cursor in self.cursors:
                 endings.resubscribe(cursor, self._subscriptions(filters))
             self._log.routes.note_filters(self.consumer, filters)
-            self.numbers.end()
+            self._end_numbers()
 
     def change(self, config: RouteConfig | None, endings: Endings) -> None:
         """Goes on with other settings at the same place, None: the route is no longer configured.
@@ -275,7 +321,6 @@ class RouteQueue:
         """
         self._broker = "" if config is None else config.broker
         self.state.stands = ""
-        self.numbers.interval_s = 0 if config is None else config.statement_interval_s
         if self.batches is not None:
             self.batches.give_back()
         self._begin_backfill(config)
@@ -384,7 +429,7 @@ class RouteQueue:
             self._log.defer(self.refusals.release(one))
         self.outgoing.end()
         self._log.defer(qos2.forget_incoming(self.publisher.client_id))
-        self.numbers.end()
+        self._end_numbers()
         self._log.routes.forget(self.consumer)
         for cursor in self.cursors:
             cursor.drop()

@@ -127,7 +127,7 @@ class Route:
                 inbound.pass_others_to(answers.handle)
             try:
                 resend = Resend(window, sender, self._log, self.queue)
-                await _work_until(remote.ended, [resend.run(), self.queue.numbers.run()])
+                await _work_until(remote.ended, [resend.run(), *(lane.run() for lane in self.queue.numbers)])
             finally:
                 answers.stop()
                 sender.stop()
@@ -146,10 +146,12 @@ class Route:
         queue = self.queue
         if queue.keeper is not None:
             await queue.keeper.look(is_connected=True)
+        await queue.begin_numbers(client.protocol_level)
         if queue.lanes is not None:
             queue.lanes.pace.begin(lambda: client.send_quota, client.send_quota)
         if queue.batches is not None:
-            queue.batches.payload_max = payload_max(client.maximum_packet_size_peer, queue.batch_topic, queue.numbers)
+            via_size = max([lane.longest_property() for lane in queue.numbers])
+            queue.batches.payload_max = payload_max(client.maximum_packet_size_peer, queue.batch_topic, via_size)
         return queue.outlet
 
     def _inbound(self, accepted: Accepted) -> Inbound | None:
@@ -169,7 +171,6 @@ class Route:
             state.stands = ""
         if not self.queue.has_session:
             await self._log.routes.begin_session(self.queue.consumer)
-        await self.queue.begin_numbers(client.protocol_level)
 
     def _unfit(self, client: BulkClientConnection) -> str:
         """Returns why the broker cannot serve the route, "" if it can."""

@@ -23,12 +23,14 @@ Via = namedtuple("Via", ("epoch", "runs", "gateway", "route"))
 """What `hf-via` says. `runs` are (first, last) of consecutive numbers, the lowest first."""
 
 Statement = namedtuple(
-    "Statement", ("gateway", "route", "epoch", "statement", "first", "last", "origins", "dropped", "refused")
+    "Statement",
+    ("gateway", "route", "epoch", "statement", "first", "last", "origins", "dropped", "refused", "backfill"),
 )
 """What a route says of its numbers `first` to `last`; `last` is `first - 1` where it gave none.
 
 `epoch` is that of the numbering, `statement` the statement's own number, from 1 on. `origins` are `Share`s, `dropped`
-are `DroppedRange`s, `refused` are runs of numbers.
+are `DroppedRange`s, `refused` are runs of numbers. `backfill`: the route has a backfill with messages that no statement
+covers yet.
 """
 
 Share = namedtuple("Share", ("origin", "epoch", "highest", "messages", "first", "last"))
@@ -91,6 +93,8 @@ def encode_statement(statement):
     values += [[list(one) for one in statement.origins], [list(one) for one in statement.dropped]]
     values.append(_encode_runs(statement.refused) if statement.refused else "")
     members = [f"{_dump(name)}:{_dump(value)}" for name, value in zip(_FIELDS, values)]
+    if statement.backfill:
+        members.append('"backfill":true')
     return ("{" + ",".join(members) + "}").encode()
 
 
@@ -119,6 +123,7 @@ def decode_statement(payload):
         _rows(Share, found["origins"]),
         _rows(DroppedRange, found["dropped"]),
         _decode_runs(found["refused"]) if found["refused"] else [],
+        found.get("backfill", False),
     )
     _check(statement)
     return statement
@@ -172,6 +177,8 @@ def _check(statement):
     _check_range("statement", statement.statement, 1, SEQ_MAX)
     _check_range("first", statement.first, 1, SEQ_MAX)
     _check_range("last", statement.last, statement.first - 1, SEQ_MAX)
+    if not isinstance(statement.backfill, bool):
+        raise ValueError(f"backfill {statement.backfill!r} is neither true nor false")
     for one in statement.origins:
         _check_text("origin", one.origin)
         _check_range("epoch", one.epoch, 0, EPOCH_MAX)

@@ -144,7 +144,7 @@ class Window:
         aliases = protocol.aliases_of([message.topic for message in messages]) if protocol.gives_aliases else []
         if None in aliases:
             return False
-        level, vias = protocol.protocol_level, self.vias_of(deliveries)
+        level, vias = protocol.protocol_level, self.vias_of(deliveries, identifiers, qos)
         encoded, longest = encode_publishes(
             messages, identifiers, level, qos, self._has_identity, aliases, self._hop, vias
         )
@@ -158,8 +158,11 @@ class Window:
         """Takes what a cursor has handed out; returns what has to be durable with the flows of these messages."""
         return []
 
-    def vias_of(self, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
-        """Returns the property with the number of the link of each message, empty where they have none."""
+    def vias_of(self, deliveries: Sequence[Delivery], identifiers: Sequence[int], qos: int) -> Sequence[bytes]:
+        """Returns the property with the number of the link of each message, empty where they have none.
+
+        The messages go together at this QoS, under these packet identifiers.
+        """
         return ()
 
     @property

@@ -9,6 +9,7 @@ import msgspec
 from gateway.store.consumers.lanes import BackfillRanges
 from gateway.store.sqlite.marks import draw_epoch
 from gateway.store.tables import routes
+from gateway.store.tables.cursors import BACKFILL_PREFIX
 from gateway.store.tables.log_rows import Work
 from gateway.store.tables.routes import Numbering, RouteRow
 
@@ -78,31 +79,35 @@ class StoredRoutes:
         await self._log.submit([self._save(consumer, row)])
         self._rows[consumer] = row
 
-    def numbering_of(self, consumer: str) -> Numbering:
-        """Returns the numbers of a route, which its owner may change; ``save_numbering`` writes them."""
-        return self._rows[consumer].numbering
+    def numbering_of(self, place: str) -> Numbering | None:
+        """Returns the numbers of a route's lane, None if it gives none. Their owner may change them;
+        ``save_numberings`` writes them.
+        """
+        row = self._rows.get(_consumer_of(place))
+        return None if row is None else row.numberings.get(place)
 
-    def numbers_on(self, consumer: str, basis: str) -> bool:
-        """Whether a route's numbers go on: they began with this store, and for the same kind of messages."""
-        numbering = self.numbering_of(consumer)
-        return numbering.epoch > 0 and (numbering.store_epoch, numbering.basis) == (self._epoch, basis)
+    def numbers_on(self, place: str, basis: str) -> bool:
+        """Whether the numbers of a lane go on: they began with this store, and for the same kind of messages."""
+        now = self.numbering_of(place)
+        return now is not None and (now.store_epoch, now.basis) == (self._epoch, basis)
 
-    def begin_numbering(self, consumer: str, basis: str, count: int) -> Work:
-        """Begins an epoch of a route's numbers behind those up to ``count``; returns the work that writes it."""
-        numbering = Numbering(draw_epoch() or 1, self._epoch, basis, said=count, counted=count)
-        self._rows[consumer] = msgspec.structs.replace(self._rows[consumer], numbering=numbering)
-        return self.save_numbering(consumer)
+    def begin_numbering(self, place: str, basis: str, count: int) -> Work:
+        """Begins an epoch of a lane's numbers behind those up to ``count``; returns the work that writes it."""
+        numbering = Numbering(draw_epoch() or 1, self._epoch, basis, said=count, due_to=count, counted=count)
+        return self._replace_numbering(place, {place: numbering})
 
-    def end_numbering(self, consumer: str) -> Work | None:
-        """Ends the epoch of a route's numbers; returns the work that writes it, None if there was none."""
-        row = self._rows.get(consumer)
-        if row is None or not row.numbering.epoch:
-            return None
-        self._rows[consumer] = msgspec.structs.replace(row, numbering=Numbering())
-        return self.save_numbering(consumer)
+    def end_numbering(self, place: str) -> Work | None:
+        """Ends the epoch of a lane's numbers; returns the work that writes it, None if there was none."""
+        return None if self.numbering_of(place) is None else self._replace_numbering(place, {})
 
-    def save_numbering(self, consumer: str) -> Work:
-        """Returns the work that writes a route's numbers as they are now."""
+    def _replace_numbering(self, place: str, found: dict[str, Numbering]) -> Work:
+        row = self._rows[consumer := _consumer_of(place)]
+        others = {other: numbering for other, numbering in row.numberings.items() if other != place}
+        self._rows[consumer] = msgspec.structs.replace(row, numberings=others | found)
+        return self.save_numberings(consumer)
+
+    def save_numberings(self, consumer: str) -> Work:
+        """Returns the work that writes the numbers of a route's lanes as they are now."""
         return self._save(consumer)
 
     def _save(self, consumer: str, row: RouteRow | None = None) -> Work:
@@ -115,3 +120,8 @@ class StoredRoutes:
         self._backfills.pop(consumer, None)
         if self._rows.pop(consumer, None):
             self._log.defer(routes.remove(consumer))
+
+
+def _consumer_of(place: str) -> str:
+    """Returns the consumer whose lane has a place."""
+    return place.removeprefix(BACKFILL_PREFIX)

@@ -1,6 +1,6 @@
-"""A route in a process of its own, until it is killed: ``FOLDER PORT [batch | KEYS] [evicts | LIFE]``.
+"""A route in a process of its own, until it is killed: ``FOLDER PORT [batch | KEYS] [evicts | LIFE [QOS]]``.
 
-KEYS are further keys of the route as JSON. With LIFE it stores twenty messages of QoS 2, from the number
+KEYS are further keys of the route as JSON. With LIFE it stores twenty messages of QoS 2, or of QOS, from the number
 100,000 + 20 LIFE on.
 """
 
@@ -19,7 +19,7 @@ IN_BATCHES = {"framing": "batch", "batch_max_messages": 10, "batch_max_age_ms": 
 FRESH = 20
 
 
-async def main(folder: Path, port: int, keys: str = "{}", wish: str = "") -> None:
+async def main(folder: Path, port: int, keys: str = "{}", wish: str = "", qos: str = "2") -> None:
     log = await MessageLog.open(folder, origin="gateway-1")
     usual = {"broker": f"mqtt://127.0.0.1:{port}", "inflight_window": 50, "backoff_shortest_ms": 10}
     further = IN_BATCHES if keys == "batch" else msgspec.json.decode(keys)
@@ -32,7 +32,7 @@ async def main(folder: Path, port: int, keys: str = "{}", wish: str = "") -> Non
         print("evicted", flush=True)
     elif wish:
         for number in range(FRESH):
-            await log.submit([Message("a", b"%d" % (100_000 + FRESH * int(wish) + number), 2)])
+            await log.submit([Message("a", b"%d" % (100_000 + FRESH * int(wish) + number), int(qos))])
     await running
 
 

@@ -28,8 +28,6 @@ from uplink.route import Route
 from uplink.shape import ShapeConfig
 from wire.bulk.column_batch import decode_batch
 from wire.codec.packets import Publish
-from wire.identity import find_user_property
-from wire.link_numbers import VIA_PROPERTY
 from wire.reasons import QUOTA_EXCEEDED
 
 BACKLOG = 300
@@ -270,23 +268,6 @@ async def test_status_shows_both_lanes(tmp_path: Path) -> None:
             status = route.queue.status()
             assert (status.order, status.live_messages, status.backfill_messages) == ("live_first", 5, 20)
             assert (route.queue.state.live_messages, route.queue.state.backfill_messages) == (5, 20)
-
-
-@pytest.mark.parametrize("framing", ["publish", "batch"])
-async def test_what_goes_in_two_lanes_has_no_numbers_of_the_link_and_in_one_lane_it_has(
-    tmp_path: Path, framing: str
-) -> None:
-    keys = {"framing": framing, **LIMITS[framing]}
-    await left_behind(tmp_path, 5)
-    async with scripted_broker() as broker:
-        for config, fresh in ((live_first, range(6, 9)), (route_config, range(9, 12))):
-            async with opened(tmp_path) as log, running(log, config(broker.port, **keys)):
-                await fill(log, fresh)
-                await until(lambda: log.needed_from == log.head)
-        first, last = (
-            [find_user_property(one.properties, VIA_PROPERTY) for one in publishes] for publishes in broker.publishes
-        )
-    assert not any(first) and all(last)
 
 
 async def test_what_came_down_over_a_route_goes_up_in_neither_lane(tmp_path: Path) -> None:

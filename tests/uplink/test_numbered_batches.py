@@ -8,6 +8,7 @@ import pytest
 from gateway.message import Message
 from gateway.store import MessageLog
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
+from tests.uplink.link_receiver import received_from
 from tests.uplink.support import opened, route_config, serving, until
 from uplink.route import Route
 from wire.bulk.column_batch import CONTENT_TYPE, decode_batch
@@ -146,6 +147,19 @@ async def test_what_is_left_of_a_batch_of_which_a_full_store_has_evicted_message
     async with scripted_broker() as broker, opened(tmp_path) as log, serving(route_to(broker, log)):
         await until(lambda: log.needed_from == 20)
     assert sorted(in_all(broker.publishes[0])) == alike(range(5, 21))
+
+
+async def test_a_statement_counts_a_retained_message_that_goes_by_itself_among_batches(tmp_path: Path) -> None:
+    wanted = {("a", 7, seq) for seq in range(1, 6)}
+    async with scripted_broker() as broker, opened(tmp_path) as log:
+        route = route_to(broker, log, statement_interval_s=3600)
+        for number in range(1, 6):
+            await fill(log, range(number, number + 1), 1, retain=number == 3)
+        async with serving(route):
+            await until(lambda: log.needed_from >= 5)
+            broker.drop_clients()
+            await until(lambda: wanted <= received_from(broker.publishes).covered())
+    assert received_from(broker.publishes).lost() == []
 
 
 async def test_a_batch_has_no_more_runs_of_numbers_than_a_property_may_name(tmp_path: Path) -> None:

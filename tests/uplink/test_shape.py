@@ -19,6 +19,7 @@ from tests.house.repository import ROOT
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import scripted_broker, silent
 from tests.tools.cli.gateway.test_process import Gateway
+from tests.uplink.link_receiver import received_from
 from tests.uplink.support import get, identity_of, opened, route_config, running, serving, until
 from tests.uplink.test_reload import status, steered
 from tools.lab.testing.network_link import NetworkLink
@@ -291,3 +292,31 @@ async def test_a_gateway_sends_by_the_rules_of_its_file_what_its_clients_publish
                 found.append((message.topic, bytes(message.payload)))
         assert found[:-10] == [("plant/garage/a", b'[{"n":"t","v":%d}]' % number) for number in range(21, 30)]
         assert found[-10:] == [("noise", b"x")] * 10
+
+
+@pytest.mark.parametrize("framing", ["publish", "batch"])
+async def test_statements_go_as_they_are_past_the_rules_and_count_what_these_let_through(
+    tmp_path: Path, framing: str
+) -> None:
+    rules = [
+        ShapeConfig("holdfast/#", topic="elsewhere", every=2),
+        ShapeConfig("telemetry/#", topic="plant/{2-}", where="third == true"),
+    ]
+    keys = {"framing": framing, "statement_interval_s": 3600}
+    wanted = {("a", 7, seq) for seq in range(12, 40, 3)}
+    async with (
+        scripted_broker() as broker,
+        opened(tmp_path) as log,
+        running(log, config(broker.port, *rules, **keys)),
+    ):
+        for connection in range(1, 4):
+            await until(lambda: len(broker.connects) == connection)  # noqa: B023
+            await fill(log, range(10 * connection, 10 * connection + 10))
+            await until(lambda: log.needed_from == log.head)
+            broker.drop_clients()
+        await until(lambda: wanted <= received_from(broker.publishes).covered())
+    receiver = received_from(broker.publishes)
+    assert receiver.lost() == []
+    assert {identity for identity in receiver.covered() if identity[0] == "a"} == wanted
+    dropped = [one for statement in receiver.statements.values() for one in statement.dropped]
+    assert {one.reason for one in dropped} == {"selected"}

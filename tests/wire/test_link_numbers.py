@@ -96,6 +96,7 @@ STATEMENT = Statement(
     [Share("greenhouse-1", 42, 130, 78, 40, 120), Share("garage", 7, 9, 0, 0, 0)],
     [DroppedRange("expired", "route/central", "greenhouse-1", 42, 50, 51, 2)],
     [(99, 99), (120, 122)],
+    False,
 )
 GOLDEN = (
     b'{"v":1,"gateway":"barn","route":"central","epoch":31,"statement":7,"first":101,"last":180,'
@@ -132,7 +133,8 @@ def statements(draw: st.DrawFn) -> Statement:
         ranges.append(DroppedRange(reason, draw(names), draw(names), draw(epochs), lowest, last, draw(seqs)))
     number = draw(seqs)
     refused = draw(runs) if draw(st.booleans()) else []
-    return Statement(draw(names), draw(names), draw(epochs), number, first, first + count - 1, shares, ranges, refused)
+    about = (draw(names), draw(names), draw(epochs), number, first, first + count - 1)
+    return Statement(*about, shares, ranges, refused, draw(st.booleans()))
 
 
 @given(statements())
@@ -144,6 +146,7 @@ def test_a_statement_comes_back(statement: Statement) -> None:
     ("before", "behind", "says"),
     [
         (b'"v":1', b'"v":2', "version 2"),
+        (b'"v":1', b'"v":1,"backfill":1', "backfill 1"),
         (b'"first":101,', b"", "needs 'first'"),
         (b'"first":101', b'"first":"a"', "first 'a'"),
         (b'"first":101', b'"first":true', "first True"),

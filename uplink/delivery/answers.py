@@ -177,7 +177,9 @@ class Answers:
     def _refuse(self, packet: Puback | Pubrec) -> None:
         code, packet_identifier = packet.reason_code, packet.packet_identifier
         if self._is_statement(packet, is_own=True):
-            self._window.numbers.note_refused(f"the broker refused a statement: {describe(code)}")
+            why = f"the broker refused a statement: {describe(code)}"
+            logger.warning("route %s: %s; it makes no more statements over this connection", self._state.name, why)
+            self._window.state_no_more()
             self._window.handle_pubacks([packet_identifier])
             return
         if code in REFUSES_TOPIC and self._window.is_batch(packet_identifier):

@@ -30,6 +30,7 @@ from uplink.numbers import part_of_via
 from uplink.queue import RouteQueue
 from uplink.shape import CannotShape
 from wire.bulk.connection import BulkClientConnection
+from wire.bulk.property_block import encode_via_property
 from wire.bulk.publish_run import encode_run
 from wire.errors import PacketTooLargeError
 from wire.link_numbers import STATEMENT_TOPICS, VIA_PROPERTY
@@ -52,7 +53,7 @@ class RouteWindow(Window):
         session_present: whether the broker still has the route's session.
         next_hop: the hop of the broker, if it is a gateway; messages that have passed it do not go there again.
 
-    ``numbers`` are those of the link. ``resent`` are the refused messages of QoS 1 that were sent again and are not
+    ``resent`` are the refused messages of QoS 1 that were sent again and are not
     acknowledged, by packet identifier. ``to_split`` are the QoS 2 batches that the broker does not take, and whose
     halves are to go instead.
     """
@@ -72,7 +73,6 @@ class RouteWindow(Window):
         super().__init__(peer, log, queue.consumer, queue.outgoing, Shift())
         self.resent: dict[int, Refused] = {}
         self.to_split: list[Flow] = []
-        self.numbers = queue.numbers
         self._queue = queue
         self._properties_of = partial(identity_properties, hop=log.hop)
         self._next_hop = next_hop
@@ -134,24 +134,30 @@ class RouteWindow(Window):
         return super().publish_together(deliveries, identifiers, qos)
 
     def take(self, deliveries: Sequence[Delivery]) -> list[Work]:
-        self.numbers.note_statements(deliveries)
-        if not self.numbers.is_stating:
+        self._queue.numbers[0].note_statements(deliveries)
+        numbers = self._queue.numbers_of(deliveries[0].packet_identifier)
+        if not numbers.is_stating:
             return []
         if self._queue.batches is None:  # it has counted them
             unix_ms = time.time() * 1000
-            self.numbers.count(
+            numbers.count(
                 (message, number)
                 for _, _, message, _, _, _, _, number in deliveries
                 if not (0 < message.expires_ms <= unix_ms or self._comes_from_there(message))
             )
-        return self.numbers.save()
+        return numbers.save()
 
-    def vias_of(self, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
-        return self.numbers.vias([delivery.number for delivery in deliveries]) if self.numbers.is_open else ()
+    def vias_of(self, deliveries: Sequence[Delivery], identifiers: Sequence[int], qos: int) -> Sequence[bytes]:
+        if qos == 2:
+            vias = [self.outgoing.flows[identifier].via for identifier in identifiers]
+            return [encode_via_property(via) for via in vias] if all(vias) else ()
+        numbers = self._queue.numbers_of(identifiers[0])
+        return numbers.vias([delivery.number for delivery in deliveries]) if numbers.is_open else ()
 
     @property
     def run_qos_max(self) -> int:
-        return 0 if self.numbers.is_stating else 1  # statements count each message, and QoS 2 needs a flow for each
+        is_stating = any(lane.is_stating for lane in self._queue.numbers)
+        return 0 if is_stating else 1  # statements count each message, and QoS 2 needs a flow for each
 
     def publish_run(self, run: DeliveryRun) -> bool:
         if run.dup or run.grant.retain:
@@ -159,7 +165,7 @@ class RouteWindow(Window):
         identifiers = run.packet_identifiers
         if not self.outgoing.flows.keys().isdisjoint(identifiers):
             return False
-        batch, columns = run.batch, run.columns()
+        batch, columns, numbers = run.batch, run.columns(), self._queue.numbers_of(identifiers[0])
         if any(topic.startswith(STATEMENT_TOPICS_BYTES) for topic in set(columns.topics)):
             return False  # `take` notes them
         encoded, longest = encode_run(
@@ -173,7 +179,7 @@ class RouteWindow(Window):
             batch.received_ms,
             batch.gateway,
             self._hop,
-            self.numbers.vias(range(run.number, run.last_number + 1)) if self.numbers.is_open else (),
+            numbers.vias(range(run.number, run.last_number + 1)) if numbers.is_open else (),
         )
         return self.protocol.publish_all(identifiers, encoded, longest)
 
@@ -246,14 +252,31 @@ class RouteWindow(Window):
         if one := self.resent.get(packet_identifier):
             return one.position, one.row.via
         position, number = self._queue.outlet.place_of(packet_identifier)
-        return position, self.numbers.via(number)
+        return position, self._queue.numbers_of(packet_identifier).via(number)
 
     def is_statement(self, packet_identifier: int, *, is_own: bool) -> bool:
         """Whether the QoS 1 message with a packet identifier in flight is a statement: one of the route, or any."""
         others = (self.resent, self.outgoing.flows)
         if self._queue.batches is not None or any(packet_identifier in one for one in others):
             return False
-        return self.numbers.is_statement(self._queue.outlet.place_of(packet_identifier)[0], is_own=is_own)
+        return self._queue.numbers[0].is_statement(self._queue.outlet.place_of(packet_identifier)[0], is_own=is_own)
+
+    def state_no_more(self) -> None:
+        """The broker refuses statements: none is made until the next connection."""
+        for lane in self._queue.numbers:
+            lane.note_refused()
+
+    def handle_pubacks(self, packet_identifiers: list[int]) -> None:
+        super().handle_pubacks(packet_identifiers)
+        self._note_acknowledged()
+
+    def handle_pubcomps(self, packet_identifiers: list[int]) -> None:
+        super().handle_pubcomps(packet_identifiers)
+        self._note_acknowledged()
+
+    def _note_acknowledged(self) -> None:
+        for lane in self._queue.numbers:
+            lane.note_acknowledged()
 
     def _set_aside(self, packet_identifier: int | None, reason: str, dup: bool) -> bool:
         if packet_identifier is None:  # it was not stored

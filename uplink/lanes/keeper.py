@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from gateway.routes import LaneCursor, MessageLog, hand_over
 
@@ -20,6 +20,7 @@ class LaneKeeper:
     Args:
         log: the gateway's store.
         live, backfill: the cursors of the two lanes.
+        renumber: ends the numbers of the link that the live lane has given so far.
         is_live_first: False for a route that goes back to one order: nothing joins the backfill any more.
         clock: returns seconds.
     """
@@ -29,6 +30,7 @@ class LaneKeeper:
         log: MessageLog,
         live: LaneCursor,
         backfill: LaneCursor,
+        renumber: Callable[[], Awaitable[None]],
         *,
         is_live_first: bool,
         clock: Callable[[], float] = time.monotonic,
@@ -36,6 +38,7 @@ class LaneKeeper:
         self._log = log
         self._live = live
         self._backfill = backfill
+        self._renumber = renumber
         self._is_live_first = is_live_first
         self._clock = clock
         self._looks: deque[tuple[float, int]] = deque()  # when, and the newest position then
@@ -49,6 +52,9 @@ class LaneKeeper:
             if len(self._looks) > LOOKS_MOST:
                 self._begun_at = max(self._begun_at, self._looks.popleft()[1])
         if is_connected and self._is_live_first and self._live.unread_from < self._old_up_to(now_s):
+            # What a former process has sent gets other numbers in the backfill, and fresh messages would get its own.
+            if (joining := self._live.may_join_backfill) is not None and self._live.may_have_sent(joining[0]):
+                await self._renumber()
             await hand_over(self._log, self._live, self._backfill)
         self.trim()
 

@@ -140,13 +140,14 @@ class Lanes:
             lane.source.redeliver(theirs)
 
     def place_of(self, number: int) -> tuple[int, int]:
-        """Returns position and number of the link of a delivery without an acknowledgement. Raises KeyError.
-
-        Messages of the backfill have no number of the link: it is 0.
-        """
+        """Returns position and number of the link of a delivery without an acknowledgement. Raises KeyError."""
         lane, its_number = self._held[number]
-        position, link_number = lane.source.place_of(its_number)
-        return position, 0 if lane is self._backfill else link_number
+        return lane.source.place_of(its_number)
+
+    def is_backfill(self, number: int) -> bool:
+        """Whether this is a delivery of the backfill without an acknowledgement."""
+        lane, _ = self._held.get(number, (None, 0))
+        return lane is self._backfill
 
     def note_acknowledged(self, publishes: int) -> None:
         """The broker has acknowledged PUBLISHes, of either lane and of either QoS."""

@@ -159,6 +159,23 @@ class LaneCursor(RunCursor):
     def end_of_stretch(self, position: int) -> int:
         return self.backfill.stretch(position)[1]
 
+    @property
+    def is_done(self) -> bool:
+        """Whether all of the backfill is acknowledged, or not for this consumer."""
+        return self.position >= self.backfill.last
+
+    @property
+    def may_join_backfill(self) -> tuple[int, int] | None:
+        """The first and the last position of what waits and can be handed over to the backfill, None if nothing can."""
+        ranges = self.backfill
+        first, last = max([self.unread_from, ranges.last, *self.passed]) + 1, self._log.head
+        is_full = len(ranges) >= BACKFILL_RANGES_MOST and first > ranges.last + 1
+        return None if first > last or is_full else (first, last)
+
+    def may_have_sent(self, position: int) -> bool:
+        """Whether a former process may have handed out the message at a position."""
+        return position <= self._dup_up_to[0]
+
     def give_to(self, other: "LaneCursor", first: int) -> None:
         """Counts all messages that wait here from a position on for another lane; what is in flight stays."""
         self._runs.spread()
@@ -196,9 +213,6 @@ class HandOverLog(Protocol):
     """What ``hand_over`` asks of the log."""
 
     @property
-    def head(self) -> int: ...
-
-    @property
     def routes(self) -> BackfillRows: ...
 
     def note_earlier_place(self, cursor: Cursor, /) -> None: ...
@@ -216,10 +230,9 @@ async def hand_over(log: HandOverLog, live: LaneCursor, backfill: LaneCursor) ->
         sqlite3.Error: it could not be written, and all stays in the live lane.
     """
     async with live.fetching, backfill.fetching:
-        ranges = live.backfill
-        first, last = max([live.unread_from, ranges.last, *live.passed]) + 1, log.head
-        if first > last or (len(ranges) >= BACKFILL_RANGES_MOST and first > ranges.last + 1):
+        if (found := live.may_join_backfill) is None:
             return False
+        ranges, (first, last) = live.backfill, found
         live.give_to(backfill, first)
         ranges.add(first, last)
         backfill.read_again(first - 1)

@@ -2,7 +2,7 @@
 
 A new store, a repaired one and a copy each have an epoch of their own. A session that began under another epoch may
 have QoS 2 packet identifiers that mean other messages to the next broker, so such a session is not resumed.
-The route also begins an epoch of its numbers then.
+The route also begins epochs of its numbers then.
 """
 
 import sqlite3
@@ -17,14 +17,14 @@ CREATE TABLE route (
     consumer TEXT PRIMARY KEY,
     epoch INTEGER NOT NULL,
     filters BLOB NOT NULL,
-    numbering BLOB NOT NULL,
+    numberings BLOB NOT NULL,
     backfill BLOB NOT NULL,
     crc INTEGER NOT NULL
 ) STRICT;
 """
 SAVE = "INSERT OR REPLACE INTO route VALUES (?, ?, ?, ?, ?, ?)"
 REMOVE = "DELETE FROM route WHERE consumer = ?"
-LOAD = "SELECT consumer, epoch, filters, numbering, backfill FROM route ORDER BY consumer"
+LOAD = "SELECT consumer, epoch, filters, numberings, backfill FROM route ORDER BY consumer"
 
 Write = Callable[[sqlite3.Connection], None]
 
@@ -36,14 +36,20 @@ class Handed(msgspec.Struct, array_like=True):
     first: int
     last: int
 
+    def take_in(self, more: "Handed") -> None:
+        """Adds others of the same epoch."""
+        self.messages += more.messages
+        self.first, self.last = min(self.first, more.first), max(self.last, more.last)
+
 
 class Numbering(msgspec.Struct):
-    """The numbers that a route gives its messages [docs/reference/link-numbers.md].
+    """The numbers that a route gives the messages of a lane [docs/reference/link-numbers.md].
 
     ``epoch`` is that of the numbers, 0 for none, and ``store_epoch`` the store's when they began; ``basis`` says which
     messages the route took then. ``states`` says whether there are statements. ``statements`` were made, and the last
-    one says what happened up to the number ``said`` and the Unix time ``said_ms``. ``handed`` are the messages from
-    there up to the number ``counted``, by origin and epoch.
+    one says what happened up to the number ``said`` and the Unix time ``said_ms``. ``due`` are the messages from there
+    up to the number ``due_to``, by origin and epoch, which the next statement is to cover once all of them are
+    acknowledged; ``handed`` are those behind them up to the number ``counted``.
     """
 
     epoch: int = 0
@@ -53,6 +59,8 @@ class Numbering(msgspec.Struct):
     statements: int = 0
     said: int = 0
     said_ms: int = 0
+    due_to: int = 0
+    due: dict[tuple[str, int], Handed] = {}
     counted: int = 0
     handed: dict[tuple[str, int], Handed] = {}
 
@@ -61,14 +69,14 @@ class RouteRow(msgspec.Struct, frozen=True):
     """One row.
 
     ``epoch`` is the store's when the route's session at the next broker began, 0 if none has begun. ``filters`` are the
-    topic filters of the messages that the route takes, ``numbering`` its numbers of the link. ``backfill`` has the
-    first and last positions of the ranges that its backfill has or had.
+    topic filters of the messages that the route takes, ``numberings`` the numbers of the link of its lanes, by the
+    lane's place. ``backfill`` has the first and last positions of the ranges that its backfill has or had.
     """
 
     consumer: str
     epoch: int
     filters: tuple[str, ...]
-    numbering: Numbering = msgspec.field(default_factory=Numbering)
+    numberings: dict[str, Numbering] = {}
     backfill: tuple[tuple[int, int], ...] = ()
 
 
@@ -79,17 +87,17 @@ def load(connection: sqlite3.Connection) -> dict[str, RouteRow]:
             consumer,
             epoch,
             msgspec.msgpack.decode(filters, type=tuple[str, ...]),
-            msgspec.msgpack.decode(numbering, type=Numbering),
+            msgspec.msgpack.decode(numberings, type=dict[str, Numbering]),
             msgspec.msgpack.decode(backfill, type=tuple[tuple[int, int], ...]),
         )
-        for consumer, epoch, filters, numbering, backfill in connection.execute(LOAD)
+        for consumer, epoch, filters, numberings, backfill in connection.execute(LOAD)
     )
     return {row.consumer: row for row in rows}
 
 
 def save(row: RouteRow) -> Write:
     """Returns the work that writes a row."""
-    blobs = (msgspec.msgpack.encode(one) for one in (row.filters, row.numbering, row.backfill))
+    blobs = (msgspec.msgpack.encode(one) for one in (row.filters, row.numberings, row.backfill))
     columns = sealed((row.consumer, row.epoch, *blobs))
 
     def write(connection: sqlite3.Connection) -> None:
