@@ -22,7 +22,7 @@ from gateway.signals import Signal
 from gateway.store.consumers.delivery import Backlog, Delivery, Grant, RangeSet, ReasonToDrop, grant_by, keep
 from gateway.store.consumers.held_back import HeldBack
 from gateway.store.consumers.log_reader import LogReader
-from gateway.store.consumers.redelivery import InFlight, Redelivery
+from gateway.store.consumers.redelivery import InFlight, Redelivery, identifiers_used
 from gateway.store.consumers.rights import Rights, everything
 from gateway.store.consumers.tally import Tally, Walk
 from gateway.store.tables.cursors import Place
@@ -517,13 +517,13 @@ class Cursor:
         return True
 
     async def _take_new(self, limit: int, may_have: Callable[[str], bool]) -> list[Delivery]:
-        oldest = next(iter(self._unacknowledged.values()), (0, None, 0, self._taken))[3]
-        limit = min(limit, self.window - (self._taken - oldest))
         deliveries: list[Delivery] = []
-        while limit > 0 and not deliveries and len(self.held_back) < HELD_BACK_MOST:
-            if not (upcoming := await self._upcoming(limit)):
+        while not deliveries and len(self.held_back) < HELD_BACK_MOST:
+            used = identifiers_used(self._unacknowledged, self._taken)
+            limit = min(limit, self.window - used)
+            if limit <= 0 or not (upcoming := await self._upcoming(limit)):
                 break
-            deliveries = self._hand_out(upcoming, limit, may_have)
+            deliveries = self._hand_out(upcoming[: self._identifiers - used], limit, may_have)
             if not deliveries:
                 await asyncio.sleep(0)  # reads from memory do not suspend
         return deliveries

@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway.message import Message
 from gateway.store.consumers.delivery import Delivery, Grant
+from gateway.store.consumers.redelivery import identifiers_used
 from gateway.store.consumers.runs import DeliveryRun, RunsInFlight, columns_of, run_of
 from gateway.store.consumers.selecting_cursor import SelectingCursor
 from gateway.store.consumers.tally import Walk
@@ -115,8 +116,7 @@ class RunCursor(SelectingCursor):
         """Returns the next runs. If there are none, returns as well how many messages come one by one before a run."""
         if self._to_redeliver.waiting or self.tally.notes_hand_outs or self.reason_to_drop is not None:
             return [], single_limit
-        oldest = next(iter(self._unacknowledged.values()), (0, None, 0, self._taken))[3]
-        limit = min(limit, self.window - (self._taken - oldest))
+        limit = min(limit, self.window - identifiers_used(self._unacknowledged, self._taken))
         if limit <= 0 or self.unread_from == self._log.head:
             return [], single_limit
         await self._read_on()

@@ -8,6 +8,7 @@ from typing import Any
 from gateway.message import Message
 from gateway.store.consumers.cursor import PACKET_IDENTIFIERS, Cursor
 from gateway.store.consumers.delivery import Delivery, ReasonToDrop
+from gateway.store.consumers.redelivery import identifiers_used
 from gateway.store.tables.drops import SELECTED, Epoch
 
 BYTES_AT_ONCE = 64 * 1024  # of payloads that rules look into before other tasks run
@@ -66,8 +67,8 @@ class SelectingCursor(Cursor):
             return await super()._take_new(limit, may_have)
         deliveries: list[Delivery] = []
         while not deliveries:
-            oldest = next(iter(self._unacknowledged.values()), (0, None, 0, self._taken))[3]
-            free = self._identifiers - (self._taken - oldest)  # each message uses one up, also if it is left out
+            # Each message uses one up, also if it is left out.
+            free = self._identifiers - identifiers_used(self._unacknowledged, self._taken)
             room = min(limit, self.window - len(self._unacknowledged), free)
             if room <= 0 or not (upcoming := await self._upcoming(room)):
                 break

@@ -319,3 +319,21 @@ async def walk(
     elif step == "rewind":
         redeliver_all(cursor)
         held.clear()
+
+
+async def test_what_is_dropped_between_gives_no_packet_identifier_away_that_is_in_use(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        cursor = Cursor(log, "a", ["#"])
+        cursor.reason_to_drop = lambda message: "expired" if message.payload == b"old" else None
+        await log.submit([Message("t", b"fresh") for _ in range(PACKET_IDENTIFIERS - 5)])
+        await log.submit([Message("t", b"old") for _ in range(20)])
+        await log.submit([Message("t", b"fresh") for _ in range(20)])
+        handed_out: list[Delivery] = []
+        while (room := PACKET_IDENTIFIERS - 7 - len(handed_out)) > 0:
+            handed_out += await cursor.fetch_now(room)
+        while deliveries := await cursor.fetch_now(1000):
+            handed_out += deliveries
+        assert len({delivery.packet_identifier for delivery in handed_out}) == len(handed_out)
+        cursor.acknowledge_all([delivery.packet_identifier for delivery in handed_out])
+        behind = await cursor.fetch_now(1000)
+        assert len(handed_out) + len(behind) == PACKET_IDENTIFIERS - 5 + 20
