@@ -274,7 +274,7 @@ class LinkNumbers:
             return
         before = now.statements, now.said, now.said_ms, now.due
         now.said, now.said_ms, now.due, self._has_due_news = now.due_to, until_ms, {}, False
-        messages = [self._message(one, now_ms) for one in self._new_statements(before[1] + 1, before[3], dropped)]
+        messages = [self._message(one, now_ms) for one in self._new_statements(now, before[1] + 1, before[3], dropped)]
         try:
             await self._log.submit([*messages, *self.save()])
         except sqlite3.Error:
@@ -283,10 +283,10 @@ class LinkNumbers:
             raise
 
     def _new_statements(
-        self, first: int, handed: dict[tuple[str, int], Handed], dropped: Sequence[DroppedRow]
+        self, now: Numbering, first: int, handed: dict[tuple[str, int], Handed], dropped: Sequence[DroppedRow]
     ) -> Iterator[Statement]:
         """Yields the first statement with all numbers since the last one, and others with further ranges."""
-        now, has_backfill = self._now, self._has_backfill()
+        has_backfill = self._has_backfill()
         shares = [Share(*key, had.last, had.messages, had.first, had.last) for key, had in handed.items()]
         ranges = [DroppedRange(*row) for row in dropped]
         refused = self._refused()
