@@ -13,6 +13,7 @@ from gateway.message import Message
 from gateway.store import MessageLog
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from uplink.config import RouteConfig
+from uplink.connect.notes import RouteNotes
 from uplink.route import Route
 from wire.codec.packets import MQTT_3_1_1, Connack
 from wire.identity import IDENTITY_PROPERTY, decode_identity
@@ -45,6 +46,14 @@ async def serving(route: Route) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.wait({task})
+
+
+async def note_session(log: MessageLog, route: Route, port: int) -> None:
+    """Lets the store say that this server has the route's session, and was its last one."""
+    await log.routes.begin_session(route.queue.consumer)
+    notes = RouteNotes(log.folder, route.queue.name)
+    notes.note.server = f"mqtt://127.0.0.1:{port}"
+    await notes.save()
 
 
 async def backlog_is(route: Route, messages: int) -> None:

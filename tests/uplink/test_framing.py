@@ -13,7 +13,7 @@ from gateway.store import MessageLog, PublishBatch
 from tests.house.repository import ROOT
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
-from tests.uplink.support import get, opened, route_config, running, serving, until
+from tests.uplink.support import get, note_session, opened, route_config, running, serving, until
 from tools.lab.testing.network_link import NetworkLink
 from uplink.route import Route
 from wire.bulk.column_batch import CONTENT_TYPE, BatchMessage, decode_batch
@@ -178,7 +178,7 @@ async def test_after_a_loss_a_batch_goes_again_with_the_same_messages_under_its_
     async with scripted_broker(puback=silent, session_present=True) as broker, opened(tmp_path) as log:
         await fill(log, range(0))
         route = route_to(broker, log)
-        await log.routes.begin_session(route.queue.consumer)
+        await note_session(log, route, broker.port)
         async with serving(route):
             await fill(log, range(1, 26), qos)
             await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 3)
@@ -310,7 +310,7 @@ async def test_batches_of_qos_2_that_were_begun_go_on_after_the_framing_has_chan
     async with scripted_broker(puback=silent, session_present=True) as broker:
         async with opened(tmp_path) as log:
             route = route_to(broker, log)
-            await log.routes.begin_session(route.queue.consumer)
+            await note_session(log, route, broker.port)
             await fill(log, range(1, 11), 2)
             async with serving(route):
                 await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 1)
@@ -328,7 +328,7 @@ async def test_what_a_full_store_evicts_of_a_batch_in_flight_leaves_a_range_and_
 ) -> None:
     async with scripted_broker(puback=silent, session_present=True) as broker, opened(tmp_path) as log:
         route = route_to(broker, log)
-        await log.routes.begin_session(route.queue.consumer)
+        await note_session(log, route, broker.port)
         await fill(log, range(1, 11), 2)
         async with serving(route):
             await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 1)

@@ -16,7 +16,7 @@ from tests.gateway.store.support import stored
 from tests.house.repository import ROOT
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
-from tests.uplink.support import append, backlog_is, get, opened, route_config, running, serving, until
+from tests.uplink.support import append, backlog_is, get, note_session, opened, route_config, running, serving, until
 from tests.uplink.test_carry import everything, imports
 from tests.uplink.test_framing import fill, numbers_in
 from tests.uplink.test_reload import steered
@@ -127,7 +127,7 @@ async def test_what_is_not_acknowledged_goes_again_under_its_identifier_after_a_
     await left_behind(tmp_path, 30)
     async with scripted_broker(puback=silent, session_present=True) as broker, opened(tmp_path) as log:
         route = Route(live_first(broker.port), "gateway-1", log)
-        await log.routes.begin_session(route.queue.consumer)
+        await note_session(log, route, broker.port)
         async with serving(route):
             await until(lambda: len(numbers(broker)) == 30)
             await fill(log, range(31, 41))

@@ -20,7 +20,7 @@ from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import scripted_broker, silent
 from tests.tools.cli.gateway.test_process import Gateway
 from tests.uplink.link_receiver import received_from
-from tests.uplink.support import get, identity_of, opened, route_config, running, serving, until
+from tests.uplink.support import get, identity_of, note_session, opened, route_config, running, serving, until
 from tests.uplink.test_reload import status, steered
 from tools.lab.testing.network_link import NetworkLink
 from uplink.carry import Imports
@@ -213,7 +213,7 @@ async def test_a_route_that_is_refused_a_message_sends_it_again_under_its_new_na
 async def test_flows_of_qos_2_go_on_under_their_new_names_after_a_loss(tmp_path: Path) -> None:
     async with scripted_broker(puback=silent, session_present=True) as broker, opened(tmp_path) as log:
         route = Route(config(broker.port, ShapeConfig(topic="plant/{topic}")), "gateway-1", log)
-        await log.routes.begin_session(route.queue.consumer)
+        await note_session(log, route, broker.port)
         async with serving(route):
             await fill(log, range(1, 4), qos=2)
             await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 3)
