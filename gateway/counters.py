@@ -75,6 +75,7 @@ class Counters:
 class RouteState:
     """How a route is doing.
 
+    ``server`` is the URL of the server to which it is ``connected``, "" without a connection.
     ``backlog_messages`` counts the messages that the other broker has not acknowledged, ``backlog_bytes`` the bytes of
     their payloads, topic names and properties. ``oldest_ms`` is when the first gateway accepted the oldest of them
     (unix time, 0: none waits). ``acknowledged_ms`` is when the other broker last acknowledged a message (unix time, 0:
@@ -110,6 +111,7 @@ class RouteState:
     receive_problem: str = ""
     receive_note: str = ""
     backfill_messages: int = 0
+    server: str = ""
 
     def note_error(self, text: str) -> None:
         """Notes why a connection failed or ended, or why the route stands."""

@@ -59,7 +59,7 @@ class Inbound:
         self._publisher = queue.publisher
         self._state = queue.state
         self._notes = notes
-        self._client, self._remote, self._connack = accepted
+        self._client, self._remote, self._connack, _ = accepted
         self._backoff = backoff
         self._acks = AckBatch(services.log.submit, self._answered, self._remote.close)
         self._intake = Intake(

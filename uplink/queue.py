@@ -47,7 +47,8 @@ ROUTE_PREFIX = "route/"  # of the names under which the log keeps the routes' cu
 class RouteStatus(msgspec.Struct, frozen=True):
     """How a route is doing.
 
-    ``broker`` is "" for a route that is no longer configured. ``stands``: the broker can be reached, and no message
+    ``broker`` is "" for a route that is no longer configured. ``server`` is the one of its servers to which it is
+    ``connected``, "" for none. ``stands``: the broker can be reached, and no message
     goes out. ``received_messages`` came down since the start. ``oldest_ms``, ``acknowledged_ms`` and ``last_error_ms``
     are Unix times, 0 for none. ``age_s`` is how long the oldest message waits, and ``drain_s`` how long it takes until
     all that waits has gone, as fast as in the last minute; infinite if nothing has gone. ``problem`` is why the route
@@ -58,6 +59,7 @@ class RouteStatus(msgspec.Struct, frozen=True):
 
     name: str
     broker: str
+    server: str
     connected: bool
     stands: bool
     backlog_messages: int
@@ -376,6 +378,7 @@ class RouteQueue:
         return RouteStatus(
             self.name,
             self._broker,
+            state.server,
             state.connected,
             state.connected and bool(state.stands),
             state.backlog_messages,

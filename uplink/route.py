@@ -19,7 +19,7 @@ from uplink.inbound import Inbound
 from uplink.queue import Outlet, RouteQueue
 from wire.backoff import Backoff
 from wire.bulk.connection import BulkClientConnection
-from wire.codec.packets import MQTT_5, Connack
+from wire.codec.packets import MQTT_5
 from wire.errors import WireError
 from wire.hops import HOPS_PROPERTY
 from wire.identity import find_user_property
@@ -72,8 +72,8 @@ class Route:
 
     @property
     def problem(self) -> str:
-        """Why the newest connection failed or ended; "" since the next one."""
-        return self._said
+        """Why no connection may be made, or why the newest one failed or ended; "" since the next one."""
+        return self._connector.waits_for or self._said
 
     async def run(self) -> None:
         """Serves for ever: connects, forwards, and after each loss waits and connects again."""
@@ -99,7 +99,8 @@ class Route:
 
     async def _serve(self) -> None:
         """One connection, from its start to the LinkDown at its end."""
-        accepted = client, remote, connack = await self._connector.connect()
+        accepted = await self._connector.connect()
+        client, remote, connack, _ = accepted
         inbound = None
         try:
             await self._check_accepted(client)
@@ -107,7 +108,7 @@ class Route:
             inbound = self._inbound(accepted)
             if inbound is not None:
                 await inbound.begin()
-            self._note_connected(connack)
+            self._note_connected(accepted)
             window = RouteWindow(
                 client,
                 remote,
@@ -134,6 +135,7 @@ class Route:
                 await answers.settle()
         finally:
             self.queue.state.connected, self.queue.sender = False, None
+            self.queue.state.server = ""
             try:
                 if inbound is not None:
                     await inbound.stop()
@@ -183,12 +185,13 @@ class Route:
         has_batches = self.queue.batches is not None or any(flow.ranges for flow in self.queue.outgoing.flows.values())
         return NO_BATCHES if has_batches else ""
 
-    def _note_connected(self, connack: Connack) -> None:
-        state = self.queue.state
+    def _note_connected(self, accepted: Accepted) -> None:
+        state, url = self.queue.state, str(accepted.server)
         if not state.stands:  # otherwise each attempt would log two lines
-            logger.info("route %s to %s: connected, session present: %s", *self._names, connack.session_present)
+            is_present = accepted.connack.session_present
+            logger.info("route %s to %s: connected, session present: %s", self.config.name, url, is_present)
             self._said = ""
-        state.connected = True
+        state.connected, state.server = True, url
         state.reconnects += self._has_connected
         self._has_connected = True
 

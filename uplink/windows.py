@@ -13,20 +13,23 @@ class Windows:
 
     Args:
         expressions: cron expressions of five fields, checked by `check_window`.
+
+    ``opens`` is the minute from which one of them matched or will match, as `is_open` found it last.
     """
 
     def __init__(self, expressions: tuple[str, ...]) -> None:
         self._expressions = expressions
         self._minute = datetime.min
-        self._is_open = True
+        self.opens = datetime.min
 
     def is_open(self, now: datetime) -> bool:
         """Whether the route may be connected at this local time, which has no time zone."""
         minute = now.replace(second=0, microsecond=0)
         if self._expressions and minute != self._minute:
             self._minute = minute
-            self._is_open = any(_next(expression, minute - MINUTE) == minute for expression in self._expressions)
-        return self._is_open
+            found = (_next(expression, minute - MINUTE) for expression in self._expressions)
+            self.opens = min((one for one in found if one is not None), default=datetime.max)
+        return self.opens <= minute
 
 
 def check_window(expression: str) -> None:

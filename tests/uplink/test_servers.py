@@ -1,17 +1,19 @@
 """A route with several servers: failover, return, and servers that refer to others."""
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
 
 from gateway.log_fields import KeyValueFormatter
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
-from tests.uplink.support import append, opened, raw_broker, route_config, running, until
+from tests.uplink.support import append, opened, raw_broker, route_config, running, serving, until
 from tools.lab.testing.process import free_port
 from uplink.config import RouteConfig
 from uplink.connect import connector
 from uplink.connect.notes import FILE
+from uplink.route import Route
 from uplink.server import parse_server, servers_referred_to
 from wire.codec.packets import Connack, Disconnect
 from wire.properties import SERVER_REFERENCE
@@ -42,6 +44,7 @@ def refer_to(port: int) -> bytes:
 async def test_a_route_whose_server_is_away_sends_to_the_next_one_that_accepts_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     away = free_port()
     async with (
         scripted_broker(mqtt_5_refusal=BUSY) as busy,
@@ -51,8 +54,19 @@ async def test_a_route_whose_server_is_away_sends_to_the_next_one_that_accepts_i
     ):
         await append(log, range(1, 4))
         await until(lambda: payloads(there) == [b"1", b"2", b"3"])
-    lines = "\n".join(map(KeyValueFormatter().format, caplog.records))
-    assert f"connected to mqtt://127.0.0.1:{there.port} instead of mqtt://127.0.0.1:{away}" in lines
+    told = "\n".join(map(KeyValueFormatter().format, caplog.records))
+    assert f"connected to mqtt://127.0.0.1:{there.port} instead of mqtt://127.0.0.1:{away}" in told
+    assert f"route central to mqtt://127.0.0.1:{there.port}: connected" in told
+
+
+async def test_the_status_of_a_route_has_the_server_to_which_it_is_connected(tmp_path: Path) -> None:
+    away = free_port()
+    async with scripted_broker() as there, opened(tmp_path) as log:
+        route = Route(to(away, there.port), "gateway-1", log)
+        async with serving(route):
+            await until(lambda: route.queue.status().server == f"mqtt://127.0.0.1:{there.port}")
+        status = route.queue.status()
+        assert (status.broker, status.server) == (f"mqtt://127.0.0.1:{away}", "")
 
 
 async def test_when_no_server_accepts_it_the_log_names_the_reason_of_each(

@@ -10,10 +10,11 @@ import pytest
 from gateway.message import Message
 from gateway.store import MessageLog
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
-from tests.uplink.support import append, opened, route_config, running, until
+from tests.uplink.support import append, opened, route_config, running, serving, until
 from uplink.config import RouteConfig
 from uplink.connect import connector
 from uplink.connect.notes import RouteNotes
+from uplink.route import Route
 from uplink.windows import Windows, check_window
 
 NIGHT = ("* 1-4 * * *",)
@@ -60,7 +61,7 @@ async def test_a_route_is_connected_while_a_window_is_open_and_only_then(
     caplog.set_level(logging.INFO)
     async with scripted_broker() as broker, opened(tmp_path) as log, running(log, to(broker, windows=NIGHT)):
         await append(log, range(1, 2))
-        await until(lambda: "no window is open; storing meanwhile" in caplog.text)
+        await until(lambda: "no window is open before 2026-11-23 01:00; storing meanwhile" in caplog.text)
         assert broker.connects == []
         clock.time += timedelta(minutes=30)
         await until(lambda: payloads(broker) == 1)
@@ -70,6 +71,22 @@ async def test_a_route_is_connected_while_a_window_is_open_and_only_then(
         clock.time += timedelta(hours=20)
         await until(lambda: payloads(broker) == 2)
     assert len(broker.connects) == 2
+
+
+async def test_while_a_route_waits_its_status_says_for_what(tmp_path: Path, clock: Clock) -> None:
+    async with scripted_broker() as broker:
+        config = to(broker, windows=NIGHT, bytes_per_day=BUDGET)
+        async with opened(tmp_path) as log:
+            route = Route(config, "gateway-1", log)
+            async with serving(route):
+                await until(lambda: route.problem == "no window is open before 2026-11-23 01:00")
+                clock.time += timedelta(minutes=30)
+                await append_large(log, 1, 2, 3)
+                await until(lambda: route.problem == "the bytes of the day are spent")
+        async with opened(tmp_path) as log:
+            route = Route(config, "gateway-1", log)
+            async with serving(route):
+                await until(lambda: route.problem == "the bytes of the day are spent")
 
 
 async def test_a_route_whose_bytes_of_the_day_are_spent_goes_on_the_next_day(

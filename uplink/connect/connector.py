@@ -63,6 +63,7 @@ class Accepted(NamedTuple):
     client: BulkClientConnection
     remote: Remote
     connack: Connack
+    server: Server
 
 
 class Connector:
@@ -103,6 +104,8 @@ class Connector:
         self._windows = Windows(config.windows)
         self._budget = Budget(config.bytes_per_day, waits=config.when_spent == "wait", name=config.name)
         self._keeper: asyncio.Task[None] | None = None
+        self.waits_for = ""
+        """Why no connection is made now; "" if one is made, or there is one."""
 
     async def connect(self) -> Accepted:
         """Returns a new connection, once the route may have one. Raises LinkDown, sqlite3.Error."""
@@ -114,12 +117,13 @@ class Connector:
         reasons: list[str] = []
         for server in self._in_order():
             try:
-                accepted, server = await self._follow(server, password, context)
+                accepted = await self._follow(server, password, context)
             except LinkDown as error:
                 reasons.append(f"{server}: {error}" if self._config.fallbacks else str(error))
             else:
-                await self._take_up(server, accepted.remote)
-                self._keeper = asyncio.get_running_loop().create_task(self._keep(server, accepted.remote, context))
+                await self._take_up(accepted.server, accepted.remote)
+                keeping = self._keep(accepted.server, accepted.remote, context)
+                self._keeper = asyncio.get_running_loop().create_task(keeping)
                 return accepted
         raise LinkDown("; ".join(reasons))
 
@@ -138,18 +142,16 @@ class Connector:
         assert remote.closed is not None
         return [*islice(servers_referred_to(remote.closed.server_reference, server), 1), *self._servers]
 
-    async def _follow(
-        self, server: Server, password: bytes | None, context: ssl.SSLContext | None
-    ) -> tuple[Accepted, Server]:
+    async def _follow(self, server: Server, password: bytes | None, context: ssl.SSLContext | None) -> Accepted:
         """Connects to a server, or to the one to which it refers, a few times."""
         for _ in range(REFERENCES_MOST):
             try:
-                return await self._connect_to(server, password, context), server
+                return await self._connect_to(server, password, context)
             except Referred as error:
                 if not error.servers:
                     raise
                 server = error.servers[0]
-        return await self._connect_to(server, password, context), server
+        return await self._connect_to(server, password, context)
 
     async def _take_up(self, server: Server, remote: Remote) -> None:
         """Notes the server durably, before anything is sent to it. Raises sqlite3.Error."""
@@ -203,17 +205,17 @@ class Connector:
     async def _wait_for_leave(self) -> None:
         """Waits until the route may be connected."""
         await self.close()
-        said = ""
         while why := self._why_not(datetime.now()):
-            if why != said:
+            if why != self.waits_for:
                 logger.info("route %s: %s; storing meanwhile", self._config.name, why)
-            said = why
+            self.waits_for = why
             await asyncio.sleep(TICK_S)
+        self.waits_for = ""
 
     def _why_not(self, now: datetime) -> str:
         """Returns why the route may not be connected, empty if it may."""
         if not self._windows.is_open(now):
-            return "no window is open"
+            return f"no window is open before {self._windows.opens:%Y-%m-%d %H:%M}"
         return "" if self._budget.allows(self._notes.note, now) else "the bytes of the day are spent"
 
     async def _connect_to(self, server: Server, password: bytes | None, context: ssl.SSLContext | None) -> Accepted:
@@ -330,7 +332,7 @@ class Connector:
             remote.close("the route ends")
             self._budget.spend(self._notes.note, remote.transferred, datetime.now())
             raise
-        return Accepted(client, remote, connack.result())
+        return Accepted(client, remote, connack.result(), server)
 
 
 async def _open(

@@ -39,7 +39,7 @@ def _row(route: dict[str, Any]) -> tuple[str, ...]:
     link = "stands" if route["stands"] else "up" if route["connected"] else "down"
     return (
         printable(route["name"]),
-        printable(route["broker"] or "-"),
+        printable(route["server"] or route["broker"] or "-"),
         link,
         str(route["backlog_messages"]),
         str(route["backlog_bytes"]),
