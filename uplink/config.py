@@ -237,6 +237,9 @@ def _errors_in_filters(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 check_topic_filter(topic_filter)
             except WireError as error:
                 yield key, str(error)
+    for topic_filter in values.get("filters", ()):
+        if parse_shared(topic_filter)[0] is not None:
+            yield "filters", f"{topic_filter!r}: expected a topic filter without $share"
     for topic_filter in values.get("subscribe", ()):
         if parse_shared(topic_filter)[0] is not None:
             yield "subscribe", f"{topic_filter!r}: the route's own messages would come back over a shared subscription"

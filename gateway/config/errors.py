@@ -188,7 +188,8 @@ def _in_words(what: str, key: str) -> str:
     if what == "Expected `str` of length >= 1":
         return "expected text that is not empty"
     if what == "Expected `array`, got `object`":
-        return f"expected a list, got a table: each of them is written [[{key.lstrip('.')}]]"
+        name = re.sub(r"\[\d+\]", "", key.lstrip("."))
+        return f"expected a list, got a table: each of them is written [[{name}]]"
     what = re.sub(r"`(\w+)(?: \| null)?`", lambda name: TYPES.get(name[1], name[0]), what)
     return what.replace("Expected", "expected").replace(" <= ", " of at most ").replace(" >= ", " of at least ")
 

@@ -72,6 +72,24 @@ async def test_a_route_shows_its_certificate_to_a_broker_that_it_knows_by_its_ow
         await arrives(config, tmp_path, received)
 
 
+async def test_a_broker_that_wants_a_certificate_is_told_by_its_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority, port = Authority(tmp_path), free_port()
+    config = route_config(port, broker=f"mqtts://127.0.0.1:{port}", tls=RouteTlsConfig(str(authority.path)))
+    more = f"cafile {authority.path}", "require_certificate true"
+    with broker(tmp_path, tls_listener(port, authority.server(), *more)):
+        async with opened(tmp_path) as log, running(log, config):
+            await until(lambda: "TLS failed: tlsv13 alert certificate required; storing meanwhile" in caplog.text)
+
+
+async def test_a_port_without_tls_is_told_by_its_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = route_config(0, broker=f"mqtts://127.0.0.1:{(port := free_port())}")
+    with broker(tmp_path, f"allow_anonymous true\nlistener {port} 127.0.0.1"):
+        async with opened(tmp_path) as log, running(log, config):
+            await until(lambda: "the port may be one without TLS" in caplog.text)
+
+
 async def test_a_broker_that_others_vouch_for_gets_nothing_until_they_are_trusted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

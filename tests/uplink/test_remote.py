@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import struct
 import threading
 import time
 from pathlib import Path
@@ -109,6 +110,30 @@ def test_a_route_that_is_told_to_end_in_the_moment_in_which_its_broker_accepts_i
     run(scenario())
     thread.join()
     assert "unexpected failure" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it may be no MQTT broker: packet type 4 has flags 0x8"),
+        (b"", "no CONNACK came: the broker closed the connection"),
+        (None, "no CONNACK came: Connection reset by peer"),
+    ],
+    ids=["HTTP", "an end", "a reset"],
+)
+async def test_a_server_that_is_no_broker_is_told_from_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, answer: bytes | None, said: str
+) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65_536)
+        if answer is None:
+            line = writer.get_extra_info("socket")
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.write(answer or b"")
+        writer.close()
+
+    async with raw_broker(talk) as port, opened(tmp_path) as log, running(log, route_config(port)):
+        await until(lambda: said in caplog.text)
 
 
 async def test_a_route_tells_the_broker_how_large_a_packet_it_takes(tmp_path: Path) -> None:

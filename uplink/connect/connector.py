@@ -24,7 +24,13 @@ from uplink.windows import Windows
 from wire.bulk.connection import BulkClientConnection
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Connack
 from wire.identity import KEEP, RECEIVE
-from wire.reasons import SERVER_MOVED, SUCCESS, UNSUPPORTED_PROTOCOL_VERSION, USE_ANOTHER_SERVER
+from wire.reasons import (
+    MALFORMED_PACKET,
+    SERVER_MOVED,
+    SUCCESS,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    USE_ANOTHER_SERVER,
+)
 
 CONNECT_DEADLINE_S = 10.0
 RECEIVE_MAXIMUM = 1000  # asked for; mosquitto 2.0.11 sends more when a session with a long queue goes on
@@ -357,7 +363,8 @@ async def _open(
     except ssl.SSLError as error:
         raise LinkDown(f"cannot connect: TLS failed: {reason_of(error)}") from None
     except OSError as error:
-        raise LinkDown(f"cannot connect: {error.strerror or error}") from None
+        hint = "; the port may be one without TLS" if isinstance(error, ConnectionResetError) and context else ""
+        raise LinkDown(f"cannot connect: {error.strerror or error}{hint}") from None
     finally:
         if transport is not None and not connack.done():
             transport.close()
@@ -382,7 +389,9 @@ def _failure(remote: Remote, server: Server) -> LinkDown:
     """Returns why a connection ended before its CONNACK."""
     text, closed = remote.ended.result(), remote.closed
     if closed is None:
-        return Unanswered(text) if remote.has_begun else LinkDown(text)
+        return Unanswered(f"no CONNACK came: {text}") if remote.has_begun else LinkDown(text)
+    if closed.reason_code == MALFORMED_PACKET:
+        return LinkDown(f"it may be no MQTT broker: {text}")
     if closed.reason_code in (USE_ANOTHER_SERVER, SERVER_MOVED):
         return Referred(text, list(servers_referred_to(closed.server_reference, server)))
     return WrongVersion(text) if closed.reason_code == UNSUPPORTED_PROTOCOL_VERSION else LinkDown(text)

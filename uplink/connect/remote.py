@@ -2,13 +2,14 @@
 
 import asyncio
 import fcntl
+import ssl
 import struct
 import termios
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, cast
 
-from gateway.routes import Slice, Topics
+from gateway.routes import Slice, Topics, reason_of
 from wire.bulk.connection import Acknowledgements, BulkClientConnection
 from wire.bulk.reader import BulkReader, Publishes
 from wire.codec.packets import Packet
@@ -125,7 +126,7 @@ class Remote(asyncio.Protocol):
             self._work()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._end(str(error) if error else "the broker closed the connection")
+        self._end(_in_words(error) if error else "the broker closed the connection")
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -274,3 +275,9 @@ def _in_socket(transport: asyncio.BaseTransport | None) -> int:
     except OSError:
         return 0
     return int(size)
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {reason_of(error)}"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -22,7 +22,7 @@ from wire.reasons import (
     describe,
 )
 
-ADVICE = {NOT_AUTHORIZED: "; another Holdfast gateway accepts it if an access rule lets this route identify its origin"}
+ADVICE = {NOT_AUTHORIZED: "; another Holdfast gateway needs rules to publish its topic and to identify its origin"}
 NO_SUBSCRIBER = "no client at the broker has subscribed to a message [needs_subscriber]"
 REFUSES_TOPIC = (NOT_AUTHORIZED, TOPIC_NAME_INVALID)
 PAUSE_SHORTEST_MS, PAUSE_LONGEST_MS = 500, 30_000

@@ -122,6 +122,14 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
         ),
         (MINIMAL + "max_bytes = true\n", "4: store.max_bytes: expected a number, got true or false"),
         (ROUTE + 'broker = "mqtt://b"\nfilters = ["#/a"]\n', "7: route[0].filters: '#/a': # must be the last level"),
+        (
+            ROUTE + 'broker = "mqtt://b"\nfilters = ["$share/g/a"]\n',
+            "7: route[0].filters: '$share/g/a': expected a topic filter without $share",
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\n[route.shape]\nfilter = "a"\n',
+            "7: route[0].shape: expected a list, got a table: each of them is written [[route.shape]]",
+        ),
         ("name\n", "1: not TOML: Expected '=' after a key in a key/value pair (column 5)"),
         (
             ROUTE + 'broker = "mqtt://b"\nbatch_max_messages = 5\n',

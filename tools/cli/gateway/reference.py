@@ -85,7 +85,7 @@ def _type(kind: schema.Type) -> str:
             low, high = kind.ge, kind.le
             if high == PERMISSIONS_MAX:
                 return f"{low} … {high:#o}"
-            return f"{low} … {high}" if high is not None else f"number from {low}"
+            return f"{low} … {high}" if high is not None else "number" + (f" from {low}" if low is not None else "")
         case schema.FloatType():
             return "number"
         case schema.StrType():

@@ -46,7 +46,11 @@ def central(
         if server.path:
             raise ValueError(f"{url!r}, expected mqtt:// or mqtts://")
         tls = ssl.create_default_context(cafile=ca) if server.is_encrypted else None
-    except (ValueError, OSError) as error:
+    except ssl.SSLError as error:
+        fail("check central", f"{ca}: expected certificates of authorities in PEM: {error.reason}", 2)
+    except OSError as error:
+        fail("check central", f"{ca}: {error.strerror}", 2)
+    except ValueError as error:
         fail("check central", str(error), 2)
     address = Address(server.host, server.port, user, None if password is None else password.encode(), tls)
     trial = CustodyTrial(address, messages, None if restart is None else partial(_restart, restart))

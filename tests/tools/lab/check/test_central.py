@@ -90,7 +90,8 @@ def test_what_cannot_be_tried_is_said_in_a_line() -> None:
         (f"mqtt://{HOST}:{free_port()}", b": Connection refused"),
         ("http://broker", b"expected mqtt://"),
         ("ws://broker", b"expected mqtt:// or mqtts://"),
+        ("mqtts://broker --ca absent.pem", b"absent.pem: No such file or directory"),
     ):
-        done = holdfast("check", "central", url)
+        done = holdfast("check", "central", *url.split())
         assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
         assert said in done.stderr
