@@ -152,23 +152,26 @@ def _reload(path: Path, running: Configuration, broker: Broker, routes: Routes) 
     except ConfigError as error:
         overview.not_reloaded = f"could not be read again and stays as it was: {error}"
         logger.error("something could not be read again and stays as it was", extra=about(reason=str(error)))
-    _reload_routes(path, running, routes)
+    unfit = _reload_routes(path, running, routes)
     if not overview.not_reloaded:  # logged last: after this line the gateway reads no file until the next SIGHUP
         logger.info("accounts, access rules and certificates were read again")
+        overview.not_reloaded = unfit
 
 
-def _reload_routes(path: Path, running: Configuration, routes: Routes) -> None:
+def _reload_routes(path: Path, running: Configuration, routes: Routes) -> str:
     """Changes the routes to those in the file, and logs which other keys only take effect at the next start.
 
-    A file with which the next start would fail changes nothing.
+    A file with which the next start would fail changes nothing. Returns what is wrong with it, "" if nothing is.
     """
     if not path.is_file():
-        return  # a pipe cannot be read twice, and a file that is gone is being replaced
+        return ""  # a pipe cannot be read twice, and a file that is gone is being replaced
+    unfit = "the routes stay as they were, and the next start would fail"
     try:
         found = read_configuration(path)
     except ConfigError as error:
         for line in str(error).splitlines():
-            logger.error("the routes stay as they were, and the next start would fail", extra=about(reason=line))
+            logger.error(unfit, extra=about(reason=line))
+        return f"{unfit}: {'; '.join(str(error).splitlines())}"
     else:
         for event, reason in found.warnings:
             if (event, reason) not in running.warnings:
@@ -178,6 +181,7 @@ def _reload_routes(path: Path, running: Configuration, routes: Routes) -> None:
         if changed := changed_keys(running, found):
             keys = ", ".join(changed)
             logger.warning("changed keys count from the next start", extra=about(file=str(path), keys=keys))
+        return ""
 
 
 def _tell_service_manager(what: str) -> None:

@@ -541,9 +541,12 @@ def test_sighup_changes_routes_and_names_the_keys_that_count_from_the_next_start
         gateway.path.write_text(whole.partition("[[route]]")[0] + "colour = 3\n")
         process.signal(signal.SIGHUP)
         assert "colour: unknown key" in gateway.wait_for_event("next start would fail")["reason"]
+        status, text = gateway.get("/healthz")
+        assert (status, "the routes stay as they were" in text, "colour: unknown key" in text) == (503, True, True)
         gateway.path.write_text(whole + 'filters = ["a/#"]\n')
         process.signal(signal.SIGHUP)
         gateway.wait_for_event("route up: its settings have changed")
+        assert gateway.get("/healthz") == (200, "ok\n")
         process.stop()
     read = "accounts, access rules and certificates were read again"
     differs = "changed keys count from the next start"
