@@ -37,8 +37,8 @@ GAUGES = {
 ROUTE_GAUGES: dict[str, tuple[str, Callable[[RouteState], float]]] = {
     "connected": ("Whether a route has its connection.", lambda route: float(route.connected)),
     "backlog_messages": ("Messages that wait for a route.", lambda route: route.backlog_messages),
-    "backfill_messages": ("Those of these that are in the backfill.", lambda route: route.backfill_messages),
-    "live_messages": ("Those of these that are not.", lambda route: route.live_messages),
+    "backfill_messages": ("Messages that wait for a route in its backfill.", lambda route: route.backfill_messages),
+    "live_messages": ("Messages that wait for a route and are not in its backfill.", lambda route: route.live_messages),
     "refused_messages": (
         "Messages that a route's broker refused and that are set aside.",
         lambda route: route.refused_messages,
@@ -47,13 +47,22 @@ ROUTE_GAUGES: dict[str, tuple[str, Callable[[RouteState], float]]] = {
         "Whether no message goes out although the broker can be reached.",
         lambda route: float(bool(route.stands)),
     ),
-    "backlog_bytes": ("Payload, topic names and properties of these, in bytes.", lambda route: route.backlog_bytes),
-    "backlog_age_seconds": ("How long the oldest waits.", lambda route: route.backlog_age_s),
+    "backlog_bytes": (
+        "Payload, topic names and properties of the messages that wait for a route, in bytes.",
+        lambda route: route.backlog_bytes,
+    ),
+    "backlog_age_seconds": (
+        "How long the oldest message that waits for a route has waited.",
+        lambda route: route.backlog_age_s,
+    ),
     "drain_seconds": (
         "How long until all that waits has gone, as fast as in the last minute.",
         lambda route: route.drain_s,
     ),
-    "last_acknowledged_timestamp_seconds": ("When a message was last taken over.", lambda r: r.acknowledged_ms / 1000),
+    "last_acknowledged_timestamp_seconds": (
+        "When the next broker last acknowledged a message, as Unix time.",
+        lambda r: r.acknowledged_ms / 1000,
+    ),
 }
 ROUTE_COUNTERS = {
     "reconnects": "Connections of a route after its first one.",
