@@ -93,7 +93,8 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     over the same route. A route that receives needs a broker that speaks MQTT 5."""
 
     subscribe: tuple[str, ...] = ()
-    """The topic filters of the messages that the route receives, for the directions `"in"` and `"both"`."""
+    """The topic filters of the messages that the route receives, for the directions `"in"` and `"both"`. They should
+    not overlap: some brokers, such as mosquitto, send a message once for each filter that matches it."""
 
     qos0: Literal["store", "online", "drop"] = "store"
     """What becomes of messages that clients publish at QoS 0. `"store"`: the gateway stores those that the filters
@@ -240,9 +241,14 @@ def _errors_in_filters(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for topic_filter in values.get("filters", ()):
         if parse_shared(topic_filter)[0] is not None:
             yield "filters", f"{topic_filter!r}: expected a topic filter without $share"
-    for topic_filter in values.get("subscribe", ()):
+    subscribe = values.get("subscribe", ())
+    for place, topic_filter in enumerate(subscribe):
         if parse_shared(topic_filter)[0] is not None:
             yield "subscribe", f"{topic_filter!r}: the route's own messages would come back over a shared subscription"
+        others = [*subscribe[:place], *subscribe[place + 1 :]]
+        if other := next((one for one in others if _covers(one, topic_filter)), None):
+            text = f"{topic_filter!r}: {other!r} has its messages too, and a broker may send them once for each"
+            yield "subscribe", text
         if topic_filter.partition("/")[0] == "$SYS":
             yield "subscribe", f"{topic_filter!r}: the gateway has topics of its own below $SYS"
     direction = values.get("direction", "out")
@@ -250,6 +256,19 @@ def _errors_in_filters(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "subscribe", 'it needs direction = "in" or "both"'
     if direction != "out" and not values.get("subscribe"):
         yield "direction", f'"{direction}" needs topic filters in subscribe'
+
+
+def _covers(wide: str, narrow: str) -> bool:
+    """Whether a topic filter matches each topic name that another one matches."""
+    if narrow.startswith("$") and wide.startswith(("+", "#")):
+        return False  # [MQTT-4.7.2-1]
+    levels, others = wide.split("/"), narrow.split("/")
+    for place, level in enumerate(levels):
+        if level == "#":
+            return True
+        if place >= len(others) or others[place] == "#" or level not in ("+", others[place]):
+            return False
+    return len(levels) == len(others)
 
 
 def _errors_in_framing(values: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -130,6 +130,14 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
             ROUTE + 'broker = "mqtt://b"\n[route.shape]\nfilter = "a"\n',
             "7: route[0].shape: expected a list, got a table: each of them is written [[route.shape]]",
         ),
+        (
+            ROUTE + 'broker = "mqtt://b"\ndirection = "in"\nsubscribe = ["a/b/#", "c/+", "a/#", "+/b"]\n',
+            "8: route[0].subscribe: 'a/b/#': 'a/#' has its messages too, and a broker may send them once for each",
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\ndirection = "in"\nsubscribe = ["a/#", "b", "a/+/c"]\n',
+            "8: route[0].subscribe: 'a/+/c': 'a/#' has its messages too, ",
+        ),
         ("name\n", "1: not TOML: Expected '=' after a key in a key/value pair (column 5)"),
         (
             ROUTE + 'broker = "mqtt://b"\nbatch_max_messages = 5\n',
@@ -183,6 +191,16 @@ def test_what_is_wrong_is_named_with_its_file_line_and_key(tmp_path: Path, text:
     with pytest.raises(ConfigError) as caught:
         decode_routes(path, load(path)[1])
     assert str(caught.value).startswith(f"{path}:{complaint.replace('{path}', str(path))}")
+
+
+@pytest.mark.parametrize("filters", ['"#", "$a/b"', '"a/+", "a/b/c"', '"+/b", "a/+"', '"a/b", "a/+/c"'])
+def test_filters_of_which_none_has_all_messages_of_another_may_be_subscribed_together(
+    tmp_path: Path, filters: str
+) -> None:
+    keys = f'broker = "mqtt://b"\ndirection = "in"\nsubscribe = [{filters}]\n'
+    path = write(tmp_path, ROUTE + keys)
+    (route,) = decode_routes(path, load(path)[1])
+    assert len(route.subscribe) == filters.count(",") + 1
 
 
 def test_two_routes_of_one_name_are_refused(tmp_path: Path) -> None:
