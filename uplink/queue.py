@@ -369,6 +369,15 @@ class RouteQueue:
                 return
         self.state.qos_0_dropped += 1
 
+    def end_set_aside(self) -> None:
+        """Ends the QoS 2 flows of messages that were set aside: the broker has no session that knows them."""
+        begun = set(self.outgoing.begun)
+        released = [flow for flow in self.outgoing.flows.values() if flow.packet_identifier not in begun]
+        if released:
+            refused = {one.position for one in self.refusals.all()}
+            ended = [flow.packet_identifier for flow in released if not flow.ranges and flow.position in refused]
+            self.outgoing.complete(ended)
+
     def status(self, problem: str = "") -> RouteStatus:
         """Returns how the route is doing; ``problem`` is why it has no connection."""
         state = self.state

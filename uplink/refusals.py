@@ -1,6 +1,7 @@
 """A route's messages that the next broker will never take: they are set aside with a reason, and the rest goes on."""
 
 import logging
+from collections.abc import Collection
 
 from gateway.routes import MessageLog, Refused, RouteState, Signal, Work
 from wire.errors import WireError
@@ -57,9 +58,10 @@ class Refusals:
         """Returns the messages that are set aside, the oldest first."""
         return self._log.refused.of(self._consumer)
 
-    def send_again(self) -> int:
-        """Makes all of them due, and returns how many they are."""
-        self.due = {one.position: one for one in self.all()}
+    def send_again(self, positions: Collection[int] | None = None) -> int:
+        """Makes those at some positions due, or all; returns how many are due then."""
+        if positions is None or positions:
+            self.due |= {one.position: one for one in self.all() if positions is None or one.position in positions}
         if self.due:
             self.is_due.set()
         return len(self.due)

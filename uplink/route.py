@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from gateway.routes import MessageLog, Sender, Services
@@ -11,9 +12,10 @@ from uplink.batch_cursor import payload_max
 from uplink.config import RouteConfig
 from uplink.connect.connector import Accepted, Connector, LinkDown
 from uplink.connect.notes import RouteNotes
-from uplink.connect.remote import MAXIMUM_PACKET_SIZE
+from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote
 from uplink.delivery.answers import Answers
 from uplink.delivery.resend import Resend
+from uplink.delivery.suspicion import Suspicion
 from uplink.delivery.window import RouteWindow
 from uplink.inbound import Inbound
 from uplink.queue import Outlet, RouteQueue
@@ -67,6 +69,7 @@ class Route:
         self._connector = Connector(config, f"{gateway_name}-{config.name}", self._notes, self.queue, packet_size)
         self._log = log
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
+        self._suspicion = Suspicion()
         self._said = ""
         self._has_connected = False
 
@@ -104,11 +107,14 @@ class Route:
         inbound = None
         try:
             await self._check_accepted(client)
+            client.send_singly(is_on=self._suspicion.is_alone)
             outlet = await self._outlet_for(client)
             inbound = self._inbound(accepted)
             if inbound is not None:
                 await inbound.begin()
             self._note_connected(accepted)
+            if not connack.session_present:
+                self.queue.end_set_aside()
             window = RouteWindow(
                 client,
                 remote,
@@ -119,8 +125,9 @@ class Route:
             )
             sender = self.queue.sender = Sender(window, self._log, outlet, remote.close)
             needs_subscriber = self.config.needs_subscriber
+            begun = partial(self._note_answer, client)
             answers = Answers(
-                window, sender, remote, self._log, self.queue, self._backoff, needs_subscriber=needs_subscriber
+                window, sender, remote, self._log, self.queue, self._backoff, begun, needs_subscriber=needs_subscriber
             )
             if inbound is None:
                 remote.take(answers.handle)
@@ -130,6 +137,7 @@ class Route:
                 resend = Resend(window, sender, self._log, self.queue)
                 await _work_until(remote.ended, [resend.run(), *(lane.run() for lane in self.queue.numbers)])
             finally:
+                self._judge(client, remote, window, answers)
                 answers.stop()
                 sender.stop()
                 await answers.settle()
@@ -149,12 +157,34 @@ class Route:
         if queue.keeper is not None:
             await queue.keeper.look(is_connected=True)
         await queue.begin_numbers(client.protocol_level)
-        if queue.lanes is not None:
-            queue.lanes.pace.begin(lambda: client.send_quota, client.send_quota)
+        self._begin_pace(client)
         if queue.batches is not None:
             via_size = max([lane.longest_property() for lane in queue.numbers])
             queue.batches.payload_max = payload_max(client.maximum_packet_size_peer, queue.batch_topic, via_size)
         return queue.outlet
+
+    def _begin_pace(self, client: BulkClientConnection) -> None:
+        if self.queue.lanes is not None:
+            self.queue.lanes.pace.begin(lambda: client.send_quota, client.send_quota)
+
+    def _note_answer(self, client: BulkClientConnection) -> None:
+        """The broker has answered messages."""
+        was_alone = self._suspicion.is_alone
+        self.queue.refusals.send_again(self._suspicion.note_answer())
+        if was_alone and not self._suspicion.is_alone:
+            client.send_singly(is_on=False)
+            self._begin_pace(client)
+
+    def _judge(self, client: BulkClientConnection, remote: Remote, window: RouteWindow, answers: Answers) -> None:
+        """Sets the message aside over which the broker has ended the connection, if it is clear which one that is."""
+        if remote.ended_by is None:
+            return
+        unanswered = client.unanswered()
+        if any(map(window.is_batch, unanswered)):  # its messages cannot be told apart
+            return
+        positions = [window.place_of(one)[0] for one in unanswered]
+        if self._suspicion.note_end(remote.ended_by, positions, has_answer=answers.has_answer):
+            answers.set_aside(unanswered[0], f"the broker ends the connection over it: {remote.ended.result()}")
 
     def _inbound(self, accepted: Accepted) -> Inbound | None:
         """Returns what takes the broker's messages, None if there are no subscriptions, and were none."""

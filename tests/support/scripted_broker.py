@@ -31,6 +31,8 @@ class ScriptedBroker:
         maximum_qos, maximum_packet_size, retain_available: what the CONNACK announces, or None.
         early_pubrecs: packet identifiers whose PUBRECs follow the CONNACK at once, if the session is present.
         hangs_up: whether a connection is closed at once after its CONNACK.
+        hangs_up_over: the reason code of the DISCONNECT with which it answers a PUBLISH and closes, 0 to close without
+            one, or None to go on.
         commands: the messages that a client gets when it subscribes.
         queued: the messages that follow the CONNACK at once, if the session is present.
         grant: the reason code of a SUBACK for a topic filter.
@@ -60,6 +62,7 @@ class ScriptedBroker:
     retain_available: bool | None = None
     early_pubrecs: list[int] = field(default_factory=list)
     hangs_up: bool = False
+    hangs_up_over: Callable[[Publish], int | None] = silent
     commands: list[Publish] = field(default_factory=list)
     queued: list[Publish] = field(default_factory=list)
     grant: Callable[[str], int] = lambda _topic_filter: 2
@@ -120,6 +123,10 @@ class ScriptedBroker:
                     if refusal is not None:
                         self.refused += 1
                         writer.write(refusal)
+                        return
+                    if isinstance(event, Publish) and (code := self.hangs_up_over(event)) is not None:
+                        self.publishes[-1].append(event)
+                        writer.write(connection.data_to_send() + (Disconnect(code).encode() if code else b""))
                         return
                     self.answer(connection, event)
                 writer.write(connection.data_to_send())

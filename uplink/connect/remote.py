@@ -12,10 +12,11 @@ from typing import Any, cast
 from gateway.routes import Slice, Topics, reason_of
 from wire.bulk.connection import Acknowledgements, BulkClientConnection
 from wire.bulk.reader import BulkReader, Publishes
-from wire.codec.packets import Packet
+from wire.codec.packets import Disconnect, Packet
 from wire.errors import Closed
 from wire.identity import KEEP, WISH_PROPERTY
 from wire.properties import RECEIVE_MAXIMUM, USER_PROPERTY
+from wire.reasons import UNSPECIFIED_ERROR
 
 MAXIMUM_PACKET_SIZE = 16 * 1024  # bytes: the broker only has acknowledgements to send, with a reason and properties
 IDLE_PER_S = 5000  # packets that answer nothing, and pieces of packets, that are read in a second
@@ -52,6 +53,8 @@ class Remote(asyncio.Protocol):
         self.handle = handle
         self.closed: Closed | None = None
         """Why the client has ended the connection, if it has."""
+        self.ended_by: int | None = None
+        """The reason code with which the broker has ended the connection, UNSPECIFIED_ERROR where it gave none."""
         self.transferred = 0
         """Bytes that were sent and received, below TLS and above TCP."""
         self._written = 0  # bytes of these that were sent
@@ -126,6 +129,8 @@ class Remote(asyncio.Protocol):
             self._work()
 
     def connection_lost(self, error: Exception | None) -> None:
+        if not self.ended.done() and (error is None or isinstance(error, ConnectionError)):  # others are of the network
+            self.ended_by = UNSPECIFIED_ERROR
         self._end(_in_words(error) if error else "the broker closed the connection")
 
     def pause_writing(self) -> None:
@@ -243,6 +248,8 @@ class Remote(asyncio.Protocol):
                 self.closed = event
                 self.close(event.text)
             else:
+                if isinstance(event, Disconnect):
+                    self.ended_by = event.reason_code
                 self._hand_on(event)
         return found
 

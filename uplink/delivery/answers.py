@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from gateway.routes import AckBatch, MessageLog, Sender
 from uplink.connect.remote import Remote, Step
@@ -47,7 +48,10 @@ class Answers:
         log: the gateway's store.
         queue: what waits for the route; its state says why the route stands.
         backoff: the waits between connections, which begin anew with the first acknowledgement.
+        answered: called when the broker answers messages.
         needs_subscriber: whether a message that no client at the broker has subscribed to is to wait.
+
+    ``has_answer`` says whether the broker has answered a message over this connection.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class Answers:
         log: MessageLog,
         queue: RouteQueue,
         backoff: Backoff,
+        answered: Callable[[], None],
         *,
         needs_subscriber: bool,
     ) -> None:
@@ -68,6 +73,8 @@ class Answers:
         self._lanes = queue.lanes
         self._state = queue.state
         self._backoff = backoff
+        self._answered = answered
+        self.has_answer = False
         self._needs_subscriber = needs_subscriber
         self._batch = AckBatch(log.submit, remote.flush, remote.close)
         self._pauses = Backoff(PAUSE_SHORTEST_MS, PAUSE_LONGEST_MS)
@@ -82,6 +89,9 @@ class Answers:
 
     def handle(self, packet: Step) -> None:
         """Acts on what the broker sent."""
+        if isinstance(packet, Acknowledgements | Puback | Pubrec):
+            self.has_answer = True
+            self._answered()
         if isinstance(packet, Acknowledgements):
             self._acknowledge(packet.packet_type, packet.identifiers)
         elif isinstance(packet, Puback | Pubrec):
@@ -102,6 +112,21 @@ class Answers:
         if self._pause is not None:
             self._pause.cancel()
             self._state.stands = ""
+
+    def set_aside(self, packet_identifier: int, reason: str) -> None:
+        """Sets a message aside over which the broker has ended the connection."""
+        position, via = self._window.place_of(packet_identifier)
+        try:
+            self._refusals.set_aside(position, reason, via)
+        except TooManyRefused as error:
+            self._state.stands = str(error)
+            return
+        self._backoff.reset()
+        self._window.resent.pop(packet_identifier, None)
+        if flow := self._window.outgoing.flows.get(packet_identifier):
+            self._window.outgoing.pass_over(flow)  # the broker may have noted its packet identifier
+        else:
+            self._window.handle_pubacks([packet_identifier])
 
     async def settle(self) -> None:
         """Waits until what was acknowledged is noted durably: the next connection may have another session."""

@@ -61,6 +61,7 @@ class Resend:
             flows = await window.outgoing.begin(
                 self, [delivery], window.inflight, self._refusals.release(one), via=one.row.via
             )
+            await window.wait_for_room()  # other messages may have gone while the flow was stored
             window.publish_once(message, grant, flows[0].packet_identifier)
             return
         packet_identifier = window.next_identifier()

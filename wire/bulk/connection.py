@@ -200,7 +200,7 @@ class BulkClientConnection(BulkConnection, ClientConnection):
         self, *args, retry_interval_ms: int = 0, inflight_window: int = RECEIVE_MAXIMUM_DEFAULT, **options
     ) -> None:
         super().__init__(*args, retry_interval_ms=0, **options)
-        self._inflight_window = inflight_window
+        self._inflight_window = self._inflight_most = inflight_window
         self._look_interval_ms = retry_interval_ms // LOOKS
         self._next_look_ms: int | None = None
         self._written = self._taken = 0  # bytes
@@ -214,6 +214,14 @@ class BulkClientConnection(BulkConnection, ClientConnection):
         Call it before `handle_timer`.
         """
         self._written, self._taken = written, max(self._taken, taken)
+
+    def send_singly(self, *, is_on: bool) -> None:
+        """Lets one message be unacknowledged from now on, or as many as before. There is a connection."""
+        self._send_window.limit = 1 if is_on else self._inflight_most
+
+    def unanswered(self) -> list[int]:
+        """Returns the packet identifiers of the messages that were sent and not answered by a PUBACK or PUBREC."""
+        return self._send_window.unanswered()
 
     def next_timer_ms(self) -> int | None:
         timer_ms = super().next_timer_ms()
@@ -256,7 +264,8 @@ class BulkClientConnection(BulkConnection, ClientConnection):
 
     def _handle_connack(self, packet) -> None:
         super()._handle_connack(packet)
-        self._send_window.limit = min(self._send_window.limit, self._inflight_window)
+        self._inflight_most = min(self._send_window.limit, self._inflight_window)
+        self._send_window.limit = self._inflight_most
         if self._look_interval_ms:
             self._next_look_ms = self._now_ms + self._look_interval_ms
 
@@ -332,6 +341,10 @@ class BulkSendWindow(SendWindow):
                     return identifier
                 self._looks[identifier] = state, count, behind
         return None
+
+    def unanswered(self) -> list[int]:
+        """Returns the packet identifiers of the messages that were sent and wait for their PUBACK or PUBREC."""
+        return [one for one, state in self._states.items() if state in (AWAIT_PUBACK, AWAIT_PUBREC)]
 
     def expect_all(self, identifiers: list) -> None:
         """Adds messages whose PUBRECs may come before they are sent again; they do not count towards the limit."""
