@@ -32,6 +32,7 @@ from gateway.routes import (
     Work,
 )
 from wire.bulk.property_block import encode_via_property, encode_vias
+from wire.bulk.publish_run import FirstVia
 from wire.identity import SEQ_MAX
 from wire.link_numbers import (
     STATEMENT_TOPICS,
@@ -149,6 +150,10 @@ class LinkNumbers:
     def vias(self, numbers: Sequence[int]) -> list[bytes]:
         """Returns the property `hf-via` of messages with these numbers, as bytes."""
         return encode_vias(self._now.epoch, numbers, *self._names)
+
+    def via_from(self, number: int) -> FirstVia | None:
+        """Returns the number of the link that a run of messages begins with, None if messages get none now."""
+        return FirstVia(self._now.epoch, number, *self._names) if self.is_open else None
 
     def via_of_batch(self, pieces: Sequence[Piece]) -> str:
         """Returns `hf-via` of a batch with these messages, which are in order; empty if messages get no numbers now."""

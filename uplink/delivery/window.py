@@ -179,7 +179,7 @@ class RouteWindow(Window):
             batch.received_ms,
             batch.gateway,
             self._hop,
-            numbers.vias(range(run.number, run.last_number + 1)) if numbers.is_open else (),
+            numbers.via_from(run.number),
         )
         return self.protocol.publish_all(identifiers, encoded, longest)
 

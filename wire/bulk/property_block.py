@@ -195,7 +195,7 @@ def encode_vias(epoch: int, numbers: Sequence[int], gateway: str, route: str) ->
         numbers: the messages' numbers of the link, from 1 on.
         gateway, route: their names.
     """
-    heads, behind = _split_via(epoch, gateway, route)
+    heads, behind = split_via(epoch, gateway, route)
     digits = len(str(numbers[0]))
     if digits == len(str(numbers[-1])) and min(numbers) == numbers[0] and max(numbers) == numbers[-1]:
         head = heads[digits]
@@ -228,8 +228,8 @@ def _split_identity(origin: str, epoch: int) -> tuple[bytes, bytes]:
 
 
 @lru_cache(maxsize=64)
-def _split_via(epoch: int, gateway: str, route: str) -> tuple[list[bytes], bytes]:
-    """Returns what comes before a number with so many digits in `hf-via`, and what comes behind it."""
+def split_via(epoch: int, gateway: str, route: str) -> tuple[list[bytes], bytes]:
+    """Returns what comes before a number with so many digits in the property `hf-via`, and what comes behind it."""
     before, _, behind = encode_via(epoch, [(SEQ_MAX, SEQ_MAX)], gateway, route).encode().partition(b"%d" % SEQ_MAX)
     size = len(before) + len(behind)
     digits = range(len(str(SEQ_MAX)) + 1)
