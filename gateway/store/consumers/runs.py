@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
+from operator import add
 from typing import NamedTuple
 
 from gateway.message import Message
@@ -53,21 +54,20 @@ class Columns(NamedTuple):
 @lru_cache(maxsize=COLUMNS_REMEMBERED)
 def columns_of(batch: PublishBatch) -> Columns:
     """Returns the columns of all messages of a batch."""
-    topics, as_they_came, identities, payloads = cut_columns(batch.packets, batch.level)
-    own: dict[bytes, bytes] = {}
-    block_sizes: dict[bytes, int] = {}
+    topics, blocks, identities, payloads = cut_columns(batch.packets, batch.level)
+    name_sizes = {topic: len(topic.decode()) for topic in set(topics)}
+    sizes = list(map(add, map(name_sizes.__getitem__, topics), map(len, payloads)))
     may_expire = False
-    for block in set(as_they_came):
-        common = decode_common(block)
-        assert common is not None
-        own[block] = encode_contents(common.properties)
-        block_sizes[own[block]] = common.size
-        may_expire = may_expire or common.expiry_ms > 0
-    blocks = [own[block] for block in as_they_came]
-    topic_sizes = {topic: len(topic.decode()) for topic in set(topics)}
-    names = map(topic_sizes.__getitem__, topics)
-    properties = map(block_sizes.__getitem__, blocks)
-    sizes = list(map(int.__add__, map(int.__add__, names, properties), map(len, payloads)))
+    if (as_they_came := set(blocks)) != {b""}:
+        own: dict[bytes, bytes] = {}
+        block_sizes: dict[bytes, int] = {}
+        for block in as_they_came:
+            common = decode_common(block)
+            assert common is not None
+            own[block], block_sizes[block] = encode_contents(common.properties), common.size
+            may_expire = may_expire or common.expiry_ms > 0
+        sizes = list(map(add, sizes, map(block_sizes.__getitem__, blocks)))
+        blocks = [own[block] for block in blocks]
     return Columns(topics, blocks, payloads, identities, sizes, may_expire)
 
 
