@@ -15,12 +15,7 @@ if TYPE_CHECKING:
     from cloud.landing.lander import LanderReplaced, LandingFailed, land
     from cloud.landing.manifest import Manifest, ManifestError, read_manifest
     from cloud.landing.storage import LanderRunning
-    from cloud.spark.java import SparkMissing
-    from cloud.spark.session import open_session
-    from cloud.tables.batch import ProofFailed
-    from cloud.tables.job import JobRunning, LedgerLost, Report, ingest
-    from cloud.tables.migrate import NewerTables
-    from cloud.tables.queries import (
+    from cloud.queries.spark import (
         BadQuery,
         NoTables,
         Result,
@@ -29,6 +24,11 @@ if TYPE_CHECKING:
         open_views,
         select,
     )
+    from cloud.spark.java import SparkMissing
+    from cloud.spark.session import open_session
+    from cloud.tables.batch import ProofFailed
+    from cloud.tables.job import JobRunning, LedgerLost, Report, ingest
+    from cloud.tables.migrate import NewerTables
     from cloud.tables.tables import has_tables
     from cloud.transforms.json_values import decode_json
     from cloud.transforms.own_decoders import BadDecoder, decoder, find_decoders
@@ -44,7 +44,7 @@ _HOMES = {
     "cloud.tables.batch": ("ProofFailed",),
     "cloud.tables.job": ("JobRunning", "LedgerLost", "Report", "ingest"),
     "cloud.tables.migrate": ("NewerTables",),
-    "cloud.tables.queries": (
+    "cloud.queries.spark": (
         "BadQuery",
         "NoTables",
         "Result",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cloud.tables.queries import ANCHORS, TIMELINE
+from cloud.queries.views import views
 from cloud.tables.schema import READINGS
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -34,8 +34,8 @@ def timeline(spark: SparkSession, rows: list[dict[str, Any]]) -> dict[int, tuple
     """Returns (utc, utc_by) of each message with a load, by seq."""
     values = [tuple(row[name] for name in READINGS.column_names) for row in rows]
     spark.createDataFrame(values, READINGS.sql_columns).createOrReplaceTempView("readings")
-    spark.sql(ANCHORS).createOrReplaceTempView("anchors")
-    found = spark.sql(TIMELINE)
+    spark.sql(views()["anchors"]).createOrReplaceTempView("anchors")
+    found = spark.sql(views()["timeline"])
     assert found.count() == len(rows)
     loads = found.where("metric = 'load'").select("seq", "utc", "utc_by").toArrow().to_pylist()
     return {row["seq"]: (row["utc"], row["utc_by"]) for row in loads}

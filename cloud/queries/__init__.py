@@ -1,0 +1,1 @@
+"""Questions to the tables: the views' SQL, and the engines that answer."""

@@ -1,0 +1,66 @@
+-- The views over Holdfast's Delta tables: docs/reference/tables.md says what their columns mean.
+--
+-- Spark SQL and DuckDB both run this file as it is. It needs the names readings, ledger_rows (the Delta table `ledger`)
+-- in the current schema, and a session whose time zone is UTC. Run again, it replaces the views.
+
+-- The fewest intervals of the numbers that arrived: one begins where no interval before it reaches.
+CREATE OR REPLACE VIEW ledger AS
+SELECT origin, epoch, min(lo) AS lo, max(hi) AS hi
+FROM (
+    SELECT *, sum(CASE WHEN lo <= reached + 1 THEN 0 ELSE 1 END)
+        OVER (PARTITION BY origin, epoch ORDER BY lo, hi) AS island
+    FROM (
+        SELECT *, max(hi) OVER (PARTITION BY origin, epoch ORDER BY lo, hi
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
+        FROM ledger_rows))
+GROUP BY origin, epoch, island;
+
+-- The numbers of an epoch begin at 1, so what is missing before the first interval is a gap as well.
+CREATE OR REPLACE VIEW gaps AS
+SELECT origin, epoch, before + 1 AS lo, lo - 1 AS hi, lo - before - 1 AS missing
+FROM (SELECT *, lag(hi, 1, 0) OVER (PARTITION BY origin, epoch ORDER BY lo) AS before FROM ledger)
+WHERE lo > before + 1;
+
+CREATE OR REPLACE VIEW completeness AS
+SELECT origin, epoch, first, last, arrived,
+    greatest(numbers - arrived, 0) AS missing,
+    arrived / numbers AS share
+FROM (
+    SELECT origin, epoch, min(lo) AS first, max(hi) AS last,
+        CAST(sum(hi - lo + 1) AS BIGINT) AS arrived,
+        max(hi) - least(min(lo), 1) + 1 AS numbers
+    FROM ledger GROUP BY origin, epoch);
+
+-- The readings by which a device gives UTC to earlier ones.
+--
+-- A device that learns UTC sends a reading `clock`: at this uptime of this boot it was this `time`. All readings of a
+-- boot get UTC by their distance from one of its anchors: the first one after them, where there is one, because the
+-- error grows with the distance, and an anchor after a step of the clock would carry the step back. An anchor serves the
+-- uptimes above `after_ms`, up to `until_ms`; null is no limit. No row of `readings` is changed.
+CREATE OR REPLACE VIEW anchors AS
+SELECT origin, epoch, device, boot_id, uptime_ms, time, source, error_s,
+    lag(uptime_ms) OVER boot AS after_ms,
+    CASE WHEN lead(uptime_ms) OVER boot IS NULL THEN NULL ELSE uptime_ms END AS until_ms
+FROM (
+    SELECT origin, epoch, seq, device, boot_id, max(uptime_ms) AS uptime_ms, max(time) AS time,
+        max(value_string) FILTER (WHERE metric = 'clock') AS source,
+        max(value) FILTER (WHERE metric = 'clock_error') AS error_s
+    FROM readings
+    WHERE metric IN ('clock', 'clock_error') AND event_time_by = 'device' AND boot_id IS NOT NULL
+    GROUP BY origin, epoch, seq, device, boot_id)
+WHERE source IS NOT NULL
+WINDOW boot AS (PARTITION BY origin, epoch, device, boot_id ORDER BY uptime_ms, seq);
+
+-- The readings with `utc`, and `utc_by`: whether the device, an anchor, the gateway or the lander gave it.
+CREATE OR REPLACE VIEW timeline AS
+SELECT readings.*,
+    CASE WHEN event_time_by <> 'device' AND anchors.time IS NOT NULL
+        THEN anchors.time + (readings.uptime_ms - anchors.uptime_ms) * INTERVAL 1 MILLISECOND
+        ELSE readings.event_time END AS utc,
+    CASE WHEN event_time_by <> 'device' AND anchors.time IS NOT NULL THEN 'anchor' ELSE event_time_by END AS utc_by
+FROM readings LEFT JOIN anchors
+    ON readings.event_time_by <> 'device'
+    AND readings.origin = anchors.origin AND readings.epoch = anchors.epoch
+    AND readings.device = anchors.device AND readings.boot_id = anchors.boot_id
+    AND (after_ms IS NULL OR readings.uptime_ms > after_ms)
+    AND (until_ms IS NULL OR readings.uptime_ms <= until_ms);

@@ -1,0 +1,89 @@
+"""The file with the views' SQL: any Spark session and DuckDB run it as it is, and find the same rows."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from cloud.queries.views import VIEWS_FILE, name_in_sql, views
+from cloud.tables.schema import TABLES
+from tests.cloud.lake import Lake
+from tests.cloud.messages import land, payload, row
+from tests.cloud.test_reference import REFERENCE
+
+ANCHOR = b'[{"bn":"attic:","bt":1760000300,"boot":7,"up":60000,"n":"clock","vs":"ntp"},{"n":"clock_error","v":0.02}]'
+BEFORE = b'[{"bn":"attic:","boot":7,"up":%d,"n":"load","v":4.5}]'
+
+
+@pytest.fixture(scope="module")
+def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables with gaps, several hours, a text, an anchor and readings that get their UTC from it."""
+    place = tmp_path_factory.mktemp("lake")
+    (place / "landing").mkdir()
+    garage = [row(seq, content=payload("garage", seq)) for seq in (2, 3, 5, 3000, 9000)]
+    attic = [row(1, "attic", BEFORE % 1000), row(2, "attic", ANCHOR), row(3, "attic", b'[{"n":"door","vs":"open"}]')]
+    land(place / "landing", garage, attic, [row(4, "attic", BEFORE % 59_999)])
+    lake = Lake(spark, place / "landing", place / "tables")
+    lake.ingest()
+    return lake.folder
+
+
+@pytest.fixture(scope="module")
+def catalog(spark: SparkSession, folder: Path) -> Iterator[SparkSession]:
+    """A session with the tables in a schema of Spark's catalog and, by the file's own statements, the views."""
+    session = spark.newSession()
+    session.sql("CREATE SCHEMA site")
+    session.sql("USE site")
+    for table in TABLES:
+        session.sql(f"CREATE TABLE {name_in_sql(table)} USING delta LOCATION '{folder / table.name}'")
+    for statement in VIEWS_FILE.read_text().split(";\n"):
+        if statement.strip():
+            session.sql(statement)
+    yield session
+    session.sql("DROP SCHEMA site CASCADE")
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for table in TABLES:
+            connection.register(name_in_sql(table), DeltaTable(folder / table.name).to_pyarrow_table())
+        connection.execute(VIEWS_FILE.read_text())
+        yield connection
+
+
+def rows(found: pa.Table) -> list[str]:
+    return sorted(map(repr, found.to_pylist()))
+
+
+@pytest.mark.parametrize("name", views())
+def test_spark_and_duckdb_find_the_same_rows_in_a_view(
+    catalog: SparkSession, engine: duckdb.DuckDBPyConnection, name: str
+) -> None:
+    by_spark = catalog.table(name).toArrow()
+    by_duckdb = engine.sql(f"SELECT * FROM {name}").to_arrow_table()
+    assert by_spark.num_rows > 0
+    assert [field.type for field in by_duckdb.schema] == [field.type for field in by_spark.schema]
+    assert rows(by_duckdb) == rows(by_spark)
+
+
+def test_file_can_be_run_again(engine: duckdb.DuckDBPyConnection) -> None:
+    before = engine.sql("SELECT * FROM gaps").fetchall()
+    engine.execute(VIEWS_FILE.read_text())
+    assert engine.sql("SELECT * FROM gaps").fetchall() == before
+
+
+@pytest.mark.parametrize("name", views())
+def test_every_column_of_a_view_is_documented(engine: duckdb.DuckDBPyConnection, name: str) -> None:
+    section = (REFERENCE / "tables.md").read_text().partition("\n## Views\n")[2]
+    (line,) = [line for line in section.splitlines() if line.startswith(f"| `{name}` |")]
+    columns = line.split("|")[2].strip()
+    found = engine.sql(f"SELECT * FROM {name}").columns
+    if columns.startswith("those of `readings`, "):
+        columns = ", ".join([*(f"`{name}`" for name in engine.sql("SELECT * FROM readings").columns), columns[21:]])
+    assert columns == ", ".join(f"`{column}`" for column in found)
