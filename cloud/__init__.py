@@ -15,21 +15,16 @@ if TYPE_CHECKING:
     from cloud.landing.lander import LanderReplaced, LandingFailed, land
     from cloud.landing.manifest import Manifest, ManifestError, read_manifest
     from cloud.landing.storage import LanderRunning
-    from cloud.queries.spark import (
-        BadQuery,
-        NoTables,
-        Result,
-        count_rows,
-        list_devices,
-        open_views,
-        select,
-    )
+    from cloud.queries.embedded import OpenTables
+    from cloud.queries.result import BadQuery, Result
+    from cloud.queries.spark import open_views, select
+    from cloud.queries.views import view_names
     from cloud.spark.java import SparkMissing
     from cloud.spark.session import open_session
     from cloud.tables.batch import ProofFailed
     from cloud.tables.job import JobRunning, LedgerLost, Report, ingest
     from cloud.tables.migrate import NewerTables
-    from cloud.tables.tables import has_tables
+    from cloud.tables.tables import NoTables, has_tables
     from cloud.transforms.json_values import decode_json
     from cloud.transforms.own_decoders import BadDecoder, decoder, find_decoders
     from cloud.transforms.record import Message, Record, Undecodable
@@ -39,21 +34,16 @@ _HOMES = {
     "cloud.landing.storage": ("LanderRunning",),
     "cloud.landing.lander": ("LanderReplaced", "LandingFailed", "land"),
     "cloud.landing.manifest": ("Manifest", "ManifestError", "read_manifest"),
+    "cloud.queries.embedded": ("OpenTables",),
+    "cloud.queries.result": ("BadQuery", "Result"),
+    "cloud.queries.spark": ("open_views", "select"),
+    "cloud.queries.views": ("view_names",),
     "cloud.spark.java": ("SparkMissing",),
     "cloud.spark.session": ("open_session",),
     "cloud.tables.batch": ("ProofFailed",),
     "cloud.tables.job": ("JobRunning", "LedgerLost", "Report", "ingest"),
     "cloud.tables.migrate": ("NewerTables",),
-    "cloud.queries.spark": (
-        "BadQuery",
-        "NoTables",
-        "Result",
-        "count_rows",
-        "list_devices",
-        "open_views",
-        "select",
-    ),
-    "cloud.tables.tables": ("has_tables",),
+    "cloud.tables.tables": ("NoTables", "has_tables"),
     "cloud.transforms.json_values": ("decode_json",),
     "cloud.transforms.own_decoders": ("BadDecoder", "decoder", "find_decoders"),
     "cloud.transforms.record": ("Message", "Record", "Undecodable"),
@@ -73,13 +63,13 @@ __all__ = [
     "Message",
     "NewerTables",
     "NoTables",
+    "OpenTables",
     "ProofFailed",
     "Record",
     "Report",
     "Result",
     "SparkMissing",
     "Undecodable",
-    "count_rows",
     "decode_csv",
     "decode_json",
     "decode_value",
@@ -88,11 +78,11 @@ __all__ = [
     "has_tables",
     "ingest",
     "land",
-    "list_devices",
     "open_session",
     "open_views",
     "read_manifest",
     "select",
+    "view_names",
 ]
 
 

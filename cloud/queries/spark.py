@@ -1,39 +1,21 @@
-"""SQL over the tables and views: docs/reference/tables.md lists them with their columns."""
+"""SQL over the tables and views in a Spark session."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from cloud.queries.views import name_in_sql, names, views
+from cloud.queries.result import BadQuery, Result, collect, first_line
+from cloud.queries.views import name_in_sql, view_names, views
 from cloud.tables.schema import TABLES
-from cloud.tables.tables import Tables, has_tables
+from cloud.tables.tables import NoTables, Tables, has_tables
 
 # Rules of the grammar of Spark's parser: the first is SELECT, WITH, VALUES, TABLE and FROM, the others are DESCRIBE.
 _READING = {"StatementDefaultContext", "DescribeRelationContext", "DescribeQueryContext"}
 _EXPLAIN = "ExplainContext"
 _CALLING_JAVA = ("reflect", "java_method", "try_reflect")
-_DEVICES = """
-    SELECT origin, count(*) AS readings, min(event_time) AS first, max(event_time) AS last
-    FROM readings GROUP BY origin ORDER BY origin"""
-
-
-class NoTables(Exception):
-    """The folder holds no tables."""
-
-
-class BadQuery(Exception):
-    """The SQL is not one statement that only reads, or Spark refuses it. The text is one line with the reason."""
-
-
-class Result(NamedTuple):
-    """Column names, and rows of plain Python values. Times are in UTC."""
-
-    columns: list[str]
-    rows: list[tuple[object, ...]]
 
 
 def open_views(spark: SparkSession, folder: Path | str) -> list[str]:
@@ -48,17 +30,16 @@ def open_views(spark: SparkSession, folder: Path | str) -> list[str]:
         rows.createOrReplaceTempView(name_in_sql(table))
     for name, sql in views().items():
         spark.sql(sql).createOrReplaceTempView(name)
-    return names()
+    return view_names()
 
 
 def select(spark: SparkSession, sql: str) -> Result:
     """Returns the rows of a statement that only reads. Raises BadQuery for any other one, which is not carried out."""
     try:
         _check_reads_only(spark, sql)
-        return _collect(spark.sql(sql))
+        return collect(spark.sql(sql).toArrow())  # collect() turns timestamps into the local time of this machine
     except PySparkException as error:
-        text = str(error).strip().splitlines() or [type(error).__name__]
-        raise BadQuery(text[0]) from None
+        raise BadQuery(first_line(error)) from None
 
 
 def _check_reads_only(spark: SparkSession, sql: str) -> None:
@@ -88,22 +69,3 @@ def _check_reads_only(spark: SparkSession, sql: str) -> None:
     for name in _CALLING_JAVA:
         function = java.org.apache.spark.sql.catalyst.FunctionIdentifier(name, builtin, system)
         session.functionRegistry().dropFunction(function)
-
-
-def count_rows(spark: SparkSession, views: list[str]) -> Result:
-    """Returns each view with its number of rows."""
-    return select(
-        spark, " UNION ALL ".join(f"SELECT '{name}' AS table, count(*) AS rows FROM {name}" for name in views)
-    )
-
-
-def list_devices(spark: SparkSession) -> Result:
-    """Returns each origin with its number of readings and the times of the first and the last."""
-    return select(spark, _DEVICES)
-
-
-def _collect(frame: DataFrame) -> Result:
-    # By Arrow, because collect() silently turns timestamps into the local time of this machine.
-    arrow: pa.Table = frame.toArrow()
-    columns = [column.to_pylist() for column in arrow.columns]
-    return Result(arrow.column_names, list(zip(*columns, strict=True)) if columns else [])

@@ -19,6 +19,6 @@ def views() -> dict[str, str]:
     return dict(_VIEW.findall(VIEWS_FILE.read_text()))
 
 
-def names() -> list[str]:
+def view_names() -> list[str]:
     """Returns the names of all tables and views that a query may use, without `ledger_rows`."""
     return [*dict.fromkeys([*(table.name for table in TABLES), *views()])]

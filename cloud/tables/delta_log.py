@@ -51,18 +51,30 @@ class DataFile(msgspec.Struct, frozen=True, rename="camel"):
         lowest, highest = (stats.get(key, {}).get(column) for key in ("minValues", "maxValues"))
         return None if lowest is None or highest is None else (lowest, highest)
 
+    def full_limits(self) -> dict[str, tuple[Any, Any]]:
+        """Returns the lowest and the highest value of each column that has a value in each row."""
+        stats = msgspec.json.decode(self.stats) if self.stats else {}
+        lowest, highest = stats.get("minValues", {}), stats.get("maxValues", {})
+        full = [name for name, nulls in stats.get("nullCount", {}).items() if nulls == 0]
+        return {name: (lowest[name], highest[name]) for name in full if name in lowest and name in highest}
+
 
 class DeltaLog:
     """The log in a table's folder, as far as it was read. `version` is that of the last commit; -1 without one."""
 
-    def __init__(self, folder: Path) -> None:
-        """Reads the log. Raises OSError."""
+    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
+        """Reads the log. Raises OSError.
+
+        read_only: what a power cut has cut off stays, and is as if it had never been.
+        """
         self.folder = folder
         self._log = folder / LOG_FOLDER
+        self._read_only = read_only
         self.version = -1
         self.files: dict[str, DataFile] = {}
         self.transactions: dict[str, int] = {}
         self.metadata: dict[str, Any] = {}
+        self.reader_version = 1
         self.refresh()
 
     def refresh(self) -> None:
@@ -73,8 +85,9 @@ class DeltaLog:
             actions = _parse(path.read_bytes())
             if actions is None:
                 # Only the last commit can be cut off: by a power cut before another program synced it.
-                path.unlink()
-                sync(self._log)
+                if not self._read_only:
+                    path.unlink()
+                    sync(self._log)
                 break
             for action in actions:
                 self._apply(action)
@@ -146,10 +159,11 @@ class DeltaLog:
             except (pa.ArrowException, OSError):
                 if not (self._commit_path(0).exists() or min(found) < version):
                     raise
-                for path in parts:
-                    path.unlink()
-                (self._log / _LAST_CHECKPOINT).unlink(missing_ok=True)
-                sync(self._log)
+                if not self._read_only:
+                    for path in parts:
+                        path.unlink()
+                    (self._log / _LAST_CHECKPOINT).unlink(missing_ok=True)
+                    sync(self._log)
                 continue
             for row in (row for table in tables for row in table.to_pylist(maps_as_pydicts="strict")):
                 self._apply({name: action for name, action in row.items() if action is not None})
@@ -166,6 +180,8 @@ class DeltaLog:
             self.transactions[txn["appId"]] = txn["version"]
         elif metadata := action.get("metaData"):
             self.metadata = metadata
+        elif protocol := action.get("protocol"):
+            self.reader_version = protocol["minReaderVersion"]
 
 
 def add(file: DataFile, data_change: bool = True) -> dict[str, Any]:

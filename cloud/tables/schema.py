@@ -93,6 +93,12 @@ class Table:
         return pa.schema([pa.field(column.name, _ARROW[column.type]) for column in self.columns]).empty_table()
 
 
+def arrow_schema(delta_schema: str) -> pa.Schema:
+    """Returns the columns of a table as its log describes them. Raises KeyError for a type that our tables lack."""
+    fields = msgspec.json.decode(delta_schema)["fields"]
+    return pa.schema([pa.field(field["name"], _ARROW[field["type"]]) for field in fields])
+
+
 def protocol() -> dict[str, Any]:
     """Returns the action for tables with constraints and a change data feed. Readers need nothing new."""
     return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}

@@ -4,24 +4,30 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
 
 from cloud.tables import delta_log
 from cloud.tables.data_file import write_rows
 from cloud.tables.delta_log import LOG_FOLDER, DataFile, DeltaLog
 from cloud.tables.schema import TABLES, Table, protocol
 
+if TYPE_CHECKING:  # a query without Spark asks whether there are tables
+    from pyspark.sql import DataFrame, SparkSession
+
 JOB_LOCK = ".lock"
 """The file that a job locks, so that one job at a time works on the tables. It stays."""
 _CHECKPOINT_COMMITS = 50
 _SMALL_FILES = 32
 _SMALL_ROWS = 100_000
+
+
+class NoTables(Exception):
+    """The folder holds no tables."""
 
 
 class Transaction(NamedTuple):
@@ -34,7 +40,7 @@ class Transaction(NamedTuple):
 class Tables:
     """The folder with the tables."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: "SparkSession", folder: Path) -> None:
         self.spark = spark
         self.folder = folder
         self._logs: dict[str, DeltaLog] = {}
@@ -49,7 +55,7 @@ class Tables:
     def exists(self, table: Table) -> bool:
         return self._log(table).version >= 0
 
-    def read(self, table: Table) -> DataFrame:
+    def read(self, table: Table) -> "DataFrame":
         """Returns the table's rows as Spark reads them, and an empty frame when it does not exist yet."""
         if not self.exists(table):
             return self.spark.createDataFrame([], table.sql_columns)

@@ -3,32 +3,41 @@
 import csv
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cloud import BadQuery, Result, SparkMissing, count_rows, has_tables, list_devices, open_session, open_views, select
+from cloud import BadQuery, NoTables, OpenTables, Result, SparkMissing, has_tables, view_names
 from tools.cli.failure import fail, failing_on
 from tools.cli.paths import cache_directory, demo_directory, state_directory
 
 _PIPE_WIDTH = 100_000
+_DEVICES = """
+    SELECT origin, count(*) AS readings, min(event_time) AS first, max(event_time) AS last
+    FROM readings GROUP BY origin ORDER BY origin"""
+Ask: TypeAlias = Callable[[str], Result]
 
 
 def query(
     sql: Annotated[
         str | None,
-        typer.Argument(metavar="SQL", help="A query in Spark SQL. Without it, the tables and devices are listed."),
+        typer.Argument(metavar="SQL", help="A query in SQL. Without it, the tables and devices are listed."),
     ] = None,
     tables: Annotated[
         Path | None, typer.Option(help="The folder with the tables.", show_default="tables in ~/.local/state/holdfast")
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one object for each row.")] = False,
+    by_spark: Annotated[bool, typer.Option("--spark", help="Let Spark answer, in Spark SQL, and not DuckDB.")] = False,
 ) -> None:
     """Print the rows that a query selects from the tables. Nothing is changed: statements that write are refused."""
     folder = tables or _default_tables()
@@ -36,13 +45,31 @@ def query(
         fail("query", "--csv needs SQL, and excludes --json")
     if not has_tables(folder):
         fail("query", f"no tables in {folder}; `holdfast demo` and `holdfast cloud ingest` make some")
-    with failing_on(BadQuery, SparkMissing, command="query"):
-        spark = open_session(cache_directory())
-        views = open_views(spark, folder)
+    with failing_on(BadQuery, NoTables, SparkMissing, OSError, command="query"), _engine(folder, by_spark) as ask:
         if sql is None:
-            _show_overview(count_rows(spark, views), list_devices(spark), as_json)
+            _show_overview(_count_rows(ask), ask(_DEVICES), as_json)
         else:
-            _show(select(spark, sql), as_csv, as_json)
+            _show(ask(sql), as_csv, as_json)
+
+
+@contextmanager
+def _engine(folder: Path, by_spark: bool) -> Iterator[Ask]:
+    """Gives a function that returns the rows of a query."""
+    if by_spark:
+        from cloud import open_session, open_views, select  # pyspark takes longer to import than DuckDB to answer
+
+        session = open_session(cache_directory())
+        open_views(session, folder)
+        yield partial(select, session)
+    else:
+        with OpenTables(folder) as tables:
+            yield tables.select
+
+
+def _count_rows(ask: Ask) -> Result:
+    """Returns each table and view with its number of rows."""
+    counts = [f"SELECT '{name}' AS name, count(*) AS rows FROM {name}" for name in view_names()]
+    return Result(["table", "rows"], ask(" UNION ALL ".join(counts)).rows)
 
 
 def _default_tables() -> Path:
@@ -76,7 +103,7 @@ def _show_table(result: Result) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
     table = Table()
     for number, column in enumerate(result.columns):
-        numeric = any(isinstance(row[number], int | float) for row in result.rows)
+        numeric = any(isinstance(row[number], int | float | Decimal) for row in result.rows)
         table.add_column(escape(column), justify="right" if numeric else "left", overflow="fold")
     for row in result.rows:
         table.add_row(*("" if value is None else escape(str(_plain(value))) for value in row))
@@ -92,6 +119,8 @@ def _plain(value: object) -> object:
     match value:
         case None | bool() | int() | float() | str():
             return value
+        case Decimal():
+            return float(value)
         case bytes():
             try:
                 return value.decode()

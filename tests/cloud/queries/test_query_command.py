@@ -89,14 +89,19 @@ def test_long_text_is_not_cut_in_a_pipe(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("SELEC 1", "PARSE_SYNTAX_ERROR"),
-        ("SELECT nonsense FROM readings", "`nonsense` cannot be resolved"),
-        ("SELECT * FROM nowhere", "`nowhere` cannot be found"),
-        ("SELECT 1/0", "Division by zero"),
+        ("--spark SELEC 1", "PARSE_SYNTAX_ERROR"),
+        ("--spark SELECT nonsense FROM readings", "`nonsense` cannot be resolved"),
+        ("--spark SELECT * FROM nowhere", "`nowhere` cannot be found"),
+        ("--spark SELECT 1/0", "Division by zero"),
+        ("SELEC 1", 'syntax error at or near "SELEC"'),
+        ("SELECT nonsense FROM readings", 'column "nonsense" not found'),
+        ("SELECT * FROM nowhere", "nowhere does not exist"),
+        ("SELECT CAST('one' AS INT)", "Could not convert string 'one'"),
     ],
 )
 def test_bad_sql_is_one_line_and_ends_with_2(folder: Path, sql: str, said: str) -> None:
-    done = holdfast("query", sql, "--tables", str(folder))
+    engine = ["--spark"] if sql.startswith("--spark ") else []
+    done = holdfast("query", sql.removeprefix("--spark "), "--tables", str(folder), *engine)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert said in done.stderr
 

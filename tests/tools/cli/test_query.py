@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from cloud import ingest, open_views
 from cloud.tables.schema import LEDGER, TABLES
 from tests.cloud.messages import land, row
 from tools.cli.query import query
+
+ENGINES = pytest.mark.parametrize("engine", [[], ["--spark"]], ids=["duckdb", "spark"])
 
 app = typer.Typer()
 app.command()(query)
@@ -38,8 +41,9 @@ def test_rows_are_counted_under_the_table(tables: Path) -> None:
     assert result.stdout.endswith("\n1 row\n")
 
 
-def test_without_sql_the_tables_and_the_devices_are_listed(tables: Path) -> None:
-    result = run("--json", "--tables", str(tables))
+@ENGINES
+def test_without_sql_the_tables_and_the_devices_are_listed(tables: Path, engine: list[str]) -> None:
+    result = run("--json", "--tables", str(tables), *engine)
     listed = json.loads(result.stdout)
     counts = {table["table"]: table["rows"] for table in listed["tables"]}
     assert (counts["bronze_messages"], counts["quarantine"], counts["gaps"]) == (4, 1, 1)
@@ -72,16 +76,50 @@ WRITING = (
 )
 
 
+@ENGINES
 @pytest.mark.parametrize("sql", WRITING)
-def test_statement_that_does_more_than_read_is_refused_and_changes_nothing(tables: Path, sql: str) -> None:
+def test_statement_that_does_more_than_read_is_refused_and_changes_nothing(
+    tables: Path, sql: str, engine: list[str]
+) -> None:
     before = {path: path.read_bytes() for path in tables.rglob("*") if path.is_file()}
-    result = run(sql.format(tables=tables), "--tables", str(tables))
+    result = run(sql.format(tables=tables), "--tables", str(tables), *engine)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1), result.output
     assert {path: path.read_bytes() for path in tables.rglob("*") if path.is_file()} == before
 
 
-def test_refusal_names_the_statement_and_what_is_carried_out(tables: Path) -> None:
-    result = run("DELETE FROM readings", "--tables", str(tables))
+BEYOND_THE_TABLES = (
+    "COPY readings TO '{tables}/copy.csv'",
+    "EXPLAIN ANALYZE COPY readings TO '{tables}/copy.csv'",
+    "EXPORT DATABASE '{tables}/copy'",
+    "ATTACH '{tables}/more.db'",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "SET enable_external_access = true",
+    "PRAGMA enable_profiling",
+    "CREATE SECRET more (TYPE s3)",
+    "SELECT * FROM read_text('/etc/hostname')",
+    "SELECT * FROM read_csv('/etc/hostname')",
+    "SELECT * FROM '/etc/hostname'",
+    "SELECT * FROM glob('/etc/*')",
+    "SELECT * FROM 'http://localhost/readings.parquet'",
+    "SELECT * FROM delta_scan('{tables}/readings')",
+    "SELECT * FROM folder",
+    "",
+    "-- nothing",
+)
+
+
+@pytest.mark.parametrize("sql", BEYOND_THE_TABLES)
+def test_query_reaches_no_other_file_no_network_and_no_setting(tables: Path, sql: str) -> None:
+    before = {path: path.read_bytes() for path in tables.rglob("*") if path.is_file()}
+    result = run("--tables", str(tables), "--", sql.format(tables=tables))
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1), result.output
+    assert {path: path.read_bytes() for path in tables.rglob("*") if path.is_file()} == before
+
+
+@ENGINES
+def test_refusal_names_the_statement_and_what_is_carried_out(tables: Path, engine: list[str]) -> None:
+    result = run("DELETE FROM readings", "--tables", str(tables), *engine)
     refused = "DELETE is refused: a query only reads (SELECT, WITH, VALUES, TABLE, FROM, DESCRIBE, EXPLAIN)"
     assert result.stderr == f"holdfast query: {refused}\n"
 
@@ -93,20 +131,29 @@ def test_view_of_a_table_cannot_be_deleted_from_by_spark_itself(spark: SparkSess
     assert spark.table("readings").count() > 0
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "WITH one AS (SELECT 1 AS n) SELECT * FROM one;",
-        "(VALUES (1), (2)) ORDER BY 1 DESC",
-        "TABLE quarantine",
-        "FROM readings |> WHERE seq = 1 |> SELECT origin",
-        "DESCRIBE readings",
-        "EXPLAIN SELECT * FROM readings",
-        "SELECT 'DELETE FROM readings' AS text -- INSERT",
-    ],
+BY_BOTH = (
+    "WITH one AS (SELECT 1 AS n) SELECT * FROM one;",
+    "(VALUES (1), (2)) ORDER BY 1 DESC",
+    "TABLE quarantine",
+    "DESCRIBE readings",
+    "EXPLAIN SELECT * FROM readings",
+    "SELECT 'DELETE FROM readings' AS text -- INSERT",
 )
-def test_statement_that_reads_is_carried_out(tables: Path, sql: str) -> None:
-    result = run(sql, "--tables", str(tables), "--csv")
+BY_SPARK = ("FROM readings |> WHERE seq = 1 |> SELECT origin",)
+BY_DUCKDB = (
+    "FROM readings SELECT origin WHERE seq = 1",
+    "PIVOT (SELECT seq, metric, value FROM readings) ON metric IN ('load', 'memory') USING first(value)",
+    "SUMMARIZE readings",
+    "SHOW TABLES",
+)
+
+
+@pytest.mark.parametrize(
+    ("sql", "engine"),
+    [*((sql, []) for sql in (*BY_BOTH, *BY_DUCKDB)), *((sql, ["--spark"]) for sql in (*BY_BOTH, *BY_SPARK))],
+)
+def test_statement_that_reads_is_carried_out(tables: Path, sql: str, engine: list[str]) -> None:
+    result = run(sql, "--tables", str(tables), "--csv", *engine)
     assert result.exit_code == 0, result.output
     assert len(result.stdout.splitlines()) > 1
 
@@ -114,8 +161,8 @@ def test_statement_that_reads_is_carried_out(tables: Path, sql: str) -> None:
 def test_tables_that_are_not_used_yet_are_empty_ones(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "landing").mkdir()
     ingest(spark, tmp_path / "landing", tmp_path / "tables")
-    for table in TABLES:
-        result = run(f"SELECT * FROM {table.name}", "--tables", str(tmp_path / "tables"), "--csv")
+    for table, engine in product(TABLES, ([], ["--spark"])):
+        result = run(f"SELECT * FROM {table.name}", "--tables", str(tmp_path / "tables"), "--csv", *engine)
         assert result.exit_code == 0, result.output
         (header,) = csv.reader(io.StringIO(result.stdout))
         assert header == [name for name in table.column_names if "batch" not in name or table is not LEDGER]

@@ -1,0 +1,126 @@
+"""SQL over the tables in this process, by DuckDB: a small question takes no Spark session.
+
+Delta's log names the files of a table and the limits of their columns, so files that cannot have a row for a query are
+never opened. The engine sees these tables alone: no other file, no network and no setting is in its reach.
+"""
+
+from contextlib import ExitStack
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
+
+from cloud.queries.result import BadQuery, Result, collect, first_line
+from cloud.queries.views import VIEWS_FILE, name_in_sql
+from cloud.tables.delta_log import DataFile, DeltaLog
+from cloud.tables.schema import TABLES, Table, arrow_schema
+from cloud.tables.tables import NoTables, has_tables
+
+_READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
+_SETTINGS = (
+    "SET TimeZone = 'UTC'",
+    "SET python_enable_replacements = false",
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+)
+_LOCK = ("SET enable_external_access = false", "SET lock_configuration = true")
+
+
+class OpenTables:
+    """The tables in a folder and the views over them, as they were when it was opened. It changes nothing."""
+
+    def __init__(self, folder: Path | str) -> None:
+        """Raises NoTables, and OSError if a file cannot be read."""
+        folder = Path(folder)
+        if not has_tables(folder):
+            raise NoTables(f"there are no tables in {folder}")
+        with ExitStack() as closing:
+            spill = closing.enter_context(TemporaryDirectory(prefix="holdfast-query-"))
+            self._engine = closing.enter_context(duckdb.connect())
+            for setting in (*_SETTINGS, f"SET temp_directory = '{spill}'"):
+                self._engine.execute(setting)
+            for table in TABLES:
+                self._engine.register(name_in_sql(table), _rows(folder / table.name, table))
+            try:
+                self._engine.execute(VIEWS_FILE.read_text())
+            except duckdb.Error as error:
+                reason = (
+                    f"the tables in {folder} have other columns than the views need; a run of the job migrates them"
+                )
+                raise NoTables(f"{reason}: {first_line(error)}") from None
+            for setting in _LOCK:
+                self._engine.execute(setting)
+            self._closing = closing.pop_all()
+
+    def select(self, sql: str) -> Result:
+        """Returns the rows of a statement that only reads. Raises BadQuery for any other, which is not carried out."""
+        try:
+            statements = duckdb.extract_statements(sql)
+            kind = statements[0].type if len(statements) == 1 else None
+            if kind not in _READING:
+                reading = "SELECT, WITH, VALUES, TABLE, FROM, DESCRIBE, EXPLAIN"
+                raise BadQuery(f"{''.join(sql.split()[:1])} is refused: a query only reads ({reading})")
+            return collect(self._engine.sql(sql).to_arrow_table())
+        except duckdb.Error as error:
+            raise BadQuery(first_line(error)) from None
+
+    def close(self) -> None:
+        """Ends the engine, and deletes what it has put on the disk for a large query."""
+        self._closing.close()
+
+    def __enter__(self) -> "OpenTables":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _rows(folder: Path, table: Table) -> ds.Dataset:
+    """Returns the rows of a Delta table, which are read when a query needs them."""
+    log = DeltaLog(folder, read_only=True)
+    if log.version < 0:
+        return ds.dataset(table.empty())
+    try:
+        schema = arrow_schema(log.metadata["schemaString"])
+    except KeyError as error:
+        raise NoTables(f"{folder} has a column of the type {error}, which only Spark reads here") from None
+    if log.reader_version > 1:
+        raise NoTables(f"{folder} needs Delta's reader version {log.reader_version}, which only Spark has here")
+    files, format, disk = list(log.files.values()), ds.ParquetFileFormat(), LocalFileSystem()
+    fragments = [
+        format.make_fragment(str(folder / file.place), disk, partition_expression=_limits(file, schema))
+        for file in files
+    ]
+    return ds.FileSystemDataset(fragments, schema, format, disk)
+
+
+def _limits(file: DataFile, schema: pa.Schema) -> pc.Expression:
+    """Returns what is true of every row of a file: the partition's value, and the limits of columns without nulls."""
+    true = pc.scalar(True)
+    for name, text in file.partition_values.items():
+        value = None if text is None else pa.scalar(text).cast(schema.field(name).type)
+        true &= pc.field(name).is_null() if value is None else pc.field(name) == value
+    for name, (lowest, highest) in file.full_limits().items():
+        if name not in schema.names:
+            continue
+        kind = schema.field(name).type
+        true &= (pc.field(name) >= _limit(lowest, kind, up=False)) & (pc.field(name) <= _limit(highest, kind, up=True))
+    return true
+
+
+def _limit(value: Any, kind: pa.DataType, up: bool) -> pa.Scalar:
+    """Returns a limit as the log writes it as a value. The log has whole milliseconds, which others round down."""
+    if pa.types.is_timestamp(kind):
+        value = datetime.fromisoformat(value).astimezone(UTC) + timedelta(milliseconds=1 if up else 0)
+    elif pa.types.is_date(kind):
+        value = date.fromisoformat(value)
+    return pa.scalar(value, kind)
