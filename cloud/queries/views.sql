@@ -64,3 +64,26 @@ FROM readings LEFT JOIN anchors
     AND readings.device = anchors.device AND readings.boot_id = anchors.boot_id
     AND (after_ms IS NULL OR readings.uptime_ms > after_ms)
     AND (until_ms IS NULL OR readings.uptime_ms <= until_ms);
+
+-- The last reading of each metric.
+CREATE OR REPLACE VIEW latest AS
+SELECT origin, device, metric, unit, utc, utc_by, value, value_string, value_bool, value_data, epoch, seq, record
+FROM (
+    SELECT *, row_number() OVER (PARTITION BY origin, device, metric ORDER BY utc DESC, seq DESC, record DESC) AS place
+    FROM timeline)
+WHERE place = 1;
+
+-- The devices that have sent readings.
+CREATE OR REPLACE VIEW devices AS
+SELECT origin, device, count(DISTINCT metric) AS metrics, count(*) AS readings, min(utc) AS first, max(utc) AS last,
+    max(received_at) AS last_received
+FROM timeline
+GROUP BY origin, device;
+
+-- The numbers of each hour.
+CREATE OR REPLACE VIEW readings_hourly AS
+SELECT origin, device, metric, unit, date_trunc('hour', utc) AS hour, count(*) AS readings,
+    min(value) AS lowest, avg(value) AS mean, max(value) AS highest
+FROM timeline
+WHERE value IS NOT NULL
+GROUP BY origin, device, metric, unit, date_trunc('hour', utc);

@@ -72,6 +72,25 @@ def test_spark_and_duckdb_find_the_same_rows_in_a_view(
     assert rows(by_duckdb) == rows(by_spark)
 
 
+def test_latest_is_the_last_by_utc_and_not_by_arrival(engine: duckdb.DuckDBPyConnection) -> None:
+    last = engine.sql(
+        "SELECT device, metric, seq, utc_by, coalesce(value_string, value::VARCHAR) FROM latest ORDER BY ALL"
+    )
+    assert last.fetchall() == [
+        *[("attic", "clock", 2, "device", "ntp"), ("attic", "clock_error", 2, "device", "0.02")],
+        *[("attic", "door", 3, "gateway", "open"), ("attic", "load", 4, "anchor", "4.5")],
+        *[("garage", "load", 9000, "device", "9000.5"), ("garage", "memory", 9000, "device", "9000.5")],
+    ]
+
+
+def test_hours_and_devices_are_summed_up(engine: duckdb.DuckDBPyConnection) -> None:
+    hours = "SELECT strftime(hour, '%H:%M'), readings, lowest, mean, highest FROM readings_hourly"
+    found = engine.sql(f"{hours} WHERE device = 'garage' AND metric = 'load' ORDER BY hour").fetchall()
+    assert found == [("08:00", 3, 2.5, 11.5 / 3, 5.5), ("09:00", 1, *[3000.5] * 3), ("11:00", 1, *[9000.5] * 3)]
+    devices = engine.sql("SELECT device, metrics, readings, epoch(first) FROM devices ORDER BY device").fetchall()
+    assert devices == [("attic", 4, 5, 1_760_000_000.003), ("garage", 2, 10, 1_760_000_002.0)]
+
+
 def test_file_can_be_run_again(engine: duckdb.DuckDBPyConnection) -> None:
     before = engine.sql("SELECT * FROM gaps").fetchall()
     engine.execute(VIEWS_FILE.read_text())
