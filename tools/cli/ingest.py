@@ -1,6 +1,5 @@
 """``holdfast cloud ingest``: from landing files into tables."""
 
-import re
 import signal
 import sys
 from pathlib import Path
@@ -22,20 +21,12 @@ from cloud import (
     open_session,
 )
 from tools.cli.failure import fail, failing_on
+from tools.cli.interval import parse_interval
 from tools.cli.paths import cache_directory, state_directory
 
 COMMAND = "cloud ingest"
-_UNITS_S = {"s": 1, "m": 60, "h": 3600}
 
 app = typer.Typer(add_completion=False)
-
-
-def parse_interval(text: str) -> float:
-    """Returns the seconds of "60s", "5m" or "1h". Raises BadParameter."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
-    if not match or float(match[1]) == 0:
-        raise typer.BadParameter(f"{text!r}: expected a number above 0 with s, m or h, such as 60s")
-    return float(match[1]) * _UNITS_S[match[2]]
 
 
 def parse_setting(text: str) -> tuple[str, str]:

@@ -3,12 +3,14 @@
 import csv
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Annotated, TypeAlias
 
 import typer
@@ -18,9 +20,12 @@ from rich.table import Table
 
 from cloud import BadQuery, NoTables, OpenTables, Result, SparkMissing, has_tables, view_names
 from tools.cli.failure import fail, failing_on
+from tools.cli.interval import parse_interval
 from tools.cli.paths import cache_directory, demo_directory, state_directory
 
 _PIPE_WIDTH = 100_000
+_PLOT_COLUMNS, _PLOT_LINES = 100, 20
+_BELOW_A_PLOT = 3  # its key, and the prompt of the shell
 _DEVICES = """
     SELECT origin, count(*) AS readings, min(event_time) AS first, max(event_time) AS last
     FROM readings GROUP BY origin ORDER BY origin"""
@@ -37,19 +42,37 @@ def query(
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one object for each row.")] = False,
+    as_plot: Annotated[bool, typer.Option("--plot", help="Draw a chart of the first column and the numbers.")] = False,
+    watch: Annotated[
+        float | None,
+        typer.Option(
+            metavar="INTERVAL", parser=parse_interval, help="Ask again each INTERVAL, such as 5s, until Ctrl-C."
+        ),
+    ] = None,
     by_spark: Annotated[bool, typer.Option("--spark", help="Let Spark answer, in Spark SQL, and not DuckDB.")] = False,
 ) -> None:
     """Print the rows that a query selects from the tables. Nothing is changed: statements that write are refused."""
     folder = tables or _default_tables()
-    if as_csv and (as_json or sql is None):
-        fail("query", "--csv needs SQL, and excludes --json")
+    if as_csv + as_json + as_plot > 1:
+        fail("query", "--csv, --json and --plot exclude each other")
+    if (as_csv or as_plot) and sql is None:
+        fail("query", "--csv and --plot need SQL")
     if not has_tables(folder):
         fail("query", f"no tables in {folder}; `holdfast demo` and `holdfast cloud ingest` make some")
-    with failing_on(BadQuery, NoTables, SparkMissing, OSError, command="query"), _engine(folder, by_spark) as ask:
+    show = _print_csv if as_csv else _print_json if as_json else _print_plot if as_plot else _print_rows
+    while True:
+        with failing_on(BadQuery, NoTables, SparkMissing, OSError, command="query"), _engine(folder, by_spark) as ask:
+            answers = [_count_rows(ask), ask(_DEVICES)] if sql is None else [ask(sql)]
+        if watch and sys.stdout.isatty():
+            Console().clear()
         if sql is None:
-            _show_overview(_count_rows(ask), ask(_DEVICES), as_json)
+            _print_overview(*answers, as_json)
         else:
-            _show(ask(sql), as_csv, as_json)
+            show(*answers)
+        if watch is None:
+            return
+        sys.stdout.flush()
+        time.sleep(watch)
 
 
 @contextmanager
@@ -78,28 +101,39 @@ def _default_tables() -> Path:
     return ours if has_tables(ours) else demo_directory() / "tables"
 
 
-def _show_overview(tables: Result, devices: Result, as_json: bool) -> None:
+def _print_overview(tables: Result, devices: Result, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"tables": _objects(tables), "devices": _objects(devices)}))
     else:
-        _show_table(tables)
-        _show_table(devices)
+        _print_table(tables)
+        _print_table(devices)
 
 
-def _show(result: Result, as_csv: bool, as_json: bool) -> None:
-    if as_json:
-        lines = ",\n ".join(json.dumps(row) for row in _objects(result))
-        print(f"[{lines}]")
-    elif as_csv:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(result.columns)
-        writer.writerows([_plain(value) for value in row] for row in result.rows)
-    else:
-        _show_table(result)
-        print(f"{len(result.rows)} row{'' if len(result.rows) == 1 else 's'}")
+def _print_json(result: Result) -> None:
+    lines = ",\n ".join(json.dumps(row) for row in _objects(result))
+    print(f"[{lines}]")
 
 
-def _show_table(result: Result) -> None:
+def _print_csv(result: Result) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(result.columns)
+    writer.writerows([_plain(value) for value in row] for row in result.rows)
+
+
+def _print_plot(result: Result) -> None:
+    from tools.cli.plot import NoPlot, plot  # plotext would make every query a quarter of a second longer
+
+    width, height = get_terminal_size((_PLOT_COLUMNS, _PLOT_LINES))
+    with failing_on(NoPlot, command="query"):
+        print(plot(result, width, max(height - _BELOW_A_PLOT, _PLOT_LINES)))
+
+
+def _print_rows(result: Result) -> None:
+    _print_table(result)
+    print(f"{len(result.rows)} row{'' if len(result.rows) == 1 else 's'}")
+
+
+def _print_table(result: Result) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
     table = Table()
     for number, column in enumerate(result.columns):

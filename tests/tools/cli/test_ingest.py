@@ -11,18 +11,7 @@ import pytest
 import typer
 
 from tests.cloud.messages import land, row
-from tools.cli.ingest import parse_interval, parse_setting
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("0.5s", 0.5), ("5m", 300), ("1h", 3600)])
-def test_interval_has_a_unit(text: str, seconds: float) -> None:
-    assert parse_interval(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["60", "0s", "-1s", "s", "1d", ""])
-def test_bad_interval_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="expected a number above 0 with s, m or h"):
-        parse_interval(text)
+from tools.cli.ingest import parse_setting
 
 
 def test_setting_is_a_key_of_spark_and_a_value() -> None:

@@ -1,6 +1,9 @@
 import csv
 import io
 import json
+import signal
+import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -175,3 +178,53 @@ def test_where_there_are_no_tables_it_says_where_it_looked_and_what_makes_some(t
     result = run("--tables", str(tmp_path / "nowhere"))
     assert result.exit_code == 2
     assert str(tmp_path / "nowhere") in result.stderr and "holdfast demo" in result.stderr
+
+
+def test_plot_shows_each_text_as_a_line_with_its_sign(tables: Path) -> None:
+    result = run("SELECT event_time, metric, value FROM readings", "--tables", str(tables), "--plot")
+    assert result.exit_code == 0, result.output
+    *chart, key = result.stdout.splitlines()
+    assert key == "⠤ load   x memory"
+    assert any("x" in line for line in chart)
+    assert "08:53:21" in chart[-2]
+
+
+def test_plot_names_each_column_of_numbers(tables: Path) -> None:
+    sql = "SELECT seq, min(value) AS lowest, sum(value) AS sum FROM readings GROUP BY seq"
+    result = run(sql, "--tables", str(tables), "--plot")
+    assert result.stdout.splitlines()[-1] == "⠤ lowest   x sum"
+
+
+@pytest.mark.parametrize("columns", ["metric, value", "event_time", "event_time, metric", "value_string, value"])
+def test_plot_of_rows_without_two_columns_of_numbers_says_what_it_needs(tables: Path, columns: str) -> None:
+    result = run(f"SELECT {columns} FROM readings", "--tables", str(tables), "--plot")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "a time or a number" in result.stderr
+
+
+def test_ways_to_print_exclude_each_other(tables: Path) -> None:
+    result = run("SELECT 1", "--tables", str(tables), "--plot", "--csv")
+    assert (result.exit_code, result.stderr) == (2, "holdfast query: --csv, --json and --plot exclude each other\n")
+
+
+def test_watch_asks_again_and_shows_what_has_come(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir()
+    land(tmp_path / "landing", [row(1)])
+    ingest(spark, tmp_path / "landing", tmp_path / "tables")
+    sql = "SELECT max(seq) AS last FROM readings"
+    arguments = ["query", sql, "--tables", str(tmp_path / "tables"), "--json", "--watch", "0.1s"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "tools.cli.main", *arguments], stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == '[{"last": 1}]\n'
+            land(tmp_path / "landing", [row(2)], boot=2)
+            ingest(spark, tmp_path / "landing", tmp_path / "tables")
+            while (line := process.stdout.readline()) == '[{"last": 1}]\n':
+                pass
+            assert line == '[{"last": 2}]\n'
+        finally:
+            process.send_signal(signal.SIGINT)
+        process.stdout.read()
+    assert process.returncode == 130

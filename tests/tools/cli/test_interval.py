@@ -1,0 +1,17 @@
+"""Intervals of time as options have them."""
+
+import pytest
+import typer
+
+from tools.cli.interval import parse_interval
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("0.5s", 0.5), ("5m", 300), ("1h", 3600)])
+def test_interval_has_a_unit(text: str, seconds: float) -> None:
+    assert parse_interval(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["60", "0s", "-1s", "s", "1d", ""])
+def test_bad_interval_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="expected a number above 0 with s, m or h"):
+        parse_interval(text)
