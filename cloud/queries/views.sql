@@ -87,3 +87,55 @@ SELECT origin, device, metric, unit, date_trunc('hour', utc) AS hour, count(*) A
 FROM timeline
 WHERE value IS NOT NULL
 GROUP BY origin, device, metric, unit, date_trunc('hour', utc);
+
+-- For each device and hour: the messages with readings that arrived, and those that should have. A gap has no times: its
+-- messages are spread evenly between those of its neighbours.
+CREATE OR REPLACE VIEW completeness_by_hour AS
+WITH
+messages AS (SELECT origin, epoch, seq, device, utc FROM timeline WHERE record = 0),
+known AS (
+    SELECT gaps.origin, gaps.epoch, gaps.lo, gaps.missing,
+        CASE WHEN before.device IS NULL THEN after.device
+            WHEN after.device IS NULL OR before.device = after.device THEN before.device END AS device,
+        before.utc AS since, after.utc AS upto
+    FROM gaps
+    LEFT JOIN messages AS before
+        ON before.origin = gaps.origin AND before.epoch = gaps.epoch AND before.seq = gaps.lo - 1
+    LEFT JOIN messages AS after
+        ON after.origin = gaps.origin AND after.epoch = gaps.epoch AND after.seq = gaps.hi + 1),
+spread AS (
+    SELECT *, CAST(floor((seconds + offset_s) / 3600) AS BIGINT) AS hours
+    FROM (
+        SELECT *, date_trunc('hour', since) AS first_hour,
+            CAST(extract(MINUTE FROM since) * 60 + extract(SECOND FROM since) AS BIGINT) AS offset_s,
+            CAST(extract(DAY FROM upto - since) * 86400 + extract(HOUR FROM upto - since) * 3600
+                + extract(MINUTE FROM upto - since) * 60 + extract(SECOND FROM upto - since) AS BIGINT) AS seconds
+        FROM (
+            SELECT origin, device, missing, coalesce(since, upto) AS since,
+                CASE WHEN upto > since THEN upto ELSE coalesce(since, upto) END AS upto
+            FROM known))),
+digits AS (SELECT 0 AS digit UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
+    UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9),
+hours AS (
+    SELECT number
+    FROM (
+        SELECT a.digit + 10 * b.digit + 100 * c.digit + 1000 * d.digit + 10000 * e.digit AS number
+        FROM digits AS a CROSS JOIN digits AS b CROSS JOIN digits AS c CROSS JOIN digits AS d CROSS JOIN digits AS e)
+    WHERE number <= (SELECT max(hours) FROM spread)),
+-- Of the missing messages, the k-th was made at k parts of missing + 1 of the time: how many before the end of an hour?
+hourly AS (
+    SELECT origin, device, first_hour + number * INTERVAL 1 HOUR AS hour,
+        CASE WHEN number >= hours THEN missing
+            ELSE least(missing, CAST(ceil(((number + 1) * 3600 - offset_s) * (missing + 1) / seconds) AS BIGINT) - 1) END
+        - CASE WHEN number = 0 THEN 0
+            ELSE least(missing, CAST(ceil((number * 3600 - offset_s) * (missing + 1) / seconds) AS BIGINT) - 1) END
+            AS missing
+    FROM spread JOIN hours ON number <= hours)
+SELECT origin, device, hour, arrived + missing AS expected, arrived, arrived / (arrived + missing) AS share
+FROM (
+    SELECT origin, device, hour, CAST(sum(arrived) AS BIGINT) AS arrived, CAST(sum(missing) AS BIGINT) AS missing
+    FROM (
+        SELECT origin, device, date_trunc('hour', utc) AS hour, 1 AS arrived, 0 AS missing FROM messages
+        UNION ALL
+        SELECT origin, device, hour, 0 AS arrived, missing FROM hourly WHERE missing > 0)
+    GROUP BY origin, device, hour);

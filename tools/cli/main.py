@@ -31,7 +31,7 @@ GROUPS = {
     "gateway": "Run the gateway, the broker for devices, and look after its files.",
     "torture": "Try to make parts lose or repeat messages: power cuts, noise, kills, attacks.",
     "lander": "Write messages from a broker into landing files.",
-    "cloud": "Bring landing files into tables.",
+    "cloud": "Bring landing files into tables, and report on them.",
 }
 COMMANDS = {
     "demo": Command(
@@ -168,6 +168,7 @@ COMMANDS = {
     ),
     "lander run": Command("tools.cli.lander:app", "Run a lander.", "cloud"),
     "cloud ingest": Command("tools.cli.ingest:app", "Bring new landing files into the tables.", "cloud"),
+    "cloud report": Command("tools.cli.report.command:report", "Write one HTML page about the tables.", "cloud"),
 }
 
 

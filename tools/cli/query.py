@@ -66,9 +66,9 @@ def query(
         if watch and sys.stdout.isatty():
             Console().clear()
         if sql is None:
-            _print_overview(*answers, as_json)
+            _print_overview(answers[0], answers[1], as_json)
         else:
-            show(*answers)
+            show(answers[0])
         if watch is None:
             return
         sys.stdout.flush()

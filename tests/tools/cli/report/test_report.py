@@ -1,0 +1,96 @@
+"""The report, as a browser shows it."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from cloud import ingest
+from tests.cloud.messages import land, payload, row
+from tests.support.browser import open_page
+from tools.cli.main import make_app
+
+HOSTILE = "<img src=x onerror=document.title='taken'>"
+
+
+def report(*arguments: str) -> Result:
+    return CliRunner().invoke(make_app(), ["cloud", "report", *arguments])
+
+
+@pytest.fixture(scope="module")
+def file(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report on a device that lacks messages of the second hour, one that lacks none, and one with a hostile name."""
+    place = tmp_path_factory.mktemp("site")
+    (place / "landing").mkdir()
+    garage = [row(seq) for seq in (1, 2, 4000, 4001, 8000)]
+    hostile = [row(1, HOSTILE, payload("attic", 1))]
+    land(place / "landing", garage, [row(1, "cellar"), row(1, "cellar")], hostile)
+    ingest(spark, place / "landing", place / "tables")
+    done = report("--tables", str(place / "tables"), "--out", str(place / "report.html"))
+    assert (done.exit_code, done.stdout) == (0, f"{place / 'report.html'}\n"), done.output
+    return place / "report.html"
+
+
+async def test_browser_shows_the_totals_and_every_part(file: Path, tmp_path: Path) -> None:
+    async with open_page(file, tmp_path) as page:
+        tiles = await page.evaluate("[...document.querySelectorAll('dl div')].map(one => one.innerText.split('\\n'))")
+        assert dict(tiles) == {
+            "devices": "3",
+            "readings": "14",
+            "messages arrived": "7",
+            "messages missing": "7,995",
+            "in quarantine": "0",
+            "duplicates removed": "1",
+        }
+        headings = await page.evaluate("[...document.querySelectorAll('h2')].map(one => one.innerText)")
+        assert headings == ["Completeness", "Gaps", "Rates", "Latency by hop", "Devices"]
+
+
+async def test_cells_of_the_heat_map_have_the_colour_of_their_share(file: Path, tmp_path: Path) -> None:
+    async with open_page(file, tmp_path) as page:
+        cells = await page.evaluate(
+            """[...document.querySelectorAll('.map tr')].map(row => [row.cells[0].innerText,
+                [...row.querySelectorAll('td')].map(one => [one.title.split(': ').pop(),
+                    getComputedStyle(one).backgroundColor, one.offsetWidth > 5 && one.offsetHeight > 5])])"""
+        )
+    rows = dict(cells)
+    assert next(iter(rows)) == "garage"  # what lacks most comes first
+    assert rows["garage"][0][0].startswith("2 of ")
+    (lacking, complete) = (rows[name][0][1][4:-1].split(", ") for name in ("garage", "cellar"))
+    assert int(lacking[0]) > int(lacking[1])  # more red than green
+    assert int(complete[1]) > int(complete[0])
+    assert all(seen for _, _, seen in rows["garage"])
+
+
+async def test_gaps_rates_and_hops_are_there(file: Path, tmp_path: Path) -> None:
+    async with open_page(file, tmp_path) as page:
+        texts = await page.evaluate("[...document.querySelectorAll('.rows')].map(one => one.innerText)")
+        heights = "[...document.querySelectorAll('rect')].map(one => one.getBoundingClientRect().height)"
+        bars = await page.evaluate(heights)
+    gaps, latency, devices = texts
+    assert "3,998" in gaps and "3,997" in gaps
+    assert "from the device to its gateway" in latency and "from the lander to the tables" in latency
+    assert "garage" in devices and HOSTILE in devices
+    assert bars == [128, 0, 64, 32]
+
+
+async def test_page_needs_no_other_file_and_runs_nothing_that_a_device_wrote(file: Path, tmp_path: Path) -> None:
+    async with open_page(file, tmp_path) as page:
+        assert await page.evaluate("performance.getEntriesByType('resource').length") == 0
+        assert (await page.evaluate("document.title")).startswith("Holdfast: /")
+        assert await page.evaluate("document.images.length + document.scripts.length") == 0
+        assert page.errors == []
+
+
+def test_tables_without_a_message_make_a_page_that_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir()
+    ingest(spark, tmp_path / "landing", tmp_path / "tables")
+    done = report("--tables", str(tmp_path / "tables"), "--out", str(tmp_path / "report.html"))
+    assert done.exit_code == 0, done.output
+    assert "No message is missing." in (tmp_path / "report.html").read_text()
+
+
+def test_missing_tables_are_named(tmp_path: Path) -> None:
+    done = report("--tables", str(tmp_path / "nowhere"), "--out", str(tmp_path / "report.html"))
+    assert (done.exit_code, done.stderr) == (2, f"holdfast cloud report: there are no tables in {tmp_path}/nowhere\n")

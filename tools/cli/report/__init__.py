@@ -1,0 +1,1 @@
+"""`holdfast cloud report`: one page about the tables."""

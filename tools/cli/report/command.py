@@ -1,0 +1,30 @@
+"""``holdfast cloud report``: the state of the tables as one HTML page."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cloud import BadQuery, NoTables, OpenTables
+from tools.cli.failure import failing_on
+from tools.cli.paths import state_directory
+from tools.cli.report.figures import read_figures
+from tools.cli.report.page import render
+
+COMMAND = "cloud report"
+
+
+def report(
+    tables: Annotated[
+        Path | None, typer.Option(help="The folder with the tables.", show_default="tables in ~/.local/state/holdfast")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("holdfast-report.html"),
+) -> None:
+    """Write one HTML page about the tables: completeness, gaps, rates, latency by hop, and devices."""
+    folder = tables or state_directory() / "tables"
+    with failing_on(NoTables, BadQuery, OSError, command=COMMAND):
+        with OpenTables(folder) as opened:
+            figures = read_figures(opened)
+        out.write_text(render(str(folder.absolute()), figures, datetime.now(UTC)))
+    print(out)
