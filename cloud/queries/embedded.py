@@ -4,6 +4,7 @@ Delta's log names the files of a table and the limits of their columns, so files
 never opened. The engine sees these tables alone: no other file, no network and no setting is in its reach.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -67,9 +68,19 @@ class OpenTables:
             if kind not in _READING:
                 reading = "SELECT, WITH, VALUES, TABLE, FROM, DESCRIBE, EXPLAIN"
                 raise BadQuery(f"{''.join(sql.split()[:1])} is refused: a query only reads ({reading})")
-            return collect(self._engine.sql(sql).to_arrow_table())
+            return collect(self._carry_out(sql))
         except duckdb.Error as error:
             raise BadQuery(first_line(error)) from None
+
+    def _carry_out(self, sql: str) -> pa.Table:
+        """Asks the engine in a thread of its own: this one is free to notice Ctrl-C, which ends the query."""
+        with ThreadPoolExecutor(1) as thread:
+            asked = thread.submit(lambda: self._engine.sql(sql).to_arrow_table())
+            try:
+                return asked.result()
+            except KeyboardInterrupt:
+                self._engine.interrupt()
+                raise
 
     def close(self) -> None:
         """Ends the engine, and deletes what it has put on the disk for a large query."""

@@ -40,6 +40,7 @@ COMMANDS = {
         "tools",
     ),
     "query": Command("tools.cli.query:query", "Print rows of the tables that an SQL query selects.", "cloud"),
+    "replay": Command("tools.cli.replay:replay", "Publish the rows of a CSV file as readings of a device.", "tools"),
     "test": Command("tools.cli.testing:app", "Run Holdfast's own style checks and tests (from a checkout).", "dev"),
     "check broker": Command("tools.lab.check.broker:broker", "Check any broker against MQTT 3.1.1 and 5.0.", ""),
     "check central": Command(

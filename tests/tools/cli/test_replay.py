@@ -1,0 +1,54 @@
+"""`holdfast replay` publishes a CSV file's rows with their own times."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.support.mosquitto import mosquitto, subscriber
+from tools.cli.main import make_app
+
+CSV = "timestamp,value\n2013-12-02 21:15:00,73.97\n2013-12-02 22:20:00+01:00,74.94\n"
+
+
+def replay(*arguments: str) -> Result:
+    return CliRunner().invoke(make_app(), ["replay", *arguments])
+
+
+def test_each_row_is_a_reading_at_its_time(tmp_path: Path) -> None:
+    (tmp_path / "machine.csv").write_text(CSV)
+    options = ["--device", "machine", "--metric", "temperature", "--unit", "Cel"]
+    with mosquitto(tmp_path) as port, subscriber(port, "telemetry/#") as received:
+        done = replay(str(tmp_path / "machine.csv"), *options, "--broker", f"mqtt://127.0.0.1:{port}")
+        assert (done.exit_code, done.stdout) == (0, "2 messages are with the broker\n"), done.output
+        first, second = received.get(timeout=30), received.get(timeout=30)
+    assert (first.topic, first.qos) == ("telemetry/machine", 1)
+    named = {"bn": "machine:", "bu": "Cel", "n": "temperature"}
+    assert json.loads(first.payload) == [{**named, "bt": 1_386_018_900.0, "v": 73.97}]
+    assert json.loads(second.payload) == [{**named, "bt": 1_386_019_200.0, "v": 74.94}]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("time\n", "line 1: expected a column of times and at least one of numbers"),
+        ("time,a\n2026-01-01,1\nyesterday,2\n", "line 3: expected an ISO time and numbers"),
+        ("time,a\n2026-01-01,much\n", "line 2: expected an ISO time and numbers"),
+        ("time,a,b\n2026-01-01,1\n", "line 2: expected an ISO time and numbers"),
+        ("time,a\n2026-01-01,nan\n", "line 2: expected an ISO time and numbers"),
+        ("time,a\n2026-01-01,1\n\n", "line 3: expected an ISO time and numbers"),
+    ],
+)
+def test_bad_row_is_named_and_nothing_is_published(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "bad.csv").write_text(text)
+    done = replay(str(tmp_path / "bad.csv"), "--broker", "mqtt://127.0.0.1:1")
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
+def test_broker_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "machine.csv").write_text(CSV)
+    assert replay(str(tmp_path / "machine.csv"), "--broker", "mqtt://127.0.0.1:1").exit_code == 2
+    done = replay(str(tmp_path / "machine.csv"), "--broker", "localhost")
+    assert done.stderr == "holdfast replay: --broker localhost: expected mqtt://HOST:PORT\n"

@@ -1,0 +1,85 @@
+"""``holdfast replay``: the rows of a CSV file, published as readings of a device."""
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+from paho.mqtt.client import Client, MQTTMessageInfo, MQTTv5
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from tools.cli.failure import fail, failing_on
+
+_ANSWER_S = 60
+_DEFAULT_PORT = 1883
+
+
+class BadRow(Exception):
+    """A row is no time with numbers. The text names the file, the line and what was expected."""
+
+
+def replay(
+    file: Annotated[
+        Path, typer.Argument(metavar="CSV", help="The file: a header, then a time and one or more numbers in each row.")
+    ],
+    device: Annotated[str, typer.Option(help="The device that the readings are of.")] = "replay",
+    metric: Annotated[str | None, typer.Option(help="The metric, if the file has one column of numbers.")] = None,
+    unit: Annotated[str | None, typer.Option(help="The unit, such as Cel.")] = None,
+    broker: Annotated[str, typer.Option(help="The broker.")] = f"mqtt://127.0.0.1:{_DEFAULT_PORT}",
+) -> None:
+    """Publish the rows of a CSV file as readings with their own times, each at QoS 1 to telemetry/DEVICE."""
+    address = urlsplit(broker)
+    if address.scheme != "mqtt" or not address.hostname:
+        fail("replay", f"--broker {broker}: expected mqtt://HOST:PORT")
+    with failing_on(OSError, BadRow, command="replay"):
+        messages = list(_messages(file, device, metric, unit))
+        _publish(address.hostname, address.port or _DEFAULT_PORT, f"telemetry/{device}", messages)
+    print(f"{len(messages)} messages are with the broker")
+
+
+def _messages(file: Path, device: str, metric: str | None, unit: str | None) -> Iterator[bytes]:
+    """Yields a SenML pack for each row. Raises OSError and BadRow."""
+    with file.open(newline="") as text:
+        rows = csv.reader(text)
+        header = next(rows, [])
+        if len(header) < 2 or (metric and len(header) != 2):
+            count = "one" if metric else "at least one"
+            raise BadRow(f"{file}, line 1: expected a column of times and {count} of numbers")
+        metrics = [metric] if metric else header[1:]
+        for row in rows:
+            try:
+                at = datetime.fromisoformat(row[0])
+                values = [float(cell) for cell in row[1:]]
+                if not all(map(math.isfinite, values)):
+                    raise ValueError("JSON has finite numbers alone")
+                records = [{"n": name, "v": value} for name, value in zip(metrics, values, strict=True)]
+            except (ValueError, IndexError) as error:
+                raise BadRow(f"{file}, line {rows.line_num}: expected an ISO time and numbers: {error}") from None
+            base = {"bn": f"{device}:", "bt": (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()}
+            yield json.dumps([{**base, **({"bu": unit} if unit else {}), **records[0]}, *records[1:]]).encode()
+
+
+def _publish(host: str, port: int, topic: str, messages: list[bytes]) -> None:
+    """Returns when the broker has acknowledged all messages. Raises OSError."""
+    client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTv5)
+    properties = Properties(PacketTypes.PUBLISH)
+    properties.ContentType = "application/senml+json"
+    client.connect(host, port)
+    client.loop_start()
+    try:
+        sent: list[MQTTMessageInfo] = [client.publish(topic, message, 1, properties=properties) for message in messages]
+        for number, one in enumerate(sent):
+            one.wait_for_publish(_ANSWER_S)
+            if not one.is_published():
+                done = f"{number} of {len(messages)} messages"
+                raise TimeoutError(f"the broker acknowledged {done}, and then none for {_ANSWER_S} s")
+        client.disconnect()
+    finally:
+        client.loop_stop()
