@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from cloud.spark.java import SparkMissing
     from cloud.spark.session import open_session
     from cloud.tables.batch import ProofFailed
-    from cloud.tables.job import JobRunning, LedgerLost, Report, ingest
+    from cloud.tables.job import JobRunning, LedgerLost, Report, ingest, requarantine
     from cloud.tables.migrate import NewerTables
     from cloud.tables.tables import NoTables, has_tables
     from cloud.transforms.json_values import decode_json
     from cloud.transforms.own_decoders import BadDecoder, decoder, find_decoders
     from cloud.transforms.record import Message, Record, Undecodable
     from cloud.transforms.text_values import decode_csv, decode_value
+    from cloud.upkeep.maintain import Upkeep, maintain
+    from cloud.upkeep.rebuild import CannotRebuild, rebuild
+    from cloud.upkeep.verify import Check, verify
 
 _HOMES = {
     "cloud.landing.storage": ("LanderRunning",),
@@ -41,18 +44,23 @@ _HOMES = {
     "cloud.spark.java": ("SparkMissing",),
     "cloud.spark.session": ("open_session",),
     "cloud.tables.batch": ("ProofFailed",),
-    "cloud.tables.job": ("JobRunning", "LedgerLost", "Report", "ingest"),
+    "cloud.tables.job": ("JobRunning", "LedgerLost", "Report", "ingest", "requarantine"),
     "cloud.tables.migrate": ("NewerTables",),
     "cloud.tables.tables": ("NoTables", "has_tables"),
     "cloud.transforms.json_values": ("decode_json",),
     "cloud.transforms.own_decoders": ("BadDecoder", "decoder", "find_decoders"),
     "cloud.transforms.record": ("Message", "Record", "Undecodable"),
     "cloud.transforms.text_values": ("decode_csv", "decode_value"),
+    "cloud.upkeep.maintain": ("Upkeep", "maintain"),
+    "cloud.upkeep.rebuild": ("CannotRebuild", "rebuild"),
+    "cloud.upkeep.verify": ("Check", "verify"),
 }
 
 __all__ = [
     "BadDecoder",
     "BadQuery",
+    "CannotRebuild",
+    "Check",
     "JobRunning",
     "LanderReplaced",
     "LanderRunning",
@@ -70,6 +78,7 @@ __all__ = [
     "Result",
     "SparkMissing",
     "Undecodable",
+    "Upkeep",
     "decode_csv",
     "decode_json",
     "decode_value",
@@ -78,10 +87,14 @@ __all__ = [
     "has_tables",
     "ingest",
     "land",
+    "maintain",
     "open_session",
     "open_views",
     "read_manifest",
+    "rebuild",
+    "requarantine",
     "select",
+    "verify",
     "view_names",
 ]
 

@@ -1,8 +1,11 @@
 """One batch: the files of its plan → judged rows → data files, in Spark tasks → the proof → commits → the ledger.
 
+The files are landing files, or data files of `quarantine` whose undecodable messages are decoded again.
+
 A batch may be killed at any point and carried out again. Each commit is skipped where the table has its transaction
 already. The batch compares only with rows of earlier batches, so it comes to the same verdicts again. A batch counts
-once its intervals are in the ledger; until then its rows can be deleted.
+once its intervals are in the ledger, or, when it decodes again, once it is in `batches`; until then its rows can be
+deleted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +29,7 @@ from cloud.tables.delta_log import DataFile
 from cloud.tables.landed import read_landing_file
 from cloud.tables.ledger import Known
 from cloud.tables.part import Decoder, Done, Part, Verdicts, run_batches
-from cloud.tables.plan import Plan, SetAside
+from cloud.tables.plan import Again, Plan, SetAside
 from cloud.tables.schema import (
     BATCHES,
     BRONZE_MESSAGES,
@@ -35,6 +38,7 @@ from cloud.tables.schema import (
     LANDING_FILES,
     LEDGER,
     QUARANTINE,
+    READINGS,
     Table,
 )
 from cloud.tables.tables import Tables, Transaction
@@ -114,7 +118,7 @@ def prove(plan: Plan, counts: Counts, new: Known, tables: Tables, files: dict[Ta
 
     The identities that were written are read again from the files.
     """
-    rows_in = rows_of(plan)
+    rows_in = plan.rows
     if rows_in != counts.new + counts.duplicates + counts.quarantined:
         raise ProofFailed(
             f"batch {plan.batch}: {rows_in} rows in, but {counts.new} new + {counts.duplicates} duplicates "
@@ -130,13 +134,24 @@ def prove(plan: Plan, counts: Counts, new: Known, tables: Tables, files: dict[Ta
             f"batch {plan.batch}: the manifests bring {gained} new identities in {len(expected)} intervals, "
             f"{rows} rows in {len(found)} intervals were written"
         )
-    rows_out = {table: sum(file.rows for file in files[table]) for table in DATA_TABLES}
-    if list(rows_out.values()) != [counts.new + counts.undecodable, counts.readings, counts.quarantined]:
+    landed = (counts.new + counts.undecodable, counts.readings, counts.quarantined)
+    rows_out = tuple(sum(file.rows for file in files[table]) for table in DATA_TABLES)
+    if rows_out != ((0, counts.readings, counts.new) if plan.again else landed):
         raise ProofFailed(f"batch {plan.batch}: {counts} were counted, other numbers of rows were written")
+    if plan.again:
+        _prove_decoded(plan, tables, files)
 
 
-def rows_of(plan: Plan) -> int:
-    return sum(described.rows for described in plan.files)
+def _prove_decoded(plan: Plan, tables: Tables, files: dict[Table, list[DataFile]]) -> None:
+    """Raises ProofFailed unless the new readings are of messages that this batch has decoded, each message once."""
+    decoded, read = (
+        [_read(tables.path(table, file), IDENTITY) for file in files[table]] for table in (QUARANTINE, READINGS)
+    )
+    messages = pa.concat_tables(decoded).group_by(IDENTITY).aggregate([([], "count_all")]) if decoded else None
+    if messages is not None and pc.max(messages["count_all"]).as_py() > 1:
+        raise ProofFailed(f"batch {plan.batch}: a message is in quarantine twice")
+    if read and (messages is None or pa.concat_tables(read).join(messages, IDENTITY, join_type="left anti").num_rows):
+        raise ProofFailed(f"batch {plan.batch}: a reading is of a message that was not in quarantine")
 
 
 def run_parts(tables: Tables, parts: list[Part], verdicts: Verdicts, decoder: Decoder = decode) -> list[Done]:
@@ -149,16 +164,20 @@ def run_parts(tables: Tables, parts: list[Part], verdicts: Verdicts, decoder: De
 def _divide(plan: Plan, landing: Path, tables: Tables) -> list[Part]:
     """Returns the plan's files in parts of about the same size: for each core at least one, with enough files."""
     cores = tables.spark.sparkContext.defaultParallelism
-    size = min(PART_ROWS, -(-rows_of(plan) // cores))
-    parts: list[list[Manifest]] = [[]]
+    size = min(PART_ROWS, -(-plan.rows // cores))
+    parts: list[tuple[list[Manifest], list[str]]] = [([], [])]
     rows = 0
-    for described in plan.files:
-        if rows and rows + described.rows // 2 > size:
-            parts.append([])
+    every: list[Manifest | Again] = [*plan.files, *plan.again]
+    for file in every:
+        if rows and rows + file.rows // 2 > size:
+            parts.append(([], []))
             rows = 0
-        parts[-1].append(described)
-        rows += described.rows
-    return [Part(plan.batch, plan.planned_ms, str(landing), str(tables.folder), files) for files in parts]
+        if isinstance(file, Again):
+            parts[-1][1].append(file.file)
+        else:
+            parts[-1][0].append(file)
+        rows += file.rows
+    return [Part(plan.batch, plan.planned_ms, str(landing), str(tables.folder), *files) for files in parts]
 
 
 def _judge(plan: Plan, landing: Path, tables: Tables, suspects: list[Suspect], batches: list[Interval]) -> Verdicts:
@@ -259,7 +278,8 @@ def _commit(
             for (origin, _, lo, hi), epoch in zip(spans, epochs, strict=True)
         ]
         tables.append_values(LEDGER, rows, transaction)
-    tables.append_values(LANDING_FILES, list(_file_rows(plan)), transaction)
+    if plan.files:
+        tables.append_values(LANDING_FILES, list(_file_rows(plan)), transaction)
 
 
 def _batch_row(plan: Plan, counts: Counts, transaction: Transaction) -> tuple[object, ...]:
@@ -267,7 +287,7 @@ def _batch_row(plan: Plan, counts: Counts, transaction: Transaction) -> tuple[ob
         plan.batch,
         transaction.checkpoint,
         len(plan.files),
-        rows_of(plan),
+        plan.rows,
         counts.new,
         counts.duplicates,
         counts.quarantined,

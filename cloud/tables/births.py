@@ -12,7 +12,7 @@ from cloud.landing.manifest import ManifestError
 from cloud.tables.landed import read_landing_file
 from cloud.tables.part import Verdicts
 from cloud.tables.plan import Plan
-from cloud.tables.schema import BRONZE_MESSAGES
+from cloud.tables.schema import BRONZE_MESSAGES, QUARANTINE
 from cloud.tables.tables import Tables
 from cloud.transforms.sparkplug import Births, birth_topic
 
@@ -23,7 +23,8 @@ def find_births(plan: Plan, landing: Path, tables: Tables, verdicts: Verdicts) -
     A file that is not what its manifest says has no births here. The task that takes it in refuses it.
     """
     topics = {described.file: _topics(landing / described.file) for described in plan.files}
-    births = {birth for topic in set().union(*topics.values()) if (birth := birth_topic(topic)) is not None}
+    every = set().union(*topics.values(), *(_topics(tables.folder / QUARANTINE.name / one.file) for one in plan.again))
+    births = {birth for topic in every if (birth := birth_topic(topic)) is not None}
     if not births:
         return None
     wanted = pa.array(sorted(births), pa.string())
@@ -39,7 +40,7 @@ def find_births(plan: Plan, landing: Path, tables: Tables, verdicts: Verdicts) -
 
 
 def _topics(path: Path) -> set[str]:
-    """Returns the topics in a landing file, which has each once, in a dictionary; none if it is no landing file."""
+    """Returns the topics in a file, which has each once, in a dictionary; none if it cannot be read."""
     try:
         column = pq.read_table(path, columns=["topic"], read_dictionary=["topic"], partitioning=None)["topic"]
     except (pa.ArrowException, OSError, ValueError, KeyError):

@@ -2,6 +2,7 @@
 
 import os
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from cloud.tables.schema import Table
 
 _TEXT_MAX = 64
 """Longer limits of a text column are left out of the statistics."""
+_CHANGES = "_change_data"
 _NO_STATISTICS = {"payload", "value_data", "reason", "value_string"}
 
 
@@ -28,7 +30,7 @@ class CheckFailed(Exception):
 class DataFileWriter:
     """Writes rows of a table to one new file. The file belongs to the table once the log has its DataFile."""
 
-    def __init__(self, folder: Path, table: Table, batch: int, partition: date | None = None) -> None:
+    def __init__(self, folder: Path, table: Table, batch: int, partition: date | str | None = None) -> None:
         """folder: that of all tables. partition: the value of the table's partition column, if it has one."""
         self._table = table
         self._folder = folder / table.name
@@ -66,15 +68,30 @@ class DataFileWriter:
         self.path.unlink(missing_ok=True)
 
 
-def write_rows(folder: Path, table: Table, batch: int, rows: pa.Table) -> DataFile:
-    """Writes rows of a table without partitions as one file."""
-    writer = DataFileWriter(folder, table, batch)
+def write_rows(
+    folder: Path, table: Table, batch: int, rows: pa.Table, partition: Mapping[str, str | None] | None = None
+) -> DataFile:
+    """Writes rows of a table as one file. `partition` has the value of the table's partition column, if it has one."""
+    writer = DataFileWriter(folder, table, batch, (partition or {}).get(table.partition or ""))
     try:
         writer.write(rows)
     except BaseException:
         writer.discard()
         raise
     return writer.close()
+
+
+def write_deleted(folder: Path, table: Table, rows: pa.Table, partition: dict[str, str | None]) -> dict[str, Any]:
+    """Writes the rows that a commit deletes, for the change feed, and returns the action that names their file."""
+    name = f"{_CHANGES}/{'/'.join(f'{column}={value}' for column, value in partition.items())}/cdc-{uuid.uuid4()}"
+    path = folder / table.name / f"{name}.zstd.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kind = pa.repeat(pa.scalar("delete"), rows.num_rows)
+    pq.write_table(rows.append_column("_change_type", kind), path, compression="zstd")
+    for place in (path, path.parent, path.parent.parent, folder / table.name):
+        sync(place)
+    name = quote(str(path.relative_to(folder / table.name)))
+    return {"cdc": {"path": name, "partitionValues": partition, "size": path.stat().st_size, "dataChange": False}}
 
 
 def check(table: Table, rows: pa.Table) -> None:

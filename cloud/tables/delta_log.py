@@ -72,6 +72,8 @@ class DeltaLog:
         self._read_only = read_only
         self.version = -1
         self.files: dict[str, DataFile] = {}
+        self.removed: dict[str, int] = {}
+        """When each file was removed that the log still names (Unix time, ms)."""
         self.transactions: dict[str, int] = {}
         self.metadata: dict[str, Any] = {}
         self.reader_version = 1
@@ -174,8 +176,10 @@ class DeltaLog:
         if add := action.get("add"):
             file = DataFile(add["path"], add["partitionValues"], add["size"], add["modificationTime"], add.get("stats"))
             self.files[file.place] = file
+            self.removed.pop(file.place, None)
         elif remove := action.get("remove"):
             self.files.pop(unquote(remove["path"]), None)
+            self.removed[unquote(remove["path"])] = remove.get("deletionTimestamp") or 0
         elif txn := action.get("txn"):
             self.transactions[txn["appId"]] = txn["version"]
         elif metadata := action.get("metaData"):

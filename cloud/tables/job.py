@@ -17,18 +17,31 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from cloud.landing.manifest import Manifest, ManifestError
 from cloud.spark.session import generated_code, open_session
 from cloud.tables import batch, ledger
 from cloud.tables.batch import FilesRefused
+from cloud.tables.delta_log import DataFile
 from cloud.tables.landed import read_landing_file
 from cloud.tables.migrate import migrate
-from cloud.tables.plan import Checkpoint, Plan, SetAside, choose, find_missing, list_landed, next_plan
-from cloud.tables.schema import BATCHES, BRONZE_MESSAGES, DATA_TABLES, INGESTED, LANDING_FILES, LEDGER, SET_ASIDE
-from cloud.tables.tables import JOB_LOCK, Tables, Transaction
-from cloud.transforms.own_decoders import OwnDecoder, find_decoders
+from cloud.tables.plan import Again, Checkpoint, Plan, SetAside, choose, find_missing, list_landed, next_files
+from cloud.tables.schema import (
+    BATCHES,
+    BRONZE_MESSAGES,
+    DATA_TABLES,
+    INGESTED,
+    LANDING_FILES,
+    LEDGER,
+    QUARANTINE,
+    SET_ASIDE,
+)
+from cloud.tables.tables import JOB_LOCK, NoTables, Tables, Transaction, has_tables
+from cloud.transforms.classify import IDENTITY
+from cloud.transforms.own_decoders import OwnDecoder, find_decoders, fingerprint
+from cloud.transforms.rows import DECODED, UNDECODABLE
 
 
 class JobRunning(Exception):
@@ -88,18 +101,48 @@ def ingest(
         raise FileNotFoundError(f"the landing folder {landing} does not exist")
     spark = spark or open_session(cache)
     tables.mkdir(parents=True, exist_ok=True)
-    with _only_job(tables), generated_code(spark, False):
+    with only_job(tables), generated_code(spark, False):
         return _Job(spark, landing, tables, own).run()
 
 
+def requarantine(
+    spark: SparkSession | None,
+    landing: Path | str,
+    tables: Path | str,
+    *,
+    cache: Path | None = None,
+    decoders: Iterable[Path | str] = (),
+) -> Report:
+    """Decodes the undecodable messages in `quarantine` again. Those that can be decoded now join `readings`, once.
+
+    It may be killed at any time. A batch of `ingest` that was interrupted is completed first. The arguments and errors
+    are those of `ingest`; new landing files stay where they are.
+    """
+    own = find_decoders(decoders)
+    landing, tables = Path(landing).absolute(), Path(tables).absolute()
+    if not has_tables(tables):
+        raise NoTables(f"there are no tables in {tables}")
+    spark = spark or open_session(cache)
+    with only_job(tables), generated_code(spark, False):
+        return _Job(spark, landing, tables, own).run_again()
+
+
 @contextmanager
-def _only_job(folder: Path) -> Iterator[None]:
+def only_job(folder: Path) -> Iterator[None]:
+    """Holds the lock of the tables while it is open. Raises JobRunning."""
     with (folder / JOB_LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise JobRunning(f"another job is working on the tables in {folder}") from None
         yield
+
+
+def last_counting(tables: Tables) -> int:
+    """Returns the last batch that counts: it is in the ledger or, without new messages, its files are recorded; one of
+    `requarantine` is in `batches`."""
+    again = tables.rows(BATCHES, ["batch"], pc.field("files") == 0)
+    return max(tables.last_batch(LEDGER), tables.last_batch(LANDING_FILES), pc.max(again["batch"]).as_py() or 0)
 
 
 class _Job:
@@ -114,19 +157,16 @@ class _Job:
         self._checkpoint = Checkpoint(folder / "_checkpoint")
         self._checkpoint_id = self._checkpoint.open()
         self._recorded = self._tables.rows(LANDING_FILES, ["file", "status", "reason"])
+        self._decoders = fingerprint(own)
         self._in_ledger = self._tables.last_batch(LEDGER)
-        self._counting = max(self._in_ledger, self._tables.last_batch(LANDING_FILES))
+        self._landed = max(self._in_ledger, self._tables.last_batch(LANDING_FILES))
+        self._counting = last_counting(self._tables)
         self._next = 1 + self._counting
         self._report = Report()
 
     def run(self) -> Report:
-        interrupted = self._find_interrupted()
-        pending = self._resume()
-        if interrupted is not None and (pending is None or pending.batch != interrupted):
-            pending = None
-            self._take_back(interrupted)
-        if pending is not None and not self._is_done(pending):
-            self._carry_out(pending)
+        """Takes in the landing files that are new."""
+        self._complete_interrupted()
         self._take_new_files()
         self._record_set_aside()
         for table in (LANDING_FILES, BATCHES):
@@ -134,40 +174,66 @@ class _Job:
         ledger.merge(self._tables)
         return self._report
 
+    def run_again(self) -> Report:
+        """Decodes what is in quarantine again."""
+        self._complete_interrupted()
+        self._decode_again()
+        self._record_set_aside()
+        return self._report
+
     # Before the batches
+
+    def _complete_interrupted(self) -> None:
+        """Carries out the batch that was interrupted, or deletes its rows where that cannot be done."""
+        interrupted = self._find_interrupted()
+        pending = self._resume()
+        if interrupted is not None and (pending is None or pending.batch != interrupted):
+            pending = None
+            self._take_back(interrupted)
+        if pending is not None and not self._is_done(pending):
+            self._carry_out(pending)
+        self._let_decoded_leave()
 
     def _find_interrupted(self) -> int | None:
         """Returns the batch that left rows in the tables and does not count; None when there is none.
 
-        A batch counts once its new messages are in the ledger, or, if it has none, once its files are recorded. A run
-        begins a batch when the one before counts, so at most the last one does not count.
+        A batch counts once its new messages are in the ledger, or, if it has none, once its files are recorded, or, if
+        it has no files, once it is in `batches`. A run begins a batch when the one before counts, so at most the last
+        one does not count.
         """
         unknown = self._tables.batches_after(BRONZE_MESSAGES, self._in_ledger)
         not_counting = {
             batch for table in (*DATA_TABLES, BATCHES) for batch in self._tables.batches_after(table, self._counting)
         }
-        if len(not_counting) > 1 or unknown - not_counting:
+        is_cut = bool(not_counting) and self._tables.last_batch(BATCHES) < self._landed
+        if len(not_counting) > 1 or unknown - not_counting or is_cut:
             *others, last = sorted(not_counting | unknown)
             named = f"batches {', '.join(map(str, others))} and {last}" if others else f"batch {last}"
             raise LedgerLost(
-                f"the tables have rows of {named}, which the ledger does not know: the tables `ledger` and "
+                f"the tables have rows of {named}, which the ledger does not know: the tables `ledger`, `batches` and "
                 "`landing_files` are not those of these rows. Nothing was deleted and nothing taken in; "
-                "bring both tables back from a copy, or move all tables away and take every landing file in again"
+                "bring these tables back from a copy, or move all tables away and take every landing file in again"
             )
         return next(iter(not_counting), None)
 
     def _resume(self) -> Plan | None:
         """Returns the plan of an interrupted batch. Where it cannot be carried out, the checkpoint is made anew."""
         plan = self._checkpoint.pending()
+        here = {file.place for file in self._tables.files(QUARANTINE)}
         try:
             for described in plan.files if plan else []:
                 read_landing_file(described, self._landing)
         except ManifestError:
+            plan = None
+        if plan and plan.decoders == self._decoders and here.issuperset(one.file for one in plan.again):
+            return plan
+        if self._checkpoint.pending():
             self._renew_checkpoint()
-            return None
-        return plan
+        return None
 
     def _is_done(self, plan: Plan) -> bool:
+        if plan.again:
+            return plan.batch <= self._counting
         recorded = self._recorded.filter(pc.equal(self._recorded["status"], INGESTED))["file"]
         return {described.file for described in plan.files} <= set(recorded.to_pylist())
 
@@ -199,15 +265,49 @@ class _Job:
         files, aside = choose(self._landing, untaken, doubted)
         self._report.set_aside += [item for item in aside if item not in self._report.set_aside]
         while files:
-            plan = next_plan(files, self._next, time.time_ns() // 1_000_000)
-            self._checkpoint.write(plan)
-            done = self._carry_out(plan)
+            done = self._carry_out(self._plan(files=next_files(files)))
             files = _without(files, done)
+
+    def _decode_again(self) -> None:
+        """Carries out batches of the undecodable messages that are in quarantine now."""
+        found = (Again(file.place, self._count_undecodable(file)) for file in self._tables.files(QUARANTINE))
+        waiting = [one for one in found if one.rows]
+        while waiting:
+            taken = next_files(waiting)
+            waiting = waiting[len(taken) :]
+            self._carry_out(self._plan(again=taken))
+        self._let_decoded_leave()
+
+    def _count_undecodable(self, file: DataFile) -> int:
+        kinds = pq.read_table(self._tables.path(QUARANTINE, file), columns=["kind"], partitioning=None)["kind"]
+        return int(pc.sum(pc.equal(kinds, UNDECODABLE)).as_py() or 0)
+
+    def _let_decoded_leave(self) -> None:
+        """Deletes the messages from quarantine that are noted there as decoded, with the notes."""
+        columns = [*IDENTITY, "kind"]
+        decoded = self._tables.rows(QUARANTINE, columns, pc.field("kind") == DECODED)
+        if not decoded.num_rows:
+            return
+        identities = decoded.select(IDENTITY)
+
+        def leaves(rows: pa.Table) -> pa.Array:
+            numbered = rows.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
+            found = numbered.join(identities, IDENTITY, join_type="left semi")
+            found = found.filter(pc.is_in(found["kind"], pa.array([UNDECODABLE, DECODED])))
+            return pc.is_in(numbered["row"], value_set=found["row"].combine_chunks())
+
+        self._tables.delete(QUARANTINE, columns, leaves, lambda _: True)
+
+    def _plan(self, files: list[Manifest] | None = None, again: list[Again] | None = None) -> Plan:
+        """Returns the plan of the next batch, which is on the disk then."""
+        plan = Plan(self._next, time.time_ns() // 1_000_000, files or [], self._decoders, again or [])
+        self._checkpoint.write(plan)
+        return plan
 
     def _carry_out(self, plan: Plan) -> set[str]:
         """Carries out a batch, without the files of it that are refused. Returns the names of all its files."""
         names = {described.file for described in plan.files}
-        while plan.files:
+        while plan.files or plan.again:
             self._next = plan.batch + 1
             try:
                 transaction = Transaction(self._checkpoint_id, plan.batch)
@@ -227,7 +327,8 @@ class _Job:
         if any(number in self._tables.batches_after(table, number - 1) for table in (*DATA_TABLES, BATCHES)):
             self._take_back(number)
             number = self._next
-        plan = Plan(number, plan.planned_ms, _without(plan.files, {file for file, _ in refused}))
+        rest = _without(plan.files, {file for file, _ in refused})
+        plan = Plan(number, plan.planned_ms, rest, plan.decoders)
         self._checkpoint.write(plan)
         return plan
 
@@ -235,7 +336,7 @@ class _Job:
         report = self._report
         report.batches += 1
         report.files += len(plan.files)
-        report.rows_in += batch.rows_of(plan)
+        report.rows_in += plan.rows
         report.new += counts.new
         report.duplicates += counts.duplicates
         report.quarantined += counts.quarantined

@@ -59,10 +59,10 @@ def batches_of(rows: pa.Table, suspects: Sequence[Suspect]) -> list[Interval]:
     return intervals.merge(found)
 
 
-def merge(tables: Tables) -> None:
-    """Makes the ledger small again once many batches have added to it."""
+def merge(tables: Tables, least: int = _MERGE_FILES) -> None:
+    """Makes the ledger small again once batches have added so many files to it."""
     files = tables.files(LEDGER)
-    if len(files) < _MERGE_FILES:
+    if len(files) < least:
         return
     rows = tables.rows(LEDGER, _COLUMNS).sort_by([("origin", "ascending"), ("epoch", "ascending"), ("lo", "ascending")])
     lo, hi, first, last = (rows[name].to_numpy() for name in ("lo", "hi", "first_batch", "batch"))

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from cloud.landing.manifest import Manifest, ManifestError
 from cloud.tables.data_file import DataFileWriter
@@ -25,11 +26,14 @@ from cloud.transforms.classify import CONFLICT, DUPLICATE, NEW, Numbers
 from cloud.transforms.rows import CONFLICT as CONFLICT_KIND
 from cloud.transforms.rows import (
     CONFLICT_REASON,
+    DECODED,
     UNDECODABLE,
     Landed,
     bronze_rows,
     decode,
     quarantine_rows,
+    read_epochs,
+    read_quarantine,
     read_times,
     reading_rows,
 )
@@ -43,13 +47,15 @@ Decoder: TypeAlias = Callable[[Landed], Landed]
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What a task has to do: the batch, the folders, the landing files."""
+    """What a task has to do: the batch, the folders, the landing files, and the data files of `quarantine` whose
+    undecodable messages it decodes again."""
 
     batch: int
     planned_ms: int
     landing: str
     tables: str
     files: list[Manifest]
+    again: list[str] = []
 
 
 class Done(msgspec.Struct):
@@ -80,6 +86,8 @@ def take_in(part: Part, verdicts: Verdicts, decoder: Decoder = decode) -> Done:
                 continue
             if not done.refused:
                 _take_file(rows, described, part, verdicts, work, done)
+        for file in part.again:
+            _take_again(read_undecodable(Path(part.tables) / QUARANTINE.name / file), part, work, done)
         done.files = {} if done.refused else work.close()
     except OSError as error:
         done.failure = f"{error.strerror or error}: {error.filename or part.tables}"
@@ -107,6 +115,29 @@ def _take_file(
             reasons = pa.repeat(pa.scalar(CONFLICT_REASON), len(conflicts.messages))
             work.write(QUARANTINE, quarantine_rows(conflicts, CONFLICT_KIND, reasons))
             done.conflicts += len(conflicts.messages)
+
+
+def _take_again(rows: pa.Table, part: Part, work: "_Writers", done: Done) -> None:
+    """Decodes messages of `quarantine` again. Those that have no problem now are noted there as decoded."""
+    for first, length in _chunks(rows):
+        decoded = work.decoder(read_quarantine(rows.slice(first, length), part.batch))
+        readings = reading_rows(decoded)
+        if len(readings):
+            work.write(READINGS, readings)
+        sound = pc.is_null(decoded.problems)
+        count = pc.sum(sound).as_py()
+        if count:
+            reasons = pa.repeat(pa.scalar(f"decoded by batch {part.batch}"), count)
+            work.write(QUARANTINE, quarantine_rows(decoded.take(pc.indices_nonzero(sound)), DECODED, reasons))
+        done.new += count
+        done.undecodable += length - count
+        done.readings += len(readings)
+
+
+def read_undecodable(path: Path) -> pa.Table:
+    """Returns the undecodable messages in a data file of `quarantine`, the epoch as a number."""
+    rows = pq.read_table(path, filters=pc.field("kind") == UNDECODABLE, partitioning=None)
+    return rows.set_column(rows.schema.get_field_index("epoch"), "epoch", read_epochs(rows["epoch"]))
 
 
 def _take_chunk(landed: Landed, work: "_Writers", done: Done) -> None:

@@ -8,9 +8,9 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -27,12 +27,32 @@ ROWS_MAX = 1_000_000
 """The most rows of a batch, unless one file has more."""
 
 
+class Again(msgspec.Struct, frozen=True):
+    """A data file of `quarantine`, and how many undecodable messages it has."""
+
+    file: str
+    rows: int
+
+
 class Plan(msgspec.Struct, frozen=True):
-    """A batch: its number, when it was planned (Unix time, ms), and its landing files."""
+    """A batch: its number, when it was planned (Unix time, ms), and its landing files, or what is decoded again.
+
+    `decoders` names the decoders that it begins with. A batch never goes on with others.
+    """
 
     batch: int
     planned_ms: int
     files: list[Manifest]
+    decoders: str = ""
+    again: list[Again] = []
+
+    @property
+    def rows(self) -> int:
+        """The rows of the landing files, by their manifests, and the messages that are decoded again."""
+        return sum(described.rows for described in self.files) + sum(one.rows for one in self.again)
+
+
+_Sized = TypeVar("_Sized", Manifest, Again)
 
 
 class SetAside(NamedTuple):
@@ -66,16 +86,16 @@ def choose(landing: Path, files: Iterable[str], doubted: Collection[str]) -> tup
     return sorted(sound, key=lambda described: (described.lander, described.number)), aside
 
 
-def next_plan(files: list[Manifest], batch: int, planned_ms: int) -> Plan:
-    """Returns a plan of the first files, of at most ROWS_MAX rows."""
+def next_files(files: Sequence[_Sized]) -> list[_Sized]:
+    """Returns the first of the files, of at most ROWS_MAX rows, for one batch."""
     taken = [files[0]]
     rows = files[0].rows
-    for described in files[1:]:
-        rows += described.rows
+    for file in files[1:]:
+        rows += file.rows
         if rows > ROWS_MAX:
             break
-        taken.append(described)
-    return Plan(batch, planned_ms, taken)
+        taken.append(file)
+    return taken
 
 
 def find_missing(recorded: pa.Table, files: Iterable[str]) -> list[SetAside]:

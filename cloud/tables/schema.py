@@ -57,6 +57,10 @@ class Table:
     def column_names(self) -> list[str]:
         return [column.name for column in self.columns]
 
+    def column(self, name: str) -> Column:
+        """Returns the column of this name."""
+        return next(column for column in self.columns if column.name == name)
+
     @property
     def sql_columns(self) -> str:
         """The columns in Spark's DDL."""
@@ -178,7 +182,7 @@ QUARANTINE = Table(
     "quarantine",
     "the messages that a person has to look at",
     (
-        Column("kind", "string", "undecodable or conflict", required=True),
+        Column("kind", "string", "undecodable, conflict, or decoded", required=True),
         Column("reason", "string", "the fault, in a sentence", required=True),
         *(_ORIGIN, _EPOCH, _SEQ, _TOPIC, _PAYLOAD, _CONTENT_TYPE, _RECEIVED_AT, _LANDED_AT, _FILE, _BATCH),
         _INGEST_DATE,
@@ -187,8 +191,8 @@ QUARANTINE = Table(
         _NUMBERED,
         Constraint(
             "kind_is_known",
-            "kind IN ('undecodable', 'conflict')",
-            pc.field("kind").isin(["undecodable", "conflict"]),
+            "kind IN ('undecodable', 'conflict', 'decoded')",
+            pc.field("kind").isin(["undecodable", "conflict", "decoded"]),
         ),
     ),
     partition="ingest_date",
@@ -212,7 +216,7 @@ BATCHES = Table(
     (
         Column("batch", "long", "its number", required=True),
         Column("checkpoint", "string", "the id of the checkpoint that it ran under", required=True),
-        Column("files", "integer", "landing files", required=True),
+        Column("files", "integer", "landing files; 0 in a batch of requarantine", required=True),
         Column("rows_in", "long", "the rows of these files, by their manifests", required=True),
         Column("new", "long", "rows that were new and could be decoded", required=True),
         Column("duplicates", "long", "rows that came before", required=True),
@@ -248,9 +252,32 @@ LANDING_FILES = Table(
         Column("recorded_at", "timestamp", "when this row was written", required=True),
     ),
 )
+FORGOTTEN = Table(
+    "forgotten",
+    "the identities of messages that were deleted because a device was forgotten, as closed intervals of seq",
+    (
+        *(_ORIGIN, _EPOCH),
+        Column("lo", "long", "the first seq of the interval", required=True),
+        Column("hi", "long", "the last seq of the interval", required=True),
+        Column("forgotten_at", "timestamp", "when they were deleted", required=True),
+    ),
+    (Constraint("interval_is_not_empty", "lo <= hi", pc.field("lo") <= pc.field("hi")),),
+)
+CHECKS = Table(
+    "checks",
+    "one row for each check that was made of the tables",
+    (
+        Column("check", "string", "what was checked", required=True),
+        Column("table", "string", "the table", required=True),
+        Column("holds", "boolean", "whether there is no fault", required=True),
+        Column("faults", "long", "how many rows, messages or files are not as they should be", required=True),
+        Column("detail", "string", "the first fault; null without one"),
+        Column("checked_at", "timestamp", "when the checks began; the same for all rows of a run", required=True),
+    ),
+)
 INGESTED = "ingested"
 SET_ASIDE = "set aside"
 """The `status` of a landing file."""
 
 DATA_TABLES = (BRONZE_MESSAGES, READINGS, QUARANTINE)
-TABLES = (*DATA_TABLES, LEDGER, BATCHES, LANDING_FILES)
+TABLES = (*DATA_TABLES, LEDGER, BATCHES, LANDING_FILES, FORGOTTEN, CHECKS)

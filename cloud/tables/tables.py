@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from cloud.tables import delta_log
-from cloud.tables.data_file import write_rows
+from cloud.tables.data_file import write_deleted, write_rows
 from cloud.tables.delta_log import LOG_FOLDER, DataFile, DeltaLog
 from cloud.tables.schema import TABLES, Table, protocol
 
@@ -98,18 +98,37 @@ class Tables:
         batch = transaction.number if transaction else 0
         self.append(table, [write_rows(self.folder, table, batch, pa.table(arrays, table.arrow_schema))], transaction)
 
-    def compact(self, table: Table) -> None:
-        """Makes one file of many small ones, so that reading a table takes as long after a year as after a day."""
+    def compact(self, table: Table, least: int = _SMALL_FILES) -> None:
+        """Makes one file of small ones, if there are so many, so that reading a table takes as long after a year as
+        after a day."""
         small = [file for file in self.files(table) if file.rows < _SMALL_ROWS]
-        if len(small) >= _SMALL_FILES:
-            rows = ds.dataset([str(self.path(table, file)) for file in small], schema=table.arrow_schema).to_table()
-            self.replace(table, small, rows)
+        if len(small) >= least:
+            self.replace(table, small, self.read_files(table, small))
+
+    def read_files(self, table: Table, files: list[DataFile]) -> pa.Table:
+        """Returns the rows of files, without the partition's column."""
+        paths = [str(self.path(table, file)) for file in files]
+        return ds.dataset(paths, schema=table.arrow_schema, format="parquet").to_table()
 
     def replace(self, table: Table, files: list[DataFile], rows: pa.Table) -> None:
-        """Puts one file with these rows in the place of files that say the same."""
-        written = write_rows(self.folder, table, 0, rows)
+        """Puts one file with these rows in the place of files that say the same, all of one partition."""
+        written = write_rows(self.folder, table, 0, rows, files[0].partition_values)
         removed = [delta_log.remove(file, data_change=False) for file in files]
         self._log(table).commit([*removed, delta_log.add(written, data_change=False)], "OPTIMIZE")
+
+    def vacuum(self, table: Table, age_s: float) -> int:
+        """Deletes the files that no version of the table has needed for so long. Returns how many."""
+        log = self._log(table)
+        log.refresh()
+        before = time.time() - age_s
+        deleted = 0
+        for path in self._path(table).rglob("*.parquet"):
+            place = path.relative_to(self._path(table))
+            is_needed = str(place) in log.files or log.removed.get(str(place), 0) > before * 1000
+            if not is_needed and place.parts[0] != LOG_FOLDER and path.stat().st_mtime < before:
+                path.unlink()
+                deleted += 1
+        return deleted
 
     def last_batch(self, table: Table) -> int:
         """Returns the highest batch number in the table's rows; 0 without one."""
@@ -125,10 +144,39 @@ class Tables:
         return {batch for batch in found if batch > number}
 
     def take_back(self, table: Table, batch: int) -> None:
-        """Deletes the batch's rows and syncs the deletion to the disk."""
-        if batch in self.batches_after(table, batch - 1):
-            self.spark.sql(f"DELETE FROM delta.`{self._path(table)}` WHERE batch = {batch}")
-            self._log(table).sync_last()
+        """Deletes the batch's rows."""
+
+        def has_batch(file: DataFile) -> bool:
+            low, high = file.limits("batch") or (batch, batch)
+            return bool(low <= batch <= high)
+
+        self.delete(table, ["batch"], lambda rows: pc.equal(rows["batch"], batch), has_batch)
+
+    def delete(
+        self, table: Table, columns: list[str], doomed: Callable[[pa.Table], Any], may_hold: Callable[[DataFile], bool]
+    ) -> int:
+        """Deletes rows in one commit, which is on the disk when this returns. Returns how many.
+
+        doomed: says of each row, by these columns, whether it is to go.
+        may_hold: whether a file can have such rows. The others are not read.
+        """
+        actions: list[dict[str, Any]] = []
+        deleted = 0
+        for file in filter(may_hold, self.files(table)):
+            path = self.path(table, file)
+            mask = pc.fill_null(doomed(pq.read_table(path, columns=columns, partitioning=None)), False)
+            if count := pc.sum(mask).as_py() or 0:
+                rows = pq.read_table(path, partitioning=None)
+                actions.append(delta_log.remove(file))
+                if count < rows.num_rows:
+                    kept = rows.filter(pc.invert(mask))
+                    actions.append(delta_log.add(write_rows(self.folder, table, 0, kept, file.partition_values)))
+                if table.change_feed:
+                    actions.append(write_deleted(self.folder, table, rows.filter(mask), file.partition_values))
+                deleted += count
+        if actions:
+            self._log(table).commit(actions, "DELETE")
+        return deleted
 
     def commit(self, table: Table, actions: list[dict[str, Any]], operation: str) -> None:
         self._log(table).commit(actions, operation)

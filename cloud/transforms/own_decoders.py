@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
@@ -93,6 +93,15 @@ def find_decoders(files: Iterable[Path | str] = ()) -> tuple[OwnDecoder, ...]:
             raise BadDecoder(f"entry point {point.name}: {point.value} is not marked with @decoder(...)")
         found.append(OwnDecoder(point.name, point.value, None, mark))
     return tuple(found)
+
+
+def fingerprint(own: Iterable[OwnDecoder]) -> str:
+    """Names all that decides how payloads are decoded: the version of Holdfast, and the decoders of one's own."""
+    releases = {
+        (point.name, point.value): point.dist.version for point in entry_points(group=ENTRY_POINTS) if point.dist
+    }
+    parts = [version("holdfast"), *(str((one.name, one.source or releases.get((one.name, one.where)))) for one in own)]
+    return sha256("\n".join(parts).encode()).hexdigest()
 
 
 def load_function(own: OwnDecoder) -> Callable[..., Any]:

@@ -23,14 +23,16 @@ EARLIEST = pa.scalar(978_307_200_000_000, pa.timestamp("us", "UTC"))
 AHEAD = pa.scalar(86_400_000_000, pa.duration("us"))
 """A time that is later than the landing by more than a day is wrong: only clocks go ahead, not messages."""
 GOOD, WRONG_TIME = "good", "wrong time"
-UNDECODABLE, CONFLICT = "undecodable", "conflict"
+UNDECODABLE, CONFLICT, DECODED = "undecodable", "conflict", "decoded"
+"""The kinds of rows in `quarantine`."""
 CONFLICT_REASON = "the same identity came before with another payload"
+TIME_REASON = "the gateway's time of acceptance is beyond the year 9999"
 _TIME = pa.timestamp("us", "UTC")
 _RECORDS = decode_payloads([], [], []).type.field("records").type
 
 
 class Landed(NamedTuple):
-    """Rows of one landing file: `messages` as they were landed, and for each its times as timestamps.
+    """Messages as they were landed, and for each its times as timestamps, and its landing file.
 
     `landed_at` is never null: if a lander's clock cannot be right, it is the time when the batch was planned.
     """
@@ -39,7 +41,7 @@ class Landed(NamedTuple):
     received_at: pa.Array
     landed_at: pa.Array
     problems: pa.Array
-    file: str
+    files: pa.Array
     batch: int
 
     def take(self, places: pa.Array) -> "Landed":
@@ -48,6 +50,7 @@ class Landed(NamedTuple):
             received_at=self.received_at.take(places),
             landed_at=self.landed_at.take(places),
             problems=self.problems.take(places),
+            files=self.files.take(places),
         )
 
 
@@ -55,12 +58,24 @@ def read_times(messages: pa.Table, planned_ms: int, file: str, batch: int) -> La
     """Returns landed messages with their times. A time beyond the year 9999 is null, and a problem of the message."""
     received_ms, landed_ms = (messages[name].combine_chunks() for name in ("received_ms", "landed_ms"))
     fits = _is_time(received_ms)
-    problem = pa.scalar("the gateway's time of acceptance is beyond the year 9999", pa.string())
-    problems = pc.if_else(pc.fill_null(fits, True), pa.scalar(None, pa.string()), problem)
+    problems = pc.if_else(pc.fill_null(fits, True), pa.scalar(None, pa.string()), pa.scalar(TIME_REASON, pa.string()))
     landed_ms = pc.if_else(_is_time(landed_ms), landed_ms, planned_ms)
+    files = pa.repeat(pa.scalar(file), len(messages))
     return Landed(
-        messages, _timestamps(pc.if_else(fits, received_ms, None)), _timestamps(landed_ms), problems, file, batch
+        messages, _timestamps(pc.if_else(fits, received_ms, None)), _timestamps(landed_ms), problems, files, batch
     )
+
+
+def read_quarantine(rows: pa.Table, batch: int) -> Landed:
+    """Returns the undecodable messages of `quarantine` as they were landed. A time that does not fit stays a problem.
+
+    rows: with the epoch as a number.
+    """
+    messages = rows.select(["origin", "epoch", "seq", "topic", "payload", "content_type"])
+    reasons = rows["reason"].combine_chunks()
+    problems = pc.if_else(pc.equal(reasons, TIME_REASON), reasons, pa.scalar(None, pa.string()))
+    received_at, landed_at, files = (rows[name].combine_chunks() for name in ("received_at", "landed_at", "file"))
+    return Landed(messages, received_at, landed_at, problems, files, batch)
 
 
 def decode(landed: Landed, own: Sequence[OwnDecoder] = (), births: Births | None = None) -> Landed:
@@ -153,7 +168,7 @@ def _common(landed: Landed) -> dict[str, object]:
         "epoch": write_epochs(landed.messages["epoch"]),
         "received_at": landed.received_at,
         "landed_at": landed.landed_at,
-        "file": pa.repeat(pa.scalar(landed.file), rows),
+        "file": landed.files,
         "batch": pa.repeat(pa.scalar(landed.batch, pa.int64()), rows),
     }
 

@@ -31,3 +31,12 @@ def test_every_column_and_key_of_a_landing_file_is_documented() -> None:
     )
     assert names_in(columns) == set(SCHEMA.names)
     assert names_in(manifest) == set(Manifest.__struct_fields__)
+
+
+def test_sources_of_dbt_have_the_columns_of_the_tables_and_test_what_is_never_null() -> None:
+    text = (source_root() / "docs/how-to/dbt/schema.yml").read_text()
+    described = {}
+    for part in re.split(r"^      - name: ", text, flags=re.MULTILINE)[1:]:
+        columns = re.split(r"^          - name: ", part, flags=re.MULTILINE)[1:]
+        described[part.split()[0]] = {column.split()[0]: "not_null" in column for column in columns}
+    assert described == {table.name: {column.name: column.required for column in table.columns} for table in TABLES}

@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 
 # Packages whose `__init__` says, by `__all__`, what other folders may use; with the folders that may reach inside.
 FACES = {
-    "cloud": ("cloud/", "tests/", "tools/lab/bench/batch/", "tools/lab/bench/cloud/"),  # they measure single steps
+    "cloud": ("cloud/", "tests/", "tools/lab/bench/batch/", "tools/lab/bench/cloud/", "tools/lab/torture/cloud/"),
     "gateway.delivery": ("gateway/delivery/", "tests/"),
     "gateway.store": ("gateway/store/", "tests/", "tools/lab/torture/store/"),  # the torture breaks it from inside
     "gateway.store.repair": ("gateway/store/repair/", "tests/"),

@@ -103,14 +103,21 @@ def _run(landing: Path, tables: Path, decoders: list[Path], as_json: bool) -> bo
             report = ingest(None, landing, tables, decoders=decoders)
     except (ProofFailed, LedgerLost) as error:
         fail(COMMAND, str(error), exit_code=1)
+    return tell(COMMAND, report, sentence(report), as_json)
+
+
+def tell(command: str, report: Report, text: str, as_json: bool) -> bool:
+    """Prints what a run did. Returns whether every landing file could be used."""
     for batch in report.taken_back:
-        text = f"deleted the rows of batch {batch}, which was interrupted and could not go on; its files are taken anew"
-        print(f"holdfast {COMMAND}: {text}", file=sys.stderr)
+        deleted = (
+            f"deleted the rows of batch {batch}, which was interrupted and could not go on; its messages are taken anew"
+        )
+        print(f"holdfast {command}: {deleted}", file=sys.stderr)
     for item in report.set_aside:
-        print(f"holdfast {COMMAND}: set aside {item.file}: {item.reason}", file=sys.stderr)
+        print(f"holdfast {command}: set aside {item.file}: {item.reason}", file=sys.stderr)
     for item in report.missing:
-        print(f"holdfast {COMMAND}: missing {item.file}: {item.reason}", file=sys.stderr)
-    print(msgspec.json.encode(_facts(report)).decode() if as_json else _sentence(report), flush=True)
+        print(f"holdfast {command}: missing {item.file}: {item.reason}", file=sys.stderr)
+    print(msgspec.json.encode(_facts(report)).decode() if as_json else text, flush=True)
     return _holds(report)
 
 
@@ -124,7 +131,8 @@ def _facts(report: Report) -> dict[str, object]:
     return {**facts, **named, "holds": _holds(report)}
 
 
-def _sentence(report: Report) -> str:
+def sentence(report: Report) -> str:
+    """Returns what a run did, in one line."""
     return (
         f"{report.files} landing files: {report.rows_in} rows in = {report.new} new + {report.duplicates} duplicates "
         f"+ {report.quarantined} quarantined; {report.readings} readings"

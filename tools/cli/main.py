@@ -112,6 +112,11 @@ COMMANDS = {
         "Break line, processes, disk and clock of a route to the next broker.",
         "tools",
     ),
+    "torture cloud": Command(
+        "tools.lab.torture.cloud.command:cloud",
+        "Kill lander and job, cut their files, and recount the tables.",
+        "tools",
+    ),
     "torture soak": Command(
         "tools.lab.torture.device.soak:soak", "Send many messages through a device and watch its heap.", ""
     ),
@@ -170,6 +175,20 @@ COMMANDS = {
     "lander run": Command("tools.cli.lander:app", "Run a lander.", "cloud"),
     "cloud ingest": Command("tools.cli.ingest:app", "Bring new landing files into the tables.", "cloud"),
     "cloud report": Command("tools.cli.report.command:report", "Write one HTML page about the tables.", "cloud"),
+    "cloud requarantine": Command(
+        "tools.cli.tables.requarantine:requarantine_messages", "Decode what is in quarantine again.", "cloud"
+    ),
+    "cloud maintain": Command(
+        "tools.cli.tables.maintain:maintain_tables",
+        "Keep tables and landing files small, and forget devices.",
+        "cloud",
+    ),
+    "cloud verify": Command(
+        "tools.cli.tables.verify:verify_tables", "Count the tables again, and look for faults.", "cloud"
+    ),
+    "cloud rebuild": Command(
+        "tools.cli.tables.rebuild:rebuild_tables", "Make all tables anew from the landing files.", "cloud"
+    ),
 }
 
 

@@ -1,6 +1,6 @@
 """Ends a job after one of its writes."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -16,8 +16,10 @@ class Cut(Exception):
     """Raised where the job is to end."""
 
 
-def cut_after(table: Table, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs the job until a new batch has written that table."""
+def cut_after(
+    table: Table, lake: Lake, monkeypatch: pytest.MonkeyPatch, run: Callable[[], object] | None = None
+) -> None:
+    """Runs the job, or `run`, until a new batch has written that table."""
     latest = max((row["batch"] or 0 for one in IN_ORDER for row in lake.rows(one.name)), default=0)
     append = Tables.append
 
@@ -29,4 +31,4 @@ def cut_after(table: Table, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None
     with monkeypatch.context() as patch:
         patch.setattr(Tables, "append", append_and_end)
         with pytest.raises(Cut):
-            lake.ingest()
+            (run or lake.ingest)()

@@ -1,0 +1,289 @@
+"""Counts the tables again: against the manifests, against the ledger, and against each other.
+
+Each check counts faults, and each adds a row to the table `checks`. Rows of a batch that was interrupted do not count
+yet, and are left out.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterator
+from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from cloud.landing import intervals, manifest
+from cloud.landing.intervals import Interval
+from cloud.landing.manifest import ManifestError
+from cloud.spark.session import generated_code, open_session
+from cloud.tables import ledger
+from cloud.tables.job import last_counting, only_job
+from cloud.tables.landed import check_size
+from cloud.tables.ledger import Known
+from cloud.tables.migrate import migrate
+from cloud.tables.plan import find_missing, list_landed
+from cloud.tables.schema import (
+    BATCHES,
+    BRONZE_MESSAGES,
+    CHECKS,
+    INGESTED,
+    LANDING_FILES,
+    LEDGER,
+    QUARANTINE,
+    READINGS,
+    TABLES,
+    Table,
+)
+from cloud.tables.tables import NoTables, Tables, has_tables
+from cloud.transforms.rows import UNDECODABLE
+from cloud.upkeep.forget import read_forgotten
+
+_IDENTITY = ["origin", "epoch", "seq"]
+_MESSAGES = {
+    BRONZE_MESSAGES: ("1", "true"),
+    READINGS: ("record", "true"),
+    QUARANTINE: ("1", f"kind = '{UNDECODABLE}'"),
+}
+"""The tables with messages: what each row has for itself beside the identity, and the rows that are counted."""
+
+
+class Check(NamedTuple):
+    """What was checked, of which table, how many faults there are, and the first of them."""
+
+    check: str
+    table: str
+    faults: int
+    detail: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is no fault."""
+        return self.faults == 0
+
+
+def verify(
+    spark: SparkSession | None,
+    landing: Path | str,
+    tables: Path | str,
+    *,
+    fresh_s: float = 3600,
+    cache: Path | None = None,
+) -> list[Check]:
+    """Counts the tables again, and adds a row for each check to the table `checks`.
+
+    fresh_s: for how long (seconds) a message may be in a landing file before it is in the tables.
+    The other arguments are those of `ingest`. Raises NoTables, JobRunning, NewerTables, OSError, SparkMissing.
+    """
+    landing, tables = Path(landing).absolute(), Path(tables).absolute()
+    if not has_tables(tables):
+        raise NoTables(f"there are no tables in {tables}")
+    spark = spark or open_session(cache)
+    with only_job(tables), generated_code(spark, False):
+        opened = Tables(spark, tables)
+        migrate(opened)
+        opened.create_missing()
+        began = datetime.now(UTC)
+        checks = list(_Verifier(opened, landing).checks(fresh_s))
+        rows = [(one.check, one.table, one.holds, one.faults, one.detail, began) for one in checks]
+        opened.append_values(CHECKS, rows, None)
+    return checks
+
+
+class _Verifier:
+    """The checks of one run."""
+
+    def __init__(self, tables: Tables, landing: Path) -> None:
+        self._tables = tables
+        self._landing = landing
+        self._counting = last_counting(tables)
+        self._numbers: dict[Table, Known] = {}
+
+    def checks(self, fresh_s: float) -> Iterator[Check]:
+        """Yields each check. Where a data file is missing, no table can be counted."""
+        files = [self._files(table) for table in TABLES]
+        yield from files
+        if not all(check.holds for check in files):
+            return
+        for table in TABLES:
+            yield self._complete(table)
+        for table in _MESSAGES:
+            self._numbers[table] = yield from self._number(table)
+        yield from self._against_ledger()
+        yield from self._against_each_other()
+        yield from self._against_batches()
+        yield from self._against_manifests(fresh_s)
+
+    def _files(self, table: Table) -> Check:
+        faults = []
+        for file in self._tables.files(table):
+            path = self._tables.path(table, file)
+            size = path.stat().st_size if path.exists() else None
+            if size != file.size:
+                faults.append(f"{file.place}: " + ("missing" if size is None else f"{size} of {file.size} bytes"))
+        return _check("data files are there, with their sizes", table, faults)
+
+    def _complete(self, table: Table) -> Check:
+        """Checks that no row lacks a value that each row has."""
+        required = [name for name in table.arrow_schema.names if table.column(name).required]
+        lacking = reduce(or_, (pc.field(name).is_null() for name in required))
+        paths = [str(self._tables.path(table, file)) for file in self._tables.files(table)]
+        rows = ds.dataset(paths, schema=table.arrow_schema, format="parquet").count_rows(filter=lacking) if paths else 0
+        return Check("no required value missing", table.name, rows)
+
+    def _number(self, table: Table) -> Generator[Check, None, Known]:
+        """Returns the identities in a table as intervals, and checks that each row is there once."""
+        key, condition = _MESSAGES[table]
+        # In an interval of identities, seq and the number of the row count up together.
+        rows = self._tables.read(table).where(f"batch <= {self._counting} AND {condition}")
+        rows = rows.groupBy(*_IDENTITY).agg(sf.expr(f"count(*) - count(DISTINCT {key}) AS more"))
+        numbered = rows.withColumn(
+            "island", sf.expr("seq - row_number() OVER (PARTITION BY origin, epoch ORDER BY seq)")
+        )
+        found = numbered.groupBy("origin", "epoch", "island").agg(
+            *(sf.expr(text) for text in ("min(seq) AS lo", "max(seq) AS hi", "sum(more) AS more"))
+        )
+        spans = found.toArrow()
+        twice = [(one["origin"], one["epoch"], one["lo"], one["hi"]) for one in spans.to_pylist() if one["more"]]
+        detail = "{} {} in {} to {}".format(*twice[0]) if twice else None
+        yield Check("each row once", table.name, pc.sum(spans["more"]).as_py() or 0, detail)
+        return ledger.known_intervals(spans)
+
+    # Against the ledger and each other
+
+    def _against_ledger(self) -> Iterator[Check]:
+        rows = self._tables.rows(LEDGER, ["origin", "epoch", "lo", "hi"])
+        arrived = ledger.known_intervals(rows)
+        overlapping = sum(pc.subtract(rows["hi"], pc.subtract(rows["lo"], 1)).to_pylist()) - _count(arrived)
+        yield Check("each number in one interval", LEDGER.name, overlapping)
+        messages, expected = self._numbers[BRONZE_MESSAGES], _without(arrived, read_forgotten(self._tables))
+        yield _differ("no message that the ledger lacks", BRONZE_MESSAGES, _without(messages, arrived))
+        yield _differ("each message of the ledger", BRONZE_MESSAGES, _without(expected, messages))
+
+    def _against_each_other(self) -> Iterator[Check]:
+        messages, readings, undecodable = (self._numbers[table] for table in _MESSAGES)
+        for table, numbers in ((READINGS, readings), (QUARANTINE, undecodable)):
+            yield _differ("each row has its message in bronze_messages", table, _without(numbers, messages))
+        both = {stream: intervals.intersect(spans, readings.get(stream, [])) for stream, spans in undecodable.items()}
+        yield _differ(
+            "no undecodable message has readings", QUARANTINE, {one: some for one, some in both.items() if some}
+        )
+
+    # Against the batches
+
+    def _against_batches(self) -> Iterator[Check]:
+        names = ["batch", "files", "rows_in", "new", "duplicates", "quarantined", "undecodable", "readings"]
+        batches = self._tables.rows(BATCHES, names, pc.field("batch") <= self._counting).to_pylist()
+        yield Check("each row once", BATCHES.name, len(batches) - len({one["batch"] for one in batches}))
+        unequal = [one for one in batches if one["rows_in"] != one["new"] + one["duplicates"] + one["quarantined"]]
+        yield _check("rows in = new + duplicates + quarantined", BATCHES, [f"batch {one['batch']}" for one in unequal])
+        forgetful = bool(read_forgotten(self._tables))
+        landed = [one for one in batches if one["files"]]
+        for table, expected in (
+            (BRONZE_MESSAGES, {one["batch"]: one["new"] + one["undecodable"] for one in landed}),
+            (READINGS, {one["batch"]: one["readings"] for one in batches}),
+        ):
+            found = self._rows_of_batches(table)
+            wrong = [
+                f"batch {batch}: {found.get(batch, 0)} rows, {wanted} were written"
+                for batch, wanted in sorted(expected.items())
+                if found.get(batch, 0) > wanted or (found.get(batch, 0) < wanted and not forgetful)
+            ]
+            wrong += [f"batch {batch} is not in batches" for batch in sorted(found.keys() - expected.keys())]
+            yield _check("as many rows as each batch has written", table, wrong)
+        recorded = self._tables.rows(LANDING_FILES, ["batch", "rows"], pc.field("status") == INGESTED)
+        by_batch: dict[int, int] = defaultdict(int)
+        for batch, some in zip(recorded["batch"].to_pylist(), recorded["rows"].to_pylist(), strict=True):
+            by_batch[batch] += some
+        wrong = [
+            f"batch {one['batch']}: {one['rows_in']} rows in, its files have {by_batch[one['batch']]}"
+            for one in landed
+            # No file where the batch ended before they were recorded and its checkpoint was lost.
+            if by_batch[one["batch"]] not in (0, one["rows_in"])
+        ]
+        yield _check("its landing files have the rows of each batch", BATCHES, wrong)
+
+    def _rows_of_batches(self, table: Table) -> dict[int, int]:
+        found: dict[int, int] = defaultdict(int)
+        for file in self._tables.files(table):
+            batches = pq.read_table(self._tables.path(table, file), columns=["batch"], partitioning=None)["batch"]
+            for one in batches.value_counts().to_pylist():
+                if one["values"] <= self._counting:
+                    found[one["values"]] += one["counts"]
+        return found
+
+    # Against the manifests
+
+    def _against_manifests(self, fresh_s: float) -> Iterator[Check]:
+        columns = ["file", "lander", "number", "rows", "sha256"]
+        ingested = self._tables.rows(LANDING_FILES, columns, pc.field("status") == INGESTED)
+        by_name = {one["file"]: one for one in ingested.to_pylist()}
+        twice = ingested.num_rows - len(by_name)
+        yield Check("each file is ingested once", LANDING_FILES.name, twice)
+        landed = sorted(list_landed(self._landing)) if self._landing.is_dir() else []
+        others, lacking, unusable, late = [], [], [], []
+        for file in landed:
+            try:
+                described = manifest.read_manifest(self._landing / f"{file.removesuffix('.parquet')}.json")
+                if file not in by_name:
+                    check_size(described, self._landing)
+            except ManifestError as error:
+                unusable.append(f"{file}: {error}")
+                continue
+            if (known := by_name.get(file)) is None:
+                if (waited := self._waited_s(file)) > fresh_s:
+                    late.append(f"{file} waits for {waited:.0f} s")
+            elif (known["rows"], known["sha256"]) != (described.rows, described.sha256):
+                others.append(f"{file} is not the file that was ingested")
+            elif _count(_without(described.streams(), self._known(described.streams()))):
+                lacking.append(f"{file} has messages that the ledger lacks")
+        yield _check("manifests are those that were ingested", LANDING_FILES, others)
+        yield _check("the messages of each manifest", LEDGER, lacking)
+        yield _check("landing files can be used", LANDING_FILES, unusable)
+        missing = find_missing(ingested, [file for file in landed if file not in by_name])
+        yield _check("no landing file is missing", LANDING_FILES, [reason for _, reason in missing])
+        yield _check("messages are in the tables in time", LANDING_FILES, late)
+
+    def _known(self, streams: Known) -> Known:
+        rows = self._tables.rows(
+            LEDGER, ["origin", "epoch", "lo", "hi"], pc.field("origin").isin([origin for origin, _ in streams])
+        )
+        return ledger.known_intervals(rows)
+
+    def _waited_s(self, file: str) -> float:
+        """Returns for how long the oldest message of a landing file has waited, by the lander's clock."""
+        try:
+            landed = pq.read_table(self._landing / file, columns=["landed_ms"], partitioning=None)["landed_ms"]
+        except (pa.ArrowException, OSError, ValueError):
+            return 0.0
+        return time.time() - (pc.min(landed).as_py() or 0) / 1000
+
+
+def _check(what: str, table: Table, faults: list[str]) -> Check:
+    return Check(what, table.name, len(faults), faults[0] if faults else None)
+
+
+def _differ(what: str, table: Table, numbers: Known) -> Check:
+    """Returns a check that has the numbers as its faults."""
+    first = next(iter(sorted(numbers.items())), None)
+    detail = None
+    if first:
+        (origin, epoch), ((lo, hi), *_) = first
+        detail = f"{origin} {epoch:08x} {lo}" + (f" to {hi}" if hi > lo else "")
+    return Check(what, table.name, _count(numbers), detail)
+
+
+def _without(some: Known, others: Known) -> Known:
+    rest = {stream: intervals.subtract(spans, others.get(stream, [])) for stream, spans in some.items()}
+    return {stream: spans for stream, spans in rest.items() if spans}
+
+
+def _count(known: dict[tuple[str, int], list[Interval]]) -> int:
+    return sum(map(intervals.count, known.values()))

@@ -1,0 +1,55 @@
+"""``holdfast cloud verify``: counts the tables again."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cloud import Check, JobRunning, NewerTables, NoTables, SparkMissing, open_session, verify
+from tools.cli.columns import columns
+from tools.cli.failure import failing_on
+from tools.cli.interval import parse_interval
+from tools.cli.paths import cache_directory, state_directory
+
+COMMAND = "cloud verify"
+
+
+def verify_tables(
+    landing: Annotated[
+        Path | None,
+        typer.Option(help="The folder with the landing files.", show_default="landing in ~/.local/state/holdfast"),
+    ] = None,
+    tables: Annotated[
+        Path | None, typer.Option(help="The folder with the tables.", show_default="tables in ~/.local/state/holdfast")
+    ] = None,
+    fresh: Annotated[
+        float,
+        typer.Option(
+            metavar="INTERVAL", parser=parse_interval, help="How long a message may wait in a landing file, such as 5m."
+        ),
+    ] = "1h",  # type: ignore[assignment]
+    as_json: Annotated[bool, typer.Option("--json", help="Print the checks as one JSON object.")] = False,
+) -> None:
+    """Count the tables again, against the manifests, the ledger and each other. Ends with 1 on a fault."""
+    state = state_directory()
+    landing, tables = landing or state / "landing", tables or state / "tables"
+    with failing_on(SparkMissing, JobRunning, NewerTables, NoTables, OSError, command=COMMAND):
+        open_session(cache_directory())
+        checks = verify(None, landing, tables, fresh_s=fresh)
+    holds = all(check.holds for check in checks)
+    print(json.dumps({"holds": holds, "checks": [_facts(check) for check in checks]}) if as_json else _lines(checks))
+    if not holds:
+        raise typer.Exit(1)
+
+
+def _facts(check: Check) -> dict[str, object]:
+    return {**check._asdict(), "holds": check.holds}
+
+
+def _lines(checks: list[Check]) -> str:
+    rows: list[tuple[str, ...]] = [
+        ("holds" if one.holds else "FAULT", one.table, one.check, "" if one.holds else f"{one.faults}: {one.detail}")
+        for one in checks
+    ]
+    return columns(rows)

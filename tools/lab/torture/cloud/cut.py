@@ -1,0 +1,81 @@
+"""Ends a process, or what it does now, before one of its operations on files; tells what a power cut may undo.
+
+Python tells each operation before it is done (PEP 578). They are counted, so the same number is the same place again.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+SAVED_BYTES = 1 << 20
+_READ_ONLY = os.O_RDONLY
+_NAMING = ("os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir")
+
+
+class Cut(BaseException):
+    """What the process does ends here, as if it had been killed."""
+
+
+class Undone(msgspec.Struct):
+    """What no sync of the folder has made durable: new names, and removed files with their content."""
+
+    added: list[str] = []
+    removed: dict[str, bytes] = {}
+
+
+class Cutter:
+    """Counts operations on files of a folder. From operation `at` on there are no more until `begin`."""
+
+    def __init__(self, folder: Path, left: Path) -> None:
+        """left: the file that says what may be undone, when the cut has come."""
+        self._folder = str(folder)
+        self._left = left
+        self._at: int | None = None
+        self._kills = False
+        self._busy = False
+        self.operations = 0
+        self._undone = Undone()
+        sys.addaudithook(self._hear)
+
+    def begin(self, at: int | None, kills: bool) -> None:
+        """Counts from 0. The cut is before operation `at`, and kills the process, or raises Cut."""
+        self._at, self._kills, self.operations, self._undone = at, kills, 0, Undone()
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self._busy or (event != "open" and event not in _NAMING):
+            return
+        paths = [os.fspath(one) for one in arguments[:2] if isinstance(one, str | os.PathLike)]
+        if not paths or not all(isinstance(one, str) and one.startswith(self._folder) for one in paths[:1]):
+            return
+        is_reading = event == "open" and (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR) == 0
+        if is_reading and not os.path.isdir(paths[0]):
+            return
+        self._busy = True
+        try:
+            if self._at is not None and self.operations >= self._at:
+                self._cut()
+            self.operations += 1
+            self._note(event, paths)
+        finally:
+            self._busy = False
+
+    def _cut(self) -> None:
+        if not self._left.exists():
+            self._left.write_bytes(msgspec.msgpack.encode(self._undone))
+        if self._kills:
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise Cut
+
+    def _note(self, event: str, paths: list[str]) -> None:
+        if event == "open" and os.path.isdir(paths[0]):  # to sync the folder
+            self._undone.added = [one for one in self._undone.added if os.path.dirname(one) != paths[0]]
+            removed = self._undone.removed.items()
+            self._undone.removed = {one: content for one, content in removed if os.path.dirname(one) != paths[0]}
+        elif event in ("os.rename", "os.link"):
+            self._undone.added.append(paths[1])
+        elif event == "os.remove" and os.path.isfile(paths[0]) and os.path.getsize(paths[0]) <= SAVED_BYTES:
+            self._undone.removed[paths[0]] = Path(paths[0]).read_bytes()
