@@ -126,9 +126,9 @@ hours AS (
 hourly AS (
     SELECT origin, device, first_hour + number * INTERVAL 1 HOUR AS hour,
         CASE WHEN number >= hours THEN missing
-            ELSE least(missing, CAST(ceil(((number + 1) * 3600 - offset_s) * (missing + 1) / seconds) AS BIGINT) - 1) END
+            ELSE least(missing, CAST(ceil(((number + 1) * 3600 - offset_s) * (missing + 1) / nullif(seconds, 0)) AS BIGINT) - 1) END
         - CASE WHEN number = 0 THEN 0
-            ELSE least(missing, CAST(ceil((number * 3600 - offset_s) * (missing + 1) / seconds) AS BIGINT) - 1) END
+            ELSE least(missing, CAST(ceil((number * 3600 - offset_s) * (missing + 1) / nullif(seconds, 0)) AS BIGINT) - 1) END
             AS missing
     FROM spread JOIN hours ON number <= hours)
 SELECT origin, device, hour, arrived + missing AS expected, arrived, arrived / (arrived + missing) AS share
