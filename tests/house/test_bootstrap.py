@@ -108,7 +108,7 @@ def test_a_set_up_says_what_its_command_downloads_and_is_not_trusted_if_interrup
     process = start(clone, "query", "--help")
     assert process.stderr is not None
     _, installing, most = [process.stderr.readline() for _ in range(3)]
-    assert "installing" in installing and "a download of about 590 MB" in installing and "Spark" in most
+    assert "installing" in installing and "a download of about 610 MB" in installing and "Spark" in most
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert (clone / ".venv/changing").exists()

@@ -1,9 +1,12 @@
 """The tables in DuckDB: what a reader of Delta's log must know of files, versions and interrupted commits."""
 
+import os
+import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Timer
 
 import pyarrow as pa
 import pytest
@@ -101,3 +104,11 @@ def test_partitions_are_those_of_the_log(tables: Tables) -> None:
     days = [(day.date(),) for day in DAYS]
     assert ask(tables, "SELECT ingest_date FROM quarantine ORDER BY ALL") == days
     assert ask(tables, "SELECT ingest_date FROM quarantine WHERE ingest_date > DATE '2026-06-02'") == days[2:]
+
+
+def test_ctrl_c_ends_a_query_that_runs(tables: Tables) -> None:
+    with OpenTables(tables.folder) as opened:
+        Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            opened.select("SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range < b.range")
+        assert opened.select("SELECT 1").rows == [(1,)]
