@@ -299,7 +299,7 @@ class LinkNumbers:
             now.statements += 1
             about = (*self._names, now.epoch, now.statements)
             yield Statement(*about, first, now.said, shares, ranges[at : at + RANGES_MOST], refused, has_backfill)
-            first, shares, refused = now.said + 1, [], []
+            first, shares = now.said + 1, []
 
     def _refused(self) -> list[tuple[int, int]]:
         """Returns the numbers of the messages that are set aside."""

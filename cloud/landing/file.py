@@ -68,9 +68,11 @@ SCHEMA = pa.schema(
 )
 
 
+_LINKS = "via.list.element"
 _REPEATED = ["origin", "epoch", "gateway", "topic", "qos", "retain", "content_type", "lander"]
+_REPEATED += [f"{_LINKS}.{name}" for name in ("epoch", "gateway", "route")]
 """Columns with few distinct values; a dictionary of the others would be as long as they are."""
-_COUNTING = ("seq", "received_ms", "landed_ms")
+_COUNTING = ("seq", "received_ms", "landed_ms", f"{_LINKS}.number")
 _ENCODINGS = {**dict.fromkeys(_COUNTING, "DELTA_BINARY_PACKED"), "payload": "PLAIN"}
 
 

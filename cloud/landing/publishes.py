@@ -17,7 +17,7 @@ from cloud.landing.file import LINK, SCHEMA
 from wire.bulk.column_batch import CONTENT_TYPE as COLUMN_BATCH
 from wire.errors import WireError
 from wire.identity import IDENTITY_PROPERTY, NAME_BYTES_MAX, RECEIVED_PROPERTY
-from wire.link_numbers import VIA_PROPERTY
+from wire.link_numbers import VIA_PROPERTY, Via, decode_via
 from wire.packet_types import PUBLISH
 from wire.primitives import Reader, encode_varint
 from wire.properties import CONTENT_TYPE, TOPIC_ALIAS, USER_PROPERTY, decode_properties
@@ -33,9 +33,11 @@ LEAST = 16
 _REMEMBERED = 4096
 _FIELDS = 5  # of each packet: topic name, packet identifier, properties, payload, and what is up to the next topic name
 _IDENTITY = rb"\x26\x00\x05hf-id(?P<size>..)(?P<epoch>[0-9a-f]{8})/(?P<seq>[1-9][0-9]{0,17})/(?P<origin>.+?)"
-_RECEIVED = rb"\x26\x00\x0bhf-received(?P<received_size>..)(?P<ms>0|[1-9][0-9]{0,17})/(?P<gateway>.+)"
-_BLOCK = rf"(?s)^(?P<common>.*?){_IDENTITY.decode('latin-1')}(?:{_RECEIVED.decode('latin-1')})?$"
-"""Properties that end with an identity, and perhaps the provenance."""
+_RECEIVED = rb"\x26\x00\x0bhf-received(?P<received_size>..)(?P<ms>0|[1-9][0-9]{0,17})/(?P<gateway>.+?)"
+_VIA = rb"\x26\x00\x06hf-via(?P<via_size>..)(?P<link_epoch>[0-9a-f]{8})/(?P<number>[1-9][0-9]{0,17})/(?P<link>.+)"
+_PARTS = [part.decode("latin-1") for part in (_IDENTITY, _RECEIVED, _VIA)]
+_BLOCK = rf"(?s)^(?P<common>.*?){_PARTS[0]}(?:{_PARTS[1]})?(?:{_PARTS[2]})?$"
+"""Properties that end with an identity, and perhaps the provenance and a number of the link."""
 
 
 class Published(NamedTuple):
@@ -95,7 +97,6 @@ def _to_rows(buffer: bytes, starts: np.ndarray, end: int, lander: str) -> Publis
         "qos": pa.scalar(1, pa.int8()),
         "retain": pa.scalar(False),
         "lander": pa.scalar(lander),
-        "via": pa.scalar([], pa.list_(LINK)),
     }
     columns |= {name: pa.repeat(value, count) for name, value in constant.items()}
     columns |= {"topic": _map_distinct(topics, _topic, pa.string()), "payload": payloads}
@@ -139,6 +140,9 @@ def _read_blocks(blocks: pa.Array, lander: str) -> tuple[np.ndarray, dict[str, p
     received = length["received_size"] > 0
     received_sizes = _sizes(part["received_size"].filter(pa.array(received)))
     _check(received_sizes == (length["ms"] + 1 + length["gateway"])[received])
+    numbered = length["via_size"] > 0
+    via_sizes = _sizes(part["via_size"].filter(pa.array(numbered)))
+    _check(via_sizes == (10 + length["number"] + length["link"])[numbered])
     common = pc.if_else(brings, found.field(0), distinct)
     times = pc.if_else(pa.array(received), part["ms"], pa.scalar(None, pa.binary()))
     gateways = pc.if_else(pa.array(received), part["gateway"], pa.scalar(None, pa.binary()))
@@ -149,9 +153,27 @@ def _read_blocks(blocks: pa.Array, lander: str) -> tuple[np.ndarray, dict[str, p
         "received_ms": _spread(times.cast(pa.string()).cast(pa.int64()), brings),
         "gateway": _spread(_map_distinct(gateways, _name, pa.string()), brings),
         "content_type": _map_distinct(common, _content_type, pa.string()),
+        "via": _links(part, numbered, brings),
     }
     own = pc.invert(brings).take(indices).to_numpy(zero_copy_only=False)
     return own, {name: column.take(indices) for name, column in columns.items()}
+
+
+def _links(part: dict[str, pa.Array], numbered: np.ndarray, brings: pa.Array) -> pa.Array:
+    """Returns the column `via` of all blocks: one number of a link, or none."""
+    some = {name: part[name].filter(pa.array(numbered)) for name in ("link_epoch", "number", "link")}
+    names = some["link"].dictionary_encode()
+    links = [_link(name) for name in names.dictionary.to_pylist()]
+    fields = [
+        _map_distinct(some["link_epoch"], _epoch, pa.int64()),
+        some["number"].cast(pa.string()).cast(pa.int64()),
+        pa.array([link.gateway for link in links], pa.string()).take(names.indices),
+        pa.array([link.route for link in links], pa.string()).take(names.indices),
+    ]
+    has_one = np.zeros(len(brings), np.int32)
+    has_one[np.flatnonzero(brings.to_numpy(zero_copy_only=False))[numbered]] = 1
+    offsets = pa.array(np.concatenate(([0], np.cumsum(has_one))), pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(fields, fields=list(LINK)))
 
 
 def _spread(values: pa.Array, where: pa.Array) -> pa.Array:
@@ -190,6 +212,15 @@ def _name(name: bytes) -> str:
     if len(name) > NAME_BYTES_MAX:
         raise _Odd
     return name.decode()
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _link(names: bytes) -> Via:
+    """Returns the gateway and the route in the end of a value of `hf-via`."""
+    try:
+        return decode_via(f"00000000/1/{names.decode()}")
+    except ValueError:
+        raise _Odd from None
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -1,7 +1,7 @@
 -- The views over Holdfast's Delta tables: docs/reference/tables.md says what their columns mean.
 --
--- Spark SQL and DuckDB both run this file as it is. It needs the names readings, ledger_rows (the Delta table `ledger`)
--- in the current schema, and a session whose time zone is UTC. Run again, it replaces the views.
+-- Spark SQL and DuckDB both run this file as it is. It needs the tables in the current schema, with the name
+-- ledger_rows for the Delta table `ledger`, and a session whose time zone is UTC. Run again, it replaces the views.
 
 -- The fewest intervals of the numbers that arrived: one begins where no interval before it reaches.
 CREATE OR REPLACE VIEW ledger AS
@@ -15,21 +15,277 @@ FROM (
         FROM ledger_rows))
 GROUP BY origin, epoch, island;
 
--- The numbers of an epoch begin at 1, so what is missing before the first interval is a gap as well.
+-- What is missing, in pieces with one reason each.
+--
+-- A hole is a range of seqs between two messages that arrived, before the first one, or behind the last one if a
+-- statement knows of more. Its messages had numbers of the link between those of its two neighbours. Where all of these
+-- numbers arrived with other messages, the route's filters left the hole out. Ranges that a route has dropped cut holes
+-- into pieces. The rest of a hole is judged by what statements say of the numbers in it.
+--
+-- Spark carries out a common table as often as it is named, so each is named as rarely as can be: what has two sides is
+-- made two rows, counted with the intervals in one window, and put together again.
 CREATE OR REPLACE VIEW gaps AS
-SELECT origin, epoch, before + 1 AS lo, lo - 1 AS hi, lo - before - 1 AS missing
-FROM (SELECT *, lag(hi, 1, 0) OVER (PARTITION BY origin, epoch ORDER BY lo) AS before FROM ledger)
-WHERE lo > before + 1;
+WITH
+sides AS (SELECT 1 AS side UNION ALL SELECT 2 AS side),
+-- A statement, or a range that was dropped, may name a higher seq than any that arrived.
+holes AS (
+    SELECT origin, epoch, reached + 1 AS lo, lo - 1 AS hi, reached = 0 AS is_head, is_end = 1 AS is_tail
+    FROM (
+        SELECT origin, epoch, lo, is_end,
+            coalesce(max(hi) OVER (PARTITION BY origin, epoch ORDER BY lo, is_end, hi
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS reached
+        FROM (
+            SELECT origin, epoch, lo, hi, 0 AS is_end FROM ledger_rows
+            UNION ALL
+            SELECT origin, origin_epoch AS epoch, max(seq) + 1 AS lo, CAST(NULL AS BIGINT) AS hi, 1 AS is_end
+            FROM (
+                SELECT origin, origin_epoch, highest AS seq FROM statement_origins
+                UNION ALL
+                SELECT origin, origin_epoch, last AS seq FROM statement_dropped WHERE first > 0 AND origin <> '')
+            GROUP BY origin, origin_epoch))
+    WHERE lo > reached + 1),
+-- The links that tell something of a hole: those of one neighbour at the head and the tail, of both between. The numbers
+-- of the hole's messages are above `below`, and up to `upto`.
+told AS (
+    SELECT origin, epoch, lo, hi, is_tail, gateway, route, link_epoch, min(hop) AS hop,
+        coalesce(max(CASE WHEN side = 1 THEN number END), 0) AS below,
+        min(CASE WHEN side = 2 THEN number - 1 END) AS upto
+    FROM (
+        SELECT neighbours.origin, neighbours.epoch, neighbours.lo, neighbours.hi, is_head, is_tail, neighbours.side,
+            gateway, route, link_epoch, hop, number
+        FROM (
+            SELECT *, CASE WHEN side = 1 THEN lo - 1 ELSE hi + 1 END AS seq FROM holes CROSS JOIN sides) AS neighbours
+        JOIN (
+            SELECT origin, epoch, gateway, route, link_epoch, hop, side, CASE WHEN side = 1 THEN hi ELSE lo END AS seq,
+                CASE WHEN side = 1 THEN last_number ELSE first_number END AS number
+            FROM crossings CROSS JOIN sides) AS runs
+            ON neighbours.origin = runs.origin AND neighbours.epoch = runs.epoch
+            AND neighbours.side = runs.side AND neighbours.seq = runs.seq)
+    GROUP BY origin, epoch, lo, hi, is_head, is_tail, gateway, route, link_epoch
+    HAVING (is_head OR max(CASE WHEN side = 1 THEN 1 END) = 1) AND (is_tail OR max(CASE WHEN side = 2 THEN 1 END) = 1)),
+-- A route with a backfill may still send what its live lane left out. A statement without `backfill` settles what it and
+-- earlier ones of the route cover.
+turns AS (
+    SELECT *, max(CASE WHEN backfill THEN 0 ELSE turn END) OVER (PARTITION BY gateway, route) AS settled_turn,
+        max(turn) OVER (PARTITION BY gateway, route) AS last_turn
+    FROM (
+        SELECT *, row_number() OVER (PARTITION BY gateway, route ORDER BY stated_at, seq) AS turn FROM statements)),
+filling AS (SELECT DISTINCT gateway, route FROM turns WHERE last_turn > settled_turn),
+-- What is known of the numbers of each link, as the fewest intervals: those that arrived, those that statements cover,
+-- those that are settled, and those that wait for an operator by the newest statement. Up to a number n in an interval, n + rest numbers are in
+-- the intervals of a kind.
+spans AS (
+    SELECT kind, gateway, route, epoch, lo, hi,
+        CAST(1 - lo + coalesce(sum(hi - lo + 1) OVER (PARTITION BY kind, gateway, route, epoch ORDER BY lo
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS BIGINT) AS rest
+    FROM (
+        SELECT kind, gateway, route, epoch, min(lo) AS lo, max(hi) AS hi
+        FROM (
+            SELECT *, sum(CASE WHEN lo <= reached + 1 THEN 0 ELSE 1 END)
+                OVER (PARTITION BY kind, gateway, route, epoch ORDER BY lo, hi) AS island
+            FROM (
+                SELECT *, max(hi) OVER (PARTITION BY kind, gateway, route, epoch ORDER BY lo, hi
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
+                FROM (
+                    SELECT 'arrived' AS kind, gateway, route, epoch, lo, hi FROM links
+                    UNION ALL
+                    SELECT 'stated' AS kind, gateway, route, epoch, first AS lo, last AS hi
+                    FROM statements WHERE last >= first
+                    UNION ALL
+                    SELECT 'settled' AS kind, gateway, route, epoch, first AS lo, last AS hi
+                    FROM turns WHERE last >= first AND turn <= settled_turn
+                    UNION ALL
+                    SELECT 'waiting' AS kind, gateway, route, epoch, lo, hi
+                    FROM (
+                        SELECT *, max(statement) OVER (PARTITION BY gateway, route, epoch) AS newest
+                        FROM (
+                            SELECT gateway, route, epoch, statement, lo, hi FROM statement_refused
+                            UNION ALL
+                            SELECT gateway, route, epoch, statement, CAST(NULL AS BIGINT) AS lo,
+                                CAST(NULL AS BIGINT) AS hi
+                            FROM statements))
+                    WHERE statement = newest AND lo IS NOT NULL)))
+        GROUP BY kind, gateway, route, epoch, island)),
+-- Of the numbers in a hole: how many did not arrive, how many no statement covers, how many wait for an operator.
+weighed AS (
+    SELECT origin, epoch, lo, hop, gateway, route, upto, stated_to, settled_to,
+        coalesce(upto, arrived_to) - below - (arrived_up - arrived_below) AS numbers,
+        CASE WHEN is_tail THEN NULL ELSE upto - below - (stated_up - stated_below) END AS unstated,
+        waiting_up - waiting_below AS waiting
+    FROM (
+        SELECT origin, epoch, lo, hop, gateway, route, link_epoch, is_tail, below, upto, stated_to, settled_to, arrived_to,
+            max(CASE WHEN side = 1 THEN arrived ELSE 0 END) AS arrived_below,
+            max(CASE WHEN side = 2 THEN arrived ELSE 0 END) AS arrived_up,
+            max(CASE WHEN side = 1 THEN stated ELSE 0 END) AS stated_below,
+            max(CASE WHEN side = 2 THEN stated ELSE 0 END) AS stated_up,
+            max(CASE WHEN side = 1 THEN waiting ELSE 0 END) AS waiting_below,
+            max(CASE WHEN side = 2 THEN waiting ELSE 0 END) AS waiting_up
+        FROM (
+            SELECT *,
+                CASE WHEN arrived_hi IS NULL THEN 0 ELSE least(number, arrived_hi) + arrived_rest END AS arrived,
+                CASE WHEN stated_hi IS NULL THEN 0 ELSE least(number, stated_hi) + stated_rest END AS stated,
+                CASE WHEN waiting_hi IS NULL THEN 0 ELSE least(number, waiting_hi) + waiting_rest END AS waiting
+            FROM (
+                SELECT origin, epoch, lo, hop, gateway, route, link_epoch, is_tail, below, upto, side, number,
+                    max(CASE WHEN kind = 'arrived' THEN span_hi END) OVER so_far AS arrived_hi,
+                    min(CASE WHEN kind = 'arrived' THEN rest END) OVER so_far AS arrived_rest,
+                    max(CASE WHEN kind = 'stated' THEN span_hi END) OVER so_far AS stated_hi,
+                    min(CASE WHEN kind = 'stated' THEN rest END) OVER so_far AS stated_rest,
+                    max(CASE WHEN kind = 'waiting' THEN span_hi END) OVER so_far AS waiting_hi,
+                    min(CASE WHEN kind = 'waiting' THEN rest END) OVER so_far AS waiting_rest,
+                    max(CASE WHEN kind = 'stated' THEN span_hi END) OVER (PARTITION BY gateway, route, link_epoch)
+                        AS stated_to,
+                    max(CASE WHEN kind = 'settled' THEN span_hi END) OVER (PARTITION BY gateway, route, link_epoch)
+                        AS settled_to,
+                    max(CASE WHEN kind = 'arrived' THEN span_hi END) OVER (PARTITION BY gateway, route, link_epoch)
+                        AS arrived_to
+                FROM (
+                    SELECT origin, epoch, lo, hop, gateway, route, link_epoch, is_tail, below, upto, side,
+                        CASE WHEN side = 1 THEN below ELSE coalesce(upto, 9223372036854775807) END AS number,
+                        'hole' AS kind, CAST(NULL AS BIGINT) AS span_hi, CAST(NULL AS BIGINT) AS rest
+                    FROM told CROSS JOIN sides
+                    WHERE upto IS NULL OR upto >= below
+                    UNION ALL
+                    SELECT CAST(NULL AS STRING) AS origin, CAST(NULL AS STRING) AS epoch, CAST(NULL AS BIGINT) AS lo,
+                        CAST(NULL AS INT) AS hop, gateway, route, epoch AS link_epoch, FALSE AS is_tail,
+                        CAST(NULL AS BIGINT) AS below, CAST(NULL AS BIGINT) AS upto, CAST(NULL AS INT) AS side,
+                        lo AS number, kind, hi AS span_hi, rest
+                    FROM spans)
+                WINDOW so_far AS (PARTITION BY gateway, route, link_epoch
+                    ORDER BY number, CASE WHEN kind = 'hole' THEN 1 ELSE 0 END
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW))
+            WHERE side IS NOT NULL)
+        GROUP BY origin, epoch, lo, hop, gateway, route, link_epoch, is_tail, below, upto, stated_to, settled_to, arrived_to)),
+-- The first link of the way decides. Where another one has all its numbers, a later route did not take the messages.
+judges AS (
+    SELECT * FROM (
+        SELECT *, min(numbers) OVER (PARTITION BY origin, epoch, lo) AS fewest,
+            row_number() OVER (PARTITION BY origin, epoch, lo
+                ORDER BY hop, coalesce(numbers, 0) DESC, gateway, route) AS place
+        FROM weighed)
+    WHERE place = 1),
+-- What statements say of a hole, by route: how many messages did not arrive of those that they count around it, and
+-- whether one of them counts the whole hole.
+claims AS (
+    SELECT origin, epoch, lo, gateway, route, CAST(sum(greatest(messages - arrived, 0)) AS BIGINT) AS missing,
+        max(covers) AS covers
+    FROM (
+        SELECT origin, epoch, lo, gateway, route, link_epoch, statement, messages, first, covers,
+            max(CASE WHEN side = 2 THEN known ELSE 0 END) - max(CASE WHEN side = 1 THEN known ELSE 0 END) AS arrived
+        FROM (
+            SELECT *, CASE WHEN reached IS NULL THEN 0 ELSE least(seq, reached) + so_far END AS known
+            FROM (
+                SELECT origin, epoch, lo, gateway, route, link_epoch, statement, messages, first, covers, side, seq,
+                    max(span_hi) OVER up_to AS reached, min(rest) OVER up_to AS so_far
+                FROM (
+                    SELECT origin, epoch, lo, gateway, route, link_epoch, statement, messages, first, covers, side,
+                        CASE WHEN side = 1 THEN first - 1 ELSE last END AS seq,
+                        CAST(NULL AS BIGINT) AS span_hi, CAST(NULL AS BIGINT) AS rest
+                    FROM (
+                        SELECT DISTINCT holes.origin, holes.epoch, lo, gateway, route, stated.epoch AS link_epoch,
+                            statement, messages, first, last,
+                            CASE WHEN first <= lo AND last >= hi THEN 1 ELSE 0 END AS covers
+                        FROM holes JOIN statement_origins AS stated
+                            ON stated.origin = holes.origin AND stated.origin_epoch = holes.epoch
+                        WHERE messages > 0 AND first <= hi AND last >= lo)
+                    CROSS JOIN sides
+                    UNION ALL
+                    SELECT origin, epoch, CAST(NULL AS BIGINT) AS lo, CAST(NULL AS STRING) AS gateway,
+                        CAST(NULL AS STRING) AS route, CAST(NULL AS STRING) AS link_epoch,
+                        CAST(NULL AS BIGINT) AS statement, CAST(NULL AS BIGINT) AS messages,
+                        CAST(NULL AS BIGINT) AS first, CAST(NULL AS INT) AS covers, CAST(NULL AS INT) AS side,
+                        lo AS seq, hi AS span_hi,
+                        CAST(1 - lo + coalesce(sum(hi - lo + 1) OVER (PARTITION BY origin, epoch ORDER BY lo
+                            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS BIGINT) AS rest
+                    FROM ledger)
+                WINDOW up_to AS (PARTITION BY origin, epoch ORDER BY seq, CASE WHEN side IS NULL THEN 0 ELSE 1 END
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW))
+            WHERE side IS NOT NULL)
+        GROUP BY origin, epoch, lo, gateway, route, link_epoch, statement, messages, first, covers)
+    GROUP BY origin, epoch, lo, gateway, route),
+-- Ranges that were dropped cut a hole into pieces. A range may have grown since an earlier statement.
+drops AS (
+    SELECT origin, origin_epoch AS epoch, reason, gateway, route, first, max(last) AS last, max(messages) AS messages
+    FROM statement_dropped WHERE first > 0 AND origin <> ''
+    GROUP BY origin, origin_epoch, reason, consumer, gateway, route, first),
+pieces AS (
+    SELECT origin, epoch, hole, hole_hi, is_head, is_tail, cut AS lo,
+        lead(cut, 1, hole_hi + 1) OVER (PARTITION BY origin, epoch, hole ORDER BY cut) - 1 AS hi
+    FROM (
+        SELECT DISTINCT origin, epoch, lo AS hole, hi AS hole_hi, is_head, is_tail,
+            CASE WHEN side = 1 THEN CASE WHEN first > lo THEN first ELSE lo END
+                WHEN last < hi THEN last + 1 ELSE lo END AS cut
+        FROM (
+            SELECT holes.origin, holes.epoch, lo, hi, is_head, is_tail, first, last
+            FROM holes LEFT JOIN drops
+                ON holes.origin = drops.origin AND holes.epoch = drops.epoch AND first <= hi AND last >= lo
+            UNION ALL
+            SELECT origin, epoch, lo, hi, is_head, is_tail, lo AS first, hi AS last FROM holes)
+        CROSS JOIN sides)),
+reasons AS (
+    SELECT * FROM (
+        SELECT pieces.*, reason, gateway, route, messages,
+            row_number() OVER (PARTITION BY pieces.origin, pieces.epoch, pieces.lo
+                ORDER BY messages DESC, reason, gateway, route) AS place
+        FROM pieces LEFT JOIN drops ON pieces.origin = drops.origin AND pieces.epoch = drops.epoch
+            AND first <= pieces.lo AND last >= pieces.hi)
+    WHERE place = 1),
+verdicts AS (
+    SELECT reasons.origin, reasons.epoch, reasons.lo, reasons.hi, reasons.hole, reasons.hole_hi, is_head, is_tail,
+        reasons.reason, reasons.gateway AS dropped_at, reasons.route AS dropped_by, reasons.messages,
+        judges.gateway AS judge_gateway, judges.route AS judge_route, numbers, unstated, fewest, upto, stated_to,
+        CASE WHEN filling.route IS NOT NULL AND NOT is_tail AND coalesce(upto >= settled_to, TRUE) THEN 1 ELSE 0 END
+            AS is_filling,
+        CASE WHEN (judges.route IS NOT NULL AND NOT is_tail AND numbers = 0) OR (covers = 1 AND claims.missing = 0)
+            OR ((is_tail OR coalesce(unstated, 1) = 0) AND coalesce(claims.missing, 0) = 0) THEN 1 ELSE 0 END AS is_out,
+        coalesce(waiting, 0) AS waiting, claims.gateway AS claim_gateway, claims.route AS claim_route,
+        claims.missing AS claimed,
+        row_number() OVER (PARTITION BY reasons.origin, reasons.epoch, reasons.lo
+            ORDER BY claims.missing DESC, claims.gateway, claims.route) AS place
+    FROM reasons
+    LEFT JOIN judges
+        ON judges.origin = reasons.origin AND judges.epoch = reasons.epoch AND judges.lo = reasons.hole
+    LEFT JOIN claims
+        ON claims.origin = reasons.origin AND claims.epoch = reasons.epoch AND claims.lo = reasons.hole
+        AND (judges.gateway IS NULL OR (claims.gateway = judges.gateway AND claims.route = judges.route))
+    LEFT JOIN filling ON filling.gateway = coalesce(judges.gateway, claims.gateway)
+        AND filling.route = coalesce(judges.route, claims.route))
+SELECT origin, epoch, lo, hi,
+    CASE WHEN reason IS NOT NULL THEN least(hi - lo + 1, messages)
+        WHEN is_out = 1 THEN hi - lo + 1
+        WHEN is_tail THEN least(hi - lo + 1, claimed)
+        WHEN unstated = 0 THEN least(hi - lo + 1, numbers, claimed)
+        WHEN judge_route IS NOT NULL THEN least(hi - lo + 1, numbers)
+        WHEN claimed > 0 THEN least(hi - lo + 1, claimed)
+        ELSE hi - lo + 1 END AS missing,
+    CASE WHEN is_tail THEN 'tail' WHEN is_head THEN 'head' ELSE 'middle' END AS place,
+    CASE WHEN reason IS NOT NULL THEN reason
+        WHEN is_out = 1 THEN 'in transit'
+        WHEN fewest = 0 AND numbers > 0 THEN 'unknown'
+        WHEN waiting > 0 AND waiting >= numbers THEN 'in transit'
+        WHEN waiting > 0 THEN 'unknown'
+        WHEN claimed > 0 THEN 'lost'
+        WHEN stated_to < upto THEN 'in transit'
+        ELSE 'unknown' END AS reason,
+    coalesce(dropped_at, judge_gateway, claim_gateway) AS gateway,
+    coalesce(dropped_by, judge_route, claim_route) AS route,
+    CASE WHEN is_head THEN NULL ELSE hole - 1 END AS previous,
+    CASE WHEN is_tail THEN NULL ELSE hole_hi + 1 END AS next
+FROM verdicts
+WHERE place = 1 AND (reason IS NOT NULL OR is_out = 0 OR is_filling = 1);
 
+-- For each origin and epoch: what arrived, of what should have. What a route's rules leave out is not missing.
 CREATE OR REPLACE VIEW completeness AS
-SELECT origin, epoch, first, last, arrived,
-    greatest(numbers - arrived, 0) AS missing,
-    arrived / numbers AS share
+SELECT origin, epoch, first, last, arrived, missing, arrived / (arrived + missing) AS share
 FROM (
-    SELECT origin, epoch, min(lo) AS first, max(hi) AS last,
-        CAST(sum(hi - lo + 1) AS BIGINT) AS arrived,
-        max(hi) - least(min(lo), 1) + 1 AS numbers
-    FROM ledger GROUP BY origin, epoch);
+    SELECT origin, epoch, min(first) AS first, max(last) AS last, CAST(sum(arrived) AS BIGINT) AS arrived,
+        CAST(sum(missing) AS BIGINT) AS missing
+    FROM (
+        SELECT origin, epoch, lo AS first, hi AS last, hi - lo + 1 AS arrived, 0 AS missing FROM ledger
+        UNION ALL
+        SELECT origin, epoch, CAST(NULL AS BIGINT) AS first, hi AS last, 0 AS arrived, missing
+        FROM gaps WHERE reason <> 'selected')
+    GROUP BY origin, epoch);
 
 -- The readings by which a device gives UTC to earlier ones.
 --
@@ -89,20 +345,27 @@ WHERE value IS NOT NULL
 GROUP BY origin, device, metric, unit, date_trunc('hour', utc);
 
 -- For each device and hour: the messages with readings that arrived, and those that should have. A gap has no times: its
--- messages are spread evenly between those of its neighbours.
+-- messages are spread evenly between those of its neighbours; behind the last message, up to the statement.
 CREATE OR REPLACE VIEW completeness_by_hour AS
 WITH
 messages AS (SELECT origin, epoch, seq, device, utc FROM timeline WHERE record = 0),
+stated AS (
+    SELECT origin, origin_epoch AS epoch, highest AS seq, stated_at FROM statement_origins
+    UNION ALL
+    SELECT origin, origin_epoch AS epoch, last AS seq, stated_at FROM statement_dropped WHERE first > 0),
 known AS (
-    SELECT gaps.origin, gaps.epoch, gaps.lo, gaps.missing,
-        CASE WHEN before.device IS NULL THEN after.device
-            WHEN after.device IS NULL OR before.device = after.device THEN before.device END AS device,
-        before.utc AS since, after.utc AS upto
-    FROM gaps
-    LEFT JOIN messages AS before
-        ON before.origin = gaps.origin AND before.epoch = gaps.epoch AND before.seq = gaps.lo - 1
-    LEFT JOIN messages AS after
-        ON after.origin = gaps.origin AND after.epoch = gaps.epoch AND after.seq = gaps.hi + 1),
+    SELECT missed.origin, missed.missing, CASE WHEN min(device) = max(device) THEN min(device) END AS device,
+        min(CASE WHEN side = 1 THEN utc END) AS since,
+        coalesce(min(CASE WHEN side = 2 THEN utc END), min(CASE WHEN place = 'tail' THEN stated_at END)) AS upto
+    FROM (
+        SELECT origin, epoch, lo, hi, missing, place, side, CASE WHEN side = 1 THEN previous ELSE next END AS seq
+        FROM gaps CROSS JOIN (SELECT 1 AS side UNION ALL SELECT 2 AS side) AS sides
+        WHERE reason <> 'selected') AS missed
+    LEFT JOIN messages
+        ON messages.origin = missed.origin AND messages.epoch = missed.epoch AND messages.seq = missed.seq
+    LEFT JOIN stated
+        ON stated.origin = missed.origin AND stated.epoch = missed.epoch AND stated.seq >= missed.hi AND place = 'tail'
+    GROUP BY missed.origin, missed.epoch, missed.lo, missed.missing),
 spread AS (
     SELECT *, CAST(floor((seconds + offset_s) / 3600) AS BIGINT) AS hours
     FROM (

@@ -37,6 +37,7 @@ from cloud.tables.schema import (
     LEDGER,
     QUARANTINE,
     SET_ASIDE,
+    STATEMENT_TABLES,
 )
 from cloud.tables.tables import JOB_LOCK, NoTables, Tables, Transaction, has_tables
 from cloud.transforms.classify import IDENTITY
@@ -169,9 +170,10 @@ class _Job:
         self._complete_interrupted()
         self._take_new_files()
         self._record_set_aside()
-        for table in (LANDING_FILES, BATCHES):
+        for table in (LANDING_FILES, BATCHES, *STATEMENT_TABLES):
             self._tables.compact(table)
-        ledger.merge(self._tables)
+        for table in ledger.MERGING:
+            ledger.merge(self._tables, table)
         return self._report
 
     def run_again(self) -> Report:

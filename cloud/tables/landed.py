@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 from cloud.landing.file import SCHEMA
 from cloud.landing.manifest import Manifest, ManifestError, list_intervals
 
-COLUMNS = pa.schema([field for field in SCHEMA if field.name != "via"])
-"""The columns that the tables have. Files of version 0.1.0 have no others."""
+_VIA = "via"
+"""The column that files of version 0.1.0 lack."""
 
 
 def check_size(described: Manifest, folder: Path) -> None:
@@ -47,12 +47,14 @@ def read_landing_file(described: Manifest, folder: Path) -> pa.Table:
 
 def _parse(content: bytes) -> pa.Table:
     try:
-        rows = pq.ParquetFile(pa.BufferReader(content)).read(COLUMNS.names)
-        rows = rows.select(COLUMNS.names).cast(COLUMNS)
+        rows = pq.ParquetFile(pa.BufferReader(content)).read()
+        if _VIA not in rows.schema.names:
+            rows = rows.append_column(_VIA, pa.repeat(pa.scalar([], SCHEMA.field(_VIA).type), rows.num_rows))
+        rows = rows.select(SCHEMA.names).cast(SCHEMA)
         rows.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise ManifestError(f"the file is no landing file: {str(error).splitlines()[0]}") from None
-    for field in COLUMNS:
+    for field in SCHEMA:
         if not field.nullable and rows[field.name].null_count:
             raise ManifestError(f"the file is no landing file: a row has no {field.name}")
     return rows

@@ -9,7 +9,7 @@ hardly with time.
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from cloud.landing import intervals
 from cloud.landing.intervals import Interval, Intervals
 from cloud.landing.manifest import Manifest, Stream
-from cloud.tables.schema import LEDGER
+from cloud.tables.schema import CROSSINGS, LEDGER, LINKS, Table
 from cloud.tables.tables import Tables
 from cloud.transforms.classify import Suspect
 
@@ -59,12 +59,35 @@ def batches_of(rows: pa.Table, suspects: Sequence[Suspect]) -> list[Interval]:
     return intervals.merge(found)
 
 
-def merge(tables: Tables, least: int = _MERGE_FILES) -> None:
-    """Makes the ledger small again once batches have added so many files to it."""
-    files = tables.files(LEDGER)
+class Merging(NamedTuple):
+    """How neighbouring intervals of a table become one.
+
+    `same` are the columns that both have alike. Besides `lo` of the first one and `hi` of the last one, `of_first` and
+    `of_last` are kept; a number in `of_last` has to be below the one in `of_first` of the interval that follows.
+    """
+
+    same: tuple[str, ...]
+    of_first: tuple[str, ...] = ()
+    of_last: tuple[str, ...] = ()
+
+
+MERGING = {
+    LEDGER: Merging(("origin", "epoch")),
+    LINKS: Merging(("gateway", "route", "epoch")),
+    CROSSINGS: Merging(
+        ("origin", "epoch", "gateway", "route", "link_epoch", "hop"), ("first_number",), ("last_number",)
+    ),
+}
+"""The tables whose rows are intervals with the batches that added them."""
+
+
+def merge(tables: Tables, table: Table, least: int = _MERGE_FILES) -> None:
+    """Makes a table of intervals small again once batches have added so many files to it."""
+    files = tables.files(table)
     if len(files) < least:
         return
-    rows = tables.rows(LEDGER, _COLUMNS).sort_by([("origin", "ascending"), ("epoch", "ascending"), ("lo", "ascending")])
+    how = MERGING[table]
+    rows = tables.rows(table, table.column_names).sort_by([(name, "ascending") for name in (*how.same, "lo")])
     lo, hi, first, last = (rows[name].to_numpy() for name in ("lo", "hi", "first_batch", "batch"))
     newest = last.max()
     group = last.copy()
@@ -72,19 +95,19 @@ def merge(tables: Tables, least: int = _MERGE_FILES) -> None:
         # Both ends in the same group, which no batch to come belongs to.
         within = (first // width == last // width) & (last // width < newest // width)
         group[within] = -(last[within] // width * len(_WIDTHS) + _WIDTHS.index(width)) - 1
-    stream = _number_streams(rows)
+    stream = _number_streams(rows, how.same)
     follows = (np.diff(stream) == 0) & (np.diff(group) == 0) & (lo[1:] == hi[:-1] + 1)
+    for before, after in zip(how.of_last, how.of_first, strict=True):
+        follows &= rows[after].to_numpy()[1:] > rows[before].to_numpy()[:-1]
     starts = np.concatenate(([0], np.flatnonzero(~follows) + 1))
     ends = np.concatenate((starts[1:], [len(lo)])) - 1
     merged = {
-        "origin": rows["origin"].take(starts),
-        "epoch": rows["epoch"].take(starts),
-        "lo": lo[starts],
-        "hi": hi[ends],
+        **{name: rows[name].take(starts) for name in (*how.same, "lo", *how.of_first)},
+        **{name: rows[name].take(ends) for name in ("hi", *how.of_last)},
         "first_batch": np.minimum.reduceat(first, starts),
         "batch": np.maximum.reduceat(last, starts),
     }
-    tables.replace(LEDGER, files, pa.table(merged))
+    tables.replace(table, files, pa.table(merged))
 
 
 def new_intervals(manifests: Sequence[Manifest], known: Known) -> Known:
@@ -112,12 +135,12 @@ def find_suspects(manifests: Sequence[Manifest], known: Known) -> list[Suspect]:
     return suspects
 
 
-def _number_streams(rows: pa.Table) -> np.ndarray:
-    """Returns a number for each row of sorted rows: the same for the same origin and epoch."""
-    columns = (pc.dictionary_encode(rows[name].combine_chunks()).indices.to_numpy() for name in ("origin", "epoch"))
+def _number_streams(rows: pa.Table, same: Sequence[str]) -> np.ndarray:
+    """Returns a number for each row of sorted rows: the same where these columns are the same."""
     changes = np.zeros(rows.num_rows, bool)
-    for column in columns:
-        changes[1:] |= np.diff(column) != 0
+    for name in same:
+        codes = pc.dictionary_encode(rows[name].combine_chunks()).indices.to_numpy()
+        changes[1:] |= np.diff(codes) != 0
     return np.cumsum(changes)
 
 

@@ -24,6 +24,9 @@ def migrate(tables: Tables) -> None:
     if newer := [table.name for table in TABLES if tables.exists(table) and _version(tables, table) > VERSION]:
         raise NewerTables(f"the tables {', '.join(newer)} were written by a later version of Holdfast")
     for table in sorted(old, key=lambda one: one is BATCHES):  # `readings` are migrated by the help of `batches`
+        if _version(tables, table) == 2:  # version 3 only adds tables
+            tables.commit(table, [protocol(), metadata(table, tables.metadata(table)["id"])], "UPGRADE")
+            continue
         rows = _from_version_1(tables, table)
         writer = rows.select(table.column_names).write.format("delta").mode("overwrite").option("overwriteSchema", True)
         writer = writer.partitionBy(table.partition) if table.partition else writer
@@ -37,7 +40,7 @@ def _version(tables: Tables, table: Table) -> int:
 
 
 def _from_version_1(tables: Tables, table: Table) -> DataFrame:
-    """Returns the rows of a table of version 1 with the columns of version 2.
+    """Returns the rows of a table of version 1 with the columns of this version.
 
     Also of a table that the job was killed after: it has the new columns, and not yet the new version.
     """

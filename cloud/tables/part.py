@@ -21,8 +21,18 @@ from cloud.landing.manifest import Manifest, ManifestError
 from cloud.tables.data_file import DataFileWriter
 from cloud.tables.delta_log import DataFile
 from cloud.tables.landed import read_landing_file
-from cloud.tables.schema import BRONZE_MESSAGES, DATA_TABLES, QUARANTINE, READINGS, Table
+from cloud.tables.schema import (
+    BRONZE_MESSAGES,
+    CROSSINGS,
+    DATA_TABLES,
+    LINKS,
+    QUARANTINE,
+    READINGS,
+    STATEMENT_TABLES,
+    Table,
+)
 from cloud.transforms.classify import CONFLICT, DUPLICATE, NEW, Numbers
+from cloud.transforms.links import find_links, has_links
 from cloud.transforms.rows import CONFLICT as CONFLICT_KIND
 from cloud.transforms.rows import (
     CONFLICT_REASON,
@@ -37,6 +47,7 @@ from cloud.transforms.rows import (
     read_times,
     reading_rows,
 )
+from cloud.transforms.statements import find_statements, read_statements
 
 CHUNK_ROWS = 20_000
 CHUNK_BYTES = 16 << 20
@@ -68,6 +79,7 @@ class Done(msgspec.Struct):
     undecodable: int = 0
     conflicts: int = 0
     readings: int = 0
+    statements: int = 0
     refused: list[tuple[str, str]] = []
     failure: str | None = None
 
@@ -106,8 +118,17 @@ def _take_file(
         places, found = verdicts[described.file]
         of_row[places] = found
     done.duplicates += int(np.count_nonzero(of_row == DUPLICATE))
+    if has_links(rows):
+        links, crossings = find_links(rows.filter(pa.array(of_row != CONFLICT)), part.batch)
+        work.write(LINKS, links)
+        work.write(CROSSINGS, crossings)
+    problems = _take_statements(rows, of_row, work, done)
+    rows = rows.drop_columns("via")
     for first, length in _chunks(rows):
         landed = read_times(rows.slice(first, length), part.planned_ms, described.file, part.batch)
+        landed = landed.add_problems(
+            {place - first: problems[place] for place in problems if first <= place < first + length}
+        )
         verdict = of_row[first : first + length]
         _take_chunk(landed if (verdict == NEW).all() else _pick(landed, verdict, NEW), work, done)
         if (verdict == CONFLICT).any():
@@ -120,7 +141,9 @@ def _take_file(
 def _take_again(rows: pa.Table, part: Part, work: "_Writers", done: Done) -> None:
     """Decodes messages of `quarantine` again. Those that have no problem now are noted there as decoded."""
     for first, length in _chunks(rows):
-        decoded = work.decoder(read_quarantine(rows.slice(first, length), part.batch))
+        some = rows.slice(first, length)
+        stated = dict.fromkeys(find_statements(some).tolist(), "what routes state is judged once, as it lands")
+        decoded = work.decoder(read_quarantine(some, part.batch).add_problems(stated))
         readings = reading_rows(decoded)
         if len(readings):
             work.write(READINGS, readings)
@@ -138,6 +161,22 @@ def read_undecodable(path: Path) -> pa.Table:
     """Returns the undecodable messages in a data file of `quarantine`, the epoch as a number."""
     rows = pq.read_table(path, filters=pc.field("kind") == UNDECODABLE, partitioning=None)
     return rows.set_column(rows.schema.get_field_index("epoch"), "epoch", read_epochs(rows["epoch"]))
+
+
+def _take_statements(rows: pa.Table, of_row: Numbers, work: "_Writers", done: Done) -> dict[int, str]:
+    """Takes in what new statements say. Returns the faults of messages that only seem to be some, by their place."""
+    places = find_statements(rows)
+    places = places[of_row[places] == NEW]
+    if not len(places):
+        return {}
+    stated = read_statements(rows, places, work.batch)
+    for table in STATEMENT_TABLES:
+        if found := stated.rows[table.name]:
+            columns = zip(*found, strict=True)
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, table.arrow_schema, strict=True)]
+            work.write(table, pa.table(arrays, table.arrow_schema))
+    done.statements += len(places) - len(stated.problems)
+    return stated.problems
 
 
 def _take_chunk(landed: Landed, work: "_Writers", done: Done) -> None:
@@ -180,6 +219,7 @@ class _Writers:
 
     def __init__(self, part: Part, decoder: Decoder) -> None:
         self.decoder = decoder
+        self.batch = part.batch
         self._part = part
         self._date = datetime.fromtimestamp(part.planned_ms / 1000, UTC).date()
         self._open: dict[str, DataFileWriter] = {}

@@ -7,7 +7,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-VERSION = 2
+VERSION = 3
 """The version of these definitions, a property of each table. Version 1 had no such property."""
 VERSION_PROPERTY = "holdfast.schemaVersion"
 
@@ -198,6 +198,14 @@ QUARANTINE = Table(
     partition="ingest_date",
     change_feed=True,
 )
+_LO = Column("lo", "long", "the first number of the interval", required=True)
+_HI = Column("hi", "long", "the last number of the interval", required=True)
+_FIRST_BATCH = Column("first_batch", "long", "the first batch that added some of it", required=True)
+_LAST_BATCH = Column("batch", "long", "the last batch that added some of it", required=True)
+_GATEWAY = Column("gateway", "string", "the gateway of the route", required=True)
+_ROUTE = Column("route", "string", "the route", required=True)
+_NOT_EMPTY = Constraint("interval_is_not_empty", "lo <= hi", pc.field("lo") <= pc.field("hi"))
+
 LEDGER = Table(
     "ledger",
     "the identities that arrived, as closed intervals of seq",
@@ -205,10 +213,9 @@ LEDGER = Table(
         *(_ORIGIN, _EPOCH),
         Column("lo", "long", "the first seq of the interval", required=True),
         Column("hi", "long", "the last seq of the interval", required=True),
-        Column("first_batch", "long", "the first batch that added some of it", required=True),
-        Column("batch", "long", "the last batch that added some of it", required=True),
+        *(_FIRST_BATCH, _LAST_BATCH),
     ),
-    (Constraint("interval_is_not_empty", "lo <= hi", pc.field("lo") <= pc.field("hi")),),
+    (_NOT_EMPTY,),
 )
 BATCHES = Table(
     "batches",
@@ -234,6 +241,86 @@ BATCHES = Table(
             pc.field("rows_in") == pc.field("new") + pc.field("duplicates") + pc.field("quarantined"),
         ),
     ),
+)
+LINKS = Table(
+    "links",
+    "the numbers of each link that arrived, as closed intervals, which may overlap",
+    (
+        *(_GATEWAY, _ROUTE),
+        Column("epoch", "string", "eight hexadecimal digits, drawn when the route began to number", required=True),
+        *(_LO, _HI, _FIRST_BATCH, _LAST_BATCH),
+    ),
+    (_NOT_EMPTY,),
+)
+CROSSINGS = Table(
+    "crossings",
+    "which messages came over which link, and the numbers of the first and the last of them",
+    (
+        *(_ORIGIN, _EPOCH),
+        Column("lo", "long", "the first seq of the run", required=True),
+        Column("hi", "long", "the last seq of the run", required=True),
+        *(_GATEWAY, _ROUTE),
+        Column("link_epoch", "string", "the epoch of the link's numbers", required=True),
+        Column("hop", "integer", "the place of the link on the way, from 1", required=True),
+        Column("first_number", "long", "the link's number of the message `lo`", required=True),
+        Column("last_number", "long", "the link's number of the message `hi`", required=True),
+        *(_FIRST_BATCH, _LAST_BATCH),
+    ),
+    (_NOT_EMPTY,),
+)
+_STATED = (
+    *(_GATEWAY, _ROUTE),
+    Column("epoch", "string", "the epoch of the link's numbers", required=True),
+    Column("statement", "long", "the statement's number in its epoch, from 1", required=True),
+)
+_STATED_AT = Column("stated_at", "timestamp", "when the statement was made, by its gateway's clock")
+_ABOUT = (
+    Column("origin", "string", "the maker of the messages; empty for ranges that are only counted", required=True),
+    Column("origin_epoch", "string", "the epoch of the messages", required=True),
+)
+STATEMENTS = Table(
+    "statements",
+    "what routes say of the numbers that they gave",
+    (
+        *_STATED,
+        Column("first", "long", "the first number that the statement covers", required=True),
+        Column("last", "long", "the last one; first - 1 if it covers none", required=True),
+        Column("backfill", "boolean", "whether the route had a backfill that no statement covers yet", required=True),
+        Column("seq", "long", "the seq of the message with the statement", required=True),
+        *(_STATED_AT, _BATCH),
+    ),
+)
+STATEMENT_ORIGINS = Table(
+    "statement_origins",
+    "how many messages of each origin a statement covers",
+    (
+        *(*_STATED, *_ABOUT),
+        Column("highest", "long", "the highest seq that the route has come past", required=True),
+        Column("messages", "long", "how many messages the route handed on", required=True),
+        Column("first", "long", "their lowest seq; 0 if there are none", required=True),
+        Column("last", "long", "their highest seq; 0 if there are none", required=True),
+        *(_STATED_AT, _BATCH),
+    ),
+)
+STATEMENT_DROPPED = Table(
+    "statement_dropped",
+    "the ranges of dropped messages that a statement names",
+    (
+        *_STATED,
+        Column("reason", "string", "why they were dropped", required=True),
+        Column("consumer", "string", "what did not get them", required=True),
+        *_ABOUT,
+        Column("first", "long", "the lowest seq; 0 for messages that are only counted", required=True),
+        Column("last", "long", "the highest seq", required=True),
+        Column("messages", "long", "how many messages were dropped", required=True),
+        *(_STATED_AT, _BATCH),
+    ),
+)
+STATEMENT_REFUSED = Table(
+    "statement_refused",
+    "the numbers of messages that the next broker refused and that wait in the gateway, by statement",
+    (*_STATED, _LO, _HI, _BATCH),
+    (_NOT_EMPTY,),
 )
 LANDING_FILES = Table(
     "landing_files",
@@ -279,5 +366,7 @@ INGESTED = "ingested"
 SET_ASIDE = "set aside"
 """The `status` of a landing file."""
 
-DATA_TABLES = (BRONZE_MESSAGES, READINGS, QUARANTINE)
+STATEMENT_TABLES = (STATEMENTS, STATEMENT_ORIGINS, STATEMENT_DROPPED, STATEMENT_REFUSED)
+DATA_TABLES = (BRONZE_MESSAGES, READINGS, QUARANTINE, LINKS, CROSSINGS, *STATEMENT_TABLES)
+"""The tables that a batch writes in its tasks."""
 TABLES = (*DATA_TABLES, LEDGER, BATCHES, LANDING_FILES, FORGOTTEN, CHECKS)

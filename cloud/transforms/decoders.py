@@ -29,6 +29,7 @@ from cloud.transforms.text_values import content_type_of, decode_csv, decode_val
 from wire import topics
 from wire.bulk.column_batch import CONTENT_TYPE as COLUMN_BATCH
 from wire.bulk.column_batch import MalformedBatch, decode_batch
+from wire.link_numbers import STATEMENT_TYPE
 
 PROBLEM_MAX = 500
 """The longest problem (characters)."""
@@ -72,6 +73,8 @@ def is_senml(topic: str, content_type: str | None, own: Sequence[OwnDecoder] = (
 
 
 def _choose(message: Message, own: Sequence[OwnDecoder], births: Births) -> _Decode | OwnDecoder:
+    if message.content_type == STATEMENT_TYPE:
+        return _decode_statement
     kind, _ = content_type_of(message)
     if found := first_match(own, partial(_matches, message.topic), kind):
         return found if found.mark.whole_batches else partial(_decode_own, found)
@@ -198,6 +201,11 @@ def _decode_landed_batch(message: Message) -> list[Record]:
     except MalformedBatch as error:
         raise Undecodable(f"a column batch that cannot be decoded: {error}") from None
     raise Undecodable("a column batch that the lander could not decode")
+
+
+def _decode_statement(_: Message) -> list[Record]:
+    """Returns no records: what a route states is in tables of its own."""
+    return []
 
 
 def _refuse(message: Message) -> list[Record]:

@@ -44,6 +44,13 @@ class Landed(NamedTuple):
     files: pa.Array
     batch: int
 
+    def add_problems(self, problems: dict[int, str]) -> "Landed":
+        """Returns the messages with problems of some of them, by their place. A problem that is there stays."""
+        if not problems:
+            return self
+        texts = [found or problems.get(place) for place, found in enumerate(self.problems.to_pylist())]
+        return self._replace(problems=pa.array(texts, pa.string()))
+
     def take(self, places: pa.Array) -> "Landed":
         return self._replace(
             messages=self.messages.take(places),

@@ -11,7 +11,7 @@ from cloud.landing.intervals import Interval
 from cloud.landing.manifest import list_intervals
 from cloud.tables.delta_log import DataFile
 from cloud.tables.ledger import Known
-from cloud.tables.schema import BRONZE_MESSAGES, DATA_TABLES, FORGOTTEN, QUARANTINE, READINGS, Table
+from cloud.tables.schema import BRONZE_MESSAGES, FORGOTTEN, QUARANTINE, READINGS, Table
 from cloud.tables.tables import Tables
 from cloud.transforms.classify import IDENTITY, Suspect, find_within
 from cloud.transforms.rows import read_epochs, write_epochs
@@ -48,7 +48,7 @@ def forget_again(tables: Tables, forgotten: Known) -> None:
     listed = [(*stream, lo, hi) for stream, spans in sorted(forgotten.items()) for lo, hi in spans]
     if listed:
         _note(tables, listed)
-        for table in DATA_TABLES:
+        for table in (BRONZE_MESSAGES, QUARANTINE, READINGS):
             delete(tables, table, listed)
 
 

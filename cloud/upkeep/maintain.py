@@ -28,6 +28,7 @@ from cloud.tables.schema import (
     LANDING_FILES,
     QUARANTINE,
     READINGS,
+    STATEMENT_TABLES,
     TABLES,
 )
 from cloud.tables.tables import NoTables, Tables, has_tables
@@ -98,9 +99,10 @@ def maintain(
                 opened.replace(table, files, rows)
                 upkeep.merged += len(files)
                 upkeep.written += 1
-        for table in (LANDING_FILES, BATCHES, FORGOTTEN, CHECKS):
+        for table in (LANDING_FILES, BATCHES, FORGOTTEN, CHECKS, *STATEMENT_TABLES):
             opened.compact(table, least=2)
-        ledger.merge(opened, least=2)
+        for table in ledger.MERGING:
+            ledger.merge(opened, table, least=2)
         upkeep.deleted = sum(opened.vacuum(table, VACUUM_S) for table in TABLES)
         if landing_days is not None:
             _delete_landing_files(opened, landing, timedelta(days=landing_days), upkeep)

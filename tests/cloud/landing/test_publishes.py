@@ -10,6 +10,7 @@ from cloud.landing.publishes import LEAST, Published, find_publishes, to_rows
 from wire.bulk.connection import BulkClientConnection
 from wire.codec.packets import Connack, Publish, encode
 from wire.identity import decode_identity, decode_received, find_user_property
+from wire.link_numbers import decode_via, encode_via
 
 NOON_MS = 1_767_225_600_000
 
@@ -27,6 +28,9 @@ def some_publishes(dice: random.Random, count: int) -> list[Publish]:
             pairs.append(("hf-id", f"{dice.choice((7, 0xCAFE)):08x}/{number}/{origin}"))
             if dice.random() < 0.8:
                 pairs.append(("hf-received", f"{dice.choice((0, NOON_MS + number))}/{dice.choice(('gw-1', 'größe'))}"))
+            if dice.random() < 0.8:
+                gateway, route = dice.choice((("gw-1", "up"), ("größe/2", "a/b"), ("hf-via", "100%")))
+                pairs.append(("hf-via", encode_via(dice.choice((31, 0xCAFE)), [(number, number)], gateway, route)))
         if pairs:
             properties[0x26] = pairs
         topic = dice.choice(("t", "telemetry/" + "x" * dice.choice((1, 100)), "größe"))
@@ -53,8 +57,16 @@ def expected(message: Publish) -> dict[str, Any]:
         "content_type": message.properties.get(3),
         "payload": message.payload,
         "lander": "lander-1",
-        "via": [],
+        "via": vias(message),
     }
+
+
+def vias(message: Publish) -> list[dict[str, Any]]:
+    found = find_user_property(message.properties, "hf-via")
+    if found is None:
+        return []
+    epoch, ((number, _),), gateway, route = decode_via(found)
+    return [{"epoch": epoch, "number": number, "gateway": gateway, "route": route}]
 
 
 def together(messages: list[Publish]) -> Published | None:
@@ -89,6 +101,22 @@ ODD: list[Publish] = [
     Publish("t", b"", 1, packet_identifier=1, properties={0x26: [("hf-id", "00000001/1/a"), ("hf-received", "01/g")]}),
     Publish("t", b"", 1, packet_identifier=1, properties={0x26: [("hf-via", "0000001f/42/gw-1/up")]}),
     Publish("t", b"", 1, packet_identifier=1, properties={0x26: [("hf-id", "00000001/1/a"), ("hf-via", "bad")]}),
+    Publish(
+        "t", b"", 1, packet_identifier=1, properties={0x26: [("hf-id", "00000001/1/a"), ("hf-via", "0000001f/1-2/g/r")]}
+    ),
+    Publish(
+        "t", b"", 1, packet_identifier=1, properties={0x26: [("hf-id", "00000001/1/a"), ("hf-via", "0000001f/1/%41/r")]}
+    ),
+    Publish(
+        "t", b"", 1, packet_identifier=1, properties={0x26: [("hf-id", "00000001/1/a"), ("hf-via", "0000001f/1/r")]}
+    ),
+    Publish(
+        "t",
+        b"",
+        1,
+        packet_identifier=1,
+        properties={0x26: [("hf-via", "0000001f/1/g/r"), ("hf-id", "00000001/1/a"), ("hf-via", "0000001f/1/g/r")]},
+    ),
     Publish("t", b"", 1, packet_identifier=1, properties={3: "application/vnd.holdfast.batch"}),
     Publish("t", b"", 1, packet_identifier=1, properties={9: b"\x26\x00\x05hf-id\x00\x0c00000001/1/a"}),
 ]

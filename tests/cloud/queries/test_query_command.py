@@ -56,10 +56,11 @@ def test_ledger_gaps_and_completeness_follow_from_the_intervals(folder: Path) ->
         {**identity, "lo": 8, "hi": 8},
         {**identity, "lo": 12, "hi": 12},
     ]
+    unknown = {"reason": "unknown", "gateway": None, "route": None}
     assert select(folder, "SELECT * FROM gaps ORDER BY lo") == [
-        {**identity, "lo": 1, "hi": 1, "missing": 1},
-        {**identity, "lo": 6, "hi": 7, "missing": 2},
-        {**identity, "lo": 9, "hi": 11, "missing": 3},
+        {**identity, "lo": 1, "hi": 1, "missing": 1, "place": "head", **unknown, "previous": None, "next": 2},
+        {**identity, "lo": 6, "hi": 7, "missing": 2, "place": "middle", **unknown, "previous": 5, "next": 8},
+        {**identity, "lo": 9, "hi": 11, "missing": 3, "place": "middle", **unknown, "previous": 8, "next": 12},
     ]
     assert select(folder, "SELECT * FROM completeness ORDER BY origin") == [
         {"origin": "cellar", "epoch": f"{EPOCH:08x}", "first": 1, "last": 2, "arrived": 2, "missing": 0, "share": 1.0},

@@ -29,7 +29,7 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tab
         tables.append_values(LEDGER, spans, None)
         file = (f"f-{batch}", "lander-1", 1, batch, 11, 1, "", "ingested", None, batch, datetime.now(UTC))
         tables.append_values(LANDING_FILES, [file], None)
-        ledger.merge(tables)
+        ledger.merge(tables, LEDGER)
         tables.compact(LANDING_FILES)
     return tables
 

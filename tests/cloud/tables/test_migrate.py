@@ -1,5 +1,6 @@
-"""Tables of version 0.1.0, as Spark wrote them, become tables of this version."""
+"""Tables of earlier versions become tables of this version: those of version 0.1.0 as Spark wrote them."""
 
+import shutil
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from pyspark.sql import SparkSession
 
 from cloud.tables.job import Report
 from cloud.tables.migrate import NewerTables
-from cloud.tables.schema import TABLES
+from cloud.tables.schema import DATA_TABLES, TABLES
 from tests.cloud.lake import Lake
 from tests.cloud.messages import EPOCH, land, payload, row
+from tests.cloud.tables.links import handed, stated
 
 NOON = datetime(2025, 10, 9, 12, tzinfo=UTC)
 DAY = NOON.date()
@@ -87,7 +89,7 @@ def test_old_tables_go_on_with_their_rows(old: Lake) -> None:
     for table in TABLES:
         found = DeltaTable(old.folder / table.name)
         assert [field.name for field in found.schema().fields] == table.column_names
-        assert found.metadata().configuration["holdfast.schemaVersion"] == "2"
+        assert found.metadata().configuration["holdfast.schemaVersion"] == "3"
     readings = sorted(old.rows("readings"), key=lambda one: (one["seq"], one["record"]))
     assert [(one["event_time"], one["event_time_by"], one["quality"]) for one in readings[1:3]] == [
         (NOON, "device", "good"),
@@ -97,12 +99,33 @@ def test_old_tables_go_on_with_their_rows(old: Lake) -> None:
     assert old.ingest() == Report()
 
 
+def test_tables_of_version_2_get_the_tables_of_links_and_statements(landing: Path, lake: Lake) -> None:
+    land(landing, [row(1), row(2)])
+    lake.ingest()
+    for table in DATA_TABLES[3:]:
+        shutil.rmtree(lake.folder / table.name)
+    for table in TABLES:
+        commit = lake.folder / table.name / "_delta_log" / f"{0:020}.json"
+        if commit.exists():
+            commit.write_text(
+                commit.read_text().replace('"holdfast.schemaVersion":"3"', '"holdfast.schemaVersion":"2"')
+            )
+    land(landing, [row(2), handed("garage", 3, 1, "barn"), stated("barn", 1, 1, 1)], boot=2)
+    assert lake.ingest() == Report(1, 1, rows_in=3, new=2, duplicates=1, readings=2)
+    for table in TABLES:
+        assert DeltaTable(lake.folder / table.name).metadata().configuration["holdfast.schemaVersion"] == "3"
+    assert [(one["lo"], one["hi"]) for one in lake.rows("links")] == [(1, 2)]
+    assert len(lake.rows("statements")) == 1
+    assert len(lake.rows("bronze_messages")) == 4
+    assert lake.ingest() == Report()
+
+
 def test_tables_of_a_later_version_are_left_alone(spark: SparkSession, landing: Path, lake: Lake) -> None:
     land(landing, [row(1)])
     lake.ingest()
     log = lake.folder / "readings" / "_delta_log"
     commit = log / f"{0:020}.json"
-    commit.write_text(commit.read_text().replace('"holdfast.schemaVersion":"2"', '"holdfast.schemaVersion":"3"'))
+    commit.write_text(commit.read_text().replace('"holdfast.schemaVersion":"3"', '"holdfast.schemaVersion":"4"'))
     land(landing, [row(2)], boot=2)
     with pytest.raises(NewerTables, match="the tables readings were written by a later version"):
         lake.ingest()

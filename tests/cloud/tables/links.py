@@ -1,0 +1,56 @@
+"""Messages as routes number them, and statements of these routes, as a lander lands both."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from cloud.landing.file import Link, Row
+from tests.cloud.messages import row
+from wire.link_numbers import (
+    STATEMENT_TYPE,
+    DroppedRange,
+    Share,
+    Statement,
+    encode_statement,
+    statement_topic,
+)
+
+LINK_EPOCH = 31
+ORIGIN_EPOCH = 0xCAFE
+
+
+def handed(origin: str, seq: int, number: int, gateway: str, *more: Link, epoch: int = LINK_EPOCH) -> Row:
+    """A message that the route `central` of a gateway handed on with a number; `more` are later links."""
+    return row(seq, origin)._replace(via=[Link(epoch, number, gateway, "central"), *more])
+
+
+def share(origin: str, messages: int, first: int, last: int) -> Share:
+    return Share(origin, ORIGIN_EPOCH, last, messages, first, last)
+
+
+def dropped(reason: str, origin: str, first: int, last: int, messages: int | None = None) -> DroppedRange:
+    count = last - first + 1 if messages is None else messages
+    return DroppedRange(reason, "route/central", origin, ORIGIN_EPOCH, first, last, count)
+
+
+def stated(
+    gateway: str,
+    statement: int,
+    first: int,
+    last: int,
+    origins: Sequence[Share] = (),
+    ranges: Sequence[DroppedRange] = (),
+    refused: Sequence[tuple[int, int]] = (),
+    backfill: bool = False,
+    **change: Any,
+) -> Row:
+    """The message with a statement, which has the number behind those that it covers."""
+    said = Statement(
+        gateway, "central", LINK_EPOCH, statement, first, last, list(origins), list(ranges), list(refused), backfill
+    )
+    message = row(statement, gateway, encode_statement(said))._replace(
+        topic=statement_topic(gateway, "central"),
+        content_type=STATEMENT_TYPE,
+        gateway=gateway,
+        via=[Link(LINK_EPOCH, last + 1, gateway, "central")],
+    )
+    return message._replace(**change)
