@@ -60,7 +60,7 @@ SECOND = pc.field("batch") == 2
 @pytest.mark.parametrize(
     ("table", "rows", "expected"),
     [
-        (BRONZE_MESSAGES, twice, ("each row once", "bronze_messages", "garage 0000cafe in 1 to 6")),
+        (BRONZE_MESSAGES, twice, ("each row once", "bronze_messages", "garage 0000cafe in 1 to 7")),
         (BRONZE_MESSAGES, fewer, ("each message of the ledger", "bronze_messages", "garage 0000cafe 4")),
         (BRONZE_MESSAGES, renamed, ("no message that the ledger lacks", "bronze_messages", "attic 0000cafe 4 to 6")),
         (READINGS, twice, ("each row once", "readings", "garage 0000cafe in 1 to 6")),
