@@ -92,9 +92,9 @@ def test_hours_and_devices_are_summed_up(engine: duckdb.DuckDBPyConnection) -> N
 
 
 def test_file_can_be_run_again(engine: duckdb.DuckDBPyConnection) -> None:
-    before = engine.sql("SELECT * FROM gaps").fetchall()
+    before = engine.sql("SELECT * FROM gaps ORDER BY ALL").fetchall()
     engine.execute(VIEWS_FILE.read_text())
-    assert engine.sql("SELECT * FROM gaps").fetchall() == before
+    assert engine.sql("SELECT * FROM gaps ORDER BY ALL").fetchall() == before
 
 
 @pytest.mark.parametrize("name", views())
