@@ -170,8 +170,8 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
 
     statement_interval_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 0
     """The time in seconds between two [statements](link-numbers.md#statements) of what the route has handed on. With 0
-    it makes none. The broker has to let the route publish to the topic of its statements. A route with
-    `order = "live_first"` makes none."""
+    it makes none, and the tables cannot tell [why messages are missing](tables.md#gaps). The broker has to let the
+    route publish to the topic of its statements."""
 
     windows: tuple[str, ...] = ()
     """When the route may be connected, as cron expressions: minute, hour, day of month, month and day of week, in the
@@ -219,8 +219,6 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
             yield "password_file", "there is no user"
         yield from _errors_in_filters(values)
         yield from _errors_in_framing(values)
-        if values.get("order") == "live_first" and values.get("statement_interval_s"):
-            yield "statement_interval_s", 'a route with order = "live_first" numbers no messages'
         for window in values.get("windows", ()):
             try:
                 check_window(window)

@@ -151,10 +151,6 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
             ROUTE + 'broker = "mqtt://b"\nframing = "batch"\nbatch_max_messages = 65536\n',
             "8: route[0].batch_max_messages: ",
         ),
-        (
-            ROUTE + 'broker = "mqtt://b"\norder = "live_first"\nstatement_interval_s = 60\n',
-            '8: route[0].statement_interval_s: a route with order = "live_first" numbers no messages',
-        ),
         (ROUTE, "4: route[0].broker: missing"),
         (
             ROUTE + 'broker = "mqtt://b"\nsubscribe = ["a"]\n',
