@@ -4,17 +4,7 @@ import heapq
 from collections.abc import Mapping
 
 from gateway.message import Message
-from gateway.store.consumers.delivery import Delivery, Grant
-
-InFlight = tuple[int, Grant, int, int]
-"""A delivery without an acknowledgement: position, grant, size, and how many messages were taken before it."""
-
-
-def identifiers_used(in_flight: Mapping[int, InFlight], taken: int) -> int:
-    """Returns how many packet identifiers are in use after so many messages, in order with those that were dropped."""
-    for _, _, _, before in in_flight.values():
-        return taken - before
-    return 0
+from gateway.store.consumers.delivery import Delivery, InFlight
 
 
 class Redelivery:

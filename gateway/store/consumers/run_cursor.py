@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from gateway.message import Message
-from gateway.store.consumers.delivery import Delivery, Grant
-from gateway.store.consumers.redelivery import identifiers_used
+from gateway.store.consumers.delivery import Delivery, Grant, identifiers_used
 from gateway.store.consumers.runs import DeliveryRun, RunsInFlight, columns_of, run_of
 from gateway.store.consumers.selecting_cursor import SelectingCursor
 from gateway.store.consumers.tally import Walk
