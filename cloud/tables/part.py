@@ -21,6 +21,7 @@ from cloud.landing.manifest import Manifest, ManifestError
 from cloud.tables.data_file import DataFileWriter
 from cloud.tables.delta_log import DataFile
 from cloud.tables.landed import read_landing_file
+from cloud.tables.links import find_links, has_links
 from cloud.tables.schema import (
     BRONZE_MESSAGES,
     CROSSINGS,
@@ -32,7 +33,6 @@ from cloud.tables.schema import (
     Table,
 )
 from cloud.transforms.classify import CONFLICT, DUPLICATE, NEW, Numbers
-from cloud.transforms.links import find_links, has_links
 from cloud.transforms.rows import CONFLICT as CONFLICT_KIND
 from cloud.transforms.rows import (
     CONFLICT_REASON,
