@@ -212,7 +212,8 @@ class Site:
     def damage(self) -> None:
         """Does to the checkpoint, and to what others wrote to Delta's logs, what a power cut may do."""
         checkpoint = self.tables / "_checkpoint"
-        logs = sorted(self.tables.glob("*/_delta_log"))
+        # A job that was killed while it made a table leaves a log without a commit.
+        logs = sorted(log for log in self.tables.glob("*/_delta_log") if any(log.glob("[0-9]*.*")))
         match self._chance.choice(("empty", "gone", "log", "log", "summary")):
             case "empty":
                 self.strike("checkpoint emptied")
