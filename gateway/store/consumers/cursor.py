@@ -19,22 +19,12 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from gateway.message import Message
 from gateway.pace import Slice
 from gateway.signals import Signal
-from gateway.store.consumers.delivery import (
-    Backlog,
-    Delivery,
-    Grant,
-    InFlight,
-    RangeSet,
-    ReasonToDrop,
-    grant_by,
-    identifiers_used,
-    keep,
-)
+from gateway.store.consumers.delivery import Backlog, Delivery, Grant, RangeSet, ReasonToDrop, grant_by, keep
 from gateway.store.consumers.held_back import HeldBack
 from gateway.store.consumers.log_reader import LogReader
-from gateway.store.consumers.redelivery import Redelivery
+from gateway.store.consumers.redelivery import InFlight, Redelivery
 from gateway.store.consumers.rights import Rights, everything
-from gateway.store.consumers.tally import Tally, Walk
+from gateway.store.consumers.tally import Tally, Walk, identifiers_used
 from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import EVICTED, FILTERED
 from gateway.store.tables.evicted import EvictedMessage

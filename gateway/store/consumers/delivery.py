@@ -1,7 +1,7 @@
 """A message as a consumer gets it, by its subscriptions."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,17 +54,6 @@ class Delivery(NamedTuple):
     def last_number(self) -> int:
         """The number, as that of the last delivery of a run."""
         return self.number
-
-
-InFlight = tuple[int, Grant, int, int]
-"""A delivery without an acknowledgement: position, grant, size, and how many messages were taken before it."""
-
-
-def identifiers_used(in_flight: Mapping[int, InFlight], taken: int) -> int:
-    """Returns how many packet identifiers are in use after so many messages, in order with those that were dropped."""
-    for _, _, _, before in in_flight.values():
-        return taken - before
-    return 0
 
 
 def grant_by(subscriptions: Sequence[Subscription], message: Message) -> Grant:

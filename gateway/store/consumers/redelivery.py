@@ -4,7 +4,10 @@ import heapq
 from collections.abc import Mapping
 
 from gateway.message import Message
-from gateway.store.consumers.delivery import Delivery, InFlight
+from gateway.store.consumers.delivery import Delivery, Grant
+
+InFlight = tuple[int, Grant, int, int]
+"""A delivery without an acknowledgement: position, grant, size, and how many messages were taken before it."""
 
 
 class Redelivery:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from gateway.message import Message
-from gateway.store.consumers.delivery import Delivery, Grant, identifiers_used
+from gateway.store.consumers.delivery import Delivery, Grant
 from gateway.store.consumers.runs import DeliveryRun, RunsInFlight, columns_of, run_of
 from gateway.store.consumers.selecting_cursor import SelectingCursor
-from gateway.store.consumers.tally import Walk
+from gateway.store.consumers.tally import Walk, identifiers_used
 from gateway.store.tables.cursors import Place
 from gateway.store.tables.evicted import EvictedMessage
 from gateway.store.tables.log_rows import Gap, LogRow, Part, PublishBatch

@@ -7,7 +7,8 @@ from typing import Any
 
 from gateway.message import Message
 from gateway.store.consumers.cursor import PACKET_IDENTIFIERS, Cursor
-from gateway.store.consumers.delivery import Delivery, ReasonToDrop, identifiers_used
+from gateway.store.consumers.delivery import Delivery, ReasonToDrop
+from gateway.store.consumers.tally import identifiers_used
 from gateway.store.tables.drops import SELECTED, Epoch
 
 BYTES_AT_ONCE = 64 * 1024  # of payloads that rules look into before other tasks run

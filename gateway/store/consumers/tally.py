@@ -8,14 +8,22 @@ Where a route has limits for each origin, the messages that wait are counted by 
 all others.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gateway.message import Message
 from gateway.store.consumers.delivery import Backlog
+from gateway.store.consumers.redelivery import InFlight
 from gateway.store.tables.log_rows import Part, PublishBatch
 
 ORIGINS_MAX = 10_000  # of which messages wait; further ones are counted together, as one origin, until none waits
 OTHERS = ""
+
+
+def identifiers_used(in_flight: Mapping[int, InFlight], taken: int) -> int:
+    """Returns how many packet identifiers are in use after so many messages, in order with those that were dropped."""
+    for _, _, _, before in in_flight.values():
+        return taken - before
+    return 0
 
 
 class Walk:
