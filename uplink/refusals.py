@@ -60,8 +60,7 @@ class Refusals:
 
     def send_again(self, positions: Collection[int] | None = None) -> int:
         """Makes those at some positions due, or all; returns how many are due then."""
-        if positions is None or positions:
-            self.due |= {one.position: one for one in self.all() if positions is None or one.position in positions}
+        self.due |= {one.position: one for one in self.all() if positions is None or one.position in positions}
         if self.due:
             self.is_due.set()
         return len(self.due)

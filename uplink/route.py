@@ -170,7 +170,8 @@ class Route:
     def _note_answer(self, client: BulkClientConnection) -> None:
         """The broker has answered messages."""
         was_alone = self._suspicion.is_alone
-        self.queue.refusals.send_again(self._suspicion.note_answer())
+        if due := self._suspicion.note_answer():
+            self.queue.refusals.send_again(due)
         if was_alone and not self._suspicion.is_alone:
             client.send_singly(is_on=False)
             self._begin_pace(client)

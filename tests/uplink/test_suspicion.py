@@ -1,5 +1,6 @@
 """A message over which the next broker ends the connection: it is set aside, and keeps no other message waiting."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,11 @@ PILL = b"pill"
 
 def over_pills(code: int, pill: bytes = PILL) -> object:
     return lambda publish: code if bytes(publish.payload).startswith(pill) else None
+
+
+def over_the_first(count: int, code: int) -> Callable[[Publish], int | None]:
+    left = [code] * count
+    return lambda _: left.pop() if left else None
 
 
 def arrived(broker: ScriptedBroker) -> list[bytes]:
@@ -71,12 +77,7 @@ async def test_a_message_that_was_set_aside_so_goes_again_when_it_is_asked_for(t
 @pytest.mark.parametrize("code", [SERVER_BUSY, CLOSES])
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_a_broker_that_ends_a_few_connections_gets_every_message(tmp_path: Path, qos: int, code: int) -> None:
-    left = [code] * 4
-
-    def over_the_first(_publish: Publish) -> int | None:
-        return left.pop() if left else None
-
-    async with scripted_broker(hangs_up_over=over_the_first) as broker, opened(tmp_path) as log:
+    async with scripted_broker(hangs_up_over=over_the_first(4, code)) as broker, opened(tmp_path) as log:
         route = Route(route_config(broker.port), "gateway-1", log)
         async with serving(route):
             for number in range(20):
@@ -89,12 +90,7 @@ async def test_a_broker_that_ends_a_few_connections_gets_every_message(tmp_path:
 
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_a_message_that_the_broker_has_not_blamed_goes_once_more_behind_others(tmp_path: Path, qos: int) -> None:
-    left = [CLOSES] * 10
-
-    def over_the_first(_publish: Publish) -> int | None:
-        return left.pop() if left else None
-
-    async with scripted_broker(hangs_up_over=over_the_first) as broker, opened(tmp_path) as log:
+    async with scripted_broker(hangs_up_over=over_the_first(10, CLOSES)) as broker, opened(tmp_path) as log:
         route = Route(route_config(broker.port), "gateway-1", log)
         async with serving(route):
             for number in range(100):
