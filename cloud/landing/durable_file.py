@@ -8,15 +8,20 @@ def write_durably(path: Path, content: bytes) -> None:
     """Writes under a hidden name, syncs, renames, syncs the folder. Raises OSError, and leaves no hidden file then."""
     hidden = hidden_name(path)
     try:
-        with hidden.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_synced(hidden, content)
         hidden.rename(path)
     except OSError:
         hidden.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Writes a file, and its content to the disk, but not its name. Raises OSError."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def hidden_name(path: Path) -> Path:

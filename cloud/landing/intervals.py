@@ -8,6 +8,8 @@ set of keys. Every list here is sorted, and no interval overlaps or touches the 
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
+import numpy as np
+
 Interval: TypeAlias = tuple[int, int]
 Intervals: TypeAlias = list[Interval]
 
@@ -70,3 +72,10 @@ def _intersections(left: Intervals, right: Intervals) -> Iterator[Interval]:
             i += 1
         else:
             j += 1
+
+
+def find_runs(follows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the places of the first and the last row of each run. `follows` says of each row but the first whether it
+    belongs to the run of the one before."""
+    firsts = np.concatenate(([0], np.flatnonzero(~follows) + 1))
+    return firsts, np.concatenate((firsts[1:], [len(follows) + 1])) - 1

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cloud.landing.file import FileNumber, parse_stem
-from cloud.landing.intervals import Intervals
+from cloud.landing.intervals import Intervals, find_runs
 
 FORMAT = 1
 _READ_BYTES = 1 << 20
@@ -92,8 +92,7 @@ def _intervals(rows: pa.Table) -> Iterator[tuple[str, int, int, int]]:
     order = np.lexsort(columns)
     seqs, epochs, places = (column[order] for column in columns)
     follows = (np.diff(places) == 0) & (np.diff(epochs) == 0) & (np.diff(seqs) <= 1)
-    firsts = np.concatenate(([0], np.flatnonzero(~follows) + 1))
-    lasts = np.concatenate((firsts[1:] - 1, [len(order) - 1]))
+    firsts, lasts = find_runs(follows)
     names = origins.dictionary.to_pylist()
     for first, last in zip(firsts, lasts, strict=True):
         yield names[places[first]], int(epochs[first]), int(seqs[first]), int(seqs[last])

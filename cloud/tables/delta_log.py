@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cloud.landing.durable_file import hidden_name, sync
+from cloud.landing.durable_file import hidden_name, sync, write_synced
 
 LOG_FOLDER = "_delta_log"
 _LAST_CHECKPOINT = "_last_checkpoint"
@@ -131,10 +131,7 @@ class DeltaLog:
         """Puts a file on the disk under its name; returns False if the name is taken."""
         hidden = hidden_name(path)
         try:
-            with hidden.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            write_synced(hidden, content)
             os.link(hidden, path)
         except FileExistsError:
             return False

@@ -99,8 +99,7 @@ def merge(tables: Tables, table: Table, least: int = _MERGE_FILES) -> None:
     follows = (np.diff(stream) == 0) & (np.diff(group) == 0) & (lo[1:] == hi[:-1] + 1)
     for before, after in zip(how.of_last, how.of_first, strict=True):
         follows &= rows[after].to_numpy()[1:] > rows[before].to_numpy()[:-1]
-    starts = np.concatenate(([0], np.flatnonzero(~follows) + 1))
-    ends = np.concatenate((starts[1:], [len(lo)])) - 1
+    starts, ends = intervals.find_runs(follows)
     merged = {
         **{name: rows[name].take(starts) for name in (*how.same, "lo", *how.of_first)},
         **{name: rows[name].take(ends) for name in ("hi", *how.of_last)},

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cloud.landing.intervals import find_runs
 from cloud.transforms.classify import Numbers
 from cloud.transforms.rows import write_epochs
 
@@ -28,7 +29,7 @@ def find_links(rows: pa.Table, batch: int) -> tuple[pa.Table, pa.Table]:
 
     order = np.lexsort((number, link))
     follows = (np.diff(link[order]) == 0) & (np.diff(number[order]) <= 1)
-    firsts, lasts = (order[ends] for ends in _runs(follows))
+    firsts, lasts = (order[ends] for ends in find_runs(follows))
     batches = {name: pa.repeat(pa.scalar(batch, pa.int64()), len(firsts)) for name in ("first_batch", "batch")}
     links = names.take(pa.array(link[firsts])).append_column("lo", pa.array(number[firsts], pa.int64()))
     links = pa.table({**_columns(links), "hi": pa.array(number[lasts], pa.int64()), **batches})
@@ -38,7 +39,7 @@ def find_links(rows: pa.Table, batch: int) -> tuple[pa.Table, pa.Table]:
     order = np.lexsort((number, seq, stream))
     gained, further = np.diff(seq[order]), np.diff(number[order])
     follows = (np.diff(stream[order]) == 0) & (((gained == 1) & (further > 0)) | ((gained == 0) & (further == 0)))
-    firsts, lasts = (order[ends] for ends in _runs(follows))
+    firsts, lasts = (order[ends] for ends in find_runs(follows))
     batches = {name: pa.repeat(pa.scalar(batch, pa.int64()), len(firsts)) for name in ("first_batch", "batch")}
     of_run = _columns(names.take(pa.array(link[firsts])))
     crossings = {
@@ -65,13 +66,6 @@ def _number_links(of_link: pa.StructArray) -> tuple[Numbers, pa.Table]:
     _, places, link = np.unique(code, return_index=True, return_inverse=True)
     columns = [part.take(pa.array(places)).dictionary_decode() for part in parts]
     return link, pa.table({"gateway": columns[0], "route": columns[1], "epoch": write_epochs(columns[2])})
-
-
-def _runs(follows: np.ndarray) -> tuple[Numbers, Numbers]:
-    """Returns the places of the first and the last row of each run. `follows` says of each row but the first whether it
-    belongs to the run of the one before."""
-    starts = np.concatenate(([0], np.flatnonzero(~follows) + 1))
-    return starts, np.concatenate((starts[1:], [len(follows) + 1])) - 1
 
 
 def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
