@@ -22,7 +22,7 @@ from cloud.queries.result import BadQuery, Result, collect, first_line
 from cloud.queries.views import VIEWS_FILE, name_in_sql
 from cloud.tables.delta_log import DataFile, DeltaLog
 from cloud.tables.schema import TABLES, Table, arrow_schema
-from cloud.tables.tables import NoTables, has_tables
+from cloud.tables.tables import NoTables, require_tables
 
 _READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
 _SETTINGS = (
@@ -40,8 +40,7 @@ class OpenTables:
     def __init__(self, folder: Path | str) -> None:
         """Raises NoTables, and OSError if a file cannot be read."""
         folder = Path(folder)
-        if not has_tables(folder):
-            raise NoTables(f"there are no tables in {folder}")
+        require_tables(folder)
         with ExitStack() as closing:
             spill = closing.enter_context(TemporaryDirectory(prefix="holdfast-query-"))
             self._engine = closing.enter_context(duckdb.connect())

@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 from cloud.queries.result import BadQuery, Result, collect, first_line
 from cloud.queries.views import name_in_sql, view_names, views
 from cloud.tables.schema import TABLES
-from cloud.tables.tables import NoTables, Tables, has_tables
+from cloud.tables.tables import Tables, require_tables
 
 # Rules of the grammar of Spark's parser: the first is SELECT, WITH, VALUES, TABLE and FROM, the others are DESCRIBE.
 _READING = {"StatementDefaultContext", "DescribeRelationContext", "DescribeQueryContext"}
@@ -21,8 +21,7 @@ _CALLING_JAVA = ("reflect", "java_method", "try_reflect")
 def open_views(spark: SparkSession, folder: Path | str) -> list[str]:
     """Makes the tables in `folder` views of the session, and returns the names of all views. Raises NoTables."""
     folder = Path(folder)
-    if not has_tables(folder):
-        raise NoTables(f"there are no tables in {folder}")
+    require_tables(folder)
     tables = Tables(spark, folder.absolute())
     for table in TABLES:
         # Delta would delete from, update and merge into a plain view of a table. It refuses a view with a condition.

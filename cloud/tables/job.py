@@ -39,7 +39,7 @@ from cloud.tables.schema import (
     SET_ASIDE,
     STATEMENT_TABLES,
 )
-from cloud.tables.tables import JOB_LOCK, NoTables, Tables, Transaction, has_tables
+from cloud.tables.tables import JOB_LOCK, Tables, Transaction, require_tables
 from cloud.transforms.classify import IDENTITY
 from cloud.transforms.own_decoders import OwnDecoder, find_decoders, fingerprint
 from cloud.transforms.rows import DECODED, UNDECODABLE
@@ -121,8 +121,7 @@ def requarantine(
     """
     own = find_decoders(decoders)
     landing, tables = Path(landing).absolute(), Path(tables).absolute()
-    if not has_tables(tables):
-        raise NoTables(f"there are no tables in {tables}")
+    require_tables(tables)
     spark = spark or open_session(cache)
     with only_job(tables), generated_code(spark, False):
         return _Job(spark, landing, tables, own).run_again()

@@ -172,9 +172,7 @@ def _take_statements(rows: pa.Table, of_row: Numbers, work: "_Writers", done: Do
     stated = read_statements(rows, places, work.batch)
     for table in STATEMENT_TABLES:
         if found := stated.rows[table.name]:
-            columns = zip(*found, strict=True)
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, table.arrow_schema, strict=True)]
-            work.write(table, pa.table(arrays, table.arrow_schema))
+            work.write(table, table.of_values(found))
     done.statements += len(places) - len(stated.problems)
     return stated.problems
 

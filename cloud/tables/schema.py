@@ -1,5 +1,6 @@
 """The Delta tables: their columns with comments, what every row keeps to, and their properties."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -91,6 +92,12 @@ class Table:
         checks = {f"delta.constraints.{constraint.name}": constraint.sql for constraint in self.constraints}
         feed = {"delta.enableChangeDataFeed": "true"} if self.change_feed else {}
         return {VERSION_PROPERTY: str(VERSION), **checks, **feed}
+
+    def of_values(self, rows: Iterable[tuple[Any, ...]]) -> pa.Table:
+        """Returns rows of Python values, at least one, without the partition's column."""
+        columns = zip(*rows, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, self.arrow_schema, strict=True)]
+        return pa.table(arrays, schema=self.arrow_schema)
 
     def empty(self) -> pa.Table:
         """Returns the table's columns, with the partition's, and no row."""

@@ -93,10 +93,8 @@ class Tables:
         """Adds a few rows of Python values, and nothing when the table has this transaction already."""
         if transaction and self.has(table, transaction):
             return
-        columns = zip(*rows, strict=True)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, table.arrow_schema, strict=True)]
         batch = transaction.number if transaction else 0
-        self.append(table, [write_rows(self.folder, table, batch, pa.table(arrays, table.arrow_schema))], transaction)
+        self.append(table, [write_rows(self.folder, table, batch, table.of_values(rows))], transaction)
 
     def compact(self, table: Table, least: int = _SMALL_FILES) -> None:
         """Makes one file of small ones, if there are so many, so that reading a table takes as long after a year as
@@ -225,6 +223,12 @@ class Tables:
 def has_tables(folder: Path) -> bool:
     """Whether a job has worked in the folder. Needs no Spark."""
     return (folder / JOB_LOCK).exists() or any((folder / table.name / LOG_FOLDER).is_dir() for table in TABLES)
+
+
+def require_tables(folder: Path) -> None:
+    """Raises NoTables where no job has worked in the folder."""
+    if not has_tables(folder):
+        raise NoTables(f"there are no tables in {folder}")
 
 
 def metadata(table: Table, table_id: str) -> dict[str, Any]:

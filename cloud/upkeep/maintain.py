@@ -31,7 +31,7 @@ from cloud.tables.schema import (
     STATEMENT_TABLES,
     TABLES,
 )
-from cloud.tables.tables import NoTables, Tables, has_tables
+from cloud.tables.tables import Tables, require_tables
 from cloud.upkeep.forget import forget
 
 GROUP_BYTES = 64 << 20
@@ -84,8 +84,7 @@ def maintain(
     Raises NoTables, JobRunning, NewerTables, OSError, SparkMissing.
     """
     landing, tables = Path(landing).absolute(), Path(tables).absolute()
-    if not has_tables(tables):
-        raise NoTables(f"there are no tables in {tables}")
+    require_tables(tables)
     spark = spark or open_session(cache)
     upkeep = Upkeep()
     with only_job(tables), generated_code(spark, False):

@@ -42,7 +42,7 @@ from cloud.tables.schema import (
     TABLES,
     Table,
 )
-from cloud.tables.tables import NoTables, Tables, has_tables
+from cloud.tables.tables import Tables, require_tables
 from cloud.transforms.rows import UNDECODABLE
 from cloud.upkeep.forget import read_forgotten
 
@@ -83,8 +83,7 @@ def verify(
     The other arguments are those of `ingest`. Raises NoTables, JobRunning, NewerTables, OSError, SparkMissing.
     """
     landing, tables = Path(landing).absolute(), Path(tables).absolute()
-    if not has_tables(tables):
-        raise NoTables(f"there are no tables in {tables}")
+    require_tables(tables)
     spark = spark or open_session(cache)
     with only_job(tables), generated_code(spark, False):
         opened = Tables(spark, tables)
