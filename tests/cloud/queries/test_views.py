@@ -6,13 +6,13 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from cloud.queries.views import VIEWS_FILE, name_in_sql, views
 from cloud.tables.schema import TABLES
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, payload, row
+from tests.cloud.tables.engine import open_duckdb
 from tests.cloud.test_reference import REFERENCE
 
 ANCHOR = b'[{"bn":"attic:","bt":1760000300,"boot":7,"up":60000,"n":"clock","vs":"ntp"},{"n":"clock_error","v":0.02}]'
@@ -49,11 +49,7 @@ def catalog(spark: SparkSession, folder: Path) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def engine(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        for table in TABLES:
-            connection.register(name_in_sql(table), DeltaTable(folder / table.name).to_pyarrow_table())
-        connection.execute(VIEWS_FILE.read_text())
+    with open_duckdb(folder) as connection:
         yield connection
 
 
