@@ -16,9 +16,9 @@ def fail(command: str, text: str, exit_code: int = 2) -> NoReturn:
 
 
 @contextmanager
-def failing_on(*errors: type[Exception], command: str) -> Iterator[None]:
-    """Has these errors end the command with exit code 2 and their own text."""
+def failing_on(*errors: type[Exception], command: str, exit_code: int = 2) -> Iterator[None]:
+    """Has these errors end the command with an exit code, as `fail` takes it, and their own text."""
     try:
         yield
     except errors as error:
-        fail(command, str(error))
+        fail(command, str(error), exit_code)

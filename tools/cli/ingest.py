@@ -21,8 +21,9 @@ from cloud import (
     open_session,
 )
 from tools.cli.failure import fail, failing_on
+from tools.cli.folders import AsJson, Decoders, LandingFolder, TablesFolder, find_folders
 from tools.cli.interval import parse_interval
-from tools.cli.paths import cache_directory, state_directory
+from tools.cli.paths import cache_directory
 
 COMMAND = "cloud ingest"
 
@@ -39,16 +40,9 @@ def parse_setting(text: str) -> tuple[str, str]:
 
 @app.command("ingest")
 def ingest_landing(
-    landing: Annotated[
-        Path | None,
-        typer.Option(help="The folder with the landing files.", show_default="landing in ~/.local/state/holdfast"),
-    ] = None,
-    tables: Annotated[
-        Path | None, typer.Option(help="The folder with the tables.", show_default="tables in ~/.local/state/holdfast")
-    ] = None,
-    decoder: Annotated[
-        list[Path] | None, typer.Option(help="A Python file with decoders of your own; may be given again.")
-    ] = None,
+    landing: LandingFolder = None,
+    tables: TablesFolder = None,
+    decoder: Decoders = None,
     every: Annotated[
         float | None,
         typer.Option(
@@ -61,11 +55,10 @@ def ingest_landing(
     conf: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark. May be given several times.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Bring the landing files that are new since the last run into the tables, each message once."""
-    state = state_directory()
-    landing, tables = landing or state / "landing", tables or state / "tables"
+    landing, tables = find_folders(landing, tables)
     settings = dict(parse_setting(text) for text in conf or [])
     if not landing.is_dir():
         fail(COMMAND, f"the landing folder {landing.absolute()} does not exist")
@@ -98,11 +91,11 @@ def _run_every(interval_s: float, landing: Path, tables: Path, decoders: list[Pa
 
 def _run(landing: Path, tables: Path, decoders: list[Path], as_json: bool) -> bool:
     """Runs the job once and prints what it did. Returns whether every landing file could be used."""
-    try:
-        with failing_on(JobRunning, NewerTables, BadDecoder, command=COMMAND):
-            report = ingest(None, landing, tables, decoders=decoders)
-    except (ProofFailed, LedgerLost) as error:
-        fail(COMMAND, str(error), exit_code=1)
+    with (
+        failing_on(ProofFailed, LedgerLost, command=COMMAND, exit_code=1),
+        failing_on(JobRunning, NewerTables, BadDecoder, command=COMMAND),
+    ):
+        report = ingest(None, landing, tables, decoders=decoders)
     return tell(COMMAND, report, sentence(report), as_json)
 
 

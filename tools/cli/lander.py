@@ -9,6 +9,7 @@ import typer
 
 from cloud import LanderReplaced, LanderRunning, LandingFailed, land
 from tools.cli.failure import fail, failing_on
+from tools.cli.folders import LANDING_DEFAULT
 from tools.cli.paths import state_directory
 
 app = typer.Typer(add_completion=False)
@@ -26,7 +27,7 @@ def run(
         str | None,
         typer.Option(
             help="The folder for landing files, or the URL of an object store, s3://BUCKET/PREFIX.",
-            show_default="landing in ~/.local/state/holdfast",
+            show_default=LANDING_DEFAULT,
         ),
     ] = None,
     name: Annotated[

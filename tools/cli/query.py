@@ -20,6 +20,7 @@ from rich.table import Table
 
 from cloud import BadQuery, NoTables, OpenTables, Result, SparkMissing, has_tables, view_names
 from tools.cli.failure import fail, failing_on
+from tools.cli.folders import TablesFolder
 from tools.cli.interval import parse_interval
 from tools.cli.paths import cache_directory, demo_directory, state_directory
 
@@ -37,9 +38,7 @@ def query(
         str | None,
         typer.Argument(metavar="SQL", help="A query in SQL. Without it, the tables and devices are listed."),
     ] = None,
-    tables: Annotated[
-        Path | None, typer.Option(help="The folder with the tables.", show_default="tables in ~/.local/state/holdfast")
-    ] = None,
+    tables: TablesFolder = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one object for each row.")] = False,
     as_plot: Annotated[bool, typer.Option("--plot", help="Draw a chart of the first column and the numbers.")] = False,

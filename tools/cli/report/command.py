@@ -8,6 +8,7 @@ import typer
 
 from cloud import BadQuery, NoTables, OpenTables
 from tools.cli.failure import failing_on
+from tools.cli.folders import TablesFolder
 from tools.cli.paths import state_directory
 from tools.cli.report.figures import read_figures
 from tools.cli.report.page import render
@@ -16,9 +17,7 @@ COMMAND = "cloud report"
 
 
 def report(
-    tables: Annotated[
-        Path | None, typer.Option(help="The folder with the tables.", show_default="tables in ~/.local/state/holdfast")
-    ] = None,
+    tables: TablesFolder = None,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("holdfast-report.html"),
 ) -> None:
     """Write one HTML page about the tables: completeness, gaps, rates, latency by hop, and devices."""

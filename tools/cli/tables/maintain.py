@@ -1,6 +1,5 @@
 """``holdfast cloud maintain``: keeps tables and landing folder small, and forgets devices."""
 
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -8,19 +7,15 @@ import typer
 
 from cloud import JobRunning, NewerTables, NoTables, SparkMissing, Upkeep, maintain, open_session
 from tools.cli.failure import failing_on
-from tools.cli.paths import cache_directory, state_directory
+from tools.cli.folders import AsJson, LandingFolder, TablesFolder, find_folders
+from tools.cli.paths import cache_directory
 
 COMMAND = "cloud maintain"
 
 
 def maintain_tables(
-    landing: Annotated[
-        Path | None,
-        typer.Option(help="The folder with the landing files.", show_default="landing in ~/.local/state/holdfast"),
-    ] = None,
-    tables: Annotated[
-        Path | None, typer.Option(help="The folder with the tables.", show_default="tables in ~/.local/state/holdfast")
-    ] = None,
+    landing: LandingFolder = None,
+    tables: TablesFolder = None,
     landing_days: Annotated[
         float | None,
         typer.Option(min=0, metavar="DAYS", help="Delete landing files that the tables have held for so many days."),
@@ -29,11 +24,10 @@ def maintain_tables(
         list[str] | None,
         typer.Option(metavar="DEVICE", help="Delete the messages of this device; may be given again."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make large files of small ones, delete files that are no longer needed, and forget devices."""
-    state = state_directory()
-    landing, tables = landing or state / "landing", tables or state / "tables"
+    landing, tables = find_folders(landing, tables)
     with failing_on(SparkMissing, JobRunning, NewerTables, NoTables, OSError, command=COMMAND):
         open_session(cache_directory())
         done = maintain(None, landing, tables, landing_days=landing_days, devices=forget or [])

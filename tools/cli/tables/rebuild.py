@@ -1,8 +1,5 @@
 """``holdfast cloud rebuild``: makes the tables anew from the landing files."""
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
 from cloud import (
@@ -16,34 +13,27 @@ from cloud import (
     open_session,
     rebuild,
 )
-from tools.cli.failure import fail, failing_on
+from tools.cli.failure import failing_on
+from tools.cli.folders import AsJson, Decoders, LandingFolder, TablesFolder, find_folders
 from tools.cli.ingest import sentence, tell
-from tools.cli.paths import cache_directory, state_directory
+from tools.cli.paths import cache_directory
 
 COMMAND = "cloud rebuild"
 
 
 def rebuild_tables(
-    landing: Annotated[
-        Path | None,
-        typer.Option(help="The folder with the landing files.", show_default="landing in ~/.local/state/holdfast"),
-    ] = None,
-    tables: Annotated[
-        Path | None, typer.Option(help="The folder with the tables.", show_default="tables in ~/.local/state/holdfast")
-    ] = None,
-    decoder: Annotated[
-        list[Path] | None, typer.Option(help="A Python file with decoders of your own; may be given again.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as one JSON object.")] = False,
+    landing: LandingFolder = None,
+    tables: TablesFolder = None,
+    decoder: Decoders = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make all tables anew from the landing files. The old ones are kept beside them."""
-    state = state_directory()
-    landing, tables = landing or state / "landing", tables or state / "tables"
-    with failing_on(SparkMissing, JobRunning, NewerTables, BadDecoder, CannotRebuild, OSError, command=COMMAND):
-        try:
-            open_session(cache_directory())
-            report = rebuild(None, landing, tables, decoders=decoder or [])
-        except (ProofFailed, LedgerLost) as error:
-            fail(COMMAND, str(error), exit_code=1)
+    landing, tables = find_folders(landing, tables)
+    with (
+        failing_on(SparkMissing, JobRunning, NewerTables, BadDecoder, CannotRebuild, OSError, command=COMMAND),
+        failing_on(ProofFailed, LedgerLost, command=COMMAND, exit_code=1),
+    ):
+        open_session(cache_directory())
+        report = rebuild(None, landing, tables, decoders=decoder or [])
     if not tell(COMMAND, report, sentence(report), as_json):
         raise typer.Exit(1)

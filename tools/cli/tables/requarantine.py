@@ -17,9 +17,10 @@ from cloud import (
     open_session,
     requarantine,
 )
-from tools.cli.failure import fail, failing_on
+from tools.cli.failure import failing_on
+from tools.cli.folders import LANDING_DEFAULT, AsJson, Decoders, TablesFolder, find_folders
 from tools.cli.ingest import tell
-from tools.cli.paths import cache_directory, state_directory
+from tools.cli.paths import cache_directory
 
 COMMAND = "cloud requarantine"
 
@@ -29,26 +30,21 @@ def requarantine_messages(
         Path | None,
         typer.Option(
             help="The folder with the landing files, for a batch that was interrupted.",
-            show_default="landing in ~/.local/state/holdfast",
+            show_default=LANDING_DEFAULT,
         ),
     ] = None,
-    tables: Annotated[
-        Path | None, typer.Option(help="The folder with the tables.", show_default="tables in ~/.local/state/holdfast")
-    ] = None,
-    decoder: Annotated[
-        list[Path] | None, typer.Option(help="A Python file with decoders of your own; may be given again.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as one JSON object.")] = False,
+    tables: TablesFolder = None,
+    decoder: Decoders = None,
+    as_json: AsJson = False,
 ) -> None:
     """Decode the undecodable messages in quarantine again, with the decoders of today."""
-    state = state_directory()
-    landing, tables = landing or state / "landing", tables or state / "tables"
-    with failing_on(SparkMissing, JobRunning, NewerTables, NoTables, BadDecoder, OSError, command=COMMAND):
-        try:
-            open_session(cache_directory())
-            report = requarantine(None, landing, tables, decoders=decoder or [])
-        except (ProofFailed, LedgerLost) as error:
-            fail(COMMAND, str(error), exit_code=1)
+    landing, tables = find_folders(landing, tables)
+    with (
+        failing_on(SparkMissing, JobRunning, NewerTables, NoTables, BadDecoder, OSError, command=COMMAND),
+        failing_on(ProofFailed, LedgerLost, command=COMMAND, exit_code=1),
+    ):
+        open_session(cache_directory())
+        report = requarantine(None, landing, tables, decoders=decoder or [])
     if not tell(COMMAND, report, _sentence(report), as_json):
         raise typer.Exit(1)
 

@@ -1,7 +1,6 @@
 """``holdfast cloud verify``: counts the tables again."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,20 +8,16 @@ import typer
 from cloud import Check, JobRunning, NewerTables, NoTables, SparkMissing, open_session, verify
 from tools.cli.columns import columns
 from tools.cli.failure import failing_on
+from tools.cli.folders import LandingFolder, TablesFolder, find_folders
 from tools.cli.interval import parse_interval
-from tools.cli.paths import cache_directory, state_directory
+from tools.cli.paths import cache_directory
 
 COMMAND = "cloud verify"
 
 
 def verify_tables(
-    landing: Annotated[
-        Path | None,
-        typer.Option(help="The folder with the landing files.", show_default="landing in ~/.local/state/holdfast"),
-    ] = None,
-    tables: Annotated[
-        Path | None, typer.Option(help="The folder with the tables.", show_default="tables in ~/.local/state/holdfast")
-    ] = None,
+    landing: LandingFolder = None,
+    tables: TablesFolder = None,
     fresh: Annotated[
         float,
         typer.Option(
@@ -32,8 +27,7 @@ def verify_tables(
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as one JSON object.")] = False,
 ) -> None:
     """Count the tables again, against the manifests, the ledger and each other. Ends with 1 on a fault."""
-    state = state_directory()
-    landing, tables = landing or state / "landing", tables or state / "tables"
+    landing, tables = find_folders(landing, tables)
     with failing_on(SparkMissing, JobRunning, NewerTables, NoTables, OSError, command=COMMAND):
         open_session(cache_directory())
         checks = verify(None, landing, tables, fresh_s=fresh)
