@@ -22,7 +22,7 @@ _DEFAULT_PORT = 1883
 
 
 class BadRow(Exception):
-    """A row is no time with numbers. The text names the file, the line and what was expected."""
+    """The file is not such a CSV file. The text names the file, the line if one is known, and what was expected."""
 
 
 def replay(
@@ -38,20 +38,27 @@ def replay(
     address = urlsplit(broker)
     if address.scheme != "mqtt" or not address.hostname:
         fail("replay", f"--broker {broker}: expected mqtt://HOST:PORT")
+    if not device or "+" in device or "#" in device:
+        fail("replay", f"--device {device}: expected a name without + and #")
     with failing_on(OSError, BadRow, command="replay"):
-        messages = list(_messages(file, device, metric, unit))
+        try:
+            messages = list(_messages(file, device, metric, unit))
+        except UnicodeDecodeError as error:
+            raise BadRow(f"{file}: expected UTF-8: {error}") from None
         _publish(address.hostname, address.port or _DEFAULT_PORT, f"telemetry/{device}", messages)
     print(f"{len(messages)} messages are with the broker")
 
 
 def _messages(file: Path, device: str, metric: str | None, unit: str | None) -> Iterator[bytes]:
-    """Yields a SenML pack for each row. Raises OSError and BadRow."""
-    with file.open(newline="") as text:
+    """Yields a SenML pack for each row. Raises OSError, UnicodeDecodeError and BadRow."""
+    with file.open(newline="", encoding="utf-8-sig") as text:
         rows = csv.reader(text)
         header = next(rows, [])
         if len(header) < 2 or (metric and len(header) != 2):
             count = "one" if metric else "at least one"
             raise BadRow(f"{file}, line 1: expected a column of times and {count} of numbers")
+        if _is_time(header[0]):
+            raise BadRow(f"{file}, line 1: expected a header and not a time")
         metrics = [metric] if metric else header[1:]
         for row in rows:
             try:
@@ -64,6 +71,14 @@ def _messages(file: Path, device: str, metric: str | None, unit: str | None) -> 
                 raise BadRow(f"{file}, line {rows.line_num}: expected an ISO time and numbers: {error}") from None
             base = {"bn": f"{device}:", "bt": (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()}
             yield json.dumps([{**base, **({"bu": unit} if unit else {}), **records[0]}, *records[1:]]).encode()
+
+
+def _is_time(cell: str) -> bool:
+    try:
+        datetime.fromisoformat(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _publish(host: str, port: int, topic: str, messages: list[bytes]) -> None:

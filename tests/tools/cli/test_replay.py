@@ -38,10 +38,12 @@ def test_each_row_is_a_reading_at_its_time(tmp_path: Path) -> None:
         ("time,a,b\n2026-01-01,1\n", "line 2: expected an ISO time and numbers"),
         ("time,a\n2026-01-01,nan\n", "line 2: expected an ISO time and numbers"),
         ("time,a\n2026-01-01,1\n\n", "line 3: expected an ISO time and numbers"),
+        ("2026-01-01,1\n2026-01-02,2\n", "line 1: expected a header and not a time"),
+        ("time,w\N{LATIN SMALL LETTER A WITH DIAERESIS}rme\n2026-01-01,1\n", "expected UTF-8"),
     ],
 )
 def test_bad_row_is_named_and_nothing_is_published(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "bad.csv").write_text(text)
+    (tmp_path / "bad.csv").write_text(text, encoding="latin-1")
     done = replay(str(tmp_path / "bad.csv"), "--broker", "mqtt://127.0.0.1:1")
     assert done.exit_code == 2
     assert said in done.stderr
@@ -52,3 +54,12 @@ def test_broker_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     assert replay(str(tmp_path / "machine.csv"), "--broker", "mqtt://127.0.0.1:1").exit_code == 2
     done = replay(str(tmp_path / "machine.csv"), "--broker", "localhost")
     assert done.stderr == "holdfast replay: --broker localhost: expected mqtt://HOST:PORT\n"
+
+
+@pytest.mark.parametrize("device", ["", "hall/#", "+"])
+def test_device_that_cannot_be_in_a_topic_is_an_error(tmp_path: Path, device: str) -> None:
+    (tmp_path / "machine.csv").write_text(CSV)
+    with mosquitto(tmp_path) as port:
+        done = replay(str(tmp_path / "machine.csv"), "--device", device, "--broker", f"mqtt://127.0.0.1:{port}")
+    assert done.exit_code == 2, done.output
+    assert done.stderr == f"holdfast replay: --device {device}: expected a name without + and #\n"
