@@ -42,7 +42,7 @@ class LandingFolder:
             self.storage.remove(name)
         names = sorted(self._landed(found), key=lambda name: name.number)
         self._number = 1 + names[-1].number if names else 1
-        self.own = self._restore(names)
+        self.own = OwnStream(boot, self._find_unconfirmed(names))
 
     def close(self) -> None:
         """Lets another process use the name."""
@@ -93,17 +93,16 @@ class LandingFolder:
         self.own.spend(last_seq, self._number, packets, rows)
         self._number += 1
 
-    def _restore(self, names: list[FileNumber]) -> OwnStream:
-        """Returns the identities of the lander as its last manifest says; it begins an epoch where there is none."""
+    def _find_unconfirmed(self, names: list[FileNumber]) -> Iterator[Landed]:
+        """Returns the messages that the broker may send again, as the last manifest says."""
         try:
             last = self._read_manifest(names[-1]).own if names else None
         except ManifestError:
             last = None
         if last is None:
-            return OwnStream(self.boot)
+            return iter(())
         first = max(last.unconfirmed_from, 1 + self._read_confirmed())
-        unconfirmed = (name for name in names if name.number >= first)
-        return OwnStream(last.epoch, last.last_seq, filter(None, map(self._read_landed, unconfirmed)))
+        return filter(None, (self._read_landed(name) for name in names if name.number >= first))
 
     def _read_confirmed(self) -> int:
         try:
@@ -119,7 +118,8 @@ class LandingFolder:
             described = self._read_manifest(name)
             if described.own is None or not described.own.packets:
                 return None
-            rows = pq.ParquetFile(pa.BufferReader(self.storage.read(described.file))).read(["topic", "payload", "seq"])
+            content = pq.ParquetFile(pa.BufferReader(self.storage.read(described.file)))
+            rows = content.read(["topic", "payload", "epoch", "seq"])
             packets = decode_packets(described.own.packets, rows.num_rows)
         except (ManifestError, OSError, ValueError):  # of Arrow's errors those of a bad file are of this class
             return None

@@ -341,8 +341,8 @@ class Lander:
             row = self._row(message, message.payload, _vias(message))
             is_own = row.seq == 0
             if is_own and message.dup:
-                seq = self._folder.own.find(message.packet_identifier or 0, message.topic, message.payload)
-                row = row if seq is None else row._replace(epoch=self._folder.own.epoch, seq=seq)
+                landed = self._folder.own.find(message.packet_identifier or 0, message.topic, message.payload)
+                row = row._replace(epoch=landed[0], seq=landed[1]) if landed else row
             self._hold_message(row, message, [message.packet_identifier or 0] if is_own else [0])
 
     def _take_batch(self, message: Publish) -> bool:

@@ -26,11 +26,11 @@ class ManifestError(Exception):
 
 
 class OwnNumbers(msgspec.Struct, frozen=True):
-    """The identities that the lander itself has given, up to this file.
+    """The identities that the lander itself has given since its start, up to this file.
 
-    `epoch` is theirs, `last_seq` the last number. `packets` are the packet identifiers of this file's rows with such an
-    identity: (row, packet identifier, count) of consecutive rows. The broker may still send again what is in the files
-    from the number `unconfirmed_from` on.
+    `epoch` is theirs, `last_seq` the last number. `packets` are the packet identifiers of this file's rows with an
+    identity of the lander, also one of an earlier start: (row, packet identifier, count) of consecutive rows. The
+    broker may still send again what is in the files from the number `unconfirmed_from` on.
     """
 
     epoch: int

@@ -1,8 +1,10 @@
 """The identities that a lander gives to messages that bring none.
 
-Its numbers have no holes, and a message that comes again keeps its number. So they are durable: a number is spent when
-the manifest of its file is there, and the manifest says which packet identifiers the messages had. The broker sends a
-message again, with DUP and the same packet identifier, if it has not read our acknowledgement.
+Each start of a lander has an epoch of its own: on an older copy of its folder a lander would else give numbers that it
+has given already, and the job would take those messages for others. The numbers have no holes, and a message that comes
+again keeps its identity, also over a start. So a number is spent when the manifest of its file is there, and the
+manifest says which packet identifiers the messages had. The broker sends a message again, with DUP and the same packet
+identifier, if it has not read our acknowledgement.
 """
 
 from collections.abc import Iterable
@@ -24,17 +26,16 @@ class Landed(NamedTuple):
 
 
 class OwnStream:
-    """The lander's own epoch and numbers.
+    """The epoch and the numbers of one start of a lander. `last_seq` is the last number that is spent.
 
     Args:
         epoch: that of its identities.
-        last_seq: the last number that is spent.
         landed: messages whose acknowledgements the broker may not have read, the oldest file first.
     """
 
-    def __init__(self, epoch: int, last_seq: int = 0, landed: Iterable[Landed] = ()) -> None:
+    def __init__(self, epoch: int, landed: Iterable[Landed] = ()) -> None:
         self.epoch = epoch
-        self.last_seq = last_seq
+        self.last_seq = 0
         self._landed = list(landed)
 
     @property
@@ -42,13 +43,14 @@ class OwnStream:
         """The number of the oldest file with messages that the broker may send again; None if there are none."""
         return self._landed[0].file_number if self._landed else None
 
-    def find(self, packet: int, topic: str, payload: bytes) -> int | None:
-        """Returns the number of a message that has landed and comes again; None if it has not landed."""
+    def find(self, packet: int, topic: str, payload: bytes) -> tuple[int, int] | None:
+        """Returns the epoch and the number of a message that has landed and comes again; None if it has not landed."""
         for landed in reversed(self._landed):
             found = np.flatnonzero(landed.packets == packet)
             if len(found):
-                (row,) = landed.rows.slice(int(found[-1]), 1).select(["topic", "payload", "seq"]).to_pylist()
-                return int(row["seq"]) if (row["topic"], row["payload"]) == (topic, payload) else None
+                columns = ["topic", "payload", "epoch", "seq"]
+                (row,) = landed.rows.slice(int(found[-1]), 1).select(columns).to_pylist()
+                return (row["epoch"], row["seq"]) if (row["topic"], row["payload"]) == (topic, payload) else None
         return None
 
     def number(self, rows: pa.Table) -> tuple[pa.Table, int]:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from cloud.landing.folder import LandingFolder, SyncFailed
@@ -85,8 +87,8 @@ def test_a_message_keeps_its_identity_if_the_lander_is_killed_before_the_broker_
     running.stop()
     found = identities(landing)
     assert {payload: len(one) for payload, one in found.items()} == {b"reading %d" % n: 1 for n in range(1, 6)}
-    assert sorted(seq for one in found.values() for _, _, seq in one) == [1, 2, 3, 4, 5]
-    assert len({epoch for one in found.values() for _, epoch, _ in one}) == 1
+    assert len({identity for one in found.values() for identity in one}) == 5
+    assert sorted(seq for one in found.values() for _, _, seq in one) == [1, 1, 2, 2, 3]
 
 
 def test_a_message_keeps_its_identity_if_the_connection_ends_before_the_broker_reads_the_acknowledgement(
@@ -122,13 +124,25 @@ def test_an_equal_message_under_a_packet_identifier_that_is_free_again_is_anothe
     assert seqs(landing) == [1, 2]
 
 
-def test_numbers_go_on_over_starts_in_one_epoch(landing: Path) -> None:
-    for boot, expected in ((0xA, [1, 2]), (0xB, [3, 4])):
-        folder = LandingFolder(landing, "lander-1", boot)
-        folder.land([row(0, "lander-1"), row(7, "garage"), row(0, "lander-1")])
-        folder.close()
-        found = [one for one in landed(landing)[-3:] if one["origin"] == "lander-1"]
-        assert [(one["epoch"], one["seq"]) for one in found] == [(0xA, seq) for seq in expected]
+def give(landing: Path, boot: int, messages: int) -> set[Identity]:
+    """Lands messages without identity in one start of a lander. Returns the identities that it gave."""
+    folder = LandingFolder(landing, "lander-1", boot)
+    described = folder.land([row(7, "garage"), *(row(0, "lander-1") for _ in range(messages))])
+    folder.close()
+    rows = pq.read_table(landing / described.file, columns=["origin", "epoch", "seq"]).to_pylist()
+    return {(one["origin"], one["epoch"], one["seq"]) for one in rows if one["origin"] == "lander-1"}
+
+
+def test_each_start_gives_numbers_from_1_in_an_epoch_of_its_own(landing: Path) -> None:
+    assert give(landing, 0xA, 2) == {("lander-1", 0xA, 1), ("lander-1", 0xA, 2)}
+    assert give(landing, 0xB, 1) == {("lander-1", 0xB, 1)}
+
+
+def test_a_lander_on_an_older_copy_of_its_folder_gives_no_identity_twice(landing: Path, tmp_path: Path) -> None:
+    given = [give(landing, 0xA, 2)]
+    copy = shutil.copytree(landing, tmp_path / "copy")
+    given += [give(landing, 0xB, 2), give(copy, 0xC, 2)]
+    assert len(set.union(*given)) == 6
 
 
 def test_a_file_that_may_count_although_its_sync_failed_keeps_its_numbers(
@@ -156,7 +170,8 @@ def test_a_file_that_may_count_although_its_sync_failed_keeps_its_numbers(
     assert [(one["payload"], one["seq"]) for one in landed(landing)] == [
         (b"1", 1), (b"2", 2), (b"1", 1), (b"2", 2), (b"3", 3)
     ]  # fmt: skip
-    assert [folder.own.find(packet, "telemetry/lander-1", b"%d" % packet) for packet in (1, 2, 3, 4)] == [1, 2, 3, None]
+    found = [folder.own.find(packet, "telemetry/lander-1", b"%d" % packet) for packet in (1, 2, 3, 4)]
+    assert found == [(0xA, 1), (0xA, 2), (0xA, 3), None]
     folder.close()
 
 
@@ -171,7 +186,7 @@ def test_a_manifest_with_packet_identifiers_that_cannot_be_is_passed_over(
     fields = msgspec.json.decode(path.read_bytes())
     path.write_bytes(msgspec.json.encode(fields | {"own": fields["own"] | {"packets": packets}}))
     folder = LandingFolder(landing, "lander-1", 0xB)
-    assert (folder.own.epoch, folder.own.last_seq, folder.own.oldest_file) == (0xA, 2, None)
+    assert folder.own.oldest_file is None
     folder.close()
 
 

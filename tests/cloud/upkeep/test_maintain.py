@@ -77,7 +77,7 @@ def test_landing_files_whose_acknowledgements_may_be_lost_stay(lake: Lake) -> No
     upkeep(lake, 0)
     assert [one.file in landed(lake) for one in (first, second, third, fourth)] == [False, True, True, True]
     again = LandingFolder(lake.landing, "lander-2", 10)
-    assert again.own.find(8, own[1].topic, own[1].payload) == 2
+    assert again.own.find(8, own[1].topic, own[1].payload) == (9, 2)
     again.close()
 
 
