@@ -44,13 +44,21 @@ from cloud.transforms.classify import IDENTITY
 from cloud.transforms.own_decoders import OwnDecoder, find_decoders, fingerprint
 from cloud.transforms.rows import DECODED, UNDECODABLE
 
+_NOT_OF_THESE = (
+    "the tables `ledger`, `batches` and `landing_files` are not those of these rows. Nothing was deleted and nothing "
+    "taken in; bring these tables back from a copy, or make all tables anew with `holdfast cloud rebuild`"
+)
+
 
 class JobRunning(Exception):
     """Another job is working on these tables."""
 
 
 class LedgerLost(Exception):
-    """The tables hold batches that the ledger does not know. Nothing was written or deleted. The text names them."""
+    """The tables hold batches that the ledger does not know, or the ledger has batches that `batches` lacks.
+
+    Nothing was written or deleted. The text names them.
+    """
 
 
 class Report(msgspec.Struct):
@@ -153,7 +161,6 @@ class _Job:
         self._own = own
         self._tables = Tables(spark, folder)
         migrate(self._tables)
-        self._tables.create_missing()
         self._checkpoint = Checkpoint(folder / "_checkpoint")
         self._checkpoint_id = self._checkpoint.open()
         self._recorded = self._tables.rows(LANDING_FILES, ["file", "status", "reason"])
@@ -188,6 +195,9 @@ class _Job:
         """Carries out the batch that was interrupted, or deletes its rows where that cannot be done."""
         interrupted = self._find_interrupted()
         pending = self._resume()
+        if pending is not None and not self._is_of_these_tables(pending, interrupted):
+            self._renew_checkpoint()
+            pending = None
         if interrupted is not None and (pending is None or pending.batch != interrupted):
             pending = None
             self._take_back(interrupted)
@@ -206,16 +216,27 @@ class _Job:
         not_counting = {
             batch for table in (*DATA_TABLES, BATCHES) for batch in self._tables.batches_after(table, self._counting)
         }
-        is_cut = bool(not_counting) and self._tables.last_batch(BATCHES) < self._landed
-        if len(not_counting) > 1 or unknown - not_counting or is_cut:
-            *others, last = sorted(not_counting | unknown)
-            named = f"batches {', '.join(map(str, others))} and {last}" if others else f"batch {last}"
+        last = self._tables.last_batch(BATCHES)
+        if len(not_counting) > 1 or unknown - not_counting or (not_counting and last < self._landed):
+            *others, newest = sorted(not_counting | unknown)
+            named = f"batches {', '.join(map(str, others))} and {newest}" if others else f"batch {newest}"
+            raise LedgerLost(f"the tables have rows of {named}, which the ledger does not know: {_NOT_OF_THESE}")
+        if last < self._landed:
             raise LedgerLost(
-                f"the tables have rows of {named}, which the ledger does not know: the tables `ledger`, `batches` and "
-                "`landing_files` are not those of these rows. Nothing was deleted and nothing taken in; "
-                "bring these tables back from a copy, or move all tables away and take every landing file in again"
+                f"`ledger` or `landing_files` have batch {self._landed}, and `batches` ends with batch {last}: "
+                f"{_NOT_OF_THESE}"
             )
         return next(iter(not_counting), None)
+
+    def _is_of_these_tables(self, plan: Plan, interrupted: int | None) -> bool:
+        """Whether a plan is of a batch that is still to begin, or of the last one, begun under this checkpoint.
+
+        One that came with a checkpoint of a copy, or of another machine, is neither.
+        """
+        if plan.batch > self._counting and plan.batch != interrupted:
+            return True
+        begun = Transaction(self._checkpoint_id, plan.batch)
+        return plan.batch >= self._counting and any(self._tables.has(table, begun) for table in (*DATA_TABLES, BATCHES))
 
     def _resume(self) -> Plan | None:
         """Returns the plan of an interrupted batch. Where it cannot be carried out, the checkpoint is made anew."""

@@ -1,11 +1,22 @@
-"""Brings tables of an older version to the columns of this one. Each table changes in one commit."""
+"""Makes the tables, and brings those of an older version to the columns of this one, each in one commit."""
 
 from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from cloud.tables.schema import BATCHES, LEDGER, READINGS, TABLES, VERSION, VERSION_PROPERTY, Table, protocol
+from cloud.tables.schema import (
+    BATCHES,
+    CHECKS,
+    LANDING_FILES,
+    LEDGER,
+    READINGS,
+    TABLES,
+    VERSION,
+    VERSION_PROPERTY,
+    Table,
+    protocol,
+)
 from cloud.tables.tables import Tables, metadata
 
 _HAVING_EPOCH = {"bronze_messages", "readings", "quarantine", "ledger"}
@@ -16,13 +27,17 @@ class NewerTables(Exception):
 
 
 def migrate(tables: Tables) -> None:
-    """Brings every table that exists to VERSION. Raises NewerTables.
+    """Brings every table that exists to VERSION, and makes the others. Raises NewerTables, and FileNotFoundError when a
+    table is gone.
 
     It may be killed at any time: the next run migrates the tables that are left.
     """
     old = [table for table in TABLES if tables.exists(table) and _version(tables, table) < VERSION]
     if newer := [table.name for table in TABLES if tables.exists(table) and _version(tables, table) > VERSION]:
         raise NewerTables(f"the tables {', '.join(newer)} were written by a later version of Holdfast")
+    if not old:
+        _refuse_lost(tables)
+    tables.create_missing()
     for table in sorted(old, key=lambda one: one is BATCHES):  # `readings` are migrated by the help of `batches`
         if _version(tables, table) == 2:  # version 3 only adds tables
             tables.commit(table, [protocol(), metadata(table, tables.metadata(table)["id"])], "UPGRADE")
@@ -33,6 +48,19 @@ def migrate(tables: Tables) -> None:
         writer.save(str(tables.folder / table.name))
         tables.sync_last(table)
         tables.commit(table, [protocol(), metadata(table, tables.metadata(table)["id"])], "UPGRADE")
+
+
+def _refuse_lost(tables: Tables) -> None:
+    """Raises FileNotFoundError if a table is gone beside others with rows. An empty one in its place would hide that.
+
+    The job finds the rows of `landing_files` again, and no answer needs those of `checks`.
+    """
+    lost = [one.name for one in TABLES if not tables.exists(one) and one not in (LANDING_FILES, CHECKS)]
+    if lost and any(tables.files(table) for table in TABLES):
+        raise FileNotFoundError(
+            f"the table {', '.join(lost)} is gone from {tables.folder}, and others with rows are there: "
+            "bring it back from a copy, or make all tables anew with `holdfast cloud rebuild`"
+        )
 
 
 def _version(tables: Tables, table: Table) -> int:

@@ -90,7 +90,6 @@ def maintain(
     with only_job(tables), generated_code(spark, False):
         opened = Tables(spark, tables)
         migrate(opened)
-        opened.create_missing()
         upkeep.forgotten = sum(forget(opened, device) for device in devices)
         for table, order in ORDER.items():
             for files in _groups(opened.files(table)):

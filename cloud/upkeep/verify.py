@@ -5,7 +5,7 @@ yet, and are left out.
 """
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
 from functools import reduce
@@ -43,7 +43,7 @@ from cloud.tables.schema import (
     Table,
 )
 from cloud.tables.tables import Tables, require_tables
-from cloud.transforms.rows import UNDECODABLE
+from cloud.transforms.rows import CONFLICT, DECODED, UNDECODABLE
 from cloud.upkeep.forget import read_forgotten
 
 _IDENTITY = ["origin", "epoch", "seq"]
@@ -88,7 +88,6 @@ def verify(
     with only_job(tables), generated_code(spark, False):
         opened = Tables(spark, tables)
         migrate(opened)
-        opened.create_missing()
         began = datetime.now(UTC)
         checks = list(_Verifier(opened, landing).checks(fresh_s))
         rows = [(one.check, one.table, one.holds, one.faults, one.detail, began) for one in checks]
@@ -178,7 +177,17 @@ class _Verifier:
     # Against the batches
 
     def _against_batches(self) -> Iterator[Check]:
-        names = ["batch", "files", "rows_in", "new", "duplicates", "quarantined", "undecodable", "readings"]
+        names = [
+            "batch",
+            "files",
+            "rows_in",
+            "new",
+            "duplicates",
+            "quarantined",
+            "undecodable",
+            "conflicts",
+            "readings",
+        ]
         batches = self._tables.rows(BATCHES, names, pc.field("batch") <= self._counting).to_pylist()
         yield Check("each row once", BATCHES.name, len(batches) - len({one["batch"] for one in batches}))
         unequal = [one for one in batches if one["rows_in"] != one["new"] + one["duplicates"] + one["quarantined"]]
@@ -197,6 +206,7 @@ class _Verifier:
             ]
             wrong += [f"batch {batch} is not in batches" for batch in sorted(found.keys() - expected.keys())]
             yield _check("as many rows as each batch has written", table, wrong)
+        yield _check("as many rows as each batch has written", QUARANTINE, self._in_quarantine(batches, forgetful))
         recorded = self._tables.rows(LANDING_FILES, ["batch", "rows"], pc.field("status") == INGESTED)
         by_batch: dict[int, int] = defaultdict(int)
         for batch, some in zip(recorded["batch"].to_pylist(), recorded["rows"].to_pylist(), strict=True):
@@ -207,7 +217,27 @@ class _Verifier:
             # No file where the batch ended before they were recorded and its checkpoint was lost.
             if by_batch[one["batch"]] not in (0, one["rows_in"])
         ]
+        wrong += [
+            f"batch {batch} is not in batches" for batch in sorted(by_batch.keys() - {one["batch"] for one in batches})
+        ]
         yield _check("its landing files have the rows of each batch", BATCHES, wrong)
+
+    def _in_quarantine(self, batches: list[dict[str, int]], forgetful: bool) -> list[str]:
+        """Returns what is wrong with the numbers of conflicts, which stay, and of undecodable messages, which leave."""
+        rows = self._tables.rows(QUARANTINE, ["batch", "kind"], pc.field("batch") <= self._counting)
+        found = Counter(zip(rows["kind"].to_pylist(), rows["batch"].to_pylist(), strict=True))
+        wrong = [
+            f"batch {one['batch']}: {there} conflicts, {one['conflicts']} were written"
+            for one in batches
+            if (there := found[CONFLICT, one["batch"]]) > one["conflicts"]
+            or (there < one["conflicts"] and not forgetful)
+        ]
+        kinds = Counter(rows["kind"].to_pylist())
+        put = sum(one["undecodable"] if one["files"] else -one["new"] for one in batches)
+        there = kinds[UNDECODABLE] - kinds[DECODED]
+        if there > put or (there < put and not forgetful):
+            wrong.append(f"{there} undecodable messages wait, {put} were written and not decoded since")
+        return wrong
 
     def _rows_of_batches(self, table: Table) -> dict[int, int]:
         found: dict[int, int] = defaultdict(int)

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from cloud import ingest, maintain, verify
 from cloud.spark.session import generated_code
 from cloud.tables.job import LedgerLost, Report
-from cloud.tables.schema import BATCHES, LANDING_FILES, LEDGER, READINGS, TABLES, Table
+from cloud.tables.plan import Checkpoint, Plan
+from cloud.tables.schema import BATCHES, FORGOTTEN, LANDING_FILES, LEDGER, LINKS, READINGS, TABLES, Table
+from cloud.tables.tables import Tables
+from cloud.transforms.own_decoders import find_decoders, fingerprint
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
 from tests.cloud.tables.cut_job import cut_after
@@ -100,11 +104,48 @@ def test_nothing_is_written_or_deleted_when_the_ledger_is_lost(lake: Lake, lost:
     land(lake.landing, [row(1), row(20)])
     for table in lost:
         shutil.rmtree(lake.folder / table.name)
+    Tables(lake.spark, lake.folder).create_missing()  # as a copy from before the first batch has them
     kept = [table for table in TABLES if table not in lost]
     before = {table: lake.rows(table.name) for table in kept}
     with pytest.raises(LedgerLost, match="batches 1 and 2"):
         lake.ingest()
     assert {table: lake.rows(table.name) for table in kept} == before
+
+
+def test_job_refuses_tables_whose_ledger_is_newer_than_their_rows(lake: Lake) -> None:
+    """The ledger has messages that these tables do not have: the job would take them for duplicates."""
+    before = Path(shutil.copytree(lake.folder, lake.folder.with_name("before")))
+    land(lake.landing, [row(1), row(20)])
+    lake.ingest()
+    for table in TABLES:
+        if table is not LEDGER:
+            shutil.rmtree(lake.folder / table.name)
+            shutil.copytree(before / table.name, lake.folder / table.name)
+    shutil.rmtree(before)
+    with pytest.raises(LedgerLost, match="have batch 3, and `batches` ends with batch 2"):
+        lake.ingest()
+
+
+@pytest.mark.parametrize("lost", [LEDGER, BATCHES, READINGS, LINKS, FORGOTTEN], ids=lambda table: table.name)
+def test_table_that_is_gone_beside_others_with_rows_is_named_and_not_made_empty(lake: Lake, lost: Table) -> None:
+    shutil.rmtree(lake.folder / lost.name)
+    for command in (ingest, maintain, verify):
+        with pytest.raises(FileNotFoundError, match=f"the table {lost.name} is gone from {lake.folder}"):
+            command(lake.spark, lake.landing, lake.folder)
+    assert not (lake.folder / lost.name).exists()
+
+
+def test_plan_of_other_tables_is_not_carried_out(lake: Lake) -> None:
+    """As a `_checkpoint` from a copy or from another machine has it."""
+    (described, _) = land(lake.landing, [row(1), row(20)], [row(21)])
+    for checkpoint_id in (None, "0" * 32):
+        checkpoint = Checkpoint(lake.folder / "_checkpoint")
+        checkpoint.write(Plan(1, 1, [described], fingerprint(find_decoders([]))))
+        if checkpoint_id:
+            (checkpoint.folder / "id").write_text(checkpoint_id)
+        report = lake.ingest()
+        lake.check([*LANDED, row(20), row(21)])
+        assert report.rows_in == (0 if checkpoint_id else 3)
 
 
 def test_removed_tables_are_made_again_beside_the_old_checkpoint(lake: Lake) -> None:

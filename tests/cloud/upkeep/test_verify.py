@@ -50,6 +50,10 @@ def fewer(rows: pa.Table) -> pa.Table:
     return rows.slice(1)
 
 
+def no(rows: pa.Table) -> pa.Table:
+    return rows.slice(0, 0)
+
+
 def renamed(rows: pa.Table) -> pa.Table:
     return rows.set_column(0, "origin", pa.repeat(pa.scalar("attic"), len(rows)))
 
@@ -66,6 +70,8 @@ SECOND = pc.field("batch") == 2
         (READINGS, twice, ("each row once", "readings", "garage 0000cafe in 1 to 6")),
         (READINGS, fewer, ("as many rows as each batch has written", "readings", "batch 2: 5 rows, 6 were written")),
         (READINGS, renamed, ("each row has its message in bronze_messages", "readings", "attic 0000cafe 4 to 6")),
+        (QUARANTINE, no, ("as many rows as each batch has written", "quarantine", "batch 3: 0 conflicts, 1 were")),
+        (BATCHES, fewer, ("its landing files have the rows of each batch", "batches", "batch 2 is not in batches")),
         (LEDGER, fewer, ("no message that the ledger lacks", "bronze_messages", "garage 0000cafe 4 to 6")),
         (LEDGER, twice, ("each number in one interval", "ledger", None)),
         (LANDING_FILES, fewer, ("no landing file is missing", "landing_files", None)),
@@ -78,7 +84,7 @@ def test_damage_is_found(
     if table is LANDING_FILES:
         for path in sorted(lake.landing.glob("*"))[2:4]:
             path.unlink()
-    change(lake, table, SECOND, rows)
+    change(lake, table, pc.field("batch") == 3 if table is QUARANTINE else SECOND, rows)
     check, name, detail = expected
     (found,) = (one for one in faults(lake) if (one.check, one.table) == (check, name))
     assert detail is None or (found.detail or "").startswith(detail)
