@@ -25,6 +25,7 @@ class Metrics:
         self.failures = self._counter("failures", "Attempts to write a landing file that failed.")
         self.redelivered = self._counter("redelivered", "Messages that the broker sent again, with DUP.")
         self.connections = self._counter("connections", "Connections that the broker accepted.")
+        self.lost_sessions = self._counter("lost_sessions", "Sessions that the broker did not keep.")
         self.connected = self._gauge("connected", "Whether the lander is connected and subscribed.")
         self.held_messages = self._gauge("held_messages", "Messages that are received and not landed.")
         self.held_bytes = self._gauge("held_bytes", "Memory that these take.")

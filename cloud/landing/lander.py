@@ -186,6 +186,7 @@ class Lander:
         self._subscriber: Subscriber | None = None
         self._accepted = False
         self._connected = False
+        self._had_session = folder.last_number > 0
         self._barriers: dict[int, int] = {}  # packet identifier of a SUBSCRIBE: the file acknowledged before it
         self._told: str | None = None
         self._faults: dict[str, str] = {"connection": f"not connected to {server} yet"}
@@ -277,6 +278,13 @@ class Lander:
         else:
             self._held.forget_session()
             self._confirm(self._folder.last_number)
+            if self._had_session:
+                self.metrics.lost_sessions.inc()
+                self._say(
+                    f"{self._server} has no session of {self._folder.lander} any more: what it kept for this lander is "
+                    "lost, and `gaps` shows the messages with identities"
+                )
+        self._had_session = True
 
     def _take_suback(self, suback: Suback) -> None:
         if (number := self._barriers.pop(suback.packet_identifier, None)) is not None:

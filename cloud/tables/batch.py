@@ -93,15 +93,15 @@ def carry_out(
     verdicts = _judge(plan, landing, tables, suspects, ledger.batches_of(earlier, suspects)) if suspects else {}
     decoder = partial(decode, own=own, births=find_births(plan, landing, tables, verdicts))
     done = run_parts(tables, _divide(plan, landing, tables), verdicts, decoder)
-    if refused := [SetAside(*refusal) for one in done for refusal in one.refused]:
-        raise FilesRefused(refused)
-    if failure := next((one.failure for one in done if one.failure), None):
-        raise OSError(failure)
     counts = count(done)
     files = {table: [file for one in done for file in one.files.get(table.name, [])] for table in DATA_TABLES}
     try:
+        if refused := [SetAside(*refusal) for one in done for refusal in one.refused]:
+            raise FilesRefused(refused)
+        if failure := next((one.failure for one in done if one.failure), None):
+            raise OSError(failure)
         prove(plan, counts, new, tables, files)
-    except ProofFailed:
+    except (FilesRefused, OSError, ProofFailed):
         for table, written in files.items():
             for file in written:
                 tables.path(table, file).unlink()

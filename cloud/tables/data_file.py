@@ -35,7 +35,7 @@ class DataFileWriter:
         self._table = table
         self._folder = folder / table.name
         self._partition: dict[str, str | None] = {}
-        name = f"part-{batch:012d}-{uuid.uuid4()}.zstd.parquet"
+        name = f"{name_start(batch)}{uuid.uuid4()}.zstd.parquet"
         if table.partition:
             self._partition = {table.partition: str(partition)}
             name = f"{table.partition}={partition}/{name}"
@@ -66,6 +66,11 @@ class DataFileWriter:
         with suppress(OSError):  # a full disk, which is why the file is discarded
             self._writer.close()
         self.path.unlink(missing_ok=True)
+
+
+def name_start(batch: int) -> str:
+    """Returns how the names of the files begin that a batch writes; it is 0 for files that belong to no batch."""
+    return f"part-{batch:012d}-"
 
 
 def write_rows(

@@ -194,6 +194,9 @@ class _Job:
     def _complete_interrupted(self) -> None:
         """Carries out the batch that was interrupted, or deletes its rows where that cannot be done."""
         interrupted = self._find_interrupted()
+        if interrupted is not None or self._checkpoint.pending():
+            for table in DATA_TABLES:
+                self._tables.discard_uncommitted(table, self._next)
         pending = self._resume()
         if pending is not None and not self._is_of_these_tables(pending, interrupted):
             self._renew_checkpoint()

@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from cloud.tables import delta_log
-from cloud.tables.data_file import write_deleted, write_rows
+from cloud.tables.data_file import name_start, write_deleted, write_rows
 from cloud.tables.delta_log import LOG_FOLDER, DataFile, DeltaLog
 from cloud.tables.schema import TABLES, Table, protocol
 
@@ -149,6 +149,14 @@ class Tables:
             return bool(low <= batch <= high)
 
         self.delete(table, ["batch"], lambda rows: pc.equal(rows["batch"], batch), has_batch)
+
+    def discard_uncommitted(self, table: Table, batch: int) -> None:
+        """Deletes the files of a batch that was interrupted, but those that a version of the table has."""
+        log = self._log(table)
+        for path in self._path(table).rglob(f"{name_start(batch)}*"):
+            place = str(path.relative_to(self._path(table)))
+            if place not in log.files and place not in log.removed:
+                path.unlink()
 
     def delete(
         self, table: Table, columns: list[str], doomed: Callable[[pa.Table], Any], may_hold: Callable[[DataFile], bool]

@@ -65,7 +65,7 @@ def ingest_landing(
     with failing_on(SparkMissing, command=COMMAND):
         open_session(cache_directory(), master=master, settings=settings, long_run=every is not None)
     if every is None:
-        with failing_on(OSError, command=COMMAND):
+        with failing_on(JobRunning, OSError, command=COMMAND):
             sound = _run(landing, tables, decoder or [], as_json)
     else:
         sound = _run_every(every, landing, tables, decoder or [], as_json)
@@ -81,8 +81,8 @@ def _run_every(interval_s: float, landing: Path, tables: Path, decoders: list[Pa
     while True:
         try:
             sound = _run(landing, tables, decoders, as_json)
-        except OSError as error:
-            # A disk that is full, or a folder that is away, may be back at the next run.
+        except (JobRunning, OSError) as error:
+            # At the next run the other command may be done, and a full disk or a folder that is away may be back.
             print(f"holdfast {COMMAND}: {error}", file=sys.stderr, flush=True)
             sound = False
         if stop.wait(interval_s):
@@ -93,7 +93,7 @@ def _run(landing: Path, tables: Path, decoders: list[Path], as_json: bool) -> bo
     """Runs the job once and prints what it did. Returns whether every landing file could be used."""
     with (
         failing_on(ProofFailed, LedgerLost, command=COMMAND, exit_code=1),
-        failing_on(JobRunning, NewerTables, BadDecoder, command=COMMAND),
+        failing_on(NewerTables, BadDecoder, command=COMMAND),
     ):
         report = ingest(None, landing, tables, decoders=decoders)
     return tell(COMMAND, report, sentence(report), as_json)

@@ -203,6 +203,23 @@ def test_held_messages_land_after_the_broker_lost_the_session(landing: Path, tmp
     assert [row["seq"] for row in landed(landing)] == [1, 2, 3, 4]
 
 
+def test_lander_says_that_the_broker_lost_the_session_while_it_was_away(landing: Path, tmp_path: Path) -> None:
+    said = "has no session of forgotten any more: what it kept for this lander is lost"
+    port = free_port()
+    times = []
+    for broker in ("first", "second"):  # without a common folder, so the second one has no session
+        (tmp_path / broker).mkdir()
+        with mosquitto(tmp_path / broker, port):
+            for _ in range(2):
+                running = RunningLander(port, landing, "forgotten")
+                running.wait_for("connected")
+                publish(port, "x", payloads(1), hf_id="00000001/{}/garage")
+                running.wait_for("landed")
+                running.stop()
+                times.append(sum(said in line for line in running.lines))
+    assert times == [0, 0, 1, 0]
+
+
 def test_broker_with_a_small_window_is_not_left_waiting(landing: Path) -> None:
     with narrow_broker(payloads(400), window=20) as port:
         running = RunningLander(port, landing, "narrow", roll_s=1.5)

@@ -19,8 +19,8 @@ from cloud.tables.batch import ProofFailed
 from cloud.tables.job import JobRunning, Report
 from cloud.tables.part import Done
 from cloud.tables.plan import SetAside
-from cloud.tables.schema import BATCHES, TABLES
-from cloud.tables.tables import JOB_LOCK
+from cloud.tables.schema import BATCHES, BRONZE_MESSAGES, TABLES
+from cloud.tables.tables import JOB_LOCK, Tables
 from tests.cloud.lake import Lake
 from tests.cloud.messages import BASE_TIME_S, EPOCH, land, row
 from tests.cloud.tables.cut_job import cut_after
@@ -161,6 +161,35 @@ def test_files_that_do_not_prove_are_set_aside_and_the_rest_goes_on(lake: Lake) 
     report = lake.ingest()
     assert (report.new, len(report.set_aside)) == (2, 3)
     lake.check(rows([1, 2, 9, 10]))
+
+
+def unknown_files(lake: Lake) -> list[Path]:
+    """Returns the data files that no version of a table has had."""
+    tables = Tables(lake.spark, lake.folder)
+    known = {tables.path(table, file) for table in TABLES for file in tables.files(table)}
+    return [path for path in lake.folder.glob("*/**/*.parquet") if path not in known]
+
+
+def test_batch_that_cannot_go_on_leaves_no_files(lake: Lake) -> None:
+    """A job that tries again each minute would fill the disk with them."""
+    first, _ = land(lake.landing, rows(range(1, 9)), rows(range(9, 17)))
+    rewrite_manifest(lake.landing, first, intervals=[("garage", EPOCH, 101, 108)])
+    assert lake.ingest().new == 8
+    assert unknown_files(lake) == []
+
+
+@pytest.mark.parametrize("checkpoint", ["kept", "lost"])
+def test_run_after_a_kill_deletes_the_files_that_were_not_committed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, checkpoint: str
+) -> None:
+    land(lake.landing, [*rows(range(1, 9)), row(9, content=b"no SenML")])
+    cut_after(BRONZE_MESSAGES, lake, monkeypatch)
+    cut = set(unknown_files(lake))
+    if checkpoint == "lost":
+        shutil.rmtree(lake.folder / "_checkpoint")
+    lake.ingest()
+    assert {path.parent.parent.name for path in cut} == {"readings", "quarantine"}
+    assert cut.isdisjoint(unknown_files(lake))
 
 
 def test_landing_file_of_version_0_1_0_is_taken(lake: Lake) -> None:

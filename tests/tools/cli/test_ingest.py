@@ -1,5 +1,6 @@
 """`holdfast cloud ingest` as a command that runs."""
 
+import fcntl
 import json
 import signal
 import subprocess
@@ -34,7 +35,7 @@ def running(landing: Path, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     arguments = ["cloud", "ingest", "--landing", str(landing), "--tables", str(tmp_path / "tables"), "--json"]
     settings = ["--every", "0.1s", "--master", "local[1]", "--conf", "spark.driver.memory=1g"]
     command = [sys.executable, "-m", "tools.cli.main", *arguments, *settings]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         yield process
         process.kill()
 
@@ -43,7 +44,7 @@ def files_of_next_run(process: "subprocess.Popen[str]") -> int:
     """Returns the files of the next run that took in some."""
     assert process.stdout is not None
     for line in process.stdout:
-        if files := json.loads(line)["files"]:
+        if line[0] == "{" and (files := json.loads(line)["files"]):
             return int(files)
     raise AssertionError("the job ended")
 
@@ -55,6 +56,21 @@ def test_job_that_runs_takes_in_what_lands_until_it_is_told_to_stop(
     assert files_of_next_run(running) == 1
     land(landing, [row(2)], [row(3)], boot=2)
     assert files_of_next_run(running) in (1, 2)
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(60) == 0
+
+
+def test_job_that_runs_waits_while_another_command_works_on_the_tables(
+    landing: Path, tmp_path: Path, running: "subprocess.Popen[str]"
+) -> None:
+    land(landing, [row(1)])
+    assert files_of_next_run(running) == 1
+    with (tmp_path / "tables" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        land(landing, [row(2)], boot=2)
+        assert running.stdout is not None
+        assert any("another job is working on the tables" in line for line in running.stdout)
+    assert files_of_next_run(running) == 1
     running.send_signal(signal.SIGTERM)
     assert running.wait(60) == 0
 
