@@ -18,10 +18,14 @@ def write_durably(path: Path, content: bytes) -> None:
 
 def write_synced(path: Path, content: bytes) -> None:
     """Writes a file, and its content to the disk, but not its name. Raises OSError."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with path.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        error.filename = str(path)  # a full disk is reported without it
+        raise
 
 
 def hidden_name(path: Path) -> Path:
