@@ -56,7 +56,10 @@ def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
     try:
-        with failing_on(ValueError, LanderRunning, OSError, command="lander run"):
+        with (
+            failing_on(OSError, command="lander run", exit_code=1),  # a folder or a port may be back soon
+            failing_on(ValueError, LanderRunning, command="lander run"),
+        ):
             land(
                 broker,
                 landing or state_directory() / "landing",

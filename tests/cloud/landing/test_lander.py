@@ -342,16 +342,19 @@ def test_bad_argument_is_named_before_anything_is_made(tmp_path: Path, change: d
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "said", "code"),
     [
-        (["--broker", "mqtt://site:hunter2@127.0.0.1"], "they have options of their own"),
-        (["--landing", "/dev/null/x"], "Not a directory"),
+        (["--broker", "mqtt://site:hunter2@127.0.0.1"], "they have options of their own", 2),
+        (["--landing", "/dev/null/x"], "Not a directory", 1),
     ],
+    ids=["wrong option", "folder that may be back soon"],
 )
-def test_bad_option_is_named_and_ends_with_2(landing: Path, arguments: list[str], said: str) -> None:
+def test_what_keeps_a_lander_from_starting_is_named_and_says_whether_a_restart_may_help(
+    landing: Path, arguments: list[str], said: str, code: int
+) -> None:
     argv = [*HOLDFAST, "lander", "run", "--landing", str(landing), *arguments]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1)
     assert said in done.stderr and "hunter2" not in done.stderr
 
 
