@@ -38,6 +38,12 @@ def test_other_text_is_refused_unless_the_content_type_says_that_it_is_text(payl
     assert values(decode_one("a/b", payload, "text/plain; charset=utf-8")) == {"b": payload}
 
 
+def test_time_grows_with_the_length_of_a_text_that_begins_like_a_number_and_no_faster() -> None:
+    digits = "1" * 8_000_000  # with the square of the length this would take days
+    assert values(decode_one("a/b", digits + "x", "text/plain")) == {"b": digits + "x"}
+    assert problem_of("a/b", digits + ".5x") == "it is neither JSON nor a number nor ON or OFF"
+
+
 def test_unit_comes_from_the_content_type() -> None:
     (record,) = decode_one("a/b", "21.5", 'Text/Plain; charset=utf-8; Unit="Cel"')
     assert (record.value, record.unit) == (21.5, "Cel")
