@@ -6,6 +6,9 @@ from typing import Any
 
 DEPTH_MAX = 32
 """How deep arrays, maps and tags may be nested. A pack needs far less."""
+ITEMS_MAX = 2_000_000
+"""The most items, also within others: a byte of an empty map takes a hundred bytes of memory when it is decoded. The
+largest pack has 100,000 records, of five or six fields."""
 DECIMAL_FRACTION = 4
 """The tag whose content becomes a float (section 3.4.4). Other tags are dropped, and their content is kept."""
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE = range(8)
@@ -31,11 +34,15 @@ def decode(content: bytes) -> Any:
 class _Reader:
     def __init__(self, content: bytes) -> None:
         self.at = 0
+        self._items_left = ITEMS_MAX
         self._content = content
 
     def item(self, depth: int = DEPTH_MAX, breakable: bool = False) -> Any:
         if depth < 0:
             raise NotCbor(f"nested deeper than {DEPTH_MAX}")
+        self._items_left -= 1
+        if self._items_left < 0:
+            raise NotCbor(f"it has more than {ITEMS_MAX} items")
         start = self.at
         first = self._take(1)[0]
         major, info = first >> 5, first & 31

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from cloud.transforms import cbor
-from cloud.transforms.record import ABSOLUTE_TIME_S, TEXT_SLACK, TIME_MAX_S, Allowance, Record, Undecodable
+from cloud.transforms.record import ABSOLUTE_TIME_S, RECORDS_MAX, TEXT_SLACK, TIME_MAX_S, Allowance, Record, Undecodable
 
 VERSION = 10
 COUNT_MAX = 2**53
@@ -76,6 +76,7 @@ def resolve_cbor(payload: bytes) -> list[Record]:
     """Returns the records of a pack in CBOR, as `resolve` does of JSON. Raises NotSenml."""
     try:
         pack = cbor.decode(payload)
+        _check_length(pack)
         records = [_labelled(record) for record in pack] if isinstance(pack, list) else pack
         packed = msgspec.convert(records, list[_Packed])
     except (cbor.NotCbor, msgspec.MsgspecError) as error:
@@ -102,8 +103,7 @@ def _labelled(record: Any) -> Any:
 
 
 def _resolve(pack: list[_Packed], payload_bytes: int) -> list[Record]:
-    if not pack:
-        raise NotSenml("the pack holds no record")
+    _check_length(pack)
     # No record has more text than the pack, so most packs are too small to exceed the allowance.
     allowance = Allowance(payload_bytes) if len(pack) * payload_bytes > TEXT_SLACK else None
     bases = _Bases()
@@ -116,6 +116,16 @@ def _resolve(pack: list[_Packed], payload_bytes: int) -> list[Record]:
         except Undecodable as error:
             raise NotSenml(f"record {index}: {error}") from None
     return records
+
+
+def _check_length(pack: Any) -> None:
+    """Raises NotSenml for a list without a record or with too many. Something else than a list is left to others."""
+    if not isinstance(pack, list):
+        return
+    if not pack:
+        raise NotSenml("the pack holds no record")
+    if len(pack) > RECORDS_MAX:
+        raise NotSenml(f"it resolves to more than {RECORDS_MAX} records")
 
 
 class _Bases:
@@ -194,7 +204,12 @@ def _add(base: float | UnsetType, own: float | UnsetType) -> float | None:
     """Adds a base field and its field. A missing one counts as zero; None when both are missing (section 4.5)."""
     if own is UNSET:
         return None if base is UNSET else base
-    return own if base is UNSET else base + own
+    if base is UNSET:
+        return own
+    total = base + own
+    if not math.isfinite(total):
+        raise NotSenml(f"{base} and {own} have a sum that is not finite")
+    return total
 
 
 def _split_name(name: str) -> tuple[str | None, str]:

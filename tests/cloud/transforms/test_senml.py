@@ -132,6 +132,8 @@ def test_name_tells_device_and_metric(name: str, parts: tuple[str | None, str]) 
         ([{"n": "a", "vd": "!"}], "record 0: vd is not base64url"),
         ([{"n": "a", "v": 1, "bver": 11}], "record 0: version 11 is newer than 10"),
         ([{"n": "a", "v": 1, "must_": 0}], "record 0: field 'must_' must be understood, and is not"),
+        ([{"n": "a", "bv": 1e308, "v": 1e308}], "record 0: 1e+308 and 1e+308 have a sum that is not finite"),
+        ([{"n": "a", "bs": -1e308, "s": -1e308}], "record 0: -1e+308 and -1e+308 have a sum that is not finite"),
         ([{"n": "a", "v": 1, "t": 1e12}], "record 0: time 1000000000000.0 is beyond the year 9999"),
     ],
 )

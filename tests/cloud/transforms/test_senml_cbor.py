@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.transforms.cbor import NotCbor, decode
+from cloud.transforms.cbor import ITEMS_MAX, NotCbor, decode
 from cloud.transforms.decode import decode_payloads
+from cloud.transforms.record import RECORDS_MAX
 from cloud.transforms.senml import NotSenml, resolve, resolve_cbor
 from device.readings import senml, senml_cbor
 
@@ -147,6 +148,8 @@ def test_all_kinds_of_values_and_what_is_ignored() -> None:
         ("5f6161ff", "a string with parts of another type"),
         ("9bffffffffffffffff", "it ends too early"),
         ("81" * 40 + "00", "nested deeper than 32"),
+        ("9f" + "a0" * (RECORDS_MAX + 1) + "ff", "it resolves to more than 100000 records"),
+        ("9f" + "a0" * ITEMS_MAX + "ff", "it has more than 2000000 items"),
     ],
 )
 def test_other_payloads_are_refused_with_a_reason(payload: str, reason: str) -> None:
