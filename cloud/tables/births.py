@@ -14,6 +14,7 @@ from cloud.tables.part import Verdicts
 from cloud.tables.plan import Plan
 from cloud.tables.schema import BRONZE_MESSAGES, QUARANTINE
 from cloud.tables.tables import Tables
+from cloud.transforms.record import PAYLOAD_MAX
 from cloud.transforms.sparkplug import Births, birth_topic
 
 
@@ -28,7 +29,9 @@ def find_births(plan: Plan, landing: Path, tables: Tables, verdicts: Verdicts) -
     if not births:
         return None
     wanted = pa.array(sorted(births), pa.string())
-    condition = pc.field("topic").isin(wanted) & (pc.field("batch") < plan.batch)
+    # A larger payload is not decoded, and takes many times its size when it is parsed.
+    small = pc.binary_length(pc.field("payload")) <= PAYLOAD_MAX
+    condition = pc.field("topic").isin(wanted) & (pc.field("batch") < plan.batch) & small
     found = [tables.rows(BRONZE_MESSAGES, ["topic", "payload"], condition)]
     with_births = Plan(plan.batch, plan.planned_ms, [one for one in plan.files if births & topics[one.file]])
     found += _new_rows(with_births, landing, verdicts, wanted)

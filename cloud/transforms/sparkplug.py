@@ -11,13 +11,24 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from cloud.transforms.places import SEPARATOR
-from cloud.transforms.record import ABSOLUTE_TIME_S, TIME_MAX_S, Allowance, Message, Record, Undecodable, value_record
+from cloud.transforms.record import (
+    ABSOLUTE_TIME_S,
+    PAYLOAD_MAX,
+    TIME_MAX_S,
+    Allowance,
+    Message,
+    Record,
+    Undecodable,
+    value_record,
+)
 from cloud.transforms.sparkplug_payload import parse, unit_of, values_of
 
 NAMESPACE = "spBv1.0"
 BIRTHS = ("NBIRTH", "DBIRTH")
 TEMPLATES_MAX = 8
 """How deep templates may be nested."""
+DEFINITIONS_MAX = 1_000_000
+"""The most metrics, by name and by alias, of the births that stay read, some 200 MB, unless one birth has more."""
 _DATA = ("NDATA", "DDATA", "NDEATH", "DDEATH")
 _COMMANDS = ("NCMD", "DCMD")
 
@@ -36,23 +47,27 @@ class Definition(NamedTuple):
 class Birth(NamedTuple):
     """What a birth tells of all metrics of its source."""
 
-    timestamp_ms: int
     by_name: dict[str, Definition]
     by_alias: dict[int, Definition]
 
 
 class Births:
-    """All births that are known, by their source. A birth that cannot be decoded explains nothing."""
+    """All births that are known, by their source. A birth that cannot be decoded explains nothing.
+
+    They are kept as payloads, and read when they explain a message: what is read takes thirty times as much memory.
+    """
 
     def __init__(self, messages: Iterable[tuple[str, bytes]] = ()) -> None:
         """messages: topic and payload of each BIRTH message, in any order."""
-        self._births: dict[Source, list[Birth]] = {}
+        self._births: dict[Source, list[tuple[int, bytes]]] = {}
+        self._read: dict[bytes, Birth] = {}
+        self._definitions = 0
         # In an order that depends on the messages alone, for births of the same millisecond.
         for topic, payload in sorted(set(messages)):
             source, kind = _address(topic)
-            if kind in BIRTHS:
+            if kind in BIRTHS and len(payload) <= PAYLOAD_MAX:
                 try:
-                    self._births.setdefault(source, []).append(_read_birth(parse(payload)))
+                    self._births.setdefault(source, []).append((parse(payload).timestamp, payload))
                 except (Undecodable, ValueError):
                     continue
         for births in self._births.values():
@@ -62,7 +77,18 @@ class Births:
         """Returns the birth that explains a message of this time."""
         births = self._births.get(source, [])
         place = bisect_right(births, timestamp_ms, key=_timestamp)
-        return births[place - 1] if place else None
+        return self._explain(births[place - 1][1]) if place else None
+
+    def _explain(self, payload: bytes) -> Birth:
+        """Returns what a birth tells. As many births stay read as have DEFINITIONS_MAX metrics together."""
+        if (birth := self._read.get(payload)) is None:
+            birth = _read_birth(parse(payload))
+            self._definitions += len(birth.by_name) + len(birth.by_alias)
+            if self._definitions > DEFINITIONS_MAX:
+                self._read.clear()
+                self._definitions = len(birth.by_name) + len(birth.by_alias)
+            self._read[payload] = birth
+        return birth
 
 
 def is_sparkplug(topic: str) -> bool:
@@ -158,11 +184,11 @@ def _read_birth(payload: Any) -> Birth:
         by_name[metric.name] = definition = Definition(metric.name, metric.datatype, unit_of(metric))
         if metric.HasField("alias"):
             by_alias[metric.alias] = definition
-    return Birth(payload.timestamp, by_name, by_alias)
+    return Birth(by_name, by_alias)
 
 
-def _timestamp(birth: Birth) -> int:
-    return birth.timestamp_ms
+def _timestamp(birth: tuple[int, bytes]) -> int:
+    return birth[0]
 
 
 def _time_us(timestamp_ms: int | None) -> int | None:

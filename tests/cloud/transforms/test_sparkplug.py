@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.transforms.decoders import decode_messages
-from cloud.transforms.record import Message
-from cloud.transforms.sparkplug import Births, is_sparkplug
+from cloud.transforms.record import PAYLOAD_MAX, Message
+from cloud.transforms.sparkplug import DEFINITIONS_MAX, Births, is_sparkplug
 from tests.cloud.transforms.decoding import decode_one, devices, problem_of, times_us, values
 from tests.cloud.transforms.sparkplug_encoder import (
     T0_MS,
@@ -184,6 +184,29 @@ def test_of_births_in_the_same_millisecond_the_choice_does_not_depend_on_their_o
 def test_birth_that_cannot_be_decoded_explains_nothing() -> None:
     births = Births([(NBIRTH, b"\xff"), (NBIRTH, payload(bytes_field(2, bytes_field(1, b"\xff\xfe")))), ("x", b"")])
     assert "no birth" in problem_of(NDATA, payload(metric(None, number_field(10, 1), alias=1)), births=births)
+
+
+def test_birth_with_a_payload_too_large_to_decode_explains_nothing() -> None:
+    # A field that no decoder reads makes the payload large, and leaves the metric what it is.
+    fitting, large = (
+        payload(metric("a", alias=1, datatype=3), bytes_field(5, bytes(size)))
+        for size in (PAYLOAD_MAX - 1000, PAYLOAD_MAX)
+    )
+    data = payload(metric(None, number_field(10, 1), alias=1))
+    assert values(decode_one(NDATA, data, births=Births([(NBIRTH, fitting)]))) == {"a": 1.0}
+    assert "no birth" in problem_of(NDATA, data, births=Births([(NBIRTH, large)]))
+
+
+def test_births_with_more_metrics_than_stay_in_memory_explain_messages_in_any_order() -> None:
+    births = [
+        payload(*(metric(f"{name}{alias}", alias=alias, datatype=3) for alias in range(90_000)), timestamp=T0_MS + at)
+        for at, name in enumerate("abcdefg")
+    ]
+    known = Births((NBIRTH, birth) for birth in births)
+    assert 2 * 90_000 * len(births) > DEFINITIONS_MAX
+    for at, name in (*enumerate("abcdefg"), (0, "a"), (6, "g")):
+        data = payload(metric(None, number_field(10, at), alias=89_999), timestamp=T0_MS + at)
+        assert values(decode_one(NDATA, data, births=known)) == {f"{name}89999": at}
 
 
 @pytest.mark.parametrize(
