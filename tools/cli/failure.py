@@ -7,11 +7,13 @@ from typing import NoReturn
 
 import typer
 
+from tools.cli.columns import printable
+
 
 def fail(command: str, text: str, exit_code: int = 2) -> NoReturn:
     """Ends the command with 2, wrong usage or a missing requirement, or with 1, as `tools.cli.main` says."""
     for line in text.splitlines() or [""]:
-        print(f"holdfast {command}: {line}", file=sys.stderr)
+        print(f"holdfast {command}: {printable(line)}", file=sys.stderr)
     raise typer.Exit(exit_code)
 
 

@@ -9,6 +9,7 @@ from itertools import cycle
 import plotext
 
 from cloud import Result
+from tools.cli.columns import printable
 
 _MARKERS = ("braille", "x", "·", "o", "+", "*")
 _TICKS = 5
@@ -49,7 +50,7 @@ def _lines(result: Result) -> dict[str, Points]:
         raise NoPlot("--plot needs rows whose first column is a time or a number, and another column of numbers")
     lines: dict[str, Points] = defaultdict(list)
     for row in result.rows:
-        name = [str(row[place]) for place in texts]
+        name = [printable(str(row[place])) for place in texts]
         for place in numbers:
             if row[0] is not None and row[place] is not None:
                 column = [result.columns[place]] if len(numbers) > 1 or not texts else []

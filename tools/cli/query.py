@@ -19,6 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cloud import BadQuery, NoTables, OpenTables, Result, SparkMissing, has_tables, view_names
+from tools.cli.columns import printable
 from tools.cli.failure import fail, failing_on
 from tools.cli.folders import TablesFolder
 from tools.cli.interval import parse_interval
@@ -137,10 +138,15 @@ def _print_table(result: Result) -> None:
     table = Table()
     for number, column in enumerate(result.columns):
         numeric = any(isinstance(row[number], int | float | Decimal) for row in result.rows)
-        table.add_column(escape(column), justify="right" if numeric else "left", overflow="fold")
+        table.add_column(_cell(column), justify="right" if numeric else "left", overflow="fold")
     for row in result.rows:
-        table.add_row(*("" if value is None else escape(str(_plain(value))) for value in row))
+        table.add_row(*("" if value is None else _cell(value) for value in row))
     console.print(table)
+
+
+def _cell(value: object) -> str:
+    """A value for the terminal: a device chooses its texts, and is not to command the terminal with them."""
+    return escape("\n".join(map(printable, str(_plain(value)).expandtabs().split("\n"))))
 
 
 def _objects(result: Result) -> list[dict[str, object]]:

@@ -44,6 +44,17 @@ def test_rows_are_counted_under_the_table(tables: Path) -> None:
     assert result.stdout.endswith("\n1 row\n")
 
 
+def test_texts_of_devices_do_not_command_the_terminal(tables: Path) -> None:
+    hostile = r"'a' || chr(27) || '[2J' || chr(8238) || chr(10) || 'b'"
+    shown = run(f"SELECT {hostile} AS text", "--tables", str(tables)).stdout
+    assert "a?[2J?" in shown and "b" in shown.split("a?[2J?")[1]
+    drawn = run(f"SELECT seq, value, {hostile} AS text FROM readings", "--tables", str(tables), "--plot").stdout
+    assert "a?[2J??b" in drawn.splitlines()[-1]
+    refused = run(f"SELECT CAST({hostile} AS INTEGER)", "--tables", str(tables)).stderr
+    assert "a?[2J" in refused
+    assert all(line.isprintable() for text in (shown, drawn, refused) for line in text.splitlines())
+
+
 @ENGINES
 def test_without_sql_the_tables_and_the_devices_are_listed(tables: Path, engine: list[str]) -> None:
     result = run("--json", "--tables", str(tables), *engine)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from cloud import Check, JobRunning, NewerTables, NoTables, SparkMissing, open_session, verify
-from tools.cli.columns import columns
+from tools.cli.columns import columns, printable
 from tools.cli.failure import failing_on
 from tools.cli.folders import LandingFolder, TablesFolder, find_folders
 from tools.cli.interval import parse_interval
@@ -43,7 +43,12 @@ def _facts(check: Check) -> dict[str, object]:
 
 def _lines(checks: list[Check]) -> str:
     rows: list[tuple[str, ...]] = [
-        ("holds" if one.holds else "FAULT", one.table, one.check, "" if one.holds else f"{one.faults}: {one.detail}")
+        (
+            "holds" if one.holds else "FAULT",
+            one.table,
+            one.check,
+            "" if one.holds else printable(f"{one.faults}: {one.detail}"),
+        )
         for one in checks
     ]
-    return columns(rows)
+    return columns([tuple(map(printable, row)) for row in rows])
