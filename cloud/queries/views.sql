@@ -7,7 +7,7 @@
 CREATE OR REPLACE VIEW ledger AS
 SELECT origin, epoch, min(lo) AS lo, max(hi) AS hi
 FROM (
-    SELECT *, sum(CASE WHEN lo <= reached + 1 THEN 0 ELSE 1 END)
+    SELECT *, sum(CASE WHEN lo - 1 <= reached THEN 0 ELSE 1 END)
         OVER (PARTITION BY origin, epoch ORDER BY lo, hi) AS island
     FROM (
         SELECT *, max(hi) OVER (PARTITION BY origin, epoch ORDER BY lo, hi
@@ -37,13 +37,13 @@ holes AS (
         FROM (
             SELECT origin, epoch, lo, hi, 0 AS is_end FROM ledger_rows
             UNION ALL
-            SELECT origin, origin_epoch AS epoch, max(seq) + 1 AS lo, CAST(NULL AS BIGINT) AS hi, 1 AS is_end
+            SELECT origin, origin_epoch AS epoch, least(max(seq), 9223372036854775806) + 1 AS lo, CAST(NULL AS BIGINT) AS hi, 1 AS is_end
             FROM (
                 SELECT origin, origin_epoch, highest AS seq FROM statement_origins
                 UNION ALL
                 SELECT origin, origin_epoch, last AS seq FROM statement_dropped WHERE first > 0 AND origin <> '')
             GROUP BY origin, origin_epoch))
-    WHERE lo > reached + 1),
+    WHERE lo - 1 > reached),
 -- The links that tell something of a hole: those of one neighbour at the head and the tail, of both between. The numbers
 -- of the hole's messages are above `below`, and up to `upto`.
 told AS (
@@ -81,7 +81,7 @@ spans AS (
     FROM (
         SELECT kind, gateway, route, epoch, min(lo) AS lo, max(hi) AS hi
         FROM (
-            SELECT *, sum(CASE WHEN lo <= reached + 1 THEN 0 ELSE 1 END)
+            SELECT *, sum(CASE WHEN lo - 1 <= reached THEN 0 ELSE 1 END)
                 OVER (PARTITION BY kind, gateway, route, epoch ORDER BY lo, hi) AS island
             FROM (
                 SELECT *, max(hi) OVER (PARTITION BY kind, gateway, route, epoch ORDER BY lo, hi
@@ -167,7 +167,8 @@ judges AS (
 -- What statements say of a hole, by route: how many messages did not arrive of those that they count around it, and
 -- whether one of them counts the whole hole.
 claims AS (
-    SELECT origin, epoch, lo, gateway, route, CAST(sum(greatest(messages - arrived, 0)) AS BIGINT) AS missing,
+    SELECT origin, epoch, lo, gateway, route,
+        CAST(least(sum(CAST(greatest(messages - arrived, 0) AS DOUBLE)), 9e18) AS BIGINT) AS missing,
         max(covers) AS covers
     FROM (
         SELECT origin, epoch, lo, gateway, route, link_epoch, statement, messages, first, covers,
@@ -367,36 +368,43 @@ known AS (
         ON stated.origin = missed.origin AND stated.epoch = missed.epoch AND stated.seq >= missed.hi AND place = 'tail'
     GROUP BY missed.origin, missed.epoch, missed.lo, missed.missing),
 spread AS (
-    SELECT *, CAST(floor((seconds + offset_s) / 3600) AS BIGINT) AS hours
+    SELECT *, least(hours, 999) AS parts
     FROM (
-        SELECT *, date_trunc('hour', since) AS first_hour,
-            CAST(extract(MINUTE FROM since) * 60 + extract(SECOND FROM since) AS BIGINT) AS offset_s,
-            CAST(extract(DAY FROM upto - since) * 86400 + extract(HOUR FROM upto - since) * 3600
-                + extract(MINUTE FROM upto - since) * 60 + extract(SECOND FROM upto - since) AS BIGINT) AS seconds
+        SELECT *, CAST(floor((seconds + offset_s) / 3600) AS BIGINT) AS hours
         FROM (
-            SELECT origin, device, missing, coalesce(since, upto) AS since,
-                CASE WHEN upto > since THEN upto ELSE coalesce(since, upto) END AS upto
-            FROM known))),
+            SELECT *, date_trunc('hour', since) AS first_hour,
+                CAST(extract(MINUTE FROM since) * 60 + extract(SECOND FROM since) AS BIGINT) AS offset_s,
+                CAST(extract(DAY FROM upto - since) * 86400 + extract(HOUR FROM upto - since) * 3600
+                    + extract(MINUTE FROM upto - since) * 60 + extract(SECOND FROM upto - since) AS BIGINT) AS seconds
+            FROM (
+                SELECT origin, device, CAST(missing AS DOUBLE) AS missing, coalesce(since, upto) AS since,
+                    CASE WHEN upto > since THEN upto ELSE coalesce(since, upto) END AS upto
+                FROM known)))),
 digits AS (SELECT 0 AS digit UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
     UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9),
-hours AS (
-    SELECT number
-    FROM (
-        SELECT a.digit + 10 * b.digit + 100 * c.digit + 1000 * d.digit + 10000 * e.digit AS number
-        FROM digits AS a CROSS JOIN digits AS b CROSS JOIN digits AS c CROSS JOIN digits AS d CROSS JOIN digits AS e)
-    WHERE number <= (SELECT max(hours) FROM spread)),
--- Of the missing messages, the k-th was made at k parts of missing + 1 of the time: how many before the end of an hour?
+numbers AS (
+    SELECT a.digit + 10 * b.digit + 100 * c.digit AS number
+    FROM digits AS a CROSS JOIN digits AS b CROSS JOIN digits AS c),
+-- Some hours of a gap, each with the next one: all of them where these are few. A gap can last for decades, by the word of
+-- its device, and a device can have as many gaps as it has messages.
+steps AS (
+    SELECT *, CASE WHEN number = 0 THEN 0 ELSE CAST(floor(number * hours / parts) AS BIGINT) END AS from_hour,
+        CASE WHEN number < parts THEN CAST(floor((number + 1) * hours / parts) AS BIGINT) END AS to_hour
+    FROM spread JOIN numbers ON number <= parts),
+-- Of the missing messages, the k-th was made at k parts of missing + 1 of the time: how many before the end of a step?
+-- All is counted in doubles, since a device can name any seq, and the sum of the missing ones is beyond what BIGINT holds.
 hourly AS (
-    SELECT origin, device, first_hour + number * INTERVAL 1 HOUR AS hour,
-        CASE WHEN number >= hours THEN missing
-            ELSE least(missing, CAST(ceil(((number + 1) * 3600 - offset_s) * (missing + 1) / nullif(seconds, 0)) AS BIGINT) - 1) END
+    SELECT origin, device, first_hour + from_hour * INTERVAL 1 HOUR AS hour,
+        CASE WHEN to_hour IS NULL THEN missing
+            ELSE least(missing, ceil((to_hour * 3600 - offset_s) * (missing + 1) / nullif(seconds, 0)) - 1) END
         - CASE WHEN number = 0 THEN 0
-            ELSE least(missing, CAST(ceil((number * 3600 - offset_s) * (missing + 1) / nullif(seconds, 0)) AS BIGINT) - 1) END
+            ELSE least(missing, ceil((from_hour * 3600 - offset_s) * (missing + 1) / nullif(seconds, 0)) - 1) END
             AS missing
-    FROM spread JOIN hours ON number <= hours)
+    FROM steps)
 SELECT origin, device, hour, arrived + missing AS expected, arrived, arrived / (arrived + missing) AS share
 FROM (
-    SELECT origin, device, hour, CAST(sum(arrived) AS BIGINT) AS arrived, CAST(sum(missing) AS BIGINT) AS missing
+    SELECT origin, device, hour, CAST(sum(arrived) AS BIGINT) AS arrived,
+        CAST(least(sum(missing), 9e18) AS BIGINT) AS missing
     FROM (
         SELECT origin, device, date_trunc('hour', utc) AS hour, 1 AS arrived, 0 AS missing FROM messages
         UNION ALL
