@@ -6,6 +6,7 @@ from gateway.auth.filters import Levels, common, holds, split, takes
 from gateway.auth.rules import CONNECT, IDENTIFY, PUBLISH, SUBSCRIBE, Rule, fill, fits_name, load_rules
 from gateway.message import Message
 from gateway.topic_memory import remember
+from wire.link_numbers import STATEMENT_TOPICS, statement_topic
 from wire.properties import RESPONSE_TOPIC
 from wire.topics import parse_shared
 
@@ -126,13 +127,23 @@ class Permissions:
         return origin in (self._client_id, self.user) and origin != self._access.gateway
 
     def may_send(self, message: Message) -> bool:
-        """Whether it may publish a message, by its topic name and its response topic, if any."""
+        """Whether it may publish a message, by its topic name, its response topic, if any, and its identity.
+
+        A statement needs the identity that its gateway gave it, and the right to bring that identity. The gateway would
+        give a statement without an identity its own, and so vouch for it.
+        """
+        if message.topic.startswith(STATEMENT_TOPICS) and not self._may_state(message):
+            return False
         response_topic = message.properties.get(RESPONSE_TOPIC)
         return self.may_publish(message.topic) and (response_topic is None or self.may_ask_for_answers(response_topic))
 
     def may_bring(self, message: Message) -> bool:
         """Whether it may bring a message with this identity, or without one."""
         return not message.origin or self.may_identify(message.origin)
+
+    def _may_state(self, message: Message) -> bool:
+        is_makers_own = message.topic.startswith(statement_topic(message.origin, ""))
+        return is_makers_own and bool(message.origin) and self.may_identify(message.origin)
 
     def _read_rules(self) -> None:
         rules = self._rules = self._access.rules

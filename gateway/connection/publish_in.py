@@ -18,6 +18,7 @@ from wire.bulk.connection import BulkConnection
 from wire.bulk.reader import Publishes
 from wire.codec.packets import MQTT_5, Publish
 from wire.identity import IDENTITY_PROPERTY, find_user_property
+from wire.link_numbers import STATEMENT_TOPICS
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC
 from wire.reasons import NO_MATCHING_SUBSCRIBERS, NOT_AUTHORIZED, QUOTA_EXCEEDED, SUCCESS, UNSPECIFIED_ERROR, describe
 
@@ -33,6 +34,7 @@ WAITING_BYTES_MAX = 1024 * 1024  # of these; nothing is read from the client bey
 class Topics(dict[bytes, str]):
     """The topic names, by their bytes, that a client has published to and may publish to now; all are well-formed.
 
+    Those of statements are not among them, as it depends on each message's identity whether it may be published.
     ``origins`` are those of the identities that its messages have brought and may bring.
     """
 
@@ -50,7 +52,8 @@ class Topics(dict[bytes, str]):
 
     def learn(self, message: Message) -> None:
         """Learns from a message that was accepted; it has the identity that it brought, or none yet."""
-        remember(self, message.topic.encode(), message.topic, TOPICS_REMEMBERED)
+        if not message.topic.startswith(STATEMENT_TOPICS):
+            remember(self, message.topic.encode(), message.topic, TOPICS_REMEMBERED)
         if message.origin:
             remember(self.origins, message.origin.encode(), None, ORIGINS_REMEMBERED)
 

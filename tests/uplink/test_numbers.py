@@ -13,7 +13,6 @@ import pytest
 
 from gateway.message import Message
 from gateway.store import Endings, MessageLog
-from tests.gateway.store.support import batch_of
 from tests.house.repository import ROOT
 from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
@@ -483,7 +482,7 @@ async def test_statements_that_come_many_at_once_from_another_gateway_hold_up_no
 
     async with scripted_broker(puback=answer) as broker, opened(tmp_path) as log:
         route = route_to(broker, log)
-        await log.submit([batch_of([(f"{STATEMENT_TOPICS}gateway-0/up", b"{}")] * 20)])
+        await log.submit([Message(f"{STATEMENT_TOPICS}gateway-0/up", b"{}") for _ in range(20)])
         await publish_from(log, "x", range(1, 2))
         async with serving(route):
             await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 21)

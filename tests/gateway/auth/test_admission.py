@@ -126,6 +126,12 @@ async def test_a_will_needs_the_rights_of_a_publish(tmp_path: Path) -> None:
         assert await with_will("state/c1", answers_to="locks/front") == NOT_AUTHORIZED
 
 
+async def test_no_will_is_a_statement_of_a_route(tmp_path: Path) -> None:
+    async with doorkeeper_of(tmp_path, "allow * publish #\n") as control:
+        will = Will("holdfast/statement/gateway/central", b"forged", 1)
+        assert await admitted(control, STRANGER, will=will, **ALICE) == NOT_AUTHORIZED
+
+
 async def test_an_assigned_client_identifier_is_filled_in_like_any_other(tmp_path: Path) -> None:
     async with doorkeeper_of(tmp_path, "allow * publish state/%c\n") as control:
         permissions = await control.admit(Connect("", **ALICE), STRANGER, "hf-1234")

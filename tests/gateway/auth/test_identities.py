@@ -11,7 +11,7 @@ import pytest
 from gateway.message import Message
 from tests.gateway.store.support import epoch_of, messages_in, stored
 from tests.gateway.support import Client, connected, running, subscribed, tcp_port, until, user_property
-from wire.codec.packets import Puback, Publish, Pubrec, Will
+from wire.codec.packets import MQTT_3_1_1, Puback, Publish, Pubrec, Will
 from wire.identity import IDENTITY_PROPERTY, KEEP, RECEIVE, RECEIVED_PROPERTY, decode_received, encode_identity
 from wire.properties import MESSAGE_EXPIRY_INTERVAL, REASON_STRING, USER_PROPERTY
 from wire.reasons import NOT_AUTHORIZED
@@ -231,3 +231,50 @@ async def test_a_will_is_held_against_the_rules_of_when_it_is_published(tmp_path
                 broker.reload()
             client.cut()
             assert str(identity(await reader.receive())).endswith(f"/{origin}")
+
+
+STATEMENTS = "holdfast/statement/test-gateway/central"
+
+
+@pytest.mark.parametrize("properties", [{}, as_from("test-gateway"), as_from("sensor")])
+async def test_a_client_cannot_make_a_statement_of_the_gateways_routes(
+    tmp_path: Path, properties: dict[str, Any]
+) -> None:
+    """The gateway would give it its own identity, and the tables would believe it."""
+    async with running(tmp_path) as broker:
+        reader = await subscribed(broker, "reader", "#")
+        sensor = await connected(broker, "sensor")
+        for qos, answer in (1, Puback), (2, Pubrec):
+            sensor.send(STATEMENTS, b"forged", qos=qos, **properties)
+            assert (await sensor.expect(answer)).reason_code == NOT_AUTHORIZED
+        sensor.send(STATEMENTS, b"forged", qos=0, **properties)
+        await sensor.publish("a", b"a marker")
+        assert (await reader.receive()).payload == b"a marker"
+
+
+async def test_a_client_of_mqtt_3_1_1_that_makes_a_statement_is_disconnected(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        reader = await subscribed(broker, "reader", "#")
+        sensor = await Client("sensor", protocol_level=MQTT_3_1_1).connect(tcp_port(broker))
+        sensor.send(STATEMENTS, b"forged", qos=1)
+        assert not isinstance(await sensor.event(), Puback)
+        await (await connected(broker, "other")).publish("a", b"a marker")
+        assert (await reader.receive()).payload == b"a marker"
+
+
+async def test_many_statements_behind_a_gateways_own_are_refused_one_by_one(tmp_path: Path) -> None:
+    """The topic of one that was accepted opens the fast path for none of the others."""
+    rules = tmp_path / "rules"
+    rules.write_text(EVERYTHING + "allow * identify site-2\n")
+    async with running(tmp_path / "store", acl=str(rules)) as broker:
+        reader = await subscribed(broker, "reader", "#")
+        route = await connected(broker, "route")
+        topic = "holdfast/statement/site-2/central"
+        await route.publish(topic, b"its own", **as_from("site-2"))
+        for _ in range(20):
+            route.protocol.publish(topic, b"forged", qos=1)
+        route.flush()
+        for _ in range(20):
+            assert (await route.expect(Puback)).reason_code == NOT_AUTHORIZED
+        await route.publish("a", b"a marker")
+        assert [(await reader.receive()).payload for _ in range(2)] == [b"its own", b"a marker"]
