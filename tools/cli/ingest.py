@@ -21,21 +21,23 @@ from cloud import (
     open_session,
 )
 from tools.cli.failure import fail, failing_on
-from tools.cli.folders import AsJson, Decoders, LandingFolder, TablesFolder, find_folders
+from tools.cli.folders import (
+    MASTER_DEFAULT,
+    AsJson,
+    Decoders,
+    LandingFolder,
+    Master,
+    Settings,
+    TablesFolder,
+    find_folders,
+    parse_settings,
+)
 from tools.cli.interval import parse_interval
 from tools.cli.paths import cache_directory
 
 COMMAND = "cloud ingest"
 
 app = typer.Typer(add_completion=False)
-
-
-def parse_setting(text: str) -> tuple[str, str]:
-    """Returns key and value of "spark.key=value". Raises BadParameter."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.startswith("spark."):
-        raise typer.BadParameter(f"{text!r}: expected a setting of Spark, such as spark.executor.memory=2g")
-    return key, value
 
 
 @app.command("ingest")
@@ -51,15 +53,13 @@ def ingest_landing(
             help="Run until SIGTERM or Ctrl-C, and begin a run each INTERVAL, such as 60s or 5m.",
         ),
     ] = None,
-    master: Annotated[str, typer.Option(help="Spark's master, such as spark://host:7077.")] = "local[*]",
-    conf: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark. May be given several times.")
-    ] = None,
+    master: Master = MASTER_DEFAULT,
+    conf: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Bring the landing files that are new since the last run into the tables, each message once."""
     landing, tables = find_folders(landing, tables)
-    settings = dict(parse_setting(text) for text in conf or [])
+    settings = parse_settings(conf)
     if not landing.is_dir():
         fail(COMMAND, f"the landing folder {landing.absolute()} does not exist")
     with failing_on(SparkMissing, command=COMMAND):

@@ -9,18 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 
 from tests.cloud.messages import land, row
-from tools.cli.ingest import parse_setting
-
-
-def test_setting_is_a_key_of_spark_and_a_value() -> None:
-    assert parse_setting("spark.executor.memory=2g") == ("spark.executor.memory", "2g")
-    assert parse_setting("spark.a=b=c") == ("spark.a", "b=c")
-    for text in ("spark.a", "memory=2g"):
-        with pytest.raises(typer.BadParameter, match="expected a setting of Spark"):
-            parse_setting(text)
 
 
 @pytest.fixture

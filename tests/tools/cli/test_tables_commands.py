@@ -31,7 +31,7 @@ def test_commands_look_after_the_tables_and_end_with_1_on_a_fault(spark: SparkSe
     facts = json.loads(done.stdout)
     assert (done.returncode, facts["landing_files"], facts["forgotten"]) == (0, 1, 0), done.stderr
     next((tables / "readings").glob("*/*.parquet")).unlink()
-    done = cloud("verify", *folders)
+    done = cloud("verify", *folders, "--master", "local[1]", "--conf", "spark.driver.memory=1g")
     assert (done.returncode, json.loads(done.stdout)["holds"]) == (1, False), done.stderr
 
 
@@ -39,3 +39,13 @@ def test_commands_look_after_the_tables_and_end_with_1_on_a_fault(spark: SparkSe
 def test_without_tables_a_command_ends_with_2(command: str, tmp_path: Path) -> None:
     done = cloud(command, "--landing", str(tmp_path), "--tables", str(tmp_path / "tables"))
     assert (done.returncode, "there are no tables in" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["maintain", "rebuild", "requarantine", "verify"])
+def test_spark_runs_where_and_as_the_options_say(command: str, tmp_path: Path) -> None:
+    """A master that is none is refused by Spark itself."""
+    folders = ["--landing", str(tmp_path), "--tables", str(tmp_path / "tables")]
+    done = cloud(command, *folders, "--conf", "memory=1g")
+    assert (done.returncode, "expected a setting of Spark" in done.stderr) == (2, True), done.stderr
+    done = cloud(command, *folders, "--master", "nowhere")
+    assert (done.returncode, "Master must" in done.stderr) == (2, True), done.stderr

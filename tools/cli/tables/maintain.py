@@ -7,7 +7,16 @@ import typer
 
 from cloud import JobRunning, NewerTables, NoTables, SparkMissing, Upkeep, maintain, open_session
 from tools.cli.failure import failing_on
-from tools.cli.folders import AsJson, LandingFolder, TablesFolder, find_folders
+from tools.cli.folders import (
+    MASTER_DEFAULT,
+    AsJson,
+    LandingFolder,
+    Master,
+    Settings,
+    TablesFolder,
+    find_folders,
+    parse_settings,
+)
 from tools.cli.paths import cache_directory
 
 COMMAND = "cloud maintain"
@@ -24,12 +33,15 @@ def maintain_tables(
         list[str] | None,
         typer.Option(metavar="DEVICE", help="Delete the messages of this device; may be given again."),
     ] = None,
+    master: Master = MASTER_DEFAULT,
+    conf: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Make large files of small ones, delete files that are no longer needed, and forget devices."""
     landing, tables = find_folders(landing, tables)
+    settings = parse_settings(conf)
     with failing_on(SparkMissing, JobRunning, NewerTables, NoTables, OSError, command=COMMAND):
-        open_session(cache_directory())
+        open_session(cache_directory(), master=master, settings=settings)
         done = maintain(None, landing, tables, landing_days=landing_days, devices=forget or [])
     print(msgspec.json.encode(done).decode() if as_json else _sentences(done))
 

@@ -14,7 +14,17 @@ from cloud import (
     rebuild,
 )
 from tools.cli.failure import failing_on
-from tools.cli.folders import AsJson, Decoders, LandingFolder, TablesFolder, find_folders
+from tools.cli.folders import (
+    MASTER_DEFAULT,
+    AsJson,
+    Decoders,
+    LandingFolder,
+    Master,
+    Settings,
+    TablesFolder,
+    find_folders,
+    parse_settings,
+)
 from tools.cli.ingest import sentence, tell
 from tools.cli.paths import cache_directory
 
@@ -25,15 +35,18 @@ def rebuild_tables(
     landing: LandingFolder = None,
     tables: TablesFolder = None,
     decoder: Decoders = None,
+    master: Master = MASTER_DEFAULT,
+    conf: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Make all tables anew from the landing files. The old ones are kept beside them."""
     landing, tables = find_folders(landing, tables)
+    settings = parse_settings(conf)
     with (
         failing_on(SparkMissing, JobRunning, NewerTables, BadDecoder, CannotRebuild, OSError, command=COMMAND),
         failing_on(ProofFailed, LedgerLost, command=COMMAND, exit_code=1),
     ):
-        open_session(cache_directory())
+        open_session(cache_directory(), master=master, settings=settings)
         report = rebuild(None, landing, tables, decoders=decoder or [])
     if not tell(COMMAND, report, sentence(report), as_json):
         raise typer.Exit(1)

@@ -18,7 +18,17 @@ from cloud import (
     requarantine,
 )
 from tools.cli.failure import failing_on
-from tools.cli.folders import LANDING_DEFAULT, AsJson, Decoders, TablesFolder, find_folders
+from tools.cli.folders import (
+    LANDING_DEFAULT,
+    MASTER_DEFAULT,
+    AsJson,
+    Decoders,
+    Master,
+    Settings,
+    TablesFolder,
+    find_folders,
+    parse_settings,
+)
 from tools.cli.ingest import tell
 from tools.cli.paths import cache_directory
 
@@ -35,15 +45,18 @@ def requarantine_messages(
     ] = None,
     tables: TablesFolder = None,
     decoder: Decoders = None,
+    master: Master = MASTER_DEFAULT,
+    conf: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Decode the undecodable messages in quarantine again, with the decoders of today."""
     landing, tables = find_folders(landing, tables)
+    settings = parse_settings(conf)
     with (
         failing_on(SparkMissing, JobRunning, NewerTables, NoTables, BadDecoder, OSError, command=COMMAND),
         failing_on(ProofFailed, LedgerLost, command=COMMAND, exit_code=1),
     ):
-        open_session(cache_directory())
+        open_session(cache_directory(), master=master, settings=settings)
         report = requarantine(None, landing, tables, decoders=decoder or [])
     if not tell(COMMAND, report, _sentence(report), as_json):
         raise typer.Exit(1)

@@ -8,7 +8,15 @@ import typer
 from cloud import Check, JobRunning, NewerTables, NoTables, SparkMissing, open_session, verify
 from tools.cli.columns import columns, printable
 from tools.cli.failure import failing_on
-from tools.cli.folders import LandingFolder, TablesFolder, find_folders
+from tools.cli.folders import (
+    MASTER_DEFAULT,
+    LandingFolder,
+    Master,
+    Settings,
+    TablesFolder,
+    find_folders,
+    parse_settings,
+)
 from tools.cli.interval import parse_interval
 from tools.cli.paths import cache_directory
 
@@ -24,12 +32,15 @@ def verify_tables(
             metavar="INTERVAL", parser=parse_interval, help="How long a message may wait in a landing file, such as 5m."
         ),
     ] = "1h",  # type: ignore[assignment]
+    master: Master = MASTER_DEFAULT,
+    conf: Settings = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as one JSON object.")] = False,
 ) -> None:
     """Count the tables again, against the manifests, the ledger and each other. Ends with 1 on a fault."""
     landing, tables = find_folders(landing, tables)
+    settings = parse_settings(conf)
     with failing_on(SparkMissing, JobRunning, NewerTables, NoTables, OSError, command=COMMAND):
-        open_session(cache_directory())
+        open_session(cache_directory(), master=master, settings=settings)
         checks = verify(None, landing, tables, fresh_s=fresh)
     holds = all(check.holds for check in checks)
     print(json.dumps({"holds": holds, "checks": [_facts(check) for check in checks]}) if as_json else _lines(checks))
