@@ -118,8 +118,9 @@ def _take_file(
         places, found = verdicts[described.file]
         of_row[places] = found
     done.duplicates += int(np.count_nonzero(of_row == DUPLICATE))
-    if has_links(rows):
-        links, crossings = find_links(rows.filter(pa.array(of_row != CONFLICT)), part.batch)
+    taken = rows.filter(pa.array(of_row != CONFLICT)) if (of_row == CONFLICT).any() else rows
+    if has_links(taken):
+        links, crossings = find_links(taken, part.batch)
         work.write(LINKS, links)
         work.write(CROSSINGS, crossings)
     problems = _take_statements(rows, of_row, work, done)

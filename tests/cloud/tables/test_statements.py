@@ -38,6 +38,13 @@ def test_a_statement_is_taken_in_once_however_often_it_lands(lake: Lake) -> None
     assert {one["origin"] for one in lake.rows("readings")} == {"x"}
 
 
+def test_a_file_whose_only_message_with_a_number_is_a_conflict_is_taken_in(lake: Lake) -> None:
+    genuine = handed("x", 1, 1, "barn")
+    land(lake.landing, [genuine], [genuine._replace(payload=b"another"), row(1)])
+    assert lake.ingest() == Report(1, 2, rows_in=3, new=2, quarantined=1, readings=4)
+    assert [(one["lo"], one["hi"]) for one in lake.rows("links")] == [(1, 1)]
+
+
 @pytest.mark.parametrize("checkpoint", ["kept", "lost"])
 def test_links_and_statements_are_there_once_after_cuts_at_any_of_their_tables(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, checkpoint: str
