@@ -18,7 +18,7 @@ from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
 from tests.support.result_shape import faults_of
 from tools.lab.torture.cloud import command
-from tools.lab.torture.cloud.cut import Cut, Cutter, Undone
+from tools.lab.torture.cloud.cut import Cutter, Undone
 from tools.lab.torture.cloud.judge import judge
 from tools.lab.torture.cloud.messages import Key, key_of
 
@@ -34,7 +34,7 @@ def test_sample_of_the_torture_holds(seed: int) -> None:
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout.splitlines()[-1])
     assert faults_of(report, "torture") == []
-    assert (report["holds"], report["messages"] > 0, report["steps"]) == (True, True, 4)
+    assert (report["holds"], report["messages"] > 0, report["steps"]) == (True, True, 6)
 
 
 @pytest.fixture(scope="module")
@@ -90,22 +90,29 @@ def test_judge_finds_a_row_too_few_or_too_many(
 def test_cut_is_before_each_operation_and_says_what_no_sync_has_made_durable(tmp_path: Path) -> None:
     folder, left = tmp_path / "folder", tmp_path / "left"
     folder.mkdir()
-    cutter = Cutter(folder, left)
+
+    class Cut(BaseException):
+        """Stands for the end of the process."""
+
+    def end() -> None:
+        raise Cut
+
+    cutter = Cutter(folder, left, end)
 
     def work() -> None:
         write_durably(folder / "a", b"1")
         (folder / "a").unlink()
 
-    cutter.begin(None, kills=False)
+    cutter.begin(None)
     work()
     undone = []
     for at in range(cutter.operations):
         left.unlink(missing_ok=True)
-        cutter.begin(at, kills=False)
+        cutter.begin(at)
         with pytest.raises(Cut):
             work()
         undone.append(msgspec.msgpack.decode(left.read_bytes(), type=Undone))
-        cutter.begin(None, kills=False)
+        cutter.begin(None)
         for path in folder.iterdir():
             path.unlink()
     # To write a hidden file, to rename it, to sync the folder, to remove the file.

@@ -1,4 +1,4 @@
-"""Ends a process, or what it does now, before one of its operations on files; tells what a power cut may undo.
+"""Ends a process before one of its operations on files, or at a moment; tells what a power cut may undo.
 
 Python tells each operation before it is done (PEP 578). They are counted, so the same number is the same place again.
 """
@@ -6,6 +6,7 @@ Python tells each operation before it is done (PEP 578). They are counted, so th
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ _READ_ONLY = os.O_RDONLY
 _NAMING = ("os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir")
 
 
-class Cut(BaseException):
-    """What the process does ends here, as if it had been killed."""
+def kill_this_process() -> None:
+    """Ends this process by SIGKILL."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Undone(msgspec.Struct):
@@ -28,22 +30,27 @@ class Undone(msgspec.Struct):
 
 
 class Cutter:
-    """Counts operations on files of a folder. From operation `at` on there are no more until `begin`."""
+    """Counts operations on files of a folder, and ends the process before operation `at`."""
 
-    def __init__(self, folder: Path, left: Path) -> None:
-        """left: the file that says what may be undone, when the cut has come."""
+    def __init__(self, folder: Path, left: Path, end: Callable[[], None] = kill_this_process) -> None:
+        """left: the file that says what may be undone, when the cut has come. end: ends the process."""
         self._folder = str(folder)
         self._left = left
+        self._end = end
         self._at: int | None = None
-        self._kills = False
         self._busy = False
         self.operations = 0
         self._undone = Undone()
         sys.addaudithook(self._hear)
 
-    def begin(self, at: int | None, kills: bool) -> None:
-        """Counts from 0. The cut is before operation `at`, and kills the process, or raises Cut."""
-        self._at, self._kills, self.operations, self._undone = at, kills, 0, Undone()
+    def begin(self, at: int | None) -> None:
+        """Counts from 0. The cut is before operation `at`."""
+        self._at, self.operations, self._undone = at, 0, Undone()
+
+    def cut(self) -> None:
+        """Says what may be undone, and ends the process."""
+        self._left.write_bytes(msgspec.msgpack.encode(self._undone))
+        self._end()
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self._busy or (event != "open" and event not in _NAMING):
@@ -57,18 +64,11 @@ class Cutter:
         self._busy = True
         try:
             if self._at is not None and self.operations >= self._at:
-                self._cut()
+                self.cut()
             self.operations += 1
             self._note(event, paths)
         finally:
             self._busy = False
-
-    def _cut(self) -> None:
-        if not self._left.exists():
-            self._left.write_bytes(msgspec.msgpack.encode(self._undone))
-        if self._kills:
-            os.kill(os.getpid(), signal.SIGKILL)
-        raise Cut
 
     def _note(self, event: str, paths: list[str]) -> None:
         if event == "open" and os.path.isdir(paths[0]):  # to sync the folder

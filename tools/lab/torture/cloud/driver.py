@@ -1,8 +1,14 @@
-"""The process that is killed: a Spark driver that does what each line of its input says."""
+"""A Spark driver that does what each line of its input says, and is killed.
+
+Java takes ten seconds to start. So each order is carried out by a child of this process, which is killed alone while
+Java lives on, or by this process itself: then Java dies with it.
+"""
 
 import os
 import sys
+import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +16,28 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from cloud import has_tables, ingest, maintain, open_session, requarantine, verify
+from cloud.spark.session import generated_code
 from cloud.tables.delta_log import LOG_FOLDER
 from cloud.tables.schema import TABLES
 from cloud.tables.tables import Tables
 from cloud.upkeep import maintain as upkeep
 from tools.cli.paths import cache_directory
-from tools.lab.torture.cloud.cut import Cut, Cutter
+from tools.lab.torture.cloud.cut import Cutter
 
 MONTH_S = 40 * 86_400
 
 
 class Order(msgspec.Struct):
-    """What the driver is to do, and before which operation on files it is cut; `kills`: by SIGKILL."""
+    """What the driver is to do, and when it is killed: before the operation `cut` on files, or after `moment` seconds.
+
+    with_java: whether Java dies too. tables: those that get a checkpoint in their log.
+    """
 
     do: str
     cut: int | None = None
-    kills: bool = False
+    moment: float | None = None
+    with_java: bool = False
+    tables: list[str] = []
 
 
 class Answer(msgspec.Struct):
@@ -43,12 +55,12 @@ class Driver:
         self._landing, self._tables, self._decoder = landing, tables, decoder
         self._spark: SparkSession = open_session(cache_directory())
 
-    def do(self, what: str) -> list[str]:
+    def do(self, order: Order) -> list[str]:
         """Returns faults that were found."""
         places = self._spark, self._landing, self._tables
-        if what not in ("ingest", "settle") and not has_tables(self._tables):
+        if order.do not in ("ingest", "settle") and not has_tables(self._tables):
             return []  # the first run was cut before it made them
-        match what:
+        match order.do:
             case "ingest":
                 ingest(*places)
             case "settle":
@@ -61,25 +73,26 @@ class Driver:
             case "verify":
                 return [str(check) for check in verify(*places, fresh_s=1e12) if not check.holds]
             case "checkpoint":
-                self._write_checkpoints()
+                self._write_checkpoints(order.tables)
             case "month":
-                self._let_a_month_pass()
+                self._let_a_month_pass(order.tables)
         return []
 
-    def _write_checkpoints(self) -> None:
+    def _write_checkpoints(self, wanted: list[str]) -> None:
         # What a power cut has left is repaired by the job, which comes first: Spark reads no log that is cut off.
         repaired = Tables(self._spark, self._tables)
-        there = [self._tables / table.name for table in TABLES if repaired.exists(table)]
+        there = [self._tables / table.name for table in TABLES if table.name in wanted and repaired.exists(table)]
         java: Any = self._spark._jvm
         logs = java.org.apache.spark.sql.delta.DeltaLog
         logs.clearCache()
-        for folder in there:
-            logs.forTable(self._spark._jsparkSession, str(folder)).checkpoint()
+        with generated_code(self._spark, False):
+            for folder in there:
+                logs.forTable(self._spark._jsparkSession, str(folder)).checkpoint()
         logs.clearCache()
 
-    def _let_a_month_pass(self) -> None:
-        """Delta forgets its old commits, and VACUUM deletes all files that the tables do not hold."""
-        self._write_checkpoints()
+    def _let_a_month_pass(self, wanted: list[str]) -> None:
+        """Delta forgets the commits before checkpoints, and VACUUM deletes all files that the tables do not hold."""
+        self._write_checkpoints(wanted)
         for log in self._tables.glob(f"*/{LOG_FOLDER}"):
             newest = max((int(path.name[:20]) for path in log.glob("*.checkpoint.parquet")), default=-1)
             for path in log.glob("[0-9]*.json"):
@@ -95,6 +108,53 @@ class Driver:
             upkeep.VACUUM_S = age
 
 
+def carry_out(driver: Driver, cutter: Cutter, order: Order) -> None:
+    """Does what the order says and writes an answer, or dies."""
+    cutter.begin(order.cut)
+    done = threading.Lock()
+
+    def kill() -> None:
+        with done:
+            cutter.cut()
+
+    if order.moment is not None:
+        killer = threading.Timer(order.moment, kill)
+        killer.daemon = True
+        killer.start()
+    faults = driver.do(order)
+    done.acquire()  # for ever: it is too late to kill
+    tell(Answer(False, cutter.operations, faults))
+
+
+def carry_out_in_child(driver: Driver, cutter: Cutter, order: Order) -> None:
+    """Lets a child carry out the order, and says so where it was killed. Ends this process when the child fails."""
+    child = os.fork()
+    if child == 0:
+        # A thread of its own has a connection of its own to Java: the child shares none with its parent.
+        thread = threading.Thread(target=_carry_out_and_exit, args=(driver, cutter, order))
+        thread.start()
+        thread.join()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        tell(Answer(True, order.cut or 0))
+    elif status:
+        sys.exit(1)
+
+
+def _carry_out_and_exit(driver: Driver, cutter: Cutter, order: Order) -> None:
+    try:
+        carry_out(driver, cutter, order)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def tell(answer: Answer) -> None:
+    """Writes an answer, a JSON object in a line."""
+    print(msgspec.json.encode(answer).decode(), flush=True)
+
+
 def main() -> None:
     """Reads orders, a JSON object a line, and writes an answer for each."""
     landing, tables, decoder, left = map(Path, sys.argv[1:])
@@ -103,14 +163,8 @@ def main() -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         order = msgspec.json.decode(line, type=Order)
-        cutter.begin(order.cut, order.kills)
-        try:
-            answer = Answer(False, 0, driver.do(order.do))
-        except Cut:
-            answer = Answer(True, 0)
-        answer.operations = cutter.operations
-        cutter.begin(None, False)
-        print(msgspec.json.encode(answer).decode(), flush=True)
+        carry = carry_out if order.with_java else carry_out_in_child
+        carry(driver, cutter, order)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from cloud.landing.manifest import Manifest, read_manifest
 from tools.cli.paths import source_root
 from tools.lab.torture.cloud.cut import Undone
 from tools.lab.torture.cloud.driver import Answer, Order
+from tools.lab.torture.cloud.lander import Landing
 from tools.lab.torture.cloud.messages import DECODER, Key
 
 COPIER = "copier-1"
@@ -36,22 +37,24 @@ class Site:
         self.struck: dict[str, int] = {}
         self._chance = chance
         self._origin, self._landing = folder / "lander", folder / "landing"
-        self._left, self._messages, self._log = folder / "left", folder / "messages", folder / "log"
+        self._folder, self._left, self._messages = folder, folder / "left", folder / "messages"
         self._decoder = folder / "meters.py"
         self._decoder.write_text(DECODER)
         for made in (self._origin, self._landing):
             made.mkdir()
         self._driver: subprocess.Popen[str] | None = None
-        self._pending: dict[str, Path] = {}
+        self._lander: subprocess.Popen[str] | None = None
+        self._pending: set[str] = set()
+        self._brought: list[str] = []
         self._copies = 0
         self._boot = 0
 
     def close(self) -> None:
-        """Ends the driver."""
-        if self._driver is not None:
-            self._driver.kill()
-            self._driver.communicate()
-            self._driver = None
+        """Ends the driver and the lander."""
+        self._end_driver()
+        if self._lander is not None:
+            self._lander.communicate()
+            self._lander = None
 
     def strike(self, name: str) -> None:
         """Counts a fault."""
@@ -62,16 +65,16 @@ class Site:
     def land(self, rows: list[Row]) -> bool:
         """Lands messages. Returns whether they are acknowledged; a lander that was killed gets them again."""
         self._boot += 1
-        if self._chance.random() < 0.25:
-            self.strike("lander killed")
+        if self._chance.random() < 0.5:
             self._messages.write_bytes(msgspec.msgpack.encode(rows))
             self._left.unlink(missing_ok=True)
-            arguments = [self._origin, self._messages, self._left, self._boot, self._chance.randrange(1, 9)]
-            command = [sys.executable, "-m", "tools.lab.torture.cloud.lander", *map(str, arguments)]
-            done = subprocess.run(command, cwd=source_root(), capture_output=True, text=True)
-            if done.returncode > 0:
-                raise DriverFailed(f"the lander: {done.stderr.strip().splitlines()[-1]}")
-            if done.returncode:
+            landing = Landing(str(self._messages), self._boot, self._chance.randrange(1, 9))
+            self._lander = self._lander or self._spawn("lander", self._origin, self._left)
+            ended_by = self._ask(self._lander, msgspec.json.encode(landing).decode())
+            if ended_by is None:
+                raise DriverFailed(f"the lander: {self._last_line('lander')}")
+            if int(ended_by):
+                self.strike("lander killed")
                 self._cut_power()
                 return False
         else:
@@ -96,13 +99,15 @@ class Site:
                 self._bring(name)
             else:
                 self._bring_somehow(name)
+        if self._brought and self._chance.random() < 0.2:
+            self._bring_again()
 
     def _note(self, path: Path) -> None:
         described = read_manifest(path)
         content = path.with_suffix(".parquet")
         rows = pq.read_table(content, columns=["origin", "epoch", "seq", "payload"], partitioning=None).to_pylist()
         self.files[described.file] = [Key(**row) for row in rows]
-        self._pending[path.stem] = self._origin
+        self._pending.add(path.stem)
         if described.lander != COPIER and self._chance.random() < 0.2:
             self.strike("file twice")
             self._copy(described, content)
@@ -118,7 +123,7 @@ class Site:
         shutil.copyfile(content, self._origin / copy.file)
         (self._origin / f"{name.stem}.json").write_bytes(msgspec.json.encode(copy))
         self.files[copy.file] = self.files[described.file]
-        self._pending[name.stem] = self._origin
+        self._pending.add(name.stem)
 
     def _bring_somehow(self, name: str) -> None:
         source = self._origin / f"{name}.parquet"
@@ -144,52 +149,70 @@ class Site:
         for ending in ("parquet", "json"):
             shutil.copyfile(self._origin / f"{name}.{ending}", self._landing / f".{name}.{ending}")
             (self._landing / f".{name}.{ending}").rename(self._landing / f"{name}.{ending}")
-        del self._pending[name]
+        self._pending.discard(name)
+        self._brought.append(name)
+
+    def _bring_again(self) -> None:
+        """Brings a manifest that was there before, with its file or without."""
+        self.strike("manifest again")
+        name = self._chance.choice(self._brought)
+        for ending in self._chance.choice((("json",), ("parquet", "json"))):
+            shutil.copyfile(self._origin / f"{name}.{ending}", self._landing / f"{name}.{ending}")
 
     # The driver
 
+    def _end_driver(self) -> None:
+        if self._driver is not None:
+            self._driver.kill()
+            self._driver.communicate()
+            self._driver = None
+
     def order(self, order: Order) -> Answer:
-        """Lets the driver do something, and cuts the power sometimes where that was cut. Raises DriverFailed."""
+        """Lets the driver do something, and cuts the power sometimes where it was killed. Raises DriverFailed."""
         self._left.unlink(missing_ok=True)
         driver = self._driver or self._start()
         answer = self._ask(driver, msgspec.json.encode(order).decode())
         if answer is None:
-            self.close()
+            self._end_driver()
             if not self._left.exists():
-                raise DriverFailed(f"{order.do}: {self._last_line()}")
-            self.strike(f"{order.do} killed")
+                raise DriverFailed(f"{order.do}: {self._last_line('driver')}")
         found = msgspec.json.decode(answer, type=Answer) if answer else Answer(True, order.cut or 0)
         if found.was_cut:
-            if answer:
-                self.strike(f"{order.do} cut")
+            self.strike(f"{order.do} killed{' with Java' if order.with_java else ''}")
             self._cut_power()
         return found
 
     def _start(self) -> "subprocess.Popen[str]":
-        folders = map(str, (self._landing, self.tables, self._decoder, self._left))
-        command = [sys.executable, "-m", "tools.lab.torture.cloud.driver", *folders]
-        with self._log.open("w") as log:
-            self._driver = subprocess.Popen(
-                command, cwd=source_root(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-            )
+        self._driver = self._spawn("driver", self._landing, self.tables, self._decoder, self._left)
         if self._read(self._driver) is None:
-            self.close()
-            raise DriverFailed(self._last_line())
+            self._end_driver()
+            raise DriverFailed(self._last_line("driver"))
         return self._driver
 
-    def _ask(self, driver: "subprocess.Popen[str]", order: str) -> str | None:
-        assert driver.stdin is not None
-        driver.stdin.write(f"{order}\n")
-        driver.stdin.flush()
-        return self._read(driver)
+    def _spawn(self, name: str, *arguments: Path) -> "subprocess.Popen[str]":
+        """Starts a module of this folder. Its errors are in the log of its name."""
+        command = [sys.executable, "-m", f"tools.lab.torture.cloud.{name}", *map(str, arguments)]
+        with self._log(name).open("w") as log:
+            return subprocess.Popen(
+                command, cwd=source_root(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
 
-    def _read(self, driver: "subprocess.Popen[str]") -> str | None:
-        assert driver.stdout is not None
-        return driver.stdout.readline() or None
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
 
-    def _last_line(self) -> str:
-        """Returns the line of the log that names the last error, else the last line."""
-        lines = self._log.read_text().strip().splitlines() or ["the driver said nothing"]
+    def _ask(self, process: "subprocess.Popen[str]", order: str) -> str | None:
+        assert process.stdin is not None
+        process.stdin.write(f"{order}\n")
+        process.stdin.flush()
+        return self._read(process)
+
+    def _read(self, process: "subprocess.Popen[str]") -> str | None:
+        assert process.stdout is not None
+        return process.stdout.readline() or None
+
+    def _last_line(self, name: str) -> str:
+        """Returns the line of a log that names the last error, else the last line."""
+        lines = self._log(name).read_text().strip().splitlines() or [f"the {name} said nothing"]
         return next(
             (line for line in reversed(lines) if re.match(r"[\w.]+(Error|Exception|Failed|Lost)\b", line)), lines[-1]
         )
