@@ -388,8 +388,9 @@ numbers AS (
 -- Some hours of a gap, each with the next one: all of them where these are few. A gap can last for decades, by the word of
 -- its device, and a device can have as many gaps as it has messages.
 steps AS (
-    SELECT *, CASE WHEN number = 0 THEN 0 ELSE CAST(floor(number * hours / parts) AS BIGINT) END AS from_hour,
-        CASE WHEN number < parts THEN CAST(floor((number + 1) * hours / parts) AS BIGINT) END AS to_hour
+    SELECT *,
+        CASE WHEN number = 0 THEN 0 ELSE CAST(floor(number * hours / nullif(parts, 0)) AS BIGINT) END AS from_hour,
+        CASE WHEN number < parts THEN CAST(floor((number + 1) * hours / nullif(parts, 0)) AS BIGINT) END AS to_hour
     FROM spread JOIN numbers ON number <= parts),
 -- Of the missing messages, the k-th was made at k parts of missing + 1 of the time: how many before the end of a step?
 -- All is counted in doubles, since a device can name any seq, and the sum of the missing ones is beyond what BIGINT holds.
