@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cloud.landing.folder import LanderRunning
     from cloud.landing.lander import LanderReplaced, LandingFailed, land
     from cloud.landing.manifest import Manifest, ManifestError, read_manifest
-    from cloud.landing.storage import LanderRunning
     from cloud.queries.embedded import OpenTables
     from cloud.queries.result import BadQuery, Result
     from cloud.queries.spark import open_views, select
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cloud.upkeep.verify import Check, verify
 
 _HOMES = {
-    "cloud.landing.storage": ("LanderRunning",),
+    "cloud.landing.folder": ("LanderRunning",),
     "cloud.landing.lander": ("LanderReplaced", "LandingFailed", "land"),
     "cloud.landing.manifest": ("Manifest", "ManifestError", "read_manifest"),
     "cloud.queries.embedded": ("OpenTables",),

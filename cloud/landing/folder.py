@@ -10,9 +10,14 @@ import pyarrow.parquet as pq
 
 from cloud.landing import file, manifest
 from cloud.landing.file import FileNumber, Row
-from cloud.landing.manifest import Manifest, ManifestError, OwnNumbers, parse_manifest
+from cloud.landing.manifest import Manifest, ManifestError, OwnNumbers, load_manifest
 from cloud.landing.own_stream import Landed, OwnStream, decode_packets, encode_packets
-from cloud.landing.storage import LocalStorage, Storage
+from cloud.storage.place import open_storage
+from cloud.storage.storage import Storage
+
+
+class LanderRunning(Exception):
+    """Another process lands under this name in this folder."""
 
 
 class SyncFailed(OSError):
@@ -32,10 +37,11 @@ class LandingFolder:
 
     def __init__(self, place: Path | Storage, lander: str, boot: int) -> None:
         """Raises OSError when the folder cannot be used, LanderRunning when the name is taken."""
-        self.storage = LocalStorage(place) if isinstance(place, Path) else place
+        self.storage = open_storage(place)
         self.lander = lander
         self.boot = boot
-        self.storage.lock(lander)
+        if not self.storage.lock(f".{lander}.lock"):
+            raise LanderRunning(f"a lander called {lander} is already landing in {self.storage}")
         found = set(self.storage.names())
         self.leftovers = sorted(self._find_leftovers(found))
         for name in self.leftovers:
@@ -127,10 +133,7 @@ class LandingFolder:
         return Landed(name.number, packets[places], rows.take(places))
 
     def _read_manifest(self, name: FileNumber) -> Manifest:
-        try:
-            return parse_manifest(self.storage.read(f"{name.stem}.json"), name.stem)
-        except OSError as error:
-            raise ManifestError(f"the manifest cannot be read: {error}") from error
+        return load_manifest(self.storage, name.stem)
 
     def _landed(self, found: set[str]) -> Iterator[FileNumber]:
         for path in map(Path, found):

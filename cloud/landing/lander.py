@@ -26,7 +26,7 @@ from cloud.landing.held import Held, Piece
 from cloud.landing.manifest import Manifest
 from cloud.landing.publishes import Published
 from cloud.landing.remarks import Remarks, printable
-from cloud.landing.storage import open_storage
+from cloud.storage.place import open_storage
 from wire.backoff import Backoff
 from wire.bulk.column_batch import CONTENT_TYPE as COLUMN_BATCH
 from wire.bulk.column_batch import MalformedBatch, decode_batch

@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from cloud.landing.file import FileNumber, parse_stem
 from cloud.landing.intervals import Intervals, find_runs
+from cloud.storage.local import LocalStorage
+from cloud.storage.storage import Storage
 
 FORMAT = 1
 _READ_BYTES = 1 << 20
@@ -100,11 +102,16 @@ def _intervals(rows: pa.Table) -> Iterator[tuple[str, int, int, int]]:
 
 def read_manifest(path: Path) -> Manifest:
     """Reads a manifest. Raises ManifestError when the file is not a manifest that this version understands."""
+    return load_manifest(LocalStorage(path.parent), path.stem)
+
+
+def load_manifest(storage: Storage, stem: str) -> Manifest:
+    """Reads the manifest of this name without its ending. Raises ManifestError as `read_manifest`."""
     try:
-        content = path.read_bytes()
+        content = storage.read(f"{stem}.json")
     except OSError as error:
         raise ManifestError(f"the manifest cannot be read: {error}") from error
-    return parse_manifest(content, path.stem)
+    return parse_manifest(content, stem)
 
 
 def parse_manifest(content: bytes, stem: str) -> Manifest:

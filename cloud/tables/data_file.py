@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cloud.landing.durable_file import sync
+from cloud.storage.durable_file import sync
 from cloud.tables.delta_log import DataFile
 from cloud.tables.schema import Table
 

@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cloud.landing.durable_file import hidden_name, sync, write_synced
+from cloud.storage.durable_file import hidden_name, sync, write_synced
 
 LOG_FOLDER = "_delta_log"
 _LAST_CHECKPOINT = "_last_checkpoint"

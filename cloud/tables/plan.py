@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cloud.landing import manifest
-from cloud.landing.durable_file import sync, write_durably
 from cloud.landing.file import parse_stem
 from cloud.landing.manifest import Manifest, ManifestError
+from cloud.storage.durable_file import sync, write_durably
 from cloud.tables.landed import check_size, read_landing_file
 
 ROWS_MAX = 1_000_000

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from cloud.landing import intervals, manifest
-from cloud.landing.durable_file import sync
 from cloud.landing.file import FileNumber, parse_stem
 from cloud.landing.manifest import Manifest, ManifestError
 from cloud.spark.session import generated_code, open_session
+from cloud.storage.durable_file import sync
 from cloud.tables import ledger
 from cloud.tables.delta_log import DataFile
 from cloud.tables.job import only_job

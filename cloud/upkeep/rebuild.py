@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from cloud.landing.durable_file import sync
 from cloud.spark.session import generated_code, open_session
+from cloud.storage.durable_file import sync
 from cloud.tables.job import Report, ingest, only_job
 from cloud.tables.plan import list_landed
 from cloud.tables.schema import FORGOTTEN, INGESTED, LANDING_FILES

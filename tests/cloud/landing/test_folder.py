@@ -6,8 +6,7 @@ import pytest
 
 from cloud.landing import manifest
 from cloud.landing.file import FileNumber, Link, Row, parse_stem
-from cloud.landing.folder import LandingFolder
-from cloud.landing.storage import LanderRunning
+from cloud.landing.folder import LanderRunning, LandingFolder
 from tests.cloud.messages import EPOCH, land, row
 
 

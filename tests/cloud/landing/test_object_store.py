@@ -15,7 +15,8 @@ from cloud import land
 from cloud.landing.file import parse_stem
 from cloud.landing.folder import LandingFolder, SyncFailed
 from cloud.landing.manifest import parse_manifest
-from cloud.landing.storage import ObjectStorage, open_storage
+from cloud.storage.objects import ObjectStorage
+from cloud.storage.place import open_storage
 from tests.cloud.landing.running_lander import RunningLander, publish, wait_until
 from tests.cloud.messages import row
 from tools.lab.testing.process import Process, free_port

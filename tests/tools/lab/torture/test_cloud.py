@@ -11,7 +11,7 @@ import typer
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from cloud.landing.durable_file import write_durably
+from cloud.storage.durable_file import write_durably
 from cloud.tables.schema import BRONZE_MESSAGES, LEDGER, QUARANTINE, READINGS, Table
 from cloud.tables.tables import Tables
 from tests.cloud.lake import Lake

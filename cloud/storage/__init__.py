@@ -1,0 +1,1 @@
+"""Where landing files and tables lie: a local folder, or a part of an object store."""

@@ -1,0 +1,134 @@
+"""A folder on a local disk."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
+
+from cloud.storage.durable_file import hidden_name, sync, write_durably, write_synced
+from cloud.storage.storage import Entry
+
+
+class LocalStorage:
+    """A folder on a local disk. `lock` makes it where it does not exist."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place.absolute()
+        self.filesystem = fs.LocalFileSystem()
+        self._lock = -1
+
+    def __str__(self) -> str:
+        return str(self.place)
+
+    def child(self, name: str) -> "LocalStorage":
+        return LocalStorage(self.place / name)
+
+    def path(self, name: str) -> str:
+        return str(self.place / name)
+
+    def is_there(self) -> bool:
+        return self.place.is_dir()
+
+    def lock(self, name: str) -> bool:
+        self.place.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.place / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.unlock()
+            return False
+        return True
+
+    def unlock(self) -> None:
+        os.close(self._lock)
+
+    def names(self, after: str = "") -> list[str]:
+        with os.scandir(self.place) as entries:
+            return [entry.name for entry in entries if entry.name > after and not entry.is_dir()]
+
+    def walk(self) -> Iterator[Entry]:
+        for path in self.place.rglob("*"):
+            if path.is_file():
+                found = path.stat()
+                yield Entry(str(path.relative_to(self.place)), found.st_size, found.st_mtime)
+
+    def has(self, name: str) -> bool:
+        return (self.place / name).exists()
+
+    def size(self, name: str) -> int:
+        return (self.place / name).stat().st_size
+
+    def read(self, name: str) -> bytes:
+        return (self.place / name).read_bytes()
+
+    def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
+        return map(self.read, names)
+
+    def write(self, name: str, content: bytes) -> None:
+        path = self.place / name
+        if path.parent != self.place:  # a folder that is gone, as that of a disk that is away, is not made anew
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, content)
+
+    def create(self, name: str, content: bytes) -> bool:
+        path = self.place / name
+        is_new = not path.parent.is_dir()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        hidden = hidden_name(path)
+        try:
+            write_synced(hidden, content)
+            os.link(hidden, path)
+        except FileExistsError:
+            return False
+        finally:
+            hidden.unlink(missing_ok=True)
+        sync(path.parent)
+        if is_new:
+            sync(path.parent.parent)
+            sync(path.parent.parent.parent)
+        return True
+
+    def open(self, name: str) -> "LocalOutput":
+        return LocalOutput(self.place, name)
+
+    def may_have(self, name: str) -> bool:
+        return self.has(name)
+
+    def remove(self, name: str) -> None:
+        (self.place / name).unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        shutil.rmtree(self.place, ignore_errors=True)
+        self.place.unlink(missing_ok=True)
+        sync(self.place.parent)
+
+
+class LocalOutput:
+    """A file of a local folder that is being written."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._path = folder / name
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self.sink = pa.OSFile(str(self._path), "wb")
+
+    def close(self) -> int:
+        size: int = self.sink.tell()
+        self.sink.close()
+        sync(self._path)
+        folder = self._path.parent
+        sync(folder)
+        while folder != self._folder:  # the folder may be new
+            folder = folder.parent
+            sync(folder)
+        return size
+
+    def discard(self) -> None:
+        with suppress(OSError):  # a full disk, which is why the file is discarded
+            self.sink.close()
+        self._path.unlink(missing_ok=True)

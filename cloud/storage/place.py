@@ -1,0 +1,20 @@
+"""Opens the folder at a path or at a URL."""
+
+from pathlib import Path
+
+from cloud.storage.local import LocalStorage
+from cloud.storage.storage import Storage
+
+
+def is_url(place: Path | str) -> bool:
+    """Whether the place is a URL, and not a path."""
+    return isinstance(place, str) and "://" in place
+
+
+def open_storage(place: Path | str | Storage) -> Storage:
+    """Returns the storage at a path, or at the URL of an object store. Raises ValueError."""
+    if isinstance(place, str) and is_url(place):
+        from cloud.storage.objects import ObjectStorage  # its library is of no use to local folders
+
+        return ObjectStorage(place)
+    return LocalStorage(Path(place)) if isinstance(place, Path | str) else place
