@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from cloud.queries.views import view_names
     from cloud.spark.java import SparkMissing
     from cloud.spark.session import open_session
+    from cloud.storage.place import check_place
     from cloud.tables.batch import ProofFailed
-    from cloud.tables.job import JobRunning, LedgerLost, Report, ingest, requarantine
+    from cloud.tables.delta_log import JobRunning
+    from cloud.tables.job import LedgerLost, Report, ingest, requarantine
     from cloud.tables.migrate import NewerTables
     from cloud.tables.tables import NoTables, has_tables
     from cloud.transforms.json_values import decode_json
@@ -43,8 +45,10 @@ _HOMES = {
     "cloud.queries.views": ("view_names",),
     "cloud.spark.java": ("SparkMissing",),
     "cloud.spark.session": ("open_session",),
+    "cloud.storage.place": ("check_place",),
     "cloud.tables.batch": ("ProofFailed",),
-    "cloud.tables.job": ("JobRunning", "LedgerLost", "Report", "ingest", "requarantine"),
+    "cloud.tables.delta_log": ("JobRunning",),
+    "cloud.tables.job": ("LedgerLost", "Report", "ingest", "requarantine"),
     "cloud.tables.migrate": ("NewerTables",),
     "cloud.tables.tables": ("NoTables", "has_tables"),
     "cloud.transforms.json_values": ("decode_json",),
@@ -79,6 +83,7 @@ __all__ = [
     "SparkMissing",
     "Undecodable",
     "Upkeep",
+    "check_place",
     "decode_csv",
     "decode_json",
     "decode_value",

@@ -14,7 +14,7 @@ import pyarrow as pa
 from cloud.landing.file import FileNumber, parse_stem
 from cloud.landing.intervals import Intervals, find_runs
 from cloud.storage.local import LocalStorage
-from cloud.storage.storage import Storage
+from cloud.storage.storage import Storage, StoreError
 
 FORMAT = 1
 _READ_BYTES = 1 << 20
@@ -106,9 +106,11 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def load_manifest(storage: Storage, stem: str) -> Manifest:
-    """Reads the manifest of this name without its ending. Raises ManifestError as `read_manifest`."""
+    """Reads the manifest of this name without its ending. Raises ManifestError as `read_manifest`, and StoreError."""
     try:
         content = storage.read(f"{stem}.json")
+    except StoreError:
+        raise
     except OSError as error:
         raise ManifestError(f"the manifest cannot be read: {error}") from error
     return parse_manifest(content, stem)

@@ -16,10 +16,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyarrow.fs import LocalFileSystem
 
 from cloud.queries.result import BadQuery, Result, collect, first_line
 from cloud.queries.views import VIEWS_FILE, name_in_sql
+from cloud.storage.place import open_storage
+from cloud.storage.storage import Storage
 from cloud.tables.delta_log import DataFile, DeltaLog
 from cloud.tables.schema import TABLES, Table, arrow_schema
 from cloud.tables.tables import NoTables, require_tables
@@ -37,9 +38,9 @@ _LOCK = ("SET enable_external_access = false", "SET lock_configuration = true")
 class OpenTables:
     """The tables in a folder and the views over them, as they were when it was opened. It changes nothing."""
 
-    def __init__(self, folder: Path | str) -> None:
-        """Raises NoTables, and OSError if a file cannot be read."""
-        folder = Path(folder)
+    def __init__(self, place: Path | str) -> None:
+        """place: a path, or a URL as `ingest` takes it. Raises NoTables, ValueError for a bad URL, OSError."""
+        folder = open_storage(place)
         require_tables(folder)
         with ExitStack() as closing:
             spill = closing.enter_context(TemporaryDirectory(prefix="holdfast-query-"))
@@ -47,7 +48,7 @@ class OpenTables:
             for setting in (*_SETTINGS, f"SET temp_directory = '{spill}'"):
                 self._engine.execute(setting)
             for table in TABLES:
-                self._engine.register(name_in_sql(table), _rows(folder / table.name, table))
+                self._engine.register(name_in_sql(table), _rows(folder.child(table.name), table))
             try:
                 self._engine.execute(VIEWS_FILE.read_text())
             except duckdb.Error as error:
@@ -94,7 +95,7 @@ class OpenTables:
         self.close()
 
 
-def _rows(folder: Path, table: Table) -> ds.Dataset:
+def _rows(folder: Storage, table: Table) -> ds.Dataset:
     """Returns the rows of a Delta table, which are read when a query needs them."""
     log = DeltaLog(folder, read_only=True)
     if log.version < 0:
@@ -105,9 +106,9 @@ def _rows(folder: Path, table: Table) -> ds.Dataset:
         raise NoTables(f"{folder} has a column of the type {error}, which only Spark reads here") from None
     if log.reader_version > 1:
         raise NoTables(f"{folder} needs Delta's reader version {log.reader_version}, which only Spark has here")
-    files, format, disk = list(log.files.values()), ds.ParquetFileFormat(), LocalFileSystem()
+    files, format, disk = list(log.files.values()), ds.ParquetFileFormat(), folder.filesystem
     fragments = [
-        format.make_fragment(str(folder / file.place), disk, partition_expression=_limits(file, schema))
+        format.make_fragment(folder.path(file.place), disk, partition_expression=_limits(file, schema))
         for file in files
     ]
     return ds.FileSystemDataset(fragments, schema, format, disk)

@@ -19,10 +19,12 @@ _CALLING_JAVA = ("reflect", "java_method", "try_reflect")
 
 
 def open_views(spark: SparkSession, folder: Path | str) -> list[str]:
-    """Makes the tables in `folder` views of the session, and returns the names of all views. Raises NoTables."""
-    folder = Path(folder)
+    """Makes the tables in `folder` views of the session, and returns the names of all views.
+
+    Raises NoTables, and OSError for a URL: Spark itself reads tables in local folders alone.
+    """
     require_tables(folder)
-    tables = Tables(spark, folder.absolute())
+    tables = Tables(spark, folder)
     for table in TABLES:
         # Delta would delete from, update and merge into a plain view of a table. It refuses a view with a condition.
         rows = tables.read(table).where(sf.lit(True))

@@ -171,9 +171,9 @@ class ObjectOutput:
         self.sink = pa.BufferOutputStream()
 
     def close(self) -> int:
-        content = self.sink.getvalue()
+        content = self.sink.getvalue().to_pybytes()
         self._storage.write(self._name, content)
-        return int(content.size)
+        return len(content)
 
     def discard(self) -> None:
         self.sink.close()

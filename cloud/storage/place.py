@@ -11,6 +11,11 @@ def is_url(place: Path | str) -> bool:
     return isinstance(place, str) and "://" in place
 
 
+def check_place(place: Path | str) -> None:
+    """Raises ValueError for a URL that is not that of an object store. Asks no store."""
+    open_storage(place)
+
+
 def open_storage(place: Path | str | Storage) -> Storage:
     """Returns the storage at a path, or at the URL of an object store. Raises ValueError."""
     if isinstance(place, str) and is_url(place):

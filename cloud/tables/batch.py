@@ -11,18 +11,17 @@ deleted.
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from cloud.landing import intervals
 from cloud.landing.intervals import Interval
 from cloud.landing.manifest import Manifest, ManifestError, list_intervals
+from cloud.storage.storage import Storage
 from cloud.tables import ledger
 from cloud.tables.births import find_births
 from cloud.tables.delta_log import DataFile
@@ -80,7 +79,7 @@ class FilesRefused(Exception):
 
 
 def carry_out(
-    plan: Plan, transaction: Transaction, landing: Path, tables: Tables, own: Sequence[OwnDecoder] = ()
+    plan: Plan, transaction: Transaction, landing: Storage, tables: Tables, own: Sequence[OwnDecoder] = ()
 ) -> Counts:
     """Takes the plan's files into the tables. `own` are decoders of one's own.
 
@@ -104,7 +103,7 @@ def carry_out(
     except (FilesRefused, OSError, ProofFailed):
         for table, written in files.items():
             for file in written:
-                tables.path(table, file).unlink()
+                tables.of(table).remove(file.place)
         raise
     _commit(plan, transaction, tables, counts, new, files)
     return counts
@@ -127,7 +126,7 @@ def prove(plan: Plan, counts: Counts, new: Known, tables: Tables, files: dict[Ta
             f"batch {plan.batch}: {rows_in} rows in, but {counts.new} new + {counts.duplicates} duplicates "
             f"+ {counts.quarantined} quarantined"
         )
-    written = [_read(tables.path(BRONZE_MESSAGES, file), IDENTITY) for file in files[BRONZE_MESSAGES]]
+    written = [_read(tables, BRONZE_MESSAGES, file, IDENTITY) for file in files[BRONZE_MESSAGES]]
     found = list_intervals(pa.concat_tables(written)) if written else []
     expected = sorted((*stream, lo, hi) for stream, spans in new.items() for lo, hi in spans)
     rows = sum(table.num_rows for table in written)
@@ -152,7 +151,7 @@ def prove(plan: Plan, counts: Counts, new: Known, tables: Tables, files: dict[Ta
 def _prove_decoded(plan: Plan, tables: Tables, files: dict[Table, list[DataFile]]) -> None:
     """Raises ProofFailed unless the new readings are of messages that this batch has decoded, each message once."""
     decoded, read = (
-        [_read(tables.path(table, file), IDENTITY) for file in files[table]] for table in (QUARANTINE, READINGS)
+        [_read(tables, table, file, IDENTITY) for file in files[table]] for table in (QUARANTINE, READINGS)
     )
     messages = pa.concat_tables(decoded).group_by(IDENTITY).aggregate([([], "count_all")]) if decoded else None
     if messages is not None and pc.max(messages["count_all"]).as_py() > 1:
@@ -168,7 +167,7 @@ def run_parts(tables: Tables, parts: list[Part], verdicts: Verdicts, decoder: De
     return [msgspec.json.decode(row.done, type=Done) for row in rows]
 
 
-def _divide(plan: Plan, landing: Path, tables: Tables) -> list[Part]:
+def _divide(plan: Plan, landing: Storage, tables: Tables) -> list[Part]:
     """Returns the plan's files in parts of about the same size: for each core at least one, with enough files."""
     cores = tables.spark.sparkContext.defaultParallelism
     size = min(PART_ROWS, -(-plan.rows // cores))
@@ -184,10 +183,10 @@ def _divide(plan: Plan, landing: Path, tables: Tables) -> list[Part]:
         else:
             parts[-1][0].append(file)
         rows += file.rows
-    return [Part(plan.batch, plan.planned_ms, str(landing), str(tables.folder), *files) for files in parts]
+    return [Part(plan.batch, plan.planned_ms, str(landing.place), str(tables.folder), *files) for files in parts]
 
 
-def _judge(plan: Plan, landing: Path, tables: Tables, suspects: list[Suspect], batches: list[Interval]) -> Verdicts:
+def _judge(plan: Plan, landing: Storage, tables: Tables, suspects: list[Suspect], batches: list[Interval]) -> Verdicts:
     """Returns the verdicts of the rows whose identity came before, or more than once. Raises FilesRefused."""
     doubtful: list[pa.Table] = []
     places: list[tuple[str, np.ndarray]] = []
@@ -224,14 +223,13 @@ def _stored(tables: Tables, table: Table, suspects: list[Suspect], batches: list
     origins = {suspect.origin for suspect in known}
     for file in tables.files(table):
         if _may_hold(file, table, batches, origins):
-            path = tables.path(table, file)
             columns = [*IDENTITY, "batch", *(["kind"] if table is QUARANTINE else [])]
-            rows = _read(path, columns)
+            rows = _read(tables, table, file, columns)
             wanted = (find_within(rows, known) >= 0) & _within(rows["batch"].to_numpy(), batches)
             if table is QUARANTINE:
                 wanted &= pc.equal(rows["kind"], CONFLICT).to_numpy()
             if wanted.any():
-                payloads = pq.read_table(path, columns=["payload"], partitioning=None)
+                payloads = tables.read_file(table, file, ["payload"])
                 rows = rows.select(IDENTITY).append_column("payload", payloads["payload"])
                 found.append(rows.filter(pa.array(wanted)))
     found[0] = found[0].set_column(1, "epoch", pa.array([], pa.int64()))
@@ -255,9 +253,9 @@ def _within(batches: np.ndarray, wanted: list[Interval]) -> np.ndarray:
     return (places >= 0) & (batches <= ends[places]) if len(starts) else np.zeros(len(batches), bool)
 
 
-def _read(path: Path, columns: list[str]) -> pa.Table:
+def _read(tables: Tables, table: Table, file: DataFile, columns: list[str]) -> pa.Table:
     """Returns columns of a data file, the epoch as a number."""
-    rows = pq.read_table(path, columns=columns, partitioning=None)
+    rows = tables.read_file(table, file, columns)
     return rows.set_column(rows.schema.get_field_index("epoch"), "epoch", read_epochs(rows["epoch"]))
 
 
@@ -273,7 +271,7 @@ def _commit(
         if tables.has(table, transaction):
             # The run that was interrupted has committed the same rows.
             for file in written:
-                tables.path(table, file).unlink()
+                tables.of(table).remove(file.place)
         elif written:
             tables.append(table, written, transaction)
     tables.append_values(BATCHES, [_batch_row(plan, counts, transaction)], transaction)

@@ -1,14 +1,14 @@
 """The births of Sparkplug B that explain the messages of a batch: those in earlier batches and in the batch itself."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from cloud.landing.manifest import ManifestError
+from cloud.storage.storage import Storage, StoreError
+from cloud.tables.data_file import read_columns
 from cloud.tables.landed import read_landing_file
 from cloud.tables.part import Verdicts
 from cloud.tables.plan import Plan
@@ -18,13 +18,13 @@ from cloud.transforms.record import PAYLOAD_MAX
 from cloud.transforms.sparkplug import Births, birth_topic
 
 
-def find_births(plan: Plan, landing: Path, tables: Tables, verdicts: Verdicts) -> Births | None:
+def find_births(plan: Plan, landing: Storage, tables: Tables, verdicts: Verdicts) -> Births | None:
     """Returns the births of all nodes and devices that the plan's messages are about; None without such messages.
 
     A file that is not what its manifest says has no births here. The task that takes it in refuses it.
     """
-    topics = {described.file: _topics(landing / described.file) for described in plan.files}
-    every = set().union(*topics.values(), *(_topics(tables.folder / QUARANTINE.name / one.file) for one in plan.again))
+    topics = {described.file: _topics(landing, described.file) for described in plan.files}
+    every = set().union(*topics.values(), *(_topics(tables.of(QUARANTINE), one.file) for one in plan.again))
     births = {birth for topic in every if (birth := birth_topic(topic)) is not None}
     if not births:
         return None
@@ -42,10 +42,12 @@ def find_births(plan: Plan, landing: Path, tables: Tables, verdicts: Verdicts) -
     )
 
 
-def _topics(path: Path) -> set[str]:
-    """Returns the topics in a file, which has each once, in a dictionary; none if it cannot be read."""
+def _topics(folder: Storage, file: str) -> set[str]:
+    """Returns the topics in a file, which has each once, in a dictionary; none if it is no sound file."""
     try:
-        column = pq.read_table(path, columns=["topic"], read_dictionary=["topic"], partitioning=None)["topic"]
+        column = read_columns(folder, file, ["topic"], read_dictionary=["topic"])["topic"]
+    except StoreError:
+        raise
     except (pa.ArrowException, OSError, ValueError, KeyError):
         return set()
     if column.type != pa.dictionary(pa.int32(), pa.string()):
@@ -53,7 +55,7 @@ def _topics(path: Path) -> set[str]:
     return {topic for chunk in column.chunks for topic in chunk.dictionary.to_pylist() if topic is not None}
 
 
-def _new_rows(plan: Plan, landing: Path, verdicts: Verdicts, topics: pa.Array) -> Iterator[pa.Table]:
+def _new_rows(plan: Plan, landing: Storage, verdicts: Verdicts, topics: pa.Array) -> Iterator[pa.Table]:
     """Yields topic and payload of the messages with new identities and these topics, of each sound file."""
     for described in plan.files:
         try:

@@ -1,11 +1,10 @@
 """Writes the Parquet files of the Delta tables, with the statistics that let readers skip files."""
 
-import os
+import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -13,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cloud.storage.durable_file import sync
+from cloud.storage.storage import Storage
 from cloud.tables.delta_log import DataFile
 from cloud.tables.schema import Table
 
@@ -30,21 +29,22 @@ class CheckFailed(Exception):
 class DataFileWriter:
     """Writes rows of a table to one new file. The file belongs to the table once the log has its DataFile."""
 
-    def __init__(self, folder: Path, table: Table, batch: int, partition: date | str | None = None) -> None:
-        """folder: that of all tables. partition: the value of the table's partition column, if it has one."""
+    def __init__(self, folder: Storage, table: Table, batch: int, partition: date | str | None = None) -> None:
+        """folder: that of the table. partition: the value of the table's partition column, if it has one."""
         self._table = table
-        self._folder = folder / table.name
         self._partition: dict[str, str | None] = {}
         name = f"{name_start(batch)}{uuid.uuid4()}.zstd.parquet"
         if table.partition:
             self._partition = {table.partition: str(partition)}
             name = f"{table.partition}={partition}/{name}"
         self._name = name
-        self.path = self._folder / name
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._output = folder.open(name)
+        self._footers: list[pq.FileMetaData] = []
         schema = table.arrow_schema
         texts = [field.name for field in schema if field.type == pa.string()]
-        self._writer = pq.ParquetWriter(self.path, schema, compression="zstd", use_dictionary=texts)
+        self._writer = pq.ParquetWriter(
+            self._output.sink, schema, compression="zstd", use_dictionary=texts, metadata_collector=self._footers
+        )
         self.rows = 0
 
     def write(self, rows: pa.Table) -> None:
@@ -57,15 +57,15 @@ class DataFileWriter:
     def close(self) -> DataFile:
         """Returns the file, which is on the disk then."""
         self._writer.close()
-        sync(self.path)
-        sync(self.path.parent)
-        return describe(self._folder, self._name, self._partition)
+        size = self._output.close()
+        now_ms = time.time_ns() // 1_000_000
+        return DataFile(quote(self._name), self._partition, size, now_ms, _statistics(self._footers[0]))
 
     def discard(self) -> None:
         """Deletes the file."""
         with suppress(OSError):  # a full disk, which is why the file is discarded
             self._writer.close()
-        self.path.unlink(missing_ok=True)
+        self._output.discard()
 
 
 def name_start(batch: int) -> str:
@@ -74,7 +74,7 @@ def name_start(batch: int) -> str:
 
 
 def write_rows(
-    folder: Path, table: Table, batch: int, rows: pa.Table, partition: Mapping[str, str | None] | None = None
+    folder: Storage, table: Table, batch: int, rows: pa.Table, partition: Mapping[str, str | None] | None = None
 ) -> DataFile:
     """Writes rows of a table as one file. `partition` has the value of the table's partition column, if it has one."""
     writer = DataFileWriter(folder, table, batch, (partition or {}).get(table.partition or ""))
@@ -86,17 +86,20 @@ def write_rows(
     return writer.close()
 
 
-def write_deleted(folder: Path, table: Table, rows: pa.Table, partition: dict[str, str | None]) -> dict[str, Any]:
+def write_deleted(folder: Storage, rows: pa.Table, partition: dict[str, str | None]) -> dict[str, Any]:
     """Writes the rows that a commit deletes, for the change feed, and returns the action that names their file."""
-    name = f"{_CHANGES}/{'/'.join(f'{column}={value}' for column, value in partition.items())}/cdc-{uuid.uuid4()}"
-    path = folder / table.name / f"{name}.zstd.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    of_partition = [f"{column}={value}" for column, value in partition.items()]
+    name = "/".join([_CHANGES, *of_partition, f"cdc-{uuid.uuid4()}.zstd.parquet"])
     kind = pa.repeat(pa.scalar("delete"), rows.num_rows)
-    pq.write_table(rows.append_column("_change_type", kind), path, compression="zstd")
-    for place in (path, path.parent, path.parent.parent, folder / table.name):
-        sync(place)
-    name = quote(str(path.relative_to(folder / table.name)))
-    return {"cdc": {"path": name, "partitionValues": partition, "size": path.stat().st_size, "dataChange": False}}
+    output = folder.open(name)
+    pq.write_table(rows.append_column("_change_type", kind), output.sink, compression="zstd")
+    size = output.close()
+    return {"cdc": {"path": quote(name), "partitionValues": partition, "size": size, "dataChange": False}}
+
+
+def read_columns(folder: Storage, name: str, columns: list[str] | None = None, **options: Any) -> pa.Table:
+    """Returns columns of a Parquet file, all by default. `options` are those of pyarrow's `read_table`."""
+    return pq.read_table(folder.path(name), columns=columns, partitioning=None, filesystem=folder.filesystem, **options)
 
 
 def check(table: Table, rows: pa.Table) -> None:
@@ -107,14 +110,6 @@ def check(table: Table, rows: pa.Table) -> None:
     for constraint in table.constraints:
         if rows.filter(~constraint.expression).num_rows:
             raise CheckFailed(f"{table.name}: a row breaks the constraint {constraint.name} ({constraint.sql})")
-
-
-def describe(folder: Path, name: str, partition: dict[str, str | None]) -> DataFile:
-    """Returns what the log says of a Parquet file, from the file's own footer."""
-    path = folder / name
-    footer = pq.read_metadata(path)
-    found = os.stat(path)
-    return DataFile(quote(name), partition, found.st_size, int(found.st_mtime * 1000), _statistics(footer))
 
 
 def _statistics(footer: pq.FileMetaData) -> str:

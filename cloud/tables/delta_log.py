@@ -6,9 +6,9 @@ name, which takes milliseconds. Spark, delta-rs and every other engine read the 
 Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
-import os
 import re
 import time
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,26 @@ from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from cloud.storage.durable_file import hidden_name, sync, write_synced
+from cloud.storage.place import open_storage
+from cloud.storage.storage import Storage, StoreError
+from cloud.tables import log_checkpoint
 
 LOG_FOLDER = "_delta_log"
 _LAST_CHECKPOINT = "_last_checkpoint"
 _CHECKPOINT_NAME = re.compile(r"(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
+_VERSION = re.compile(r"\d{20}")
 _ENGINE = "Holdfast"
+FENCE = "holdfast-job"
+"""The application whose transactions are the generations of jobs that have taken over from another."""
+TOMBSTONES_MS = 7 * 86_400_000
+"""For so long a checkpoint names files that were removed, as Delta does by default."""
+LOG_S = 30 * 86_400
+"""For so long commits stay, as Delta keeps them by default."""
+
+
+class JobRunning(Exception):
+    """Another job is working on these tables."""
 
 
 class DataFile(msgspec.Struct, frozen=True, rename="camel"):
@@ -62,112 +74,151 @@ class DataFile(msgspec.Struct, frozen=True, rename="camel"):
 class DeltaLog:
     """The log in a table's folder, as far as it was read. `version` is that of the last commit; -1 without one."""
 
-    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
-        """Reads the log. Raises OSError.
+    def __init__(self, folder: Path | Storage, *, read_only: bool = False, generation: int | None = None) -> None:
+        """Reads the log. Raises OSError, and JobRunning as `commit` does.
 
         read_only: what a power cut has cut off stays, and is as if it had never been.
+        generation: that of the job, in an object store.
         """
-        self.folder = folder
-        self._log = folder / LOG_FOLDER
+        self.folder = open_storage(folder)
+        self._log = self.folder.child(LOG_FOLDER)
         self._read_only = read_only
+        self._generation = generation
         self.version = -1
         self.files: dict[str, DataFile] = {}
-        self.removed: dict[str, int] = {}
-        """When each file was removed that the log still names (Unix time, ms)."""
+        self.removed: dict[str, dict[str, Any]] = {}
+        """The actions that removed files which the log still names."""
         self.transactions: dict[str, int] = {}
         self.metadata: dict[str, Any] = {}
-        self.reader_version = 1
+        self.protocol: dict[str, Any] = {}
         self.refresh()
+
+    @property
+    def reader_version(self) -> int:
+        """The version of Delta's protocol that a reader needs."""
+        return int(self.protocol.get("minReaderVersion", 1))
 
     def refresh(self) -> None:
         """Reads what was committed since the last look."""
-        if self.version < 0:
-            self._read_checkpoint()
-        while (path := self._commit_path(self.version + 1)).exists():
-            actions = _parse(path.read_bytes())
-            if actions is None:
-                # Only the last commit can be cut off: by a power cut before another program synced it.
-                if not self._read_only:
-                    path.unlink()
-                    sync(self._log)
-                break
-            for action in actions:
-                self._apply(action)
-            self.version += 1
+        listed = self._begin() if self.version < 0 else []
+        sound = all(map(self._take, self._log.read_all(listed)))
+        while sound and (content := self._read(_commit_name(self.version + 1))) is not None:
+            sound = self._take(content)
+        overtaker = self.transactions.get(FENCE, -1)
+        if self._generation is not None and overtaker > self._generation:
+            raise JobRunning(f"job {overtaker} has taken over the tables from this one, which was silent for too long")
 
     def commit(self, actions: Iterable[dict[str, Any]], operation: str) -> None:
-        """Adds a commit, which is on the disk when this returns. Raises OSError.
+        """Adds a commit, which is durable when this returns. Raises OSError.
 
-        If another program commits at the same time, this commit follows that one: it must fit behind any other.
+        If another program commits at the same time, this commit follows that one: it must fit behind any other. Raises
+        JobRunning if that was a later job, which has taken over.
         """
         actions = list(actions)
         info = {"timestamp": time.time_ns() // 1_000_000, "operation": operation, "engineInfo": _ENGINE}
-        lines = [{"commitInfo": {**info, "operationParameters": {}, "isBlindAppend": False}}, *actions]
-        content = b"\n".join(map(msgspec.json.encode, lines)) + b"\n"
-        self._log.mkdir(parents=True, exist_ok=True)
-        while not self._link(self._commit_path(self.version + 1), content):
+        info |= {"operationParameters": {}, "isBlindAppend": False, "txnId": str(uuid.uuid4())}
+        content = b"\n".join(map(msgspec.json.encode, [{"commitInfo": info}, *actions])) + b"\n"
+        while not self._log.create(_commit_name(self.version + 1), content):
             self.refresh()
         for action in actions:
             self._apply(action)
         self.version += 1
 
-    def sync_last(self) -> None:
-        """Syncs what another program wrote with the last commit: its data files, checksum and checkpoint."""
-        self.refresh()
-        if self.version < 0:
-            return
-        paths = [path for path in self._log.glob(f"{self.version:020}.*") if path.is_file()]
-        paths += [path for path in [self._log / _LAST_CHECKPOINT] if path.exists()]
-        commit = self._commit_path(self.version)
-        if commit.exists():
-            added = [action["add"] for action in _parse(commit.read_bytes()) or [] if "add" in action]
-            paths += [self.folder / unquote(add["path"]) for add in added]
-        for path in paths:
-            sync(path)
-        for folder in {path.parent for path in paths} | {self.folder, self.folder.parent}:
-            sync(folder)
+    def write_checkpoint(self) -> None:
+        """Sums up the log in a file, and deletes what is older than Delta's retention time. Raises OSError."""
+        before_ms = time.time() * 1000 - TOMBSTONES_MS
+        actions: list[dict[str, Any]] = [{"protocol": self.protocol}, {"metaData": self.metadata}]
+        actions += [{"txn": {"appId": app, "version": version}} for app, version in self.transactions.items()]
+        actions += [add(file, data_change=False) for file in self.files.values()]
+        actions += [
+            {"remove": action} for action in self.removed.values() if (action["deletionTimestamp"] or 0) > before_ms
+        ]
+        self._log.write(f"{self.version:020}.checkpoint.parquet", log_checkpoint.encode(actions))
+        self._log.write(_LAST_CHECKPOINT, msgspec.json.encode({"version": self.version, "size": len(actions)}))
+        self._delete_old()
 
-    def _link(self, path: Path, content: bytes) -> bool:
-        """Puts a file on the disk under its name; returns False if the name is taken."""
-        hidden = hidden_name(path)
+    def _delete_old(self) -> None:
+        """Deletes what is before the newest checkpoint that is older than LOG_S: later versions do not need it."""
+        found = [(entry, _VERSION.match(entry.name)) for entry in self._log.walk()]
+        numbered = [(int(match[0]), entry) for entry, match in found if match]
+        before_s = time.time() - LOG_S
+        old = [
+            version
+            for version, entry in numbered
+            if entry.modified_s < before_s and _CHECKPOINT_NAME.fullmatch(entry.name)
+        ]
+        for version, entry in numbered:
+            if old and version < max(old):
+                self._log.remove(entry.name)
+
+    def _read(self, name: str) -> bytes | None:
         try:
-            write_synced(hidden, content)
-            os.link(hidden, path)
-        except FileExistsError:
+            return self._log.read(name)
+        except FileNotFoundError:
+            return None
+
+    def _take(self, content: bytes) -> bool:
+        """Takes over the next commit. Returns whether it is whole."""
+        actions = _parse(content)
+        if actions is None:
+            # Only the last commit can be cut off: by a power cut before another program synced it.
+            if not self._read_only:
+                self._log.remove(_commit_name(self.version + 1))
             return False
-        finally:
-            hidden.unlink(missing_ok=True)
-        sync(self._log)
-        if self.version < 0:
-            sync(self.folder)
-            sync(self.folder.parent)
+        for action in actions:
+            self._apply(action)
+        self.version += 1
         return True
 
-    def _commit_path(self, version: int) -> Path:
-        return self._log / f"{version:020}.json"
+    def _begin(self) -> list[str]:
+        """Takes over the newest checkpoint that can be read, and removes corrupt ones. Returns the names of the commits
+        behind it that a listing shows."""
+        last = self._read(_LAST_CHECKPOINT)
+        try:
+            hinted = int(msgspec.json.decode(last)["version"]) if last else -1
+            names = self._names(after=f"{hinted:020}") if last else self._names()
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
+            names = self._names()
+        checkpoints = _find_checkpoints(names)
+        if last and (len(checkpoints) != 1 or not self._take_checkpoint(*checkpoints.popitem())):
+            names = self._names()
+            self._take_newest(_find_checkpoints(names))
+        elif not last:
+            self._take_newest(checkpoints)
+        commits = set(names)
+        version = self.version
+        while _commit_name(version + 1) in commits:
+            version += 1
+        return [_commit_name(number) for number in range(self.version + 1, version + 1)]
 
-    def _read_checkpoint(self) -> None:
-        """Takes over the newest checkpoint that can be read, if there is one, and removes corrupt ones."""
-        found: dict[int, list[Path]] = {}
-        for path in self._log.glob("*.checkpoint*.parquet"):
-            if match := _CHECKPOINT_NAME.fullmatch(path.name):
-                found.setdefault(int(match[1]), []).append(path)
-        for version, parts in sorted(found.items(), reverse=True):
-            try:
-                tables = [pq.read_table(path) for path in parts]
-            except (pa.ArrowException, OSError):
-                if not (self._commit_path(0).exists() or min(found) < version):
-                    raise
-                if not self._read_only:
-                    for path in parts:
-                        path.unlink()
-                    (self._log / _LAST_CHECKPOINT).unlink(missing_ok=True)
-                    sync(self._log)
-                continue
-            for row in (row for table in tables for row in table.to_pylist(maps_as_pydicts="strict")):
-                self._apply({name: action for name, action in row.items() if action is not None})
-            self.version = version
-            return
+    def _take_newest(self, checkpoints: dict[int, list[str]]) -> None:
+        for version, parts in sorted(checkpoints.items(), reverse=True):
+            if self._take_checkpoint(version, parts):
+                return
+            if not (self._log.has(_commit_name(0)) or min(checkpoints) < version):
+                raise OSError(f"{self._log}: {parts[0]}, the only checkpoint of the log, cannot be read")
+            if not self._read_only:
+                for name in (*parts, _LAST_CHECKPOINT):
+                    self._log.remove(name)
+
+    def _take_checkpoint(self, version: int, parts: list[str]) -> bool:
+        """Takes over a checkpoint. Returns whether it can be read."""
+        try:
+            actions = [action for part in parts for action in log_checkpoint.parse(self._log.read(part))]
+        except StoreError:
+            raise
+        except (pa.ArrowException, OSError):
+            return False
+        for action in actions:
+            self._apply(action)
+        self.version = version
+        return True
+
+    def _names(self, after: str = "") -> list[str]:
+        try:
+            return self._log.names(after)
+        except FileNotFoundError:
+            return []
 
     def _apply(self, action: dict[str, Any]) -> None:
         if add := action.get("add"):
@@ -176,13 +227,13 @@ class DeltaLog:
             self.removed.pop(file.place, None)
         elif remove := action.get("remove"):
             self.files.pop(unquote(remove["path"]), None)
-            self.removed[unquote(remove["path"])] = remove.get("deletionTimestamp") or 0
+            self.removed[unquote(remove["path"])] = remove
         elif txn := action.get("txn"):
             self.transactions[txn["appId"]] = txn["version"]
         elif metadata := action.get("metaData"):
             self.metadata = metadata
         elif protocol := action.get("protocol"):
-            self.reader_version = protocol["minReaderVersion"]
+            self.protocol = protocol
 
 
 def add(file: DataFile, data_change: bool = True) -> dict[str, Any]:
@@ -207,6 +258,19 @@ def remove(file: DataFile, data_change: bool = True) -> dict[str, Any]:
 def transaction(app_id: str, version: int) -> dict[str, Any]:
     """Returns the action by which a repeated append is recognised."""
     return {"txn": {"appId": app_id, "version": version, "lastUpdated": time.time_ns() // 1_000_000}}
+
+
+def _commit_name(version: int) -> str:
+    return f"{version:020}.json"
+
+
+def _find_checkpoints(names: Iterable[str]) -> dict[int, list[str]]:
+    """Returns the files of each checkpoint by its version."""
+    found: dict[int, list[str]] = {}
+    for name in sorted(names):
+        if match := _CHECKPOINT_NAME.fullmatch(name):
+            found.setdefault(int(match[1]), []).append(name)
+    return found
 
 
 def _parse(content: bytes) -> list[dict[str, Any]] | None:

@@ -7,26 +7,25 @@ deleted from the tables first, and its files are planned again.
 The rows of the tables show which batches count: a table's log goes back 30 days only.
 """
 
-import fcntl
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from cloud.landing.manifest import Manifest, ManifestError
 from cloud.spark.session import generated_code, open_session
+from cloud.storage.place import open_storage
+from cloud.storage.storage import Storage
 from cloud.tables import batch, ledger
 from cloud.tables.batch import FilesRefused
 from cloud.tables.delta_log import DataFile
+from cloud.tables.job_lock import Hold, only_job
 from cloud.tables.landed import read_landing_file
-from cloud.tables.migrate import migrate
 from cloud.tables.plan import Again, Checkpoint, Plan, SetAside, choose, find_missing, list_landed, next_files
 from cloud.tables.schema import (
     BATCHES,
@@ -39,7 +38,7 @@ from cloud.tables.schema import (
     SET_ASIDE,
     STATEMENT_TABLES,
 )
-from cloud.tables.tables import JOB_LOCK, Tables, Transaction, require_tables
+from cloud.tables.tables import Tables, Transaction, require_tables
 from cloud.transforms.classify import IDENTITY
 from cloud.transforms.own_decoders import OwnDecoder, find_decoders, fingerprint
 from cloud.transforms.rows import DECODED, UNDECODABLE
@@ -48,10 +47,6 @@ _NOT_OF_THESE = (
     "the tables `ledger`, `batches` and `landing_files` are not those of these rows. Nothing was deleted and nothing "
     "taken in; bring these tables back from a copy, or make all tables anew with `holdfast cloud rebuild`"
 )
-
-
-class JobRunning(Exception):
-    """Another job is working on these tables."""
 
 
 class LedgerLost(Exception):
@@ -94,24 +89,24 @@ def ingest(
 
     spark: a session of `open_session`, or one of your own with Delta Lake and the time zone UTC. With None, the
         process's active session is used, or one is started.
-    landing: the folder with the landing files.
-    tables: the folder with the tables. It is made where it does not exist.
+    landing: the folder with the landing files: a path, or the URL of a part of an object store, s3://BUCKET/PREFIX.
+    tables: the folder with the tables, a path or a URL. It is made where it does not exist.
     cache: the folder for Delta's jars, as `open_session` takes it.
     decoders: Python files with decoders of one's own. Those of installed packages are used too.
 
-    Raises BadDecoder when such a file or package cannot be used, FileNotFoundError when there is no landing folder,
-    another OSError when a folder cannot be used, SparkMissing when Spark does not start, JobRunning when another job
-    works on the tables, and ProofFailed or LedgerLost when the tables and the landing files do not fit together: then
-    nothing of the batch was written.
+    Raises BadDecoder when such a file or package cannot be used, ValueError for a bad URL, FileNotFoundError when there
+    is no landing folder, another OSError when a folder or an object store cannot be used, SparkMissing when Spark does
+    not start, JobRunning when another job works on the tables, and ProofFailed or LedgerLost when the tables and the
+    landing files do not fit together: then nothing of the batch was written.
     """
     own = find_decoders(decoders)
-    landing, tables = Path(landing).absolute(), Path(tables).absolute()
-    if not landing.is_dir():
-        raise FileNotFoundError(f"the landing folder {landing} does not exist")
+    landed = open_storage(landing)
+    if not landed.is_there():
+        raise FileNotFoundError(f"the landing folder {landed} does not exist")
+    folder = open_storage(tables)
     spark = spark or open_session(cache)
-    tables.mkdir(parents=True, exist_ok=True)
-    with only_job(tables), generated_code(spark, False):
-        return _Job(spark, landing, tables, own).run()
+    with only_job(folder) as hold, generated_code(spark, False):
+        return _Job(spark, landed, hold, own).run()
 
 
 def requarantine(
@@ -128,22 +123,10 @@ def requarantine(
     are those of `ingest`; new landing files stay where they are.
     """
     own = find_decoders(decoders)
-    landing, tables = Path(landing).absolute(), Path(tables).absolute()
     require_tables(tables)
     spark = spark or open_session(cache)
-    with only_job(tables), generated_code(spark, False):
-        return _Job(spark, landing, tables, own).run_again()
-
-
-@contextmanager
-def only_job(folder: Path) -> Iterator[None]:
-    """Holds the lock of the tables while it is open. Raises JobRunning."""
-    with (folder / JOB_LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise JobRunning(f"another job is working on the tables in {folder}") from None
-        yield
+    with only_job(tables) as hold, generated_code(spark, False):
+        return _Job(spark, open_storage(landing), hold, own).run_again()
 
 
 def last_counting(tables: Tables) -> int:
@@ -156,12 +139,11 @@ def last_counting(tables: Tables) -> int:
 class _Job:
     """One run of the job."""
 
-    def __init__(self, spark: SparkSession, landing: Path, folder: Path, own: Sequence[OwnDecoder]) -> None:
+    def __init__(self, spark: SparkSession, landing: Storage, hold: Hold, own: Sequence[OwnDecoder]) -> None:
         self._landing = landing
         self._own = own
-        self._tables = Tables(spark, folder)
-        migrate(self._tables)
-        self._checkpoint = Checkpoint(folder / "_checkpoint")
+        self._tables = hold.open_tables(spark)
+        self._checkpoint = Checkpoint(hold.checkpoint)
         self._checkpoint_id = self._checkpoint.open()
         self._recorded = self._tables.rows(LANDING_FILES, ["file", "status", "reason"])
         self._decoders = fingerprint(own)
@@ -304,7 +286,7 @@ class _Job:
         self._let_decoded_leave()
 
     def _count_undecodable(self, file: DataFile) -> int:
-        kinds = pq.read_table(self._tables.path(QUARANTINE, file), columns=["kind"], partitioning=None)["kind"]
+        kinds = self._tables.read_file(QUARANTINE, file, ["kind"])["kind"]
         return int(pc.sum(pc.equal(kinds, UNDECODABLE)).as_py() or 0)
 
     def _let_decoded_leave(self) -> None:

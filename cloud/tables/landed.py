@@ -1,38 +1,46 @@
 """Reads landing files and proves them against their manifests."""
 
 import hashlib
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cloud.landing.file import SCHEMA
 from cloud.landing.manifest import Manifest, ManifestError, list_intervals
+from cloud.storage.storage import Storage, StoreError
 
 _VIA = "via"
 """The column that files of version 0.1.0 lack."""
 
 
-def check_size(described: Manifest, folder: Path) -> None:
-    """Raises ManifestError unless the landing file is there and has the size that its manifest says."""
+def check_size(described: Manifest, folder: Storage) -> None:
+    """Raises ManifestError unless the landing file is there and has the size that its manifest says.
+
+    Raises StoreError when the object store cannot say.
+    """
     try:
-        size = (folder / described.file).stat().st_size
+        size = folder.size(described.file)
     except FileNotFoundError:
         raise ManifestError("the file is missing, its manifest is there") from None
+    except StoreError:
+        raise
     except OSError as error:
         raise ManifestError(f"the file cannot be read: {error.strerror}") from error
     if size != described.bytes:
         raise ManifestError(f"the file has {size} bytes, its manifest says {described.bytes}")
 
 
-def read_landing_file(described: Manifest, folder: Path) -> pa.Table:
+def read_landing_file(described: Manifest, folder: Storage) -> pa.Table:
     """Returns the rows of a landing file.
 
     Raises ManifestError unless they are what its manifest says: the size, the SHA-256, the columns, and the identities.
+    Raises StoreError when the object store does not answer, which is no fault of the file.
     """
     check_size(described, folder)
     try:
-        content = (folder / described.file).read_bytes()
+        content = folder.read(described.file)
+    except StoreError:
+        raise
     except OSError as error:
         raise ManifestError(f"the file cannot be read: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != described.sha256:

@@ -1,10 +1,12 @@
 """Makes the tables, and brings those of an older version to the columns of this one, each in one commit."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from cloud.storage.durable_file import sync
 from cloud.tables.schema import (
     BATCHES,
     CHECKS,
@@ -45,8 +47,10 @@ def migrate(tables: Tables) -> None:
         rows = _from_version_1(tables, table)
         writer = rows.select(table.column_names).write.format("delta").mode("overwrite").option("overwriteSchema", True)
         writer = writer.partitionBy(table.partition) if table.partition else writer
-        writer.save(str(tables.folder / table.name))
-        tables.sync_last(table)
+        folder = Path(tables.folder) / table.name
+        writer.save(str(folder))
+        for path in (*folder.rglob("*"), folder, folder.parent):
+            sync(path)  # Spark leaves what it writes in the system's cache
         tables.commit(table, [protocol(), metadata(table, tables.metadata(table)["id"])], "UPGRADE")
 
 

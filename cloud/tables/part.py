@@ -8,17 +8,17 @@ files that no table knows.
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from cloud.landing.manifest import Manifest, ManifestError
-from cloud.tables.data_file import DataFileWriter
+from cloud.storage.place import open_storage
+from cloud.storage.storage import Storage
+from cloud.tables.data_file import DataFileWriter, read_columns
 from cloud.tables.delta_log import DataFile
 from cloud.tables.landed import read_landing_file
 from cloud.tables.links import find_links, has_links
@@ -87,22 +87,23 @@ class Done(msgspec.Struct):
 def take_in(part: Part, verdicts: Verdicts, decoder: Decoder = decode) -> Done:
     """Does what the part says. Never raises for what is in a landing file, or for a disk that is full."""
     done = Done()
-    work = _Writers(part, decoder)
+    landing, tables = open_storage(part.landing), open_storage(part.tables)
+    work = _Writers(part, tables, decoder)
     gc.disable()  # nothing here makes cycles, and the collector would look through every record again and again
     try:
         for described in part.files:
             try:
-                rows = read_landing_file(described, Path(part.landing))
+                rows = read_landing_file(described, landing)
             except ManifestError as error:
                 done.refused.append((described.file, str(error)))
                 continue
             if not done.refused:
                 _take_file(rows, described, part, verdicts, work, done)
         for file in part.again:
-            _take_again(read_undecodable(Path(part.tables) / QUARANTINE.name / file), part, work, done)
+            _take_again(read_undecodable(tables.child(QUARANTINE.name), file), part, work, done)
         done.files = {} if done.refused else work.close()
     except OSError as error:
-        done.failure = f"{error.strerror or error}: {error.filename or part.tables}"
+        done.failure = f"{error.strerror}: {error.filename or tables}" if error.strerror else str(error)
     finally:
         gc.enable()
         if not done.files:
@@ -158,9 +159,9 @@ def _take_again(rows: pa.Table, part: Part, work: "_Writers", done: Done) -> Non
         done.readings += len(readings)
 
 
-def read_undecodable(path: Path) -> pa.Table:
+def read_undecodable(folder: Storage, file: str) -> pa.Table:
     """Returns the undecodable messages in a data file of `quarantine`, the epoch as a number."""
-    rows = pq.read_table(path, filters=pc.field("kind") == UNDECODABLE, partitioning=None)
+    rows = read_columns(folder, file, filters=pc.field("kind") == UNDECODABLE)
     return rows.set_column(rows.schema.get_field_index("epoch"), "epoch", read_epochs(rows["epoch"]))
 
 
@@ -216,7 +217,8 @@ def _chunks(rows: pa.Table) -> Iterable[tuple[int, int]]:
 class _Writers:
     """The open data file of each table that the part has rows for."""
 
-    def __init__(self, part: Part, decoder: Decoder) -> None:
+    def __init__(self, part: Part, tables: Storage, decoder: Decoder) -> None:
+        self._tables = tables
         self.decoder = decoder
         self.batch = part.batch
         self._part = part
@@ -225,7 +227,8 @@ class _Writers:
 
     def write(self, table: Table, rows: pa.Table) -> None:
         if table.name not in self._open:
-            self._open[table.name] = DataFileWriter(Path(self._part.tables), table, self._part.batch, self._date)
+            folder = self._tables.child(table.name)
+            self._open[table.name] = DataFileWriter(folder, table, self._part.batch, self._date)
         self._open[table.name].write(rows)
 
     def close(self) -> dict[str, list[DataFile]]:

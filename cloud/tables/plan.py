@@ -4,12 +4,9 @@ An interrupted batch runs again with the same files, even where more files have 
 landing files mean nothing.
 """
 
-import os
 import re
-import shutil
 import uuid
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -20,7 +17,7 @@ import pyarrow.compute as pc
 from cloud.landing import manifest
 from cloud.landing.file import parse_stem
 from cloud.landing.manifest import Manifest, ManifestError
-from cloud.storage.durable_file import sync, write_durably
+from cloud.storage.storage import Storage, StoreError
 from cloud.tables.landed import check_size, read_landing_file
 
 ROWS_MAX = 1_000_000
@@ -62,13 +59,14 @@ class SetAside(NamedTuple):
     reason: str
 
 
-def list_landed(landing: Path) -> list[str]:
+def list_landed(landing: Storage) -> list[str]:
     """Returns the names of the landing files that have a manifest. Raises OSError."""
-    names = (entry.name for entry in os.scandir(landing))
-    return [f"{name.removesuffix('.json')}.parquet" for name in names if name.endswith(".json") and name[0] != "."]
+    return [
+        f"{name.removesuffix('.json')}.parquet" for name in landing.names() if name.endswith(".json") and name[0] != "."
+    ]
 
 
-def choose(landing: Path, files: Iterable[str], doubted: Collection[str]) -> tuple[list[Manifest], list[SetAside]]:
+def choose(landing: Storage, files: Iterable[str], doubted: Collection[str]) -> tuple[list[Manifest], list[SetAside]]:
     """Returns those of the files that can be planned, in the order of their landing, and the others.
 
     `doubted` are set aside by an earlier run: they are read whole now. The others are proved by the batch.
@@ -77,7 +75,7 @@ def choose(landing: Path, files: Iterable[str], doubted: Collection[str]) -> tup
     aside: list[SetAside] = []
     for file in sorted(files):
         try:
-            described = manifest.read_manifest(landing / f"{file.removesuffix('.parquet')}.json")
+            described = manifest.load_manifest(landing, file.removesuffix(".parquet"))
             check = read_landing_file if file in doubted else check_size
             check(described, landing)
             sound.append(described)
@@ -120,49 +118,48 @@ def find_missing(recorded: pa.Table, files: Iterable[str]) -> list[SetAside]:
     return missing
 
 
+_ID, _PLAN = "id", "plan.json"
+
+
 class Checkpoint:
-    """The folder with the plan of the batch that runs now, and an id.
+    """The plan of the batch that runs now, and an id, each in a file of a folder.
 
     It may be deleted or get corrupt at any time: the rows of a batch that was interrupted are then deleted from the
     tables, and its files are planned again.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._id = folder / "id"
-        self._plan = folder / "plan.json"
+    def __init__(self, folder: Storage) -> None:
+        self._folder = folder
 
     def open(self) -> str:
         """Returns the id. Where it is lost or corrupt, the folder is made anew with another one."""
         try:
-            text = self._id.read_text()
+            text = self._folder.read(_ID).decode()
+        except StoreError:
+            raise
         except (OSError, UnicodeDecodeError):
             text = ""
         if not re.fullmatch(r"[0-9a-f]{32}", text):
             self.discard()
             text = uuid.uuid4().hex
-            self.folder.mkdir()
-            sync(self.folder.parent)
-            write_durably(self._id, text.encode())
+            self._folder.create(_ID, text.encode())
         return text
 
     def pending(self) -> Plan | None:
         """Returns the plan of a batch that may not be done. A corrupt one counts as lost."""
         try:
-            return msgspec.json.decode(self._plan.read_bytes(), type=Plan)
+            return msgspec.json.decode(self._folder.read(_PLAN), type=Plan)
         except (FileNotFoundError, msgspec.MsgspecError):
             return None
 
     def write(self, plan: Plan) -> None:
         """Writes the plan to the disk, in the place of the one before."""
-        write_durably(self._plan, msgspec.json.encode(plan))
+        self._folder.write(_PLAN, msgspec.json.encode(plan))
 
     def forget_plan(self) -> None:
         """Deletes the plan, once its batch is done."""
-        self._plan.unlink(missing_ok=True)
+        self._folder.remove(_PLAN)
 
     def discard(self) -> None:
-        """Deletes the folder: the next one has a new id."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.unlink(missing_ok=True)
-        sync(self.folder.parent)
+        """Deletes both: the next ones have a new id."""
+        self._folder.clear()

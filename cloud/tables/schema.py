@@ -65,7 +65,12 @@ class Table:
     @property
     def sql_columns(self) -> str:
         """The columns in Spark's DDL."""
-        return ", ".join(f"{column.name} {_SQL.get(column.type, column.type.upper())}" for column in self.columns)
+        return self.some_sql_columns(self.column_names)
+
+    def some_sql_columns(self, names: Iterable[str]) -> str:
+        """Returns these columns in Spark's DDL."""
+        columns = map(self.column, names)
+        return ", ".join(f"{column.name} {_SQL.get(column.type, column.type.upper())}" for column in columns)
 
     @property
     def arrow_schema(self) -> pa.Schema:

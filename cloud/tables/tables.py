@@ -3,16 +3,18 @@
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
+from cloud.storage.place import is_url, open_storage
+from cloud.storage.storage import Storage, StoreError
 from cloud.tables import delta_log
-from cloud.tables.data_file import name_start, write_deleted, write_rows
+from cloud.tables.data_file import name_start, read_columns, write_deleted, write_rows
 from cloud.tables.delta_log import LOG_FOLDER, DataFile, DeltaLog
 from cloud.tables.schema import TABLES, Table, protocol
 
@@ -20,10 +22,13 @@ if TYPE_CHECKING:  # a query without Spark asks whether there are tables
     from pyspark.sql import DataFrame, SparkSession
 
 JOB_LOCK = ".lock"
-"""The file that a job locks, so that one job at a time works on the tables. It stays."""
+"""The file of a local folder that a job locks, so that one job at a time works on the tables. It stays."""
+JOBS = "_job"
+"""The folder in which the jobs of an object store take their turns."""
 _CHECKPOINT_COMMITS = 50
 _SMALL_FILES = 32
 _SMALL_ROWS = 100_000
+_FRAME_ROWS = 20_000
 
 
 class NoTables(Exception):
@@ -40,9 +45,12 @@ class Transaction(NamedTuple):
 class Tables:
     """The folder with the tables."""
 
-    def __init__(self, spark: "SparkSession", folder: Path) -> None:
+    def __init__(self, spark: "SparkSession", place: Path | str | Storage, generation: int | None = None) -> None:
+        """generation: that of the job that writes, in an object store."""
         self.spark = spark
-        self.folder = folder
+        self.storage = open_storage(place)
+        self.folder = self.storage.place
+        self._generation = generation
         self._logs: dict[str, DeltaLog] = {}
 
     def create_missing(self) -> None:
@@ -50,30 +58,57 @@ class Tables:
         for table in TABLES:
             log = self._log(table)
             if log.version < 0:
-                log.commit([protocol(), metadata(table, str(uuid.uuid4()))], "CREATE TABLE")
+                fence = [] if self._generation is None else [delta_log.transaction(delta_log.FENCE, self._generation)]
+                log.commit([protocol(), metadata(table, str(uuid.uuid4())), *fence], "CREATE TABLE")
+
+    def fence(self, generation: int) -> None:
+        """Lets no job before this generation commit to any table that exists. Raises JobRunning."""
+        for table in filter(self.exists, TABLES):
+            self._log(table).commit([delta_log.transaction(delta_log.FENCE, generation)], "FENCE")
 
     def exists(self, table: Table) -> bool:
         return self._log(table).version >= 0
 
     def read(self, table: Table) -> "DataFrame":
-        """Returns the table's rows as Spark reads them, and an empty frame when it does not exist yet."""
+        """Returns the table's rows as Spark reads them, and an empty frame when it does not exist yet.
+
+        Raises StoreError in an object store, for which Spark needs libraries that are not part of Holdfast.
+        """
+        if is_url(str(self.folder)):
+            raise StoreError(f"{self.storage}: Spark itself reads tables in local folders alone")
         if not self.exists(table):
             return self.spark.createDataFrame([], table.sql_columns)
-        return self.spark.read.format("delta").load(str(self._path(table)))
+        return self.spark.read.format("delta").load(self.of(table).path(""))
+
+    def frame(self, table: Table, columns: list[str]) -> "DataFrame":
+        """Returns columns of the table's rows, which Spark's tasks read in any storage. The partition's is none."""
+        names = [file.place for file in self.files(table)]
+        read = partial(_read_batches, str(self.of(table).place), names, columns)
+        return self.spark.range(0, len(names), 1, max(len(names), 1)).mapInArrow(read, table.some_sql_columns(columns))
 
     def files(self, table: Table) -> list[DataFile]:
         """Returns the files that hold the table's rows now."""
         return list(self._log(table).files.values())
 
-    def path(self, table: Table, file: DataFile) -> Path:
-        return self._path(table) / file.place
+    def of(self, table: Table) -> Storage:
+        """Returns the folder of a table."""
+        return self.storage.child(table.name)
+
+    def read_file(self, table: Table, file: DataFile, columns: list[str] | None = None) -> pa.Table:
+        """Returns columns of a file's rows, without the partition's; all by default."""
+        return read_columns(self.of(table), file.place, columns)
 
     def rows(self, table: Table, columns: list[str], condition: pc.Expression | None = None) -> pa.Table:
         """Returns columns of the table's rows, without Spark. The partition's column is not among them."""
-        paths = [str(self.path(table, file)) for file in self.files(table)]
-        if not paths:
+        if not (files := self.files(table)):
             return table.empty().select(columns)
-        return ds.dataset(paths, schema=table.arrow_schema, format="parquet").to_table(columns, filter=condition)
+        return self.dataset(table, files).to_table(columns, filter=condition)
+
+    def dataset(self, table: Table, files: Iterable[DataFile]) -> ds.Dataset:
+        """Returns the rows of files, at least one, without the partition's column. They are read when needed."""
+        folder = self.of(table)
+        paths = [folder.path(file.place) for file in files]
+        return ds.dataset(paths, schema=table.arrow_schema, format="parquet", filesystem=folder.filesystem)
 
     def has(self, table: Table, transaction: Transaction) -> bool:
         """Whether the append of this transaction is in the table."""
@@ -87,14 +122,14 @@ class Tables:
             actions.append(delta_log.transaction(transaction.checkpoint, transaction.number))
         log.commit(actions, "WRITE")
         if log.version % _CHECKPOINT_COMMITS == 0:
-            self._write_checkpoint(table)
+            log.write_checkpoint()
 
     def append_values(self, table: Table, rows: list[tuple[Any, ...]], transaction: Transaction | None) -> None:
         """Adds a few rows of Python values, and nothing when the table has this transaction already."""
         if transaction and self.has(table, transaction):
             return
         batch = transaction.number if transaction else 0
-        self.append(table, [write_rows(self.folder, table, batch, table.of_values(rows))], transaction)
+        self.append(table, [write_rows(self.of(table), table, batch, table.of_values(rows))], transaction)
 
     def compact(self, table: Table, least: int = _SMALL_FILES) -> None:
         """Makes one file of small ones, if there are so many, so that reading a table takes as long after a year as
@@ -105,12 +140,11 @@ class Tables:
 
     def read_files(self, table: Table, files: list[DataFile]) -> pa.Table:
         """Returns the rows of files, without the partition's column."""
-        paths = [str(self.path(table, file)) for file in files]
-        return ds.dataset(paths, schema=table.arrow_schema, format="parquet").to_table()
+        return self.dataset(table, files).to_table()
 
     def replace(self, table: Table, files: list[DataFile], rows: pa.Table) -> None:
         """Puts one file with these rows in the place of files that say the same, all of one partition."""
-        written = write_rows(self.folder, table, 0, rows, files[0].partition_values)
+        written = write_rows(self.of(table), table, 0, rows, files[0].partition_values)
         removed = [delta_log.remove(file, data_change=False) for file in files]
         self._log(table).commit([*removed, delta_log.add(written, data_change=False)], "OPTIMIZE")
 
@@ -120,11 +154,12 @@ class Tables:
         log.refresh()
         before = time.time() - age_s
         deleted = 0
-        for path in self._path(table).rglob("*.parquet"):
-            place = path.relative_to(self._path(table))
-            is_needed = str(place) in log.files or log.removed.get(str(place), 0) > before * 1000
-            if not is_needed and place.parts[0] != LOG_FOLDER and path.stat().st_mtime < before:
-                path.unlink()
+        for entry in log.folder.walk():
+            removed = log.removed.get(entry.name, {}).get("deletionTimestamp") or 0
+            is_needed = entry.name in log.files or removed > before * 1000
+            is_data = entry.name.endswith(".parquet") and not entry.name.startswith(f"{LOG_FOLDER}/")
+            if is_data and not is_needed and entry.modified_s < before:
+                log.folder.remove(entry.name)
                 deleted += 1
         return deleted
 
@@ -153,10 +188,12 @@ class Tables:
     def discard_uncommitted(self, table: Table, batch: int) -> None:
         """Deletes the files of a batch that was interrupted, but those that a version of the table has."""
         log = self._log(table)
-        for path in self._path(table).rglob(f"{name_start(batch)}*"):
-            place = str(path.relative_to(self._path(table)))
+        listed = [entry.name for entry in log.folder.walk() if PurePath(entry.name).name.startswith(name_start(batch))]
+        # After the listing: a later job that has taken over has files of this batch, and its turn in the log before.
+        log.refresh()
+        for place in listed:
             if place not in log.files and place not in log.removed:
-                path.unlink()
+                log.folder.remove(place)
 
     def delete(
         self, table: Table, columns: list[str], doomed: Callable[[pa.Table], Any], may_hold: Callable[[DataFile], bool]
@@ -169,16 +206,15 @@ class Tables:
         actions: list[dict[str, Any]] = []
         deleted = 0
         for file in filter(may_hold, self.files(table)):
-            path = self.path(table, file)
-            mask = pc.fill_null(doomed(pq.read_table(path, columns=columns, partitioning=None)), False)
+            mask = pc.fill_null(doomed(self.read_file(table, file, columns)), False)
             if count := pc.sum(mask).as_py() or 0:
-                rows = pq.read_table(path, partitioning=None)
+                rows = self.read_file(table, file)
                 actions.append(delta_log.remove(file))
                 if count < rows.num_rows:
                     kept = rows.filter(pc.invert(mask))
-                    actions.append(delta_log.add(write_rows(self.folder, table, 0, kept, file.partition_values)))
+                    actions.append(delta_log.add(write_rows(self.of(table), table, 0, kept, file.partition_values)))
                 if table.change_feed:
-                    actions.append(write_deleted(self.folder, table, rows.filter(mask), file.partition_values))
+                    actions.append(write_deleted(self.of(table), rows.filter(mask), file.partition_values))
                 deleted += count
         if actions:
             self._log(table).commit(actions, "DELETE")
@@ -187,21 +223,9 @@ class Tables:
     def commit(self, table: Table, actions: list[dict[str, Any]], operation: str) -> None:
         self._log(table).commit(actions, operation)
 
-    def sync_last(self, table: Table) -> None:
-        """Syncs what Spark has written to the table in its last commit, which it leaves in the system's cache."""
-        self._log(table).sync_last()
-
     def metadata(self, table: Table) -> dict[str, Any]:
         """Returns Delta's description of the table, as its log has it."""
         return self._log(table).metadata
-
-    def _write_checkpoint(self, table: Table) -> None:
-        """Lets Delta sum up the log in a file, and delete commits that are older than its retention time."""
-        java: Any = self.spark._jvm
-        log = java.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, str(self._path(table)))
-        log.update(False, java.scala.Option.empty(), java.scala.Option.empty())
-        log.checkpoint()
-        self._log(table).sync_last()
 
     def _batch_limits(self, table: Table) -> Iterator[tuple[int, int]]:
         for file in self.files(table):
@@ -216,25 +240,35 @@ class Tables:
         return (min(batches), max(batches)) if batches else None
 
     def _batches_in(self, table: Table, file: DataFile) -> list[int]:
-        column = pq.read_table(self.path(table, file), columns=["batch"], partitioning=None)["batch"]
+        column = self.read_file(table, file, ["batch"])["batch"]
         return [batch for batch in pc.unique(column).to_pylist() if batch is not None]
-
-    def _path(self, table: Table) -> Path:
-        return self.folder / table.name
 
     def _log(self, table: Table) -> DeltaLog:
         if table.name not in self._logs:
-            self._logs[table.name] = DeltaLog(self._path(table))
+            self._logs[table.name] = DeltaLog(self.of(table), generation=self._generation)
         return self._logs[table.name]
 
 
-def has_tables(folder: Path) -> bool:
-    """Whether a job has worked in the folder. Needs no Spark."""
-    return (folder / JOB_LOCK).exists() or any((folder / table.name / LOG_FOLDER).is_dir() for table in TABLES)
+def _read_batches(
+    place: str, names: list[str], columns: list[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of the files that Spark names in the column `id`, for `DataFrame.mapInArrow`."""
+    folder = open_storage(place)
+    for batch in batches:
+        for number in batch.column("id").to_pylist():
+            yield from read_columns(folder, names[number], columns).to_batches(_FRAME_ROWS)
 
 
-def require_tables(folder: Path) -> None:
+def has_tables(place: Path | str | Storage) -> bool:
+    """Whether a job has worked in the folder. Needs no Spark. Raises ValueError for a bad URL, OSError."""
+    folder = open_storage(place)
+    marks = [folder.child(JOBS), *(folder.child(f"{table.name}/{LOG_FOLDER}") for table in TABLES)]
+    return folder.has(JOB_LOCK) or any(next(mark.walk(), None) for mark in marks if mark.is_there())
+
+
+def require_tables(place: Path | str | Storage) -> None:
     """Raises NoTables where no job has worked in the folder."""
+    folder = open_storage(place)
     if not has_tables(folder):
         raise NoTables(f"there are no tables in {folder}")
 

@@ -14,11 +14,11 @@ from cloud.landing import intervals, manifest
 from cloud.landing.file import FileNumber, parse_stem
 from cloud.landing.manifest import Manifest, ManifestError
 from cloud.spark.session import generated_code, open_session
-from cloud.storage.durable_file import sync
+from cloud.storage.place import open_storage
+from cloud.storage.storage import Storage
 from cloud.tables import ledger
 from cloud.tables.delta_log import DataFile
-from cloud.tables.job import only_job
-from cloud.tables.migrate import migrate
+from cloud.tables.job_lock import only_job
 from cloud.tables.schema import (
     BATCHES,
     BRONZE_MESSAGES,
@@ -83,13 +83,12 @@ def maintain(
 
     Raises NoTables, JobRunning, NewerTables, OSError, SparkMissing.
     """
-    landing, tables = Path(landing).absolute(), Path(tables).absolute()
+    landed = open_storage(landing)
     require_tables(tables)
     spark = spark or open_session(cache)
     upkeep = Upkeep()
-    with only_job(tables), generated_code(spark, False):
-        opened = Tables(spark, tables)
-        migrate(opened)
+    with only_job(tables) as hold, generated_code(spark, False):
+        opened = hold.open_tables(spark)
         upkeep.forgotten = sum(forget(opened, device) for device in devices)
         for table, order in ORDER.items():
             for files in _groups(opened.files(table)):
@@ -103,7 +102,7 @@ def maintain(
             ledger.merge(opened, table, least=2)
         upkeep.deleted = sum(opened.vacuum(table, VACUUM_S) for table in TABLES)
         if landing_days is not None:
-            _delete_landing_files(opened, landing, timedelta(days=landing_days), upkeep)
+            _delete_landing_files(opened, landed, timedelta(days=landing_days), upkeep)
     return upkeep
 
 
@@ -129,7 +128,7 @@ def _groups(files: list[DataFile]) -> Iterator[list[DataFile]]:
 # Landing files
 
 
-def _delete_landing_files(tables: Tables, landing: Path, age: timedelta, upkeep: Upkeep) -> None:
+def _delete_landing_files(tables: Tables, landing: Storage, age: timedelta, upkeep: Upkeep) -> None:
     """Deletes the landing files that the tables have held for so long, but those that their lander needs."""
     before = datetime.now(UTC) - age
     condition = (pc.field("status") == INGESTED) & (pc.field("recorded_at") < before)
@@ -139,7 +138,7 @@ def _delete_landing_files(tables: Tables, landing: Path, age: timedelta, upkeep:
         newest = max(numbers, key=lambda one: one.number)
         old = [one for one in numbers if f"{one.stem}.parquet" in held]
         try:
-            needed = _first_needed(manifest.read_manifest(landing / f"{newest.stem}.json"))
+            needed = _first_needed(manifest.load_manifest(landing, newest.stem))
         except ManifestError as error:
             if old:
                 upkeep.kept_back.append(f"{lander}: {newest.stem}.json, its newest, says nothing: {error}")
@@ -147,16 +146,15 @@ def _delete_landing_files(tables: Tables, landing: Path, age: timedelta, upkeep:
         for one in old:
             if one.number < needed and _is_held(tables, landing, one, held[f"{one.stem}.parquet"], upkeep):
                 # The manifest last: without it, a landing file that is left would belong to nothing.
-                (landing / f"{one.stem}.parquet").unlink(missing_ok=True)
-                (landing / f"{one.stem}.json").unlink()
+                landing.remove(f"{one.stem}.parquet")
+                landing.remove(f"{one.stem}.json")
                 upkeep.landing_files += 1
-    sync(landing)
 
 
-def _landers(landing: Path) -> dict[str, list[FileNumber]]:
+def _landers(landing: Storage) -> dict[str, list[FileNumber]]:
     """Returns the numbers of each lander's manifests. Raises OSError."""
     landers: dict[str, list[FileNumber]] = defaultdict(list)
-    for path in landing.iterdir():
+    for path in map(Path, landing.names()):
         if path.suffix == ".json" and (number := parse_stem(path.stem)):
             landers[number.lander].append(number)
     return landers
@@ -167,10 +165,10 @@ def _first_needed(newest: Manifest) -> int:
     return min(newest.number, newest.own.unconfirmed_from) if newest.own else newest.number
 
 
-def _is_held(tables: Tables, landing: Path, one: FileNumber, sha256: str, upkeep: Upkeep) -> bool:
+def _is_held(tables: Tables, landing: Storage, one: FileNumber, sha256: str, upkeep: Upkeep) -> bool:
     """Whether the ledger has all that the manifest lists, and the manifest is that of the file that was taken in."""
     try:
-        described = manifest.read_manifest(landing / f"{one.stem}.json")
+        described = manifest.load_manifest(landing, one.stem)
     except ManifestError as error:
         upkeep.kept_back.append(f"{one.lander}: {error}")
         return False

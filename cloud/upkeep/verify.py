@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
@@ -24,11 +22,14 @@ from cloud.landing import intervals, manifest
 from cloud.landing.intervals import Interval
 from cloud.landing.manifest import ManifestError
 from cloud.spark.session import generated_code, open_session
+from cloud.storage.place import open_storage
+from cloud.storage.storage import Storage
 from cloud.tables import ledger
-from cloud.tables.job import last_counting, only_job
+from cloud.tables.data_file import read_columns
+from cloud.tables.job import last_counting
+from cloud.tables.job_lock import only_job
 from cloud.tables.landed import check_size
 from cloud.tables.ledger import Known
-from cloud.tables.migrate import migrate
 from cloud.tables.plan import find_missing, list_landed
 from cloud.tables.schema import (
     BATCHES,
@@ -48,11 +49,12 @@ from cloud.upkeep.forget import read_forgotten
 
 _IDENTITY = ["origin", "epoch", "seq"]
 _MESSAGES = {
-    BRONZE_MESSAGES: ("1", "true"),
-    READINGS: ("record", "true"),
-    QUARANTINE: ("1", f"kind = '{UNDECODABLE}'"),
+    BRONZE_MESSAGES: ("1", "true", []),
+    READINGS: ("record", "true", ["record"]),
+    QUARANTINE: ("1", f"kind = '{UNDECODABLE}'", ["kind"]),
 }
-"""The tables with messages: what each row has for itself beside the identity, and the rows that are counted."""
+"""The tables with messages: what each row has for itself beside the identity, the rows that are counted, and the
+columns that both need."""
 
 
 class Check(NamedTuple):
@@ -82,14 +84,13 @@ def verify(
     fresh_s: for how long (seconds) a message may be in a landing file before it is in the tables.
     The other arguments are those of `ingest`. Raises NoTables, JobRunning, NewerTables, OSError, SparkMissing.
     """
-    landing, tables = Path(landing).absolute(), Path(tables).absolute()
+    landed = open_storage(landing)
     require_tables(tables)
     spark = spark or open_session(cache)
-    with only_job(tables), generated_code(spark, False):
-        opened = Tables(spark, tables)
-        migrate(opened)
+    with only_job(tables) as hold, generated_code(spark, False):
+        opened = hold.open_tables(spark)
         began = datetime.now(UTC)
-        checks = list(_Verifier(opened, landing).checks(fresh_s))
+        checks = list(_Verifier(opened, landed).checks(fresh_s))
         rows = [(one.check, one.table, one.holds, one.faults, one.detail, began) for one in checks]
         opened.append_values(CHECKS, rows, None)
     return checks
@@ -98,7 +99,7 @@ def verify(
 class _Verifier:
     """The checks of one run."""
 
-    def __init__(self, tables: Tables, landing: Path) -> None:
+    def __init__(self, tables: Tables, landing: Storage) -> None:
         self._tables = tables
         self._landing = landing
         self._counting = last_counting(tables)
@@ -122,8 +123,10 @@ class _Verifier:
     def _files(self, table: Table) -> Check:
         faults = []
         for file in self._tables.files(table):
-            path = self._tables.path(table, file)
-            size = path.stat().st_size if path.exists() else None
+            try:
+                size = self._tables.of(table).size(file.place)
+            except FileNotFoundError:
+                size = None
             if size != file.size:
                 faults.append(f"{file.place}: " + ("missing" if size is None else f"{size} of {file.size} bytes"))
         return _check("data files are there, with their sizes", table, faults)
@@ -132,15 +135,16 @@ class _Verifier:
         """Checks that no row lacks a value that each row has."""
         required = [name for name in table.arrow_schema.names if table.column(name).required]
         lacking = reduce(or_, (pc.field(name).is_null() for name in required))
-        paths = [str(self._tables.path(table, file)) for file in self._tables.files(table)]
-        rows = ds.dataset(paths, schema=table.arrow_schema, format="parquet").count_rows(filter=lacking) if paths else 0
+        files = self._tables.files(table)
+        rows = self._tables.dataset(table, files).count_rows(filter=lacking) if files else 0
         return Check("no required value missing", table.name, rows)
 
     def _number(self, table: Table) -> Generator[Check, None, Known]:
         """Returns the identities in a table as intervals, and checks that each row is there once."""
-        key, condition = _MESSAGES[table]
+        key, condition, more = _MESSAGES[table]
         # In an interval of identities, seq and the number of the row count up together.
-        rows = self._tables.read(table).where(f"batch <= {self._counting} AND {condition}")
+        rows = self._tables.frame(table, [*_IDENTITY, "batch", *more])
+        rows = rows.where(f"batch <= {self._counting} AND {condition}")
         rows = rows.groupBy(*_IDENTITY).agg(sf.expr(f"count(*) - count(DISTINCT {key}) AS more"))
         numbered = rows.withColumn(
             "island", sf.expr("seq - row_number() OVER (PARTITION BY origin, epoch ORDER BY seq)")
@@ -242,7 +246,7 @@ class _Verifier:
     def _rows_of_batches(self, table: Table) -> dict[int, int]:
         found: dict[int, int] = defaultdict(int)
         for file in self._tables.files(table):
-            batches = pq.read_table(self._tables.path(table, file), columns=["batch"], partitioning=None)["batch"]
+            batches = self._tables.read_file(table, file, ["batch"])["batch"]
             for one in batches.value_counts().to_pylist():
                 if one["values"] <= self._counting:
                     found[one["values"]] += one["counts"]
@@ -256,11 +260,11 @@ class _Verifier:
         by_name = {one["file"]: one for one in ingested.to_pylist()}
         twice = ingested.num_rows - len(by_name)
         yield Check("each file is ingested once", LANDING_FILES.name, twice)
-        landed = sorted(list_landed(self._landing)) if self._landing.is_dir() else []
+        landed = sorted(list_landed(self._landing)) if self._landing.is_there() else []
         others, lacking, unusable, late = [], [], [], []
         for file in landed:
             try:
-                described = manifest.read_manifest(self._landing / f"{file.removesuffix('.parquet')}.json")
+                described = manifest.load_manifest(self._landing, file.removesuffix(".parquet"))
                 if file not in by_name:
                     check_size(described, self._landing)
             except ManifestError as error:
@@ -289,7 +293,7 @@ class _Verifier:
     def _waited_s(self, file: str) -> float:
         """Returns for how long the oldest message of a landing file has waited, by the lander's clock."""
         try:
-            landed = pq.read_table(self._landing / file, columns=["landed_ms"], partitioning=None)["landed_ms"]
+            landed = read_columns(self._landing, file, ["landed_ms"])["landed_ms"]
         except (pa.ArrowException, OSError, ValueError):
             return 0.0
         return time.time() - (pc.min(landed).as_py() or 0) / 1000

@@ -1,11 +1,15 @@
 """One mosquitto for all tests of the cloud, and folders for landing files and tables."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cloud.object_store import KEYS, Server
 from tests.support.mosquitto import mosquitto
+
+os.environ.update(KEYS)  # Spark's tasks have the environment in which the session of all tests began
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +30,12 @@ def landing(tmp_path: Path) -> Path:
 def folder(tmp_path: Path) -> Path:
     """Returns the folder for the tables; the job makes it."""
     return tmp_path / "tables"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """Runs an object store with an empty bucket."""
+    server = Server()
+    server.start()
+    yield server
+    server.process.stop()

@@ -46,7 +46,7 @@ def test_a_small_question_needs_no_spark(tables: Tables) -> None:
 
 
 def test_query_opens_only_the_files_that_can_have_its_rows(tables: Tables) -> None:
-    first, second, third = (tables.path(BATCHES, file) for file in tables.files(BATCHES))
+    first, second, third = (Path(tables.of(BATCHES).path(file.place)) for file in tables.files(BATCHES))
     first.unlink()
     third.unlink()
     assert ask(tables, "SELECT batch FROM batches WHERE batch = 2") == [(2,)]
@@ -70,12 +70,12 @@ def test_removed_files_do_not_count_and_sums_are_whole_numbers(tables: Tables) -
 
 
 def test_commit_that_is_cut_off_is_passed_over_and_stays(tables: Tables) -> None:
-    log = tables.folder / LEDGER.name / "_delta_log"
+    log = Path(tables.folder) / LEDGER.name / "_delta_log"
     (log / f"{4:020}.json").write_bytes(b'{"commitInfo":{}}\n{"add":{"pa')
     (log / f"{3:020}.checkpoint.parquet").write_bytes(b"PAR1 and no more")
-    before = {path: path.read_bytes() for path in tables.folder.rglob("*") if path.is_file()}
+    before = {path: path.read_bytes() for path in Path(tables.folder).rglob("*") if path.is_file()}
     assert ask(tables, "SELECT lo, hi FROM ledger") == [(1, 3)]
-    assert {path: path.read_bytes() for path in tables.folder.rglob("*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in Path(tables.folder).rglob("*") if path.is_file()} == before
 
 
 def test_table_with_a_feature_that_we_do_not_read_is_refused_by_name(tables: Tables) -> None:
@@ -98,7 +98,7 @@ def test_partitions_are_those_of_the_log(tables: Tables) -> None:
     texts = {"kind": "conflict", "reason": "another payload", "origin": "garage", "epoch": "00000001", "topic": "t"}
     row = {**dict.fromkeys(QUARANTINE.arrow_schema.names), **texts, "seq": 1, "payload": b"", "file": "f", "batch": 1}
     for day in DAYS:
-        writer = DataFileWriter(tables.folder, QUARANTINE, 1, day.date())
+        writer = DataFileWriter(tables.of(QUARANTINE), QUARANTINE, 1, day.date())
         writer.write(pa.Table.from_pylist([row], QUARANTINE.arrow_schema))
         tables.append(QUARANTINE, [writer.close()], None)
     days = [(day.date(),) for day in DAYS]

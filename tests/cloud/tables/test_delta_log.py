@@ -89,7 +89,7 @@ def tables(spark: SparkSession, tmp_path: Path) -> Tables:
 
 
 def test_commit_that_a_power_cut_left_half_written_is_as_if_it_had_never_been(tables: Tables) -> None:
-    log = tables.folder / LEDGER.name / "_delta_log"
+    log = Path(tables.folder) / LEDGER.name / "_delta_log"
     commit = (log / f"{3:020}.json").read_bytes()
     (log / f"{4:020}.json").write_bytes(commit[: len(commit) // 2])
     again = Tables(tables.spark, tables.folder)
@@ -100,7 +100,7 @@ def test_commit_that_a_power_cut_left_half_written_is_as_if_it_had_never_been(ta
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 and no more"], ids=["empty", "cut off"])
 def test_checkpoint_that_a_power_cut_cut_off_is_removed(tables: Tables, content: bytes) -> None:
-    log = tables.folder / LEDGER.name / "_delta_log"
+    log = Path(tables.folder) / LEDGER.name / "_delta_log"
     (log / f"{3:020}.checkpoint.parquet").write_bytes(content)
     (log / "_last_checkpoint").write_bytes(b"")
     assert spans(Tables(tables.spark, tables.folder)) == 3
@@ -119,7 +119,7 @@ def test_two_programs_that_commit_at_once_both_get_their_commit(tables: Tables) 
 def test_log_is_read_from_its_checkpoint(spark: SparkSession, tables: Tables) -> None:
     for number in range(4, 60):
         tables.append_values(LEDGER, [("a", "00000001", number, number, number, number)], None)
-    folder = tables.folder / LEDGER.name
+    folder = Path(tables.folder) / LEDGER.name
     last = json.loads((folder / "_delta_log" / "_last_checkpoint").read_text())["version"]
     for version in range(last):
         (folder / "_delta_log" / f"{version:020}.json").unlink()

@@ -69,6 +69,8 @@ def test_ledger_still_names_the_batches_that_hold_a_message(tables: Tables) -> N
 
 
 def test_another_engine_reads_the_compacted_tables(spark: SparkSession, tables: Tables) -> None:
-    assert spark.read.format("delta").load(str(tables.folder / LANDING_FILES.name)).count() == BATCHES
-    found = spark.read.format("delta").load(str(tables.folder / LEDGER.name)).selectExpr("sum(hi - lo + 1)").collect()
+    assert spark.read.format("delta").load(str(Path(tables.folder) / LANDING_FILES.name)).count() == BATCHES
+    found = (
+        spark.read.format("delta").load(str(Path(tables.folder) / LEDGER.name)).selectExpr("sum(hi - lo + 1)").collect()
+    )
     assert found[0][0] == 11 * BATCHES

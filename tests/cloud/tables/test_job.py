@@ -16,7 +16,8 @@ from deltalake import DeltaTable
 from cloud.landing.file import Row
 from cloud.landing.manifest import Manifest
 from cloud.tables.batch import ProofFailed
-from cloud.tables.job import JobRunning, Report
+from cloud.tables.delta_log import JobRunning
+from cloud.tables.job import Report
 from cloud.tables.part import Done
 from cloud.tables.plan import SetAside
 from cloud.tables.schema import BATCHES, BRONZE_MESSAGES, TABLES
@@ -166,7 +167,7 @@ def test_files_that_do_not_prove_are_set_aside_and_the_rest_goes_on(lake: Lake) 
 def unknown_files(lake: Lake) -> list[Path]:
     """Returns the data files that no version of a table has had."""
     tables = Tables(lake.spark, lake.folder)
-    known = {tables.path(table, file) for table in TABLES for file in tables.files(table)}
+    known = {Path(tables.of(table).path(file.place)) for table in TABLES for file in tables.files(table)}
     return [path for path in lake.folder.glob("*/**/*.parquet") if path not in known]
 
 

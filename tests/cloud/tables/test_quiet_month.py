@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from cloud import ingest, maintain, verify
 from cloud.spark.session import generated_code
+from cloud.storage.local import LocalStorage
 from cloud.tables.job import LedgerLost, Report
 from cloud.tables.plan import Checkpoint, Plan
 from cloud.tables.schema import BATCHES, FORGOTTEN, LANDING_FILES, LEDGER, LINKS, READINGS, TABLES, Table
@@ -139,10 +140,10 @@ def test_plan_of_other_tables_is_not_carried_out(lake: Lake) -> None:
     """As a `_checkpoint` from a copy or from another machine has it."""
     (described, _) = land(lake.landing, [row(1), row(20)], [row(21)])
     for checkpoint_id in (None, "0" * 32):
-        checkpoint = Checkpoint(lake.folder / "_checkpoint")
+        checkpoint = Checkpoint(LocalStorage(lake.folder / "_checkpoint"))
         checkpoint.write(Plan(1, 1, [described], fingerprint(find_decoders([]))))
         if checkpoint_id:
-            (checkpoint.folder / "id").write_text(checkpoint_id)
+            (lake.folder / "_checkpoint" / "id").write_text(checkpoint_id)
         report = lake.ingest()
         lake.check([*LANDED, row(20), row(21)])
         assert report.rows_in == (0 if checkpoint_id else 3)

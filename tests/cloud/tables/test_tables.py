@@ -60,4 +60,4 @@ def test_row_that_breaks_a_rule_of_its_table_is_not_written(tables: Tables) -> N
     now = datetime.now(UTC)
     with pytest.raises(CheckFailed, match="batches: a row breaks the constraint rows_add_up"):
         tables.append_values(BATCHES, [(1, "c", 1, 5, 3, 1, 0, 0, 0, 3, now, now)], None)
-    assert (spans(tables), list(tables.folder.rglob("*.parquet"))) == ([], [])
+    assert (spans(tables), list(Path(tables.folder).rglob("*.parquet"))) == ([], [])

@@ -92,8 +92,7 @@ def test_damage_is_found(
 
 def test_missing_data_file_is_told_and_nothing_else_is_counted(lake: Lake) -> None:
     tables = Tables(lake.spark, lake.folder)
-    path = tables.path(QUARANTINE, tables.files(QUARANTINE)[0])
-    path.unlink()
+    tables.of(QUARANTINE).remove(tables.files(QUARANTINE)[0].place)
     (found,) = faults(lake)
     assert (found.table, found.faults, "missing" in (found.detail or "")) == ("quarantine", 1, True)
 
@@ -117,10 +116,10 @@ def test_row_that_another_program_wrote_without_a_required_value_is_found(lake: 
     tables = Tables(lake.spark, lake.folder)
     (file, *_) = tables.files(BATCHES)
     rows = tables.read_files(BATCHES, [file])
-    written = write_rows(lake.folder, BATCHES, 0, rows)
+    written = write_rows(tables.of(BATCHES), BATCHES, 0, rows)
     bad = rows.set_column(1, "checkpoint", pa.nulls(len(rows), pa.string()))
-    pa.parquet.write_table(bad, tables.path(BATCHES, written))
-    change_size = tables.path(BATCHES, written).stat().st_size
+    pa.parquet.write_table(bad, tables.of(BATCHES).path(written.place))
+    change_size = tables.of(BATCHES).size(written.place)
     tables.commit(
         BATCHES,
         [

@@ -1,0 +1,66 @@
+"""Checkpoints of a Delta table's log: one Parquet file that sums up all commits before it.
+
+Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#checkpoints
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_TEXTS = pa.map_(pa.string(), pa.string())
+_NAMES = pa.list_(pa.string())
+_SCHEMA = pa.schema(
+    {
+        "txn": pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
+        "add": pa.struct(
+            {
+                "path": pa.string(),
+                "partitionValues": _TEXTS,
+                "size": pa.int64(),
+                "modificationTime": pa.int64(),
+                "dataChange": pa.bool_(),
+                "stats": pa.string(),
+                "tags": _TEXTS,
+            }
+        ),
+        "remove": pa.struct(
+            {
+                "path": pa.string(),
+                "deletionTimestamp": pa.int64(),
+                "dataChange": pa.bool_(),
+                "extendedFileMetadata": pa.bool_(),
+                "partitionValues": _TEXTS,
+                "size": pa.int64(),
+            }
+        ),
+        "metaData": pa.struct(
+            {
+                "id": pa.string(),
+                "name": pa.string(),
+                "description": pa.string(),
+                "format": pa.struct({"provider": pa.string(), "options": _TEXTS}),
+                "schemaString": pa.string(),
+                "partitionColumns": _NAMES,
+                "configuration": _TEXTS,
+                "createdTime": pa.int64(),
+            }
+        ),
+        "protocol": pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()}),
+    }
+)
+
+
+def encode(actions: Iterable[dict[str, Any]]) -> bytes:
+    """Returns the content of a checkpoint with these actions."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(list(actions), schema=_SCHEMA), sink, compression="zstd")
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def parse(content: bytes) -> Iterator[dict[str, Any]]:
+    """Yields the actions in a checkpoint, or in a part of one. Raises pyarrow's errors for a corrupt one."""
+    for row in pq.ParquetFile(pa.BufferReader(content)).read().to_pylist(maps_as_pydicts="strict"):
+        yield {name: action for name, action in row.items() if action is not None}
