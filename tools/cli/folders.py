@@ -11,11 +11,36 @@ MASTER_DEFAULT = "local[*]"
 
 LANDING_DEFAULT = "landing in ~/.local/state/holdfast"
 
+
+def parse_place(text: str) -> str:
+    """Returns a path, or the URL of an object store. Raises BadParameter for another URL."""
+    if "://" in text:
+        from cloud import check_place
+
+        try:
+            check_place(text)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    return text
+
+
 LandingFolder = Annotated[
-    Path | None, typer.Option(help="The folder with the landing files.", show_default=LANDING_DEFAULT)
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        parser=parse_place,
+        help="The folder with the landing files, or s3://BUCKET/PREFIX.",
+        show_default=LANDING_DEFAULT,
+    ),
 ]
 TablesFolder = Annotated[
-    Path | None, typer.Option(help="The folder with the tables.", show_default="tables in ~/.local/state/holdfast")
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        parser=parse_place,
+        help="The folder with the tables, or s3://BUCKET/PREFIX.",
+        show_default="tables in ~/.local/state/holdfast",
+    ),
 ]
 Decoders = Annotated[
     list[Path] | None, typer.Option(help="A Python file with decoders of your own; may be given again.")
@@ -39,7 +64,12 @@ def _parse_setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def find_folders(landing: Path | None, tables: Path | None) -> tuple[Path, Path]:
+def without_options(place: Path | str) -> str:
+    """Returns a path or a URL as people may see it."""
+    return str(place).partition("?")[0] if "://" in str(place) else str(Path(place).absolute())
+
+
+def find_folders(landing: str | None, tables: str | None) -> tuple[Path | str, Path | str]:
     """Returns the folders of landing files and tables: those that are given, or those in the state folder."""
     state = state_directory()
     return landing or state / "landing", tables or state / "tables"

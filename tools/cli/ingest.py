@@ -58,22 +58,22 @@ def ingest_landing(
     as_json: AsJson = False,
 ) -> None:
     """Bring the landing files that are new since the last run into the tables, each message once."""
-    landing, tables = find_folders(landing, tables)
+    landed, folder = find_folders(landing, tables)
     settings = parse_settings(conf)
-    if not landing.is_dir():
-        fail(COMMAND, f"the landing folder {landing.absolute()} does not exist")
+    if "://" not in str(landed) and not Path(landed).is_dir():
+        fail(COMMAND, f"the landing folder {Path(landed).absolute()} does not exist")
     with failing_on(SparkMissing, command=COMMAND):
         open_session(cache_directory(), master=master, settings=settings, long_run=every is not None)
     if every is None:
         with failing_on(JobRunning, OSError, command=COMMAND):
-            sound = _run(landing, tables, decoder or [], as_json)
+            sound = _run(landed, folder, decoder or [], as_json)
     else:
-        sound = _run_every(every, landing, tables, decoder or [], as_json)
+        sound = _run_every(every, landed, folder, decoder or [], as_json)
     if not sound:
         raise typer.Exit(1)
 
 
-def _run_every(interval_s: float, landing: Path, tables: Path, decoders: list[Path], as_json: bool) -> bool:
+def _run_every(interval_s: float, landing: Path | str, tables: Path | str, decoders: list[Path], as_json: bool) -> bool:
     """Runs the job again and again until a signal comes. Returns whether the last run was sound."""
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -89,7 +89,7 @@ def _run_every(interval_s: float, landing: Path, tables: Path, decoders: list[Pa
             return sound
 
 
-def _run(landing: Path, tables: Path, decoders: list[Path], as_json: bool) -> bool:
+def _run(landing: Path | str, tables: Path | str, decoders: list[Path], as_json: bool) -> bool:
     """Runs the job once and prints what it did. Returns whether every landing file could be used."""
     with (
         failing_on(ProofFailed, LedgerLost, command=COMMAND, exit_code=1),

@@ -21,7 +21,7 @@ from rich.table import Table
 from cloud import BadQuery, NoTables, OpenTables, Result, SparkMissing, has_tables, view_names
 from tools.cli.columns import printable
 from tools.cli.failure import fail, failing_on
-from tools.cli.folders import TablesFolder
+from tools.cli.folders import TablesFolder, without_options
 from tools.cli.interval import parse_interval
 from tools.cli.paths import cache_directory, demo_directory, state_directory
 
@@ -57,8 +57,12 @@ def query(
         fail("query", "--csv, --json and --plot exclude each other")
     if (as_csv or as_plot) and sql is None:
         fail("query", "--csv and --plot need SQL")
-    if not has_tables(folder):
-        fail("query", f"no tables in {folder}; `holdfast demo` and `holdfast cloud ingest` make some")
+    with failing_on(OSError, command="query"):
+        if not has_tables(folder):
+            fail(
+                "query",
+                f"no tables in {without_options(folder)}; `holdfast demo` and `holdfast cloud ingest` make some",
+            )
     show = _print_csv if as_csv else _print_json if as_json else _print_plot if as_plot else _print_rows
     while True:
         with failing_on(BadQuery, NoTables, SparkMissing, OSError, command="query"), _engine(folder, by_spark) as ask:
@@ -76,7 +80,7 @@ def query(
 
 
 @contextmanager
-def _engine(folder: Path, by_spark: bool) -> Iterator[Ask]:
+def _engine(folder: Path | str, by_spark: bool) -> Iterator[Ask]:
     """Gives a function that returns the rows of a query."""
     if by_spark:
         from cloud import open_session, open_views, select  # pyspark takes longer to import than DuckDB to answer

@@ -38,11 +38,11 @@ def maintain_tables(
     as_json: AsJson = False,
 ) -> None:
     """Make large files of small ones, delete files that are no longer needed, and forget devices."""
-    landing, tables = find_folders(landing, tables)
+    landed, folder = find_folders(landing, tables)
     settings = parse_settings(conf)
     with failing_on(SparkMissing, JobRunning, NewerTables, NoTables, OSError, command=COMMAND):
         open_session(cache_directory(), master=master, settings=settings)
-        done = maintain(None, landing, tables, landing_days=landing_days, devices=forget or [])
+        done = maintain(None, landed, folder, landing_days=landing_days, devices=forget or [])
     print(msgspec.json.encode(done).decode() if as_json else _sentences(done))
 
 

@@ -40,13 +40,13 @@ def rebuild_tables(
     as_json: AsJson = False,
 ) -> None:
     """Make all tables anew from the landing files. The old ones are kept beside them."""
-    landing, tables = find_folders(landing, tables)
+    landed, folder = find_folders(landing, tables)
     settings = parse_settings(conf)
     with (
         failing_on(SparkMissing, JobRunning, NewerTables, BadDecoder, CannotRebuild, OSError, command=COMMAND),
         failing_on(ProofFailed, LedgerLost, command=COMMAND, exit_code=1),
     ):
         open_session(cache_directory(), master=master, settings=settings)
-        report = rebuild(None, landing, tables, decoders=decoder or [])
+        report = rebuild(None, landed, folder, decoders=decoder or [])
     if not tell(COMMAND, report, sentence(report), as_json):
         raise typer.Exit(1)

@@ -1,6 +1,5 @@
 """``holdfast cloud requarantine``: decodes again what is in quarantine."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,6 +26,7 @@ from tools.cli.folders import (
     Settings,
     TablesFolder,
     find_folders,
+    parse_place,
     parse_settings,
 )
 from tools.cli.ingest import tell
@@ -37,8 +37,10 @@ COMMAND = "cloud requarantine"
 
 def requarantine_messages(
     landing: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
+            metavar="DIR",
+            parser=parse_place,
             help="The folder with the landing files, for a batch that was interrupted.",
             show_default=LANDING_DEFAULT,
         ),
@@ -50,14 +52,14 @@ def requarantine_messages(
     as_json: AsJson = False,
 ) -> None:
     """Decode the undecodable messages in quarantine again, with the decoders of today."""
-    landing, tables = find_folders(landing, tables)
+    landed, folder = find_folders(landing, tables)
     settings = parse_settings(conf)
     with (
         failing_on(SparkMissing, JobRunning, NewerTables, NoTables, BadDecoder, OSError, command=COMMAND),
         failing_on(ProofFailed, LedgerLost, command=COMMAND, exit_code=1),
     ):
         open_session(cache_directory(), master=master, settings=settings)
-        report = requarantine(None, landing, tables, decoders=decoder or [])
+        report = requarantine(None, landed, folder, decoders=decoder or [])
     if not tell(COMMAND, report, _sentence(report), as_json):
         raise typer.Exit(1)
 

@@ -37,11 +37,11 @@ def verify_tables(
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as one JSON object.")] = False,
 ) -> None:
     """Count the tables again, against the manifests, the ledger and each other. Ends with 1 on a fault."""
-    landing, tables = find_folders(landing, tables)
+    landed, folder = find_folders(landing, tables)
     settings = parse_settings(conf)
     with failing_on(SparkMissing, JobRunning, NewerTables, NoTables, OSError, command=COMMAND):
         open_session(cache_directory(), master=master, settings=settings)
-        checks = verify(None, landing, tables, fresh_s=fresh)
+        checks = verify(None, landed, folder, fresh_s=fresh)
     holds = all(check.holds for check in checks)
     print(json.dumps({"holds": holds, "checks": [_facts(check) for check in checks]}) if as_json else _lines(checks))
     if not holds:
