@@ -38,22 +38,22 @@ _LOCK = ("SET enable_external_access = false", "SET lock_configuration = true")
 class OpenTables:
     """The tables in a folder and the views over them, as they were when it was opened. It changes nothing."""
 
-    def __init__(self, place: Path | str) -> None:
-        """place: a path, or a URL as `ingest` takes it. Raises NoTables, ValueError for a bad URL, OSError."""
-        folder = open_storage(place)
-        require_tables(folder)
+    def __init__(self, folder: Path | str) -> None:
+        """folder: a path, or a URL as `ingest` takes it. Raises NoTables, ValueError for a bad URL, OSError."""
+        storage = open_storage(folder)
+        require_tables(storage)
         with ExitStack() as closing:
             spill = closing.enter_context(TemporaryDirectory(prefix="holdfast-query-"))
             self._engine = closing.enter_context(duckdb.connect())
             for setting in (*_SETTINGS, f"SET temp_directory = '{spill}'"):
                 self._engine.execute(setting)
             for table in TABLES:
-                self._engine.register(name_in_sql(table), _rows(folder.child(table.name), table))
+                self._engine.register(name_in_sql(table), _rows(storage.child(table.name), table))
             try:
                 self._engine.execute(VIEWS_FILE.read_text())
             except duckdb.Error as error:
                 reason = (
-                    f"the tables in {folder} have other columns than the views need; a run of the job migrates them"
+                    f"the tables in {storage} have other columns than the views need; a run of the job migrates them"
                 )
                 raise NoTables(f"{reason}: {first_line(error)}") from None
             for setting in _LOCK:
