@@ -117,6 +117,11 @@ COMMANDS = {
         "Kill lander and job, cut their files, and recount the tables.",
         "tools",
     ),
+    "torture all": Command(
+        "tools.lab.torture.whole_way.command:whole_way",
+        "Break every hop from devices to tables, and recount the readings.",
+        "tools",
+    ),
     "torture soak": Command(
         "tools.lab.torture.device.soak:soak", "Send many messages through a device and watch its heap.", ""
     ),

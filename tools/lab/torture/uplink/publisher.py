@@ -28,12 +28,14 @@ class Publisher:
     Attributes:
         accepted: the numbers of the messages that the gateway has acknowledged, in this order.
         sent: how many messages it has begun to send.
+        repeated: the numbers of the messages that it has sent again, because a connection was lost.
     """
 
     def __init__(self, name: str, port: int, qos: int, count: int) -> None:
         self.name = name
         self.accepted: list[int] = []
         self.sent = 0
+        self.repeated: set[int] = set()
         self._port = port
         self._qos = qos
         self.count = count
@@ -43,6 +45,23 @@ class Publisher:
         self._in_flight: dict[int, int] = {}  # packet identifier: number
         self._received: dict[int, int] = {}  # the same, for those that have had their PUBREC
         self._refused: list[int] = []
+
+    @property
+    def topic(self) -> str:
+        """The topic name of its messages."""
+        return f"{TOPIC}/{self.name}"
+
+    def payload(self, number: int) -> bytes:
+        """The payload of a message, which is the same each time."""
+        return json.dumps([self.name, number]).encode()
+
+    def properties(self, number: int) -> dict[int, object]:
+        """The properties of a message: its identity."""
+        return {USER_PROPERTY: [(IDENTITY_PROPERTY, encode_identity(self.name, EPOCH, number))]}
+
+    def is_refused(self, reason_code: int) -> bool:
+        """Whether an answer says that the message was not taken, so that it is sent again."""
+        return reason_code >= UNSPECIFIED_ERROR
 
     def allow(self, limit: int) -> None:
         """Lets it send so many messages in all."""
@@ -77,7 +96,7 @@ class Publisher:
         client = Client(self.name, clean_start=False, keep_alive_s=0)
         await client.connect(self._port)
         publish = client.publish if self._qos == 1 else client.publish_once
-        await publish(f"{MARKERS}/{self.name}", properties=self._properties(self.count + 1))
+        await publish(f"{MARKERS}/{self.name}", properties=self.properties(self.count + 1))
         await client.disconnect()
 
     async def _serve(self, client: Client) -> None:
@@ -100,6 +119,7 @@ class Publisher:
             self._received.clear()
         for packet_identifier in self._received:
             client.protocol.pubrel(packet_identifier)
+        self.repeated.update(self._in_flight.values())
         for packet_identifier, number in self._in_flight.items():
             self._send(client, number, packet_identifier, dup=session_present)
 
@@ -117,12 +137,12 @@ class Publisher:
 
     def _send(self, client: Client, number: int, packet_identifier: int, *, dup: bool) -> None:
         client.protocol.publish(
-            f"{TOPIC}/{self.name}",
-            json.dumps([self.name, number]).encode(),
+            self.topic,
+            self.payload(number),
             qos=self._qos,
             dup=dup,
             packet_identifier=packet_identifier,
-            properties=self._properties(number),
+            properties=self.properties(number),
         )
 
     async def _handle(self, client: Client, event: Packet) -> None:
@@ -130,7 +150,7 @@ class Publisher:
             self._received.pop(event.packet_identifier, None)
         elif isinstance(event, Puback | Pubrec):
             number = self._in_flight.pop(event.packet_identifier)
-            if event.reason_code >= UNSPECIFIED_ERROR:
+            if self.is_refused(event.reason_code):
                 self._refused.append(number)
                 await asyncio.sleep(REFUSED_S)
             else:
@@ -139,6 +159,3 @@ class Publisher:
                     self._received[event.packet_identifier] = number
                     client.protocol.pubrel(event.packet_identifier)
         self._progress.set()
-
-    def _properties(self, number: int) -> dict[int, object]:
-        return {USER_PROPERTY: [(IDENTITY_PROPERTY, encode_identity(self.name, EPOCH, number))]}

@@ -1,0 +1,257 @@
+"""What is tortured: devices, two gateways, a central broker, two landers and the job, with a line between any two."""
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import signal
+from pathlib import Path
+
+from tools.lab.demo.firmware import find_firmware
+from tools.lab.demo.journal import Made, read_journal
+from tools.lab.demo.site import holdfast
+from tools.lab.sim.virtual_line import Dice
+from tools.lab.testing.mosquitto import Mosquitto
+from tools.lab.testing.network_link import NetworkLink
+from tools.lab.testing.process import Process, free_port
+from tools.lab.testing.serial_line import PacedLine
+from tools.lab.torture.whole_way.senders import CENTRAL, KINDS, LIMITED, NORTH, SOUTH, Sender
+
+GATEWAYS = (NORTH, SOUTH)
+LANDERS = ("lander-1", "lander-2")
+JOB = "job"
+JOB_EVERY = "2s"
+DEVICE_QOS = {"north-board": 1, "south-board": 2}
+DEVICE_SHARE = 100  # one reading in so many is a device's, if its line takes that many
+DEVICE_RATE = 20  # readings a second that a device is asked for; it makes more
+SERIAL_BAUD = 115_200
+SAMPLING_INTERVAL_MS = 100
+LIMITED_AGE_S = 2
+LIMITED_MESSAGES = 40
+ROLL_S = 1
+WINDOW = 500  # messages that the central broker sends to a lander ahead of their acknowledgement
+READY = {
+    **dict.fromkeys(GATEWAYS, "ready"),
+    **dict.fromkeys(LANDERS, "subscribed"),
+    **dict.fromkeys(DEVICE_QOS, "boot"),
+}
+
+GATEWAY = """\
+name = "{name}"
+[store]
+path = "{folder}/{name}"
+[limits]
+session_expiry_max_s = 4294967295
+[[listener]]
+kind = "tcp"
+port = {port}
+[[listener]]
+kind = "serial"
+device = "{serial}"
+baud = {baud}
+"""
+ROUTE = """\
+[[route]]
+name = "{name}"
+broker = "mqtt://127.0.0.1:{port}"
+keep_alive_s = 2
+backoff_shortest_ms = 50
+backoff_longest_ms = 500
+{more}
+[[route.shape]]
+max_qos = 1
+"""
+"""mosquitto 2.0.11 has no shared subscription after a restart until a member connects. What it gets at QoS 1 until then
+it says it has not kept; a QoS 2 message that is released then is lost."""
+ROUTES = {
+    "main": (NORTH, 'order = "strict"\nfilters = ["telemetry/#"]\n'),
+    "lanes": (
+        SOUTH,
+        'order = "live_first"\nframing = "batch"\nbatch_max_age_ms = 200\nstatement_interval_s = 1\n'
+        'filters = ["telemetry/#"]\n',
+    ),
+    LIMITED: (
+        SOUTH,
+        f'filters = ["{LIMITED}/#"]\nmax_age_s = {LIMITED_AGE_S}\nmax_messages = {LIMITED_MESSAGES}\n'
+        "statement_interval_s = 1\n",
+    ),
+}
+"""The routes to the central broker, each with its gateway and its settings. What `limited` drops are the gaps."""
+
+
+class Site:
+    """All processes and files of a run; `open` starts them, `close` ends them.
+
+    Args:
+        folder: an empty folder.
+        readings: how many there are, about.
+        flow_s: how long they flow.
+        seed: of the noise on serial lines.
+
+    Attributes:
+        processes: by name; the central broker is `central`.
+        links: the lines over TCP: of each sender, each route and each lander, by these names.
+        lines: the serial lines, by the device.
+        senders: the publishers.
+        landing, tables: the folders of the landing files and the tables.
+        violations: what no count tells.
+    """
+
+    def __init__(self, folder: Path, readings: int, flow_s: float, seed: int) -> None:
+        self.folder = folder
+        self.landing, self.tables = folder / "landing", folder / "tables"
+        self.violations: list[str] = []
+        (folder / CENTRAL).mkdir()
+        self.central = Mosquitto(folder / CENTRAL, f"max_inflight_messages {WINDOW}")
+        ports = {CENTRAL: self.central.port, **{name: free_port() for name in GATEWAYS}}
+        self._ports = ports
+        self.links = {kind.name: NetworkLink("127.0.0.1", ports[kind.broker]) for kind in KINDS}
+        self.links |= {name: NetworkLink("127.0.0.1", self.central.port) for name in (*ROUTES, *LANDERS)}
+        self.lines = {name: PacedLine(Dice(seed + place), SERIAL_BAUD) for place, name in enumerate(DEVICE_QOS)}
+        self.processes: dict[str, Process] = {}
+        self._stopped: set[str] = set()
+        self._device_readings = max(20, min(readings // DEVICE_SHARE, int(flow_s * DEVICE_RATE)))
+        self.senders: list[Sender] = []
+        self._readings = readings
+        self.firmware, _ = find_firmware()
+
+    async def open(self) -> None:
+        """Starts each process after its peers. Raises ProcessFailed, OSError."""
+        for line in self.lines.values():
+            line.open()
+        for link in self.links.values():
+            await link.open()
+        self.senders = [Sender(kind, self.links[kind.name].port, self._readings * kind.share // 100) for kind in KINDS]
+        self.central.start()
+        for name in LANDERS:
+            await self._add(name, holdfast(*self._lander_arguments(name)))
+        for name in GATEWAYS:
+            await self._add(name, holdfast("gateway", "run", "--config", self._gateway_config(name)))
+        for name in DEVICE_QOS:
+            await self._add(name, self.firmware.command(self._device_config(name)), self.firmware.environment)
+        await self._add(JOB, holdfast("cloud", "ingest", *self.folders, "--every", JOB_EVERY, "--json"))
+
+    async def _add(self, name: str, argv: list[str], environment: dict[str, str] | None = None) -> None:
+        self.processes[name] = Process(name, argv, self.folder / f"{name}.log", environment)
+        await self.start(name)
+
+    async def start(self, name: str) -> None:
+        """Starts a process, on the files that it has. Raises ProcessFailed if it does not become ready."""
+        process = self.processes[name]
+        process.start()
+        if name in READY:
+            await asyncio.to_thread(process.says, READY[name])
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to a process; without effect where it has ended."""
+        self.processes[name].kill()
+
+    def kill_with_children(self, name: str) -> None:
+        """SIGKILL to a process and to those that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.processes[name].pid, signal.SIGKILL)
+        self.processes[name].kill()
+
+    def limit_files(self, name: str, size: int) -> None:
+        """No file of a process grows beyond so many bytes; -1: any may. Its disk is full."""
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(self.processes[name].pid, resource.RLIMIT_FSIZE, (size, -1))
+
+    async def revive(self) -> None:
+        """Starts what has ended by itself, and notes that it did."""
+        for name, process in self.processes.items():
+            if not process.running and not self._is_done(name):
+                self.violations.append(f"{name} has ended by itself: {' | '.join(process.lines[-2:])}")
+                await self.start(name)
+
+    def _is_done(self, name: str) -> bool:
+        return name in self._stopped or (name in DEVICE_QOS and self.counted(name) >= self._device_readings)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The options of commands that name the folders of landing files and tables."""
+        return "--landing", str(self.landing), "--tables", str(self.tables)
+
+    def job_runs(self) -> list[str]:
+        """What the job has told of each of its runs, as JSON."""
+        return [line for line in (self.folder / f"{JOB}.log").read_text().splitlines() if line.startswith("{")]
+
+    def counted(self, device: str) -> int:
+        """How many readings a device has counted."""
+        return sum(one.readings for one in read_journal(device, self.folder / f"{device}.journal"))
+
+    def made(self) -> list[Made]:
+        """The messages that devices have counted."""
+        return [one for name in DEVICE_QOS for one in read_journal(name, self.folder / f"{name}.journal")]
+
+    def are_devices_done(self) -> bool:
+        """Whether each device has made all of its readings."""
+        return all(self.counted(name) >= self._device_readings for name in DEVICE_QOS)
+
+    async def stop(self, *names: str) -> None:
+        """Ends processes in this order (SIGTERM), for good."""
+        for name in names:
+            self._stopped.add(name)
+            await asyncio.to_thread(self.processes[name].stop)
+
+    async def run(self, name: str, *arguments: str) -> tuple[int, list[str]]:
+        """Runs a command to its end; returns its exit code and its lines."""
+        process = self.processes[name] = Process(name, holdfast(*arguments), self.folder / f"{name}.log")
+        process.start()
+        return await asyncio.to_thread(process.ended)
+
+    async def close(self) -> None:
+        """Ends all processes."""
+        for name, process in reversed(self.processes.items()):
+            process.signal(signal.SIGCONT)
+            await asyncio.to_thread(process.stop if name in LANDERS or name == JOB else process.kill)
+        self.central.signal(signal.SIGCONT)
+        await asyncio.to_thread(self.central.stop)
+        for link in self.links.values():
+            await link.cut()
+        for line in self.lines.values():
+            line.close()
+
+    def _lander_arguments(self, name: str) -> list[str]:
+        return [
+            "lander", "run",
+            "--name", name,
+            "--group", "landers",
+            "--broker", f"mqtt://127.0.0.1:{self.links[name].port}",
+            "--landing", str(self.landing),
+            "--roll-seconds", str(ROLL_S),
+        ]  # fmt: skip
+
+    def _gateway_config(self, name: str) -> str:
+        device = next(device for device in DEVICE_QOS if device.startswith(name))
+        text = GATEWAY.format(
+            name=name,
+            folder=self.folder,
+            port=self._ports[name],
+            serial=self.lines[device].far,
+            baud=SERIAL_BAUD,
+        )
+        for route, (gateway, more) in ROUTES.items():
+            if gateway == name:
+                text += ROUTE.format(name=route, port=self.links[route].port, more=more)
+        path = self.folder / f"{name}.toml"
+        path.write_text(text)
+        return str(path)
+
+    def _device_config(self, name: str) -> str:
+        config = {
+            "client_id": name,
+            "topic": f"telemetry/{name}",
+            "port": {"kind": "uart", "path": self.lines[name].near, "baud": SERIAL_BAUD},
+            "flash": {"path": f"{self.folder}/{name}.flash", "sector_count": 64},
+            "qos": DEVICE_QOS[name],
+            "interval_ms": SAMPLING_INTERVAL_MS,
+            "clock": "none",
+            "sensors": ["host"],
+            "readings_limit": self._device_readings,
+            "journal": f"{self.folder}/{name}.journal",
+        }
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(config))
+        return str(path)
