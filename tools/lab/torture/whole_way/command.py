@@ -35,7 +35,7 @@ def whole_way(
     ] = None,
     seed: Annotated[int, typer.Option(help="The number from which the faults are drawn.")] = 1,
     keep: Annotated[Path | None, typer.Option(help="Keep all files of the run in this empty folder.")] = None,
-    quick: Annotated[bool, quick_option(readings=4_000, faults=6)] = False,
+    quick: Annotated[bool, quick_option(readings=4_000, faults=4)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Run devices, two gateways, a broker, two landers and the job, and break each of them and each line between them.

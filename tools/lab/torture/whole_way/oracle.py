@@ -25,6 +25,7 @@ class Gap(NamedTuple):
     hi: int
     missing: int
     reason: str
+    route: str
 
 
 class Journal(NamedTuple):
@@ -34,7 +35,7 @@ class Journal(NamedTuple):
     uncertain: numbers of messages of which it does not know whether they were taken.
     repeated: numbers of those that it has sent again without an identity, which may be there more than once.
     epoch: the epoch of its identities; empty if its messages have identities of others.
-    may_be_dropped: whether a route may drop its messages, which leaves gaps with a reason.
+    limited_by: the route that may drop its messages, which leaves gaps with a reason; empty if none may.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Journal(NamedTuple):
     uncertain: frozenset[int] = frozenset()
     repeated: frozenset[int] = frozenset()
     epoch: str = ""
-    may_be_dropped: bool = False
+    limited_by: str = ""
 
 
 @dataclass
@@ -96,12 +97,10 @@ def judge(journal: Journal, found: Mapping[int, Rows], gaps: Iterable[Gap]) -> V
 
 
 def _typed(gaps: Iterable[Gap], journal: Journal) -> set[int]:
-    if not journal.may_be_dropped:
-        return set()
     return {
         number
         for gap in gaps
-        if (gap.origin, gap.epoch) == (journal.name, journal.epoch) and gap.reason in TYPED
+        if (gap.origin, gap.epoch) == (journal.name, journal.epoch) and _may_be(gap, journal.limited_by)
         for number in range(gap.lo, gap.hi + 1)
     }
 
@@ -114,14 +113,17 @@ def _note_repeated(verdict: Verdict, journal: Journal, number: int, rows: int, t
         twice.append(number)
 
 
-def untyped(gaps: Iterable[Gap], may_be_dropped: Iterable[str]) -> list[str]:
-    """Returns a sentence for each gap without a reason, or where no route may drop anything."""
-    origins = set(may_be_dropped)
+def untyped(gaps: Iterable[Gap], limited_by: str) -> list[str]:
+    """Returns a sentence for each gap without a reason, or by another route than the one that may drop messages."""
     return [
         f"a gap of {gap.origin}/{gap.epoch}, {gap.lo} to {gap.hi}, is {gap.reason}"
         for gap in gaps
-        if gap.reason not in TYPED or gap.origin not in origins
+        if not _may_be(gap, limited_by)
     ]
+
+
+def _may_be(gap: Gap, limited_by: str) -> bool:
+    return gap.reason in TYPED and limited_by == gap.route != ""
 
 
 def told(numbers: Iterable[int]) -> str:

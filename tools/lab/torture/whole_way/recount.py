@@ -10,7 +10,7 @@ from cloud import OpenTables
 from tools.lab.demo.journal import Made
 from tools.lab.torture.uplink.publisher import EPOCH
 from tools.lab.torture.whole_way.oracle import Gap, Journal, Rows, Verdict, judge, untyped
-from tools.lab.torture.whole_way.senders import Sender
+from tools.lab.torture.whole_way.senders import LIMITED, Sender
 
 MESSAGES = """
 SELECT number, CAST(sum(rows) AS BIGINT) AS rows, CAST(count(*) AS BIGINT) AS different
@@ -25,7 +25,7 @@ MADE = """
 SELECT seq, CAST(count(*) AS BIGINT) AS rows, CAST(count(DISTINCT record) AS BIGINT) AS different
 FROM readings WHERE origin = '{name}' AND epoch = '{epoch}' GROUP BY seq
 """
-GAPS = "SELECT origin, epoch, lo, hi, missing, coalesce(reason, 'unknown') FROM gaps"
+GAPS = "SELECT origin, epoch, lo, hi, missing, reason, coalesce(route, '') FROM gaps"
 SEEN_MAX = 3  # missing messages of a sender that are looked for
 
 
@@ -43,9 +43,8 @@ class Recount:
             for name in sorted({one.origin for one in made}):
                 self.verdicts += self._judge_device(opened, name, [one for one in made if one.origin == name])
             (self.messages,) = (row[0] for row in opened.select("SELECT count(*) FROM bronze_messages").rows)
-        limited = [sender.name for sender in senders if sender.kind.is_limited]
         self.violations += [text for one in self.verdicts for text in one.violations]
-        self.violations += untyped(self.gaps, limited)
+        self.violations += untyped(self.gaps, LIMITED)
 
     def _judge_sender(self, opened: OpenTables, sender: Sender) -> Verdict:
         kind = sender.kind
@@ -58,7 +57,7 @@ class Recount:
             uncertain=frozenset(sender.numbers(set(range(1, sender.sent + 1)) - accepted)),
             repeated=frozenset() if kind.has_identity or kind.qos == 2 else frozenset(sender.repeated),
             epoch=f"{EPOCH:08x}" if kind.has_identity else "",
-            may_be_dropped=kind.is_limited,
+            limited_by=LIMITED if kind.is_limited else "",
         )
         verdict = judge(journal, found, self.gaps)
         ((strange,),) = opened.select(STRANGE.format(name=kind.name)).rows
