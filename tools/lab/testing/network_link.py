@@ -9,6 +9,8 @@ import socket
 import struct
 from collections.abc import Callable
 
+from tools.lab.testing.process import free_port
+
 Tap = Callable[[object, bool, bytes], None]
 
 BOTH_WAYS = (True, False)  # from the near end, and from the far end
@@ -43,8 +45,8 @@ class NetworkLink:
     async def open(self) -> int:
         """Listens on a loopback port of its own, the same one after every cut, and returns it."""
         loop = asyncio.get_running_loop()
+        self.port = self.port or free_port()
         self._server = await loop.create_server(lambda: _NearEnd(self), "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
         return self.port
 
     async def cut(self) -> None:
