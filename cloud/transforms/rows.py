@@ -27,6 +27,7 @@ UNDECODABLE, CONFLICT, DECODED = "undecodable", "conflict", "decoded"
 """The kinds of rows in `quarantine`."""
 CONFLICT_REASON = "the same identity came before with another payload"
 TIME_REASON = "the gateway's time of acceptance is beyond the year 9999"
+_OF_READING = ["origin", "epoch", "seq", "topic"]
 _TIME = pa.timestamp("us", "UTC")
 _RECORDS = decode_payloads([], [], []).type.field("records").type
 
@@ -101,9 +102,11 @@ def decode(landed: Landed, own: Sequence[OwnDecoder] = (), births: Births | None
     packs = [payload if kind in senml else None for payload, kind in zip(payloads, kinds, strict=True)]
     plain = resolve_plain(packs, _RECORDS)
     others = [None if known else payload for payload, known in zip(payloads, plain.is_valid().to_pylist(), strict=True)]
-    decoded = decode_payloads(others, topics, content_types, own=own, births=births)
-    problems = pc.coalesce(landed.problems, decoded.field("problem"))
-    records = pc.coalesce(plain, decoded.field("records"))  # of each message at most one of the two has some
+    records, problems = plain, landed.problems
+    if others.count(None) < len(others):
+        decoded = decode_payloads(others, topics, content_types, own=own, births=births)
+        problems = pc.coalesce(problems, decoded.field("problem"))
+        records = pc.coalesce(records, decoded.field("records"))  # of each message at most one of the two has some
     return landed._replace(messages=landed.messages.append_column("records", records), problems=problems)
 
 
@@ -122,7 +125,8 @@ def reading_rows(landed: Landed) -> pa.Table:
     places = np.arange(len(of_message)) - np.repeat(np.cumsum(counts) - counts, counts)
     values = records.flatten()
     fields = {field.name: values.field(field.name) for field in values.type}
-    message = landed.take(pa.array(of_message, pa.int64()))
+    of_row = landed._replace(messages=landed.messages.select(_OF_READING))  # to copy payloads takes long
+    message = of_row.take(pa.array(of_message, pa.int64()))
     origins = message.messages["origin"].combine_chunks()
     by_device, by_gateway = (
         _plausible(fields["time"], message.landed_at),
