@@ -1,11 +1,20 @@
-"""The benchmark of the job: what it lands, and what it measures of a process."""
+"""The benchmark of the job: what it lands, and what it measures of a process, of batches and of queries."""
 
 import sys
+import time
 from pathlib import Path
 
-from cloud import read_manifest
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from cloud import OpenTables, read_manifest
 from cloud.landing import intervals
-from tools.lab.bench.cloud.landing import DEVICES, Fleet
+from tools.lab.bench.batch.fleet import START_MS
+from tools.lab.bench.cloud.freshness import watch
+from tools.lab.bench.cloud.lake import Lake, without_readings
+from tools.lab.bench.cloud.landing import DEVICES, LOST_EACH, Fleet
+from tools.lab.bench.cloud.steady import steady
 from tools.lab.bench.cloud.usage import Usage
 
 
@@ -39,3 +48,47 @@ def test_usage_counts_a_process_and_its_children() -> None:
     assert usage.exit_code == 0
     assert usage.cpu_s >= 0.2
     assert usage.peak_bytes > 100_000_000
+
+
+def test_a_fleet_with_losses_lands_all_but_the_lost_messages(tmp_path: Path) -> None:
+    Fleet(tmp_path, seed=1, devices=100, has_losses=True).land(2 * LOST_EACH)
+    manifest = read_manifest(next(tmp_path.glob("*.json")))
+    assert manifest.rows == 2 * LOST_EACH - 2
+    assert len(manifest.streams()) == 100
+    # The first message that is lost is inside its stream; the second one is the last of all.
+    assert sorted(map(len, manifest.streams().values()))[-2:] == [1, 2]
+
+
+def test_steady_measures_batches_beside_the_copy_and_keeps_to_the_goals(spark: SparkSession, tmp_path: Path) -> None:
+    figures = list(steady(Lake(spark, tmp_path, Fleet(tmp_path / "landing", seed=1)), 1_000))
+    assert [(figure.at_most, figure.theirs is not None) for figure in figures] == [
+        (False, True),
+        (False, True),
+        (True, False),
+        (True, False),
+    ]
+    bars = [figure.bar and figure.bar / (figure.theirs or 1) for figure in figures]
+    assert bars == pytest.approx([0.9, 0.5, 1.3, 2])
+    with OpenTables(tmp_path / "tables") as engine:
+        found = engine.select("SELECT sum(new), sum(duplicates), sum(quarantined) FROM batches").rows
+    assert found == [(1_000 + 3 * 3 * 1_000 + 5, 3 * 10, 0)]
+
+
+def test_without_readings_the_job_takes_in_messages_alone(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path, Fleet(tmp_path / "landing", seed=1))
+    lake.land(1_000)
+    with without_readings():
+        lake.ingest()
+    with OpenTables(lake.tables) as engine:
+        sql = "SELECT (SELECT count(*) FROM bronze_messages), (SELECT count(*) FROM readings)"
+        assert engine.select(sql).rows == [(1_000, 0)]
+
+
+def test_watch_tells_how_old_each_message_was_when_it_was_found(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path, Fleet(tmp_path / "landing", seed=1))
+    lake.land(1_000)
+    lake.ingest()
+    ages_s = watch(lake.tables, 1_000, deadline_s=60)
+    assert len(ages_s) == 1_000
+    since_s = time.time() - START_MS / 1000
+    assert np.all((ages_s > 0) & (ages_s < since_s))
