@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import time
 from pathlib import Path
 from threading import Event
 from typing import Annotated
@@ -32,7 +33,7 @@ from tools.cli.folders import (
     find_folders,
     parse_settings,
 )
-from tools.cli.interval import parse_interval
+from tools.cli.interval import parse_interval, wait_s
 from tools.cli.paths import cache_directory
 
 COMMAND = "cloud ingest"
@@ -79,13 +80,14 @@ def _run_every(interval_s: float, landing: Path | str, tables: Path | str, decod
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
     while True:
+        began_s = time.monotonic()
         try:
             sound = _run(landing, tables, decoders, as_json)
         except (JobRunning, OSError) as error:
             # At the next run the other command may be done, and a full disk or a folder that is away may be back.
             print(f"holdfast {COMMAND}: {error}", file=sys.stderr, flush=True)
             sound = False
-        if stop.wait(interval_s):
+        if stop.wait(wait_s(interval_s, began_s, time.monotonic())):
             return sound
 
 

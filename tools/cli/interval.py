@@ -13,3 +13,8 @@ def parse_interval(text: str) -> float:
     if not match or float(match[1]) == 0:
         raise typer.BadParameter(f"{text!r}: expected a number above 0 with s, m or h, such as 60s")
     return float(match[1]) * _UNITS_S[match[2]]
+
+
+def wait_s(interval_s: float, began_s: float, now_s: float) -> float:
+    """Returns how long a run waits that begins an interval after the last one began; 0 if that one took longer."""
+    return max(0.0, began_s + interval_s - now_s)
