@@ -72,12 +72,12 @@ class Fleet:
             case 0:
                 return Message(untyped._replace(topic=f"{place}/t", payload=b"21.5"), (Reading(place, "t", 21.5),))
             case 1:
-                found = Reading(place, "a", 1.0), Reading(place, "b.c", 2.5)
-                return Message(untyped._replace(payload=b'{"a":1,"b":{"c":2.5}}'), found)
+                flat = Reading(place, "a", 1.0), Reading(place, "b.c", 2.5)
+                return Message(untyped._replace(payload=b'{"a":1,"b":{"c":2.5}}'), flat)
             case 2:
                 payload = b"\xff" * self._chance.randint(1, 9)
-                found = (Reading(plain.origin, "count", float(len(payload))),)
-                return Message(untyped._replace(topic="meters/7", payload=payload), own_readings=found)
+                own = (Reading(plain.origin, "count", float(len(payload))),)
+                return Message(untyped._replace(topic="meters/7", payload=payload), own_readings=own)
             case 3:
                 payload = self._chance.choice((b"no SenML", b"", b"[{", b'[{"n":"a","bver":99}]'))
                 return Message(plain._replace(payload=payload))
@@ -163,16 +163,20 @@ class History:
             of_model()
             ingest(*places)
 
-        def again_with_own() -> None:
-            self._model.requarantine(True)
-            requarantine(*places, decoders=own)
+        def taken_in(with_own: bool) -> None:
+            of_model(with_own)
+            ingest(*places, decoders=own if with_own else [])
+
+        def again(with_own: bool) -> None:
+            self._model.requarantine(with_own)
+            requarantine(*places, decoders=own if with_own else [])
 
         actions: dict[str, tuple[int, Callable[[], object]]] = {
-            "ingest": (6, lambda: (of_model(), ingest(*places))),
-            "ingest with a decoder": (2, lambda: (of_model(True), ingest(*places, decoders=own))),
+            "ingest": (6, lambda: taken_in(False)),
+            "ingest with a decoder": (2, lambda: taken_in(True)),
             "ingest without checkpoint": (1, without_checkpoint),
-            "requarantine": (1, lambda: (self._model.requarantine(False), requarantine(*places))),
-            "requarantine with a decoder": (3, again_with_own),
+            "requarantine": (1, lambda: again(False)),
+            "requarantine with a decoder": (3, lambda: again(True)),
             "maintain": (1, lambda: maintain(*places)),
             "rebuild": (1, anew),
         }
@@ -195,8 +199,10 @@ class History:
         columns = ("record", "device", "metric", "value", "event_time_by", "batch")
         found = sorted((*_identity(one), *(one[name] for name in columns)) for one in rows["readings"])
         assert found == sorted(model.readings)
-        columns = ("payload", "file", "batch")
-        aside = ((one["kind"], *_identity(one), *(one[name] for name in columns)) for one in rows["quarantine"])
+        aside = (
+            (one["kind"], *_identity(one), *(one[name] for name in ("payload", "file", "batch")))
+            for one in rows["quarantine"]
+        )
         assert sorted(aside) == sorted(model.quarantine())
         assert sorted(tuple(one.values())[0:1] + tuple(one.values())[2:10] for one in rows["batches"]) == model.batches
         files = {one["file"]: one["batch"] for one in self._lake.rows("landing_files") if one["status"] == "ingested"}
@@ -215,10 +221,10 @@ class History:
         with OpenTables(self._lake.folder) as views:
             gaps = views.select("SELECT origin, epoch, lo, hi, place, reason, missing FROM gaps").rows
             shares = views.select("SELECT origin, epoch, arrived, missing FROM completeness").rows
-        found = [(origin, int(epoch, 16), *rest) for origin, epoch, *rest in gaps]
+        found = [(origin, int(str(epoch), 16), *rest) for origin, epoch, *rest in gaps]
         expected = [(*gap, gap[3] - gap[2] + 1) for gap in self._model.gaps(self._fleet.trips)]
         assert sorted(found) == sorted(expected)
-        counts = {(origin, int(epoch, 16)): (arrived, missing) for origin, epoch, arrived, missing in shares}
+        counts = {(origin, int(str(epoch), 16)): (arrived, missing) for origin, epoch, arrived, missing in shares}
         assert counts == self._model.completeness(self._fleet.trips)
 
 
@@ -236,6 +242,7 @@ def _batch_of(messages: list[Message]) -> pa.Table:
     for one in (message.row for message in messages):
         block = encode_contents({CONTENT_TYPE_PROPERTY: one.content_type} if one.content_type else {})
         identity = (one.origin, one.epoch, one.seq)
+        assert one.received_ms is not None and one.gateway is not None
         encoder.add(one.topic, one.payload, 1, False, block, *identity, one.received_ms, one.gateway)
     return to_table(decode_batch(encoder.encode()), messages[0].row.landed_ms, 1, "lander-1")
 
