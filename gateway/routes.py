@@ -13,6 +13,7 @@ from gateway.errors import ConfigError, ListenError
 from gateway.listeners.websocket_frames import FrameError, Frames, encode_frame
 from gateway.message import Message, identity_properties, plain_properties
 from gateway.pace import Shift, Slice
+from gateway.selectors import Selector
 from gateway.signals import Signal
 from gateway.store import (
     BACKFILL_PREFIX,
@@ -97,6 +98,7 @@ __all__ = [
     "RouteState",
     "RunCursor",
     "SelectingCursor",
+    "Selector",
     "Sender",
     "Services",
     "Shift",

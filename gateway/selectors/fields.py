@@ -18,6 +18,13 @@ _INDEX = re.compile(r"[0-9]{1,9}", re.ASCII)
 NAMESPACES = ("topic", "json", "reading", "mqtt", "id")
 
 Find = Callable[["Fields"], Value]
+_FOUND_BY: dict[str, Find] = {
+    "mqtt.qos": lambda fields: fields.message.qos,
+    "mqtt.retain": lambda fields: fields.message.retain,
+    "mqtt.content_type": lambda fields: fields.message.properties.get(CONTENT_TYPE),
+    "id.origin": lambda fields: fields.message.origin or None,
+    "id.seq": lambda fields: fields.message.seq if fields.message.origin else None,
+}
 
 
 class Fields:
@@ -27,6 +34,7 @@ class Fields:
     """
 
     __slots__ = ("_json", "_levels", "message", "moment")
+    message: Message
 
     def __init__(self, message: Message) -> None:
         self.message = message
@@ -81,10 +89,11 @@ def field(parts: tuple[str, ...]) -> Find:
         if not names:
             raise ValueError("expected the name of a reading, such as reading.temperature")
         return _reading(".".join(names))
-    known: dict[str, Find] = _OF_MQTT if namespace == "mqtt" else _OF_IDENTITY
-    if len(names) != 1 or names[0] not in known:
-        raise ValueError(f"expected {' or '.join(f'{namespace}.{name}' for name in known)}")
-    return known[names[0]]
+    known = [name for name in _FOUND_BY if name.startswith(f"{namespace}.")]
+    name = ".".join(parts)
+    if name not in known:
+        raise ValueError(f"expected {' or '.join(known)}")
+    return _FOUND_BY[name]
 
 
 def _topic(names: list[str]) -> Find:
@@ -113,22 +122,6 @@ def _json(names: tuple[str, ...]) -> Find:
 
 def _reading(name: str) -> Find:
     return lambda fields: fields.moment.get(name)
-
-
-def _content_type(fields: Fields) -> Value:
-    value: str | None = fields.message.properties.get(CONTENT_TYPE)
-    return value
-
-
-_OF_MQTT: dict[str, Find] = {
-    "qos": lambda fields: fields.message.qos,
-    "retain": lambda fields: fields.message.retain,
-    "content_type": _content_type,
-}
-_OF_IDENTITY: dict[str, Find] = {
-    "origin": lambda fields: fields.message.origin or None,
-    "seq": lambda fields: fields.message.seq if fields.message.origin else None,
-}
 
 
 def _decode(payload: bytes) -> Any:

@@ -289,7 +289,7 @@ async def test_what_came_down_over_a_route_goes_up_in_neither_lane(tmp_path: Pat
 
 
 async def test_the_rules_of_a_route_shape_both_lanes_and_leave_out_each_message_once(tmp_path: Path) -> None:
-    rules = [ShapeConfig("telemetry/#", topic="plant/{2-}", where="third == true")]
+    rules = [ShapeConfig("telemetry/#", topic="plant/{2-}", where="json.third")]
     async with opened(tmp_path) as log:
         Route(route_config(1, shape=rules), "gateway-1", log)
         await fill_json(log, range(1, 31))

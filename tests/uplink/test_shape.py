@@ -104,7 +104,7 @@ async def test_over_a_link_that_is_cut_again_and_again_each_message_has_its_new_
     tmp_path: Path, framing: str, qos: int
 ) -> None:
     count, keys = 2000, {"framing": framing} | ({"batch_max_messages": 10} if framing == "batch" else {})
-    rule = ShapeConfig("telemetry/#", topic="plant/{2-}", where="third == true")
+    rule = ShapeConfig("telemetry/#", topic="plant/{2-}", where="json.third")
     with mosquitto(tmp_path) as port, subscriber(port, qos=2) as received:
         link = NetworkLink("127.0.0.1", port)
         await link.open()
@@ -130,7 +130,7 @@ async def test_over_a_link_that_is_cut_again_and_again_each_message_has_its_new_
     assert stored(tmp_path / "store", RANGES) == [("selected", "route/central", "a", 1, count, count - count // 3)]
 
 
-@pytest.mark.parametrize("rule", [{"where": "third == true"}, {"every": 3}, {"dead_band": 2.5, "field": "number"}])
+@pytest.mark.parametrize("rule", [{"where": "json.third"}, {"every": 3}, {"dead_band": 2.5, "field": "number"}])
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_over_kills_each_message_arrives_or_is_counted_as_left_out(
     tmp_path: Path, seed: int, rule: dict[str, object], qos: int
@@ -279,7 +279,7 @@ async def test_a_gateway_sends_by_the_rules_of_its_file_what_its_clients_publish
         gateway = Gateway(
             tmp_path,
             f'[[route]]\nname = "central"\nbroker = "mqtt://127.0.0.1:{port}"\n'
-            '[[route.shape]]\nfilter = "hall/+"\ntopic = "plant/{gateway}/{2}"\nwhere = "v > 20"\n'
+            '[[route.shape]]\nfilter = "hall/+"\ntopic = "plant/{gateway}/{2}"\nwhere = "reading.t > 20"\n'
             '[[route.shape]]\nfilter = "noise"\nevery = 10\n',
         )
         with gateway.running():
@@ -300,7 +300,7 @@ async def test_statements_go_as_they_are_past_the_rules_and_count_what_these_let
 ) -> None:
     rules = [
         ShapeConfig("holdfast/#", topic="elsewhere", every=2),
-        ShapeConfig("telemetry/#", topic="plant/{2-}", where="third == true"),
+        ShapeConfig("telemetry/#", topic="plant/{2-}", where="json.third"),
     ]
     keys = {"framing": framing, "statement_interval_s": 3600}
     wanted = {("a", 7, seq) for seq in range(12, 40, 3)}

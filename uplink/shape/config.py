@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-from gateway.routes import Checked, Count, NonEmpty
-from uplink.shape.condition import parse_condition, parse_path
+from gateway.routes import Checked, Count, NonEmpty, Selector
+from uplink.shape.json_path import parse_path
 from uplink.shape.template import parse_template
 from wire.errors import WireError
 from wire.topics import check_topic_filter, parse_shared
 
 HEARTBEAT_S = 3600  # where the configuration does not say
-CHECKS: dict[str, Callable[[str], object]] = {"where": parse_condition, "field": parse_path}
+CHECKS: dict[str, Callable[[str], object]] = {"where": Selector, "field": parse_path}
 
 
 class ShapeConfig(Checked, forbid_unknown_fields=True, frozen=True):
@@ -33,11 +33,8 @@ class ShapeConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """Whether they keep their RETAIN flag. With `"clear"` they go without it, so that the broker retains none."""
 
     where: NonEmpty | None = None
-    """Which of them are sent, by their JSON payloads: one comparison, or several joined by `and`, such as
-    `value.temperature > 30 and unit == "C"`. The operators are `==`, `!=`, `<`, `<=`, `>` and `>=`; on the right is a
-    number, a text in double quotes, `true`, `false` or `null`. `$` stands for the payload itself. If the payload is a
-    list, such as SenML, one of its elements has to fulfil all comparisons. A field that is missing fulfils none. A
-    payload that is not JSON, or has more than 64 KiB, is sent."""
+    """Which of them are sent: those that pass this [selector](selectors.md), such as
+    `json.value.temperature > 30 AND json.unit = 'C'`."""
 
     every: Count | None = None
     """Sends one of so many messages of each topic name: the first, and then every so many."""

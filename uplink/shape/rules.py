@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gateway.routes import remember
-from uplink.shape.condition import Condition, Path, parse_condition, parse_path
+from gateway.routes import Selector, remember
 from uplink.shape.config import HEARTBEAT_S, ShapeConfig
+from uplink.shape.json_path import Path, parse_path
 from uplink.shape.template import Template, parse_template
 from wire.topics import matches
 
@@ -27,7 +27,7 @@ class Rule(NamedTuple):
     template: Template | None
     max_qos: int
     clears_retain: bool
-    where: Condition | None
+    where: Selector | None
     every: int
     dead_band: DeadBand | None
 
@@ -74,7 +74,7 @@ def _rule(config: ShapeConfig, gateway: str, route: str) -> Rule:
         parse_template(config.topic).fill(gateway, route) if config.topic else None,
         config.max_qos,
         config.retain == "clear",
-        parse_condition(config.where) if config.where else None,
+        Selector(config.where) if config.where else None,
         config.every or 1,
         band,
     )

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from typing import Any
 
 from gateway.routes import Message
-from uplink.shape.condition import elements_of, find
+from uplink.shape.json_path import elements_of, find
 from uplink.shape.rules import DeadBand, Rule, Rules
 
 TOPICS_MAX = 10_000
@@ -48,21 +48,19 @@ class Selector:
         rule = self._rules.of(message.topic)
         if rule is None or not rule.selects:
             return False
-        needs_payload = rule.where is not None or rule.dead_band is not None
-        elements = elements_of(message.payload) if needs_payload else None
-        if rule.where is not None and elements is not None and not rule.where.fits(elements):
+        if rule.where is not None and not rule.where.passes(message):
             return True
-        if rule.every == 1 and rule.dead_band is None:
-            return False
-        return self._is_repeated(rule, message, elements)
+        return (rule.every > 1 or rule.dead_band is not None) and self._is_repeated(rule, message)
 
-    def _is_repeated(self, rule: Rule, message: Message, elements: list[Any] | None) -> bool:
+    def _is_repeated(self, rule: Rule, message: Message) -> bool:
         topic = self._topic(message.topic)
         if rule.every > 1:
             topic.counted += 1
             if topic.counted % rule.every != 1:
                 return True
-        return rule.dead_band is not None and _is_within(rule.dead_band, topic, message.received_ms, elements)
+        if rule.dead_band is None:
+            return False
+        return _is_within(rule.dead_band, topic, message.received_ms, elements_of(message.payload))
 
     def _topic(self, name: str) -> _Topic:
         key = hash(name)

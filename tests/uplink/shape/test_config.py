@@ -23,14 +23,14 @@ def test_a_route_has_its_rules_in_their_order(tmp_path: Path) -> None:
     file = written(
         tmp_path,
         '[[route.shape]]\nfilter = "a/#"\ntopic = "plant/{gateway}/{2-}"\nmax_qos = 1\nretain = "clear"\n'
-        '[[route.shape]]\nwhere = "v > 3"\nevery = 10\ndead_band = 1\nfield = "v"\nheartbeat_s = 60\n',
+        '[[route.shape]]\nwhere = "json.v > 3"\nevery = 10\ndead_band = 1\nfield = "v"\nheartbeat_s = 60\n',
     )
     (route,) = read_configuration(file).routes
     first, second = route.shape
     assert (first.filter, first.topic, first.max_qos, first.retain) == ("a/#", "plant/{gateway}/{2-}", 1, "clear")
     assert (second.filter, second.where, second.every, second.dead_band, second.heartbeat_s) == (
         "#",
-        "v > 3",
+        "json.v > 3",
         10,
         1,
         60,
@@ -47,7 +47,8 @@ def test_a_route_has_its_rules_in_their_order(tmp_path: Path) -> None:
         ('topic = "a/#"', "topic", "which has no + and no #"),
         ('topic = "{level}"', "topic", "expected {topic}"),
         ('topic = ""', "topic", "not empty"),
-        ('where = "v = 3"', "where", "expected a comparison"),
+        ('where = "json.v == 3"', "where", "character 9: expected a field, a number"),
+        ('where = "json.a[0] > 3"', "where", "character 7: unexpected '['"),
         ("every = 0", "every", "at least 1"),
         ("dead_band = 0", "dead_band", "expected a number above 0"),
         ("dead_band = inf", "dead_band", "expected a number above 0"),
