@@ -8,6 +8,7 @@ from wire.topics import parse_shared
 Subscriber = TypeVar("Subscriber")
 LEVELS_OF_ONE, CHARACTERS_OF_ONE = 10, 500
 SIZE_OF_ONE, SIZE_OF_LEVEL, SIZE_OF_SHARED = 700, 350, 6_000
+SELECTED_BY_ONE, SIZE_OF_SELECTOR, SIZE_OF_SELECTING = 100, 1_200, 210  # the last one for each character
 SHARED_COUNTS = 10  # a shared subscription counts as this many: it is a consumer of its own
 PATTERNS_MAX = 100  # of one session: no more than this, and one more, of its subscriptions match one topic name
 _NOTHING: dict[Any, Any] = {}  # shared by all nodes: most have either subscribers or children, not both
@@ -20,7 +21,7 @@ class Subscription:
     ``qos`` is its maximum QoS. ``since`` is the log's position when it was made: it takes messages behind that alone.
     ``not_from`` is the client identifier whose messages it does not take (No Local). ``retain_as_published`` keeps a
     message's RETAIN flag. ``identifier`` is its Subscription Identifier, 0 for none. ``takes_qos_0``: messages of QoS 0
-    are stored for it, and it takes them at QoS 1.
+    are stored for it, and it takes them at QoS 1. ``select`` is the selector that its messages have to pass, "": none.
     """
 
     topic_filter: str
@@ -30,13 +31,15 @@ class Subscription:
     retain_as_published: bool = False
     identifier: int = 0
     takes_qos_0: bool = False
+    select: str = ""
 
 
 class Demand:
     """What one session's subscriptions cost, by their topic filters; a shared one begins with its share name.
 
     ``weight`` is their sum: one for each, ten for a shared one, and one more for every ten slashes and for every 500
-    characters, since the tree has a node for each level and holds each character.
+    characters, since the tree has a node for each level and holds each character. A selector weighs one for every 100
+    characters.
 
     Filters with wildcards at the same levels have the same pattern. Two filters of a pattern never match the same topic
     name, so a name matches at most one subscription for each pattern, and one without wildcards.
@@ -48,37 +51,39 @@ class Demand:
         self.weight = 0
         self._patterns: dict[str, int] = {}
 
-    def fits(self, topic_filter: str, most: int) -> bool:
+    def fits(self, topic_filter: str, most: int, select: str = "") -> bool:
         """Whether one more subscription stays within the weight ``most`` and within PATTERNS_MAX."""
-        if self.weight + _weight(topic_filter) > most:
+        if self.weight + _weight(topic_filter, select) > most:
             return False
         pattern = _pattern(topic_filter)
         return not pattern or pattern in self._patterns or len(self._patterns) < PATTERNS_MAX
 
-    def add(self, topic_filter: str) -> None:
+    def add(self, topic_filter: str, select: str = "") -> None:
         """Counts a subscription."""
-        self.weight += _weight(topic_filter)
+        self.weight += _weight(topic_filter, select)
         if pattern := _pattern(topic_filter):
             self._patterns[pattern] = self._patterns.get(pattern, 0) + 1
 
-    def remove(self, topic_filter: str) -> None:
+    def remove(self, topic_filter: str, select: str = "") -> None:
         """Counts a subscription no more."""
-        self.weight -= _weight(topic_filter)
+        self.weight -= _weight(topic_filter, select)
         if pattern := _pattern(topic_filter):
             self._patterns[pattern] -= 1
             if not self._patterns[pattern]:
                 del self._patterns[pattern]
 
 
-def size_of(topic_filter: str) -> int:
+def size_of(topic_filter: str, select: str = "") -> int:
     """Returns about how many bytes of memory a subscription takes, rather too many than too few."""
     shared = SIZE_OF_SHARED if topic_filter.startswith("$share/") else 0
-    return SIZE_OF_ONE + SIZE_OF_LEVEL * (1 + topic_filter.count("/")) + 2 * len(topic_filter) + shared
+    selecting = SIZE_OF_SELECTOR + SIZE_OF_SELECTING * len(select) if select else 0
+    return SIZE_OF_ONE + SIZE_OF_LEVEL * (1 + topic_filter.count("/")) + 2 * len(topic_filter) + shared + selecting
 
 
-def _weight(topic_filter: str) -> int:
+def _weight(topic_filter: str, select: str) -> int:
     once = SHARED_COUNTS if topic_filter.startswith("$share/") else 1
-    return once + topic_filter.count("/") // LEVELS_OF_ONE + len(topic_filter) // CHARACTERS_OF_ONE
+    of_filter = topic_filter.count("/") // LEVELS_OF_ONE + len(topic_filter) // CHARACTERS_OF_ONE
+    return once + of_filter + -(-len(select) // SELECTED_BY_ONE)
 
 
 def _pattern(topic_filter: str) -> str:

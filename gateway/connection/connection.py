@@ -11,12 +11,13 @@ from gateway.auth.admission import Admission, Admitted, Refused
 from gateway.auth.permissions import Permissions
 from gateway.connection.publish_in import Intake, Topics
 from gateway.connection.services import Services
-from gateway.connection.subscribe import Subscribing
+from gateway.connection.subscribe import SELECT_PROPERTY, Subscribing
 from gateway.delivery import Peer, RetainedCursor, Sender, Window
 from gateway.holdings import Holding, owner_of
 from gateway.log_fields import about
 from gateway.pace import Slice
 from gateway.port import Port
+from gateway.selectors import BadSelector
 from gateway.sessions.session import Session
 from gateway.store import AckBatch
 from wire import properties, reasons
@@ -493,10 +494,15 @@ class Client:
         if self._has_ended():
             return  # its session may have ended too
         self._retained.expect()
-        codes, owed = await self._subscribing.subscribe(packet)
-        self._note_refused_filters(packet, codes)
+        problem = ""
+        try:
+            codes, owed = await self._subscribing.subscribe(packet)
+        except BadSelector as error:
+            codes, owed = [reasons.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.filters), []
+            problem = f"{SELECT_PROPERTY}: {error}"
+        self._note_refused_filters(packet, codes, problem)
         if not self._has_ended():
-            self._protocol.suback(packet.packet_identifier, codes)
+            self._protocol.suback(packet.packet_identifier, codes, problem)
             self._retained.add(owed)
             self._sender.send_retained()
             async for message, grant in self._subscribing.announced(packet, codes):
@@ -506,13 +512,13 @@ class Client:
         else:
             self._session.owed.update(dict.fromkeys(owed))
 
-    def _note_refused_filters(self, packet: Subscribe, codes: list[int]) -> None:
+    def _note_refused_filters(self, packet: Subscribe, codes: list[int], problem: str) -> None:
         """Logs one line for a SUBSCRIBE, however many of its filters were refused."""
         refused = [place for place, code in enumerate(codes) if code >= reasons.UNSPECIFIED_ERROR]
         if refused:
             first, code = packet.filters[refused[0]][0], codes[refused[0]]
             client = {"client": self._session.client_id, "user": self._session.user or "", "peer": self._peer}
-            what = {"filter": first, "refused": len(refused), "reason": reasons.describe(code)}
+            what = {"filter": first, "refused": len(refused), "reason": problem or reasons.describe(code)}
             logger.warning("subscription refused", extra=about(**client, **what))
 
     def _has_ended(self) -> bool:

@@ -9,13 +9,16 @@ from gateway.auth.permissions import Permissions
 from gateway.connection.services import Services
 from gateway.message import Message
 from gateway.pace import Slice
+from gateway.selectors import BadSelector, Selector, parse_selector
 from gateway.sessions.session import Session
 from gateway.store import Grant, Owed, retained
 from wire.codec.packets import RETAIN_IF_NEW, RETAIN_NEVER, Subscribe, Unsubscribe
-from wire.properties import SUBSCRIPTION_IDENTIFIER
+from wire.properties import SUBSCRIPTION_IDENTIFIER, USER_PROPERTY
 from wire.reasons import NO_SUBSCRIPTION_EXISTED, NOT_AUTHORIZED, QUOTA_EXCEEDED, SUCCESS, UNSPECIFIED_ERROR
 from wire.topics import matches
 
+SELECT_PROPERTY = "hf-select"  # the user property of a SUBSCRIBE that has a selector for its subscriptions
+READ_MOST = 100  # retained messages in memory at once, while a selector looks at them
 FILTERS_AT_ONCE = 100  # each is checked against all access rules; other tasks run in between
 
 
@@ -35,7 +38,12 @@ class Subscribing:
         self._connection = session.connection
 
     async def subscribe(self, packet: Subscribe) -> tuple[list[int], list[Owed]]:
-        """Returns the reason codes and the retained messages to send after the SUBACK. Raises sqlite3.Error."""
+        """Returns the reason codes and the retained messages to send after the SUBACK.
+
+        Raises sqlite3.Error, and BadSelector: nothing is subscribed then.
+        """
+        selector = _selector_of(packet)
+        select = selector.text if selector else ""
         identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER, [0])[0]
         codes = []
         searches: dict[str, _Search] = {}
@@ -50,10 +58,11 @@ class Subscribing:
                 continue
             before = self._session.subscription(topic_filter)
             most = self._services.config.limits.subscriptions
-            if before is None and not self._services.subscribers.fits(self._session, topic_filter, most):
+            is_more = before is None or bool(select)
+            if is_more and not self._services.subscribers.fits(self._session, topic_filter, most, select):
                 codes.append(QUOTA_EXCEEDED)
                 continue
-            is_new = self._services.subscribers.subscribe(self._session, topic_filter, options, identifier)
+            is_new = self._services.subscribers.subscribe(self._session, topic_filter, options, identifier, select)
             codes.append(options & 3)
             if not is_new and self._session.subscription(topic_filter) != before:
                 self._services.limits.count_again([self._session.cursor])
@@ -62,7 +71,7 @@ class Subscribing:
                 searches[topic_filter] = _Search(options & 3, is_new, self._services.log.head)
         owed: list[Owed] = []
         try:
-            refused = await self._find_all(searches, identifier, owed)
+            refused = await self._find_all(searches, identifier, selector, owed)
             await self._services.sessions.save(self._session.client_id)
         except sqlite3.Error:
             self._give_back(owed, 0)
@@ -77,14 +86,16 @@ class Subscribing:
     def _has_ended(self) -> bool:
         return self._services.sessions.get(self._session.client_id) is not self._session
 
-    async def _find_all(self, searches: dict[str, "_Search"], identifier: int, owed: list[Owed]) -> set[str]:
+    async def _find_all(
+        self, searches: dict[str, "_Search"], identifier: int, selector: Selector | None, owed: list[Owed]
+    ) -> set[str]:
         """Finds the retained messages that filters match; returns the filters that match too many."""
         refused: set[str] = set()
         if searches:
             await self._services.log.submit([])  # deferred work is written with it, and found below
         for topic_filter, search in searches.items():
             before = len(owed)
-            if await self._find(topic_filter, search, identifier, owed):
+            if await self._find(topic_filter, search, identifier, selector, owed):
                 continue
             self._give_back(owed, before)
             if not self._has_ended():
@@ -94,7 +105,9 @@ class Subscribing:
                     self._services.subscribers.unsubscribe(self._session, topic_filter)
         return refused
 
-    async def _find(self, topic_filter: str, search: "_Search", identifier: int, owed: list[Owed]) -> bool:
+    async def _find(
+        self, topic_filter: str, search: "_Search", identifier: int, selector: Selector | None, owed: list[Owed]
+    ) -> bool:
         """Finds the retained messages of one filter, a piece at a time, between which other work uses the store.
 
         Returns False, with some of them left out, if their owner holds too much or the session has ended.
@@ -103,6 +116,8 @@ class Subscribing:
         after: str | None = ""
         while after is not None:
             topics, after = await log.find_retained(topic_filter, after, search.since, now_ms)
+            if selector is not None:
+                topics = await self._select(topics, selector)
             piece = [Owed(0, self._session.client_id, *one, search.qos, identifier) for one in topics]
             size = sum(one.size for one in piece)
             if not holding.fits(size) or self._has_ended():
@@ -116,6 +131,20 @@ class Subscribing:
                 raise
             owed += piece
         return True
+
+    async def _select(self, topics: list[tuple[str, int]], selector: Selector) -> list[tuple[str, int]]:
+        """Returns those of the topics whose retained messages pass a selector."""
+        positions = dict(topics)
+        selected = []
+        while positions:
+            slice_ = Slice()
+            for topic, found in (await self._services.log.read_retained(list(positions)[:READ_MOST])).items():
+                if slice_.is_over:
+                    await slice_.give_way()
+                position = positions.pop(topic)
+                if found is not None and selector.passes(found[1]):
+                    selected.append((topic, position))
+        return selected
 
     def _give_back(self, owed: list[Owed], first: int) -> None:
         """Frees what was found from index ``first`` on: it is not sent."""
@@ -160,6 +189,18 @@ class Subscribing:
         if any(removed):
             self._services.limits.count_again([session.cursor])
         return [SUCCESS if was_there else NO_SUBSCRIPTION_EXISTED for was_there in removed]
+
+
+def _selector_of(packet: Subscribe) -> Selector | None:
+    """Returns the selector that a SUBSCRIBE has as a user property. Raises BadSelector."""
+    texts = [text for name, text in packet.properties.get(USER_PROPERTY, ()) if name == SELECT_PROPERTY]
+    if not texts:
+        return None
+    if len(texts) > 1:
+        raise BadSelector(f"expected one user property {SELECT_PROPERTY}, not {len(texts)}")
+    if any(topic_filter.startswith("$share/") for topic_filter, _ in packet.filters):
+        raise BadSelector("a shared subscription takes no selector")
+    return parse_selector(texts[0])
 
 
 class _Search(NamedTuple):

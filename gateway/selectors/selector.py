@@ -1,12 +1,16 @@
 """A selector: which messages pass."""
 
+from functools import lru_cache
+
 from gateway.message import Message
 from gateway.selectors.fields import Fields
 from gateway.selectors.parser import Parser
 
+REMEMBERED = 8
+
 
 class Selector:
-    """A condition on messages.
+    """A condition on messages. `parse_selector` makes it.
 
     Args:
         text: the condition, such as ``region = 'north' AND reading.temperature > 30``.
@@ -30,3 +34,9 @@ class Selector:
         if not self._needs_readings:
             return self._is_fulfilled(fields) is True
         return any(self._is_fulfilled(fields.at(moment)) is True for moment in fields.moments())
+
+
+@lru_cache(REMEMBERED)
+def parse_selector(text: str) -> Selector:
+    """Returns a selector. The filters of a SUBSCRIBE, which come one after the other, share one. Raises BadSelector."""
+    return Selector(text)

@@ -123,12 +123,17 @@ class Subscribers:
         for handout in list(self._handouts.values()):
             await handout.wait()
 
-    def fits(self, session: Session, topic_filter: str, most: int) -> bool:
+    def fits(self, session: Session, topic_filter: str, most: int, select: str = "") -> bool:
         """Whether a session may have one more subscription; ``most`` is the maximum weight of all of them."""
-        return session.demand.fits(topic_filter, most) and session.holding.fits(size_of(topic_filter))
+        return session.demand.fits(topic_filter, most, select) and session.holding.fits(size_of(topic_filter, select))
 
-    def subscribe(self, session: Session, topic_filter: str, options: int, identifier: int = 0) -> bool:
-        """Adds or replaces a subscription, by its options byte; returns whether it is new."""
+    def subscribe(
+        self, session: Session, topic_filter: str, options: int, identifier: int = 0, select: str = ""
+    ) -> bool:
+        """Adds or replaces a subscription, by its options byte; returns whether it is new.
+
+        ``select`` is a selector; a shared subscription takes none.
+        """
         qos = options & 3
         as_published = bool(options & RETAIN_AS_PUBLISHED)
         share_name, bare_filter = parse_shared(topic_filter)
@@ -142,7 +147,7 @@ class Subscribers:
         before = session.cursor.filters.get(topic_filter)
         since = before.since if before else self._log.head
         not_from = session.client_id if options & NO_LOCAL else None
-        subscription = Subscription(topic_filter, qos, since, not_from, as_published, identifier)
+        subscription = Subscription(topic_filter, qos, since, not_from, as_published, identifier, select=select)
         if subscription != before:
             session.note_change(topic_filter)
         self._add(session, subscription)
@@ -155,8 +160,8 @@ class Subscribers:
             self._leave(session, topic_filter)
             return True
         if topic_filter in session.cursor.filters:
+            self._uncount(session, topic_filter, session.cursor.filters[topic_filter].select)
             session.cursor.unsubscribe(topic_filter)
-            self._uncount(session, topic_filter)
             return True
         return False
 
@@ -258,17 +263,18 @@ class Subscribers:
         """Returns the cursors of all groups."""
         return [group.cursor for group in self._groups.values()]
 
-    def _count(self, session: Session, topic_filter: str) -> None:
-        session.demand.add(topic_filter)
-        session.holding.add(size_of(topic_filter))
+    def _count(self, session: Session, topic_filter: str, select: str = "") -> None:
+        session.demand.add(topic_filter, select)
+        session.holding.add(size_of(topic_filter, select))
 
-    def _uncount(self, session: Session, topic_filter: str) -> None:
-        session.demand.remove(topic_filter)
-        session.holding.add(-size_of(topic_filter))
+    def _uncount(self, session: Session, topic_filter: str, select: str = "") -> None:
+        session.demand.remove(topic_filter, select)
+        session.holding.add(-size_of(topic_filter, select))
 
     def _add(self, session: Session, subscription: Subscription) -> None:
-        if subscription.topic_filter not in session.cursor.filters:
-            self._count(session, subscription.topic_filter)
+        if before := session.cursor.filters.get(subscription.topic_filter):
+            self._uncount(session, before.topic_filter, before.select)
+        self._count(session, subscription.topic_filter, subscription.select)
         session.cursor.subscribe(subscription)
         self._by_cursor[session.cursor] = session
 

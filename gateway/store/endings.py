@@ -9,6 +9,7 @@ import contextlib
 import logging
 import math
 import sqlite3
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gateway.message import Message
+from gateway.selectors import parse_selector
 from gateway.signals import Signal
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.delivery import AllRanges, Backlog
@@ -84,6 +86,8 @@ class Ending:
         # Behind this position the topic name and the publisher decide whether a message was for it.
         since = [subscription.since for subscription in self._subscriptions]
         self._usual_from = max([*on_the_way, *self._given_away, self._unread_from, rights.changed, *since])
+        if any(one.select for one in self._subscriptions):
+            self._usual_from = sys.maxsize
         self._kept = stored.kept
         self._trees: tuple[SubscriptionTree[Subscription], SubscriptionTree[Subscription]] | None = None
         self._known: dict[str, frozenset[str | None]] = {}
@@ -144,7 +148,12 @@ class Ending:
         if position <= self._unread_from:
             return self._held_back.holds(position, message.topic)
         matching = self._matching(message.topic)
-        is_for_it = any(one.since < position and one.not_from != message.publisher for one in matching)
+        is_for_it = any(
+            one.since < position
+            and one.not_from != message.publisher
+            and (not one.select or parse_selector(one.select).passes(message))
+            for one in matching
+        )
         return is_for_it and self._rights.might_receive(position, message.topic)
 
     def _wants(self, topic: str, publisher: str) -> bool:

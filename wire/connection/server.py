@@ -179,9 +179,9 @@ class ServerConnection(Connection):
         self._awaits_auth = reason_code == CONTINUE_AUTHENTICATION
         self._connect_deadline_ms = self._now_ms + self._connect_timeout_ms
 
-    def suback(self, packet_identifier: int, reason_codes: list) -> None:
+    def suback(self, packet_identifier: int, reason_codes: list, reason_string: str = "") -> None:
         """Answers a SUBSCRIBE with one reason code for each filter of the event [MQTT-3.8.4-6]."""
-        self._answer(Suback(packet_identifier, reason_codes), SUBSCRIBE)
+        self._answer(Suback(packet_identifier, reason_codes), SUBSCRIBE, reason_string[:REASON_STRING_MAX])
 
     def unsuback(self, packet_identifier: int, reason_codes: list) -> None:
         """Answers an UNSUBSCRIBE with one reason code for each filter of the event [MQTT-3.11.3-2]."""

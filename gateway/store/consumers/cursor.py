@@ -18,6 +18,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 
 from gateway.message import Message
 from gateway.pace import Slice
+from gateway.selectors import Selector, parse_selector
 from gateway.signals import Signal
 from gateway.store.consumers.delivery import Backlog, Delivery, Grant, RangeSet, ReasonToDrop, grant_by, keep
 from gateway.store.consumers.held_back import HeldBack
@@ -85,6 +86,7 @@ class Cursor:
         self.window = window
         self._identifiers = max(window, PACKET_IDENTIFIERS)
         self._newest_since = self._no_locals = 0  # of the subscriptions
+        self._selectors: dict[str, Selector] | None = None  # by topic filter; most consumers have none
         self.offered: Callable[[Message], None] | None = None
         self._unsubscribed_up_to = 0
         for wanted in filters:
@@ -176,6 +178,7 @@ class Cursor:
             self._no_locals -= before.not_from is not None
         self.filters[subscription.topic_filter] = subscription
         self._no_locals += subscription.not_from is not None
+        self._select(subscription.topic_filter, subscription.select)
         self._newest_since = max(self._newest_since, subscription.since)
         self.takes_qos_0 |= subscription.takes_qos_0
         self._log.audience.join(self, subscription.topic_filter)
@@ -184,8 +187,13 @@ class Cursor:
         """Removes a topic filter; its deliveries still wait for their acknowledgements."""
         if subscription := self.filters.pop(topic_filter, None):
             self._no_locals -= subscription.not_from is not None
+            self._select(topic_filter, "")
             self._log.audience.leave(self, topic_filter)
             self._unsubscribed_up_to = max(self.handed_out, default=0)
+
+    def _select(self, topic_filter: str, select: str) -> None:
+        others = {one: selector for one, selector in (self._selectors or {}).items() if one != topic_filter}
+        self._selectors = (others | ({topic_filter: parse_selector(select)} if select else {})) or None
 
     def change_rights(self, before: Callable[[str], bool]) -> None:
         """The access rules have changed; ``before`` answers by the former rules. A message waits if it was allowed when
@@ -216,12 +224,15 @@ class Cursor:
     def _granting(self, position: int, message: Message) -> list[Subscription]:
         subscriptions = self._log.audience.takers(message.topic).get(self, ())
         granting = [s for s in subscriptions if s.since < position and s.not_from != message.publisher]
+        if self._selectors is not None:
+            selectors = self._selectors
+            granting = [s for s in granting if not s.select or selectors[s.topic_filter].passes(message)]
         return granting if granting and not self.closed and self.rights.might_receive(position, message.topic) else []
 
     @property
     def _usual_from(self) -> int:
         """Behind this position a grant depends only on topic name, QoS and retain flag."""
-        return sys.maxsize if self._no_locals else max(self._newest_since, self.rights.changed)
+        return sys.maxsize if self._no_locals or self._selectors else max(self._newest_since, self.rights.changed)
 
     async def fetch(self, limit: int, may_have: Callable[[str], bool] = everything) -> list[Delivery]:
         """Waits, then returns up to ``limit`` deliveries in order, at least one. Raises sqlite3.Error.

@@ -141,7 +141,7 @@ def test_a_condition_on_the_payload_lets_a_message_pass_or_not(text: str, payloa
         ("level # 1", "character 7: unexpected '#'"),
         ("(" * 33 + "TRUE" + ")" * 33, "character 34: expected at most 32 parentheses, signs and NOTs within each "
          "other, not TRUE"),
-        ("a = 1 OR " * 600, "5400 characters, expected 4096 at most"),
+        ("a = 1 OR " * 200, "1800 characters, expected 1024 at most"),
     ],
 )  # fmt: skip
 def test_a_text_that_is_no_selector_is_refused_with_its_place(text: str, error: str | None) -> None:
@@ -154,8 +154,8 @@ def test_a_text_that_is_no_selector_is_refused_with_its_place(text: str, error: 
 
 
 def test_a_selector_as_long_as_can_be_is_evaluated() -> None:
-    assert Selector(" OR ".join(["a=1"] * 580 + ["b=2"])).passes(message(b="2"))
-    assert Selector("+".join(["1"] * 2000) + "=2000").passes(message())
+    assert Selector(" OR ".join(["a=1"] * 140 + ["b=2"])).passes(message(b="2"))
+    assert Selector("+".join(["1"] * 500) + "=500").passes(message())
 
 
 def test_a_pattern_does_not_backtrack() -> None:
