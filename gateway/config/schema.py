@@ -250,18 +250,20 @@ class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     100 give 2,000."""
 
     subscriptions: Count = 10_000
-    """The most subscriptions of one session; more are refused (0x97). A shared one counts as ten. Each counts once more
-    for every ten slashes and for every 500 characters of its topic filter, and for every 100 characters of its
-    selector. A session's filters may have at most 100 patterns: filters with wildcards at the same levels have the same pattern, and each share name has its own."""
+    """The most subscriptions of one session; more are refused (0x97). A shared one counts as ten. Each counts once
+    more for every ten slashes and for every 500 characters of its topic filter, and for every 100 characters of its
+    selector. A session's filters may have at most 100 patterns: filters with wildcards at the same levels have the
+    same pattern, and each share name has its own."""
 
     kept_bytes: Annotated[int, msgspec.Meta(ge=1_048_576)] = 64 * 1024 * 1024
     """The most memory, in bytes, that the gateway keeps for all sessions of one user; clients without a user count
-    together by their address (IPv4, or IPv6 /64). All users together may have four times as much; if that is used up,
-    each may still have an equal part of it. A subscription counts for 700 bytes, 350 for each level and two for each
-    character, a shared one for 6,000 more, and one with a selector for 1,200 and 210 for each character of it. A retained message on its way to a new subscription counts for 400 and
-    its name. A will counts for 1,000 and twice its size. An incomplete packet counts for its received bytes. Beyond the
-    limit, a SUBSCRIBE's filters are refused (0x97), a CONNECT with a will is refused (0x97; over MQTT 3.1.1: 3, server
-    unavailable), and a packet that does not fit ends its connection (0x97)."""
+    together by their address (IPv4, or IPv6 /64). All users together may have four times as much; if that is used
+    up, each may still have an equal part of it. A subscription counts for 700 bytes, 350 for each level and two for
+    each character, a shared one for 6,000 more, and one with a selector for 1,200 and 210 for each character of it.
+    A retained message on its way to a new subscription counts for 400 and its name. A will counts for 1,000 and
+    twice its size. An incomplete packet counts for its received bytes. Beyond the limit, a SUBSCRIBE's filters are
+    refused (0x97), a CONNECT with a will is refused (0x97; over MQTT 3.1.1: 3, server unavailable), and a packet
+    that does not fit ends its connection (0x97)."""
 
     sessions: Count = 10_000
     """The most sessions that outlive their connections (Session Expiry Interval above 0, or Clean Session 0). A client
