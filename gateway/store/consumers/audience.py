@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from gateway.pace import Slice
@@ -16,7 +16,8 @@ SUBSCRIPTIONS_REMEMBERED = 200_000  # of all these topic names together
 class Subscriber(Protocol):
     """An object with subscriptions by topic filter: a cursor."""
 
-    filters: dict[str, Subscription]
+    @property
+    def filters(self) -> Mapping[str, Subscription]: ...
 
 
 Taker = TypeVar("Taker", bound=Subscriber)

@@ -18,9 +18,17 @@ from collections.abc import Callable, Container, Iterable, Sequence
 
 from gateway.message import Message
 from gateway.pace import Slice
-from gateway.selectors import Selector, parse_selector
 from gateway.signals import Signal
-from gateway.store.consumers.delivery import Backlog, Delivery, Grant, RangeSet, ReasonToDrop, grant_by, keep
+from gateway.store.consumers.delivery import (
+    Backlog,
+    Delivery,
+    Grant,
+    RangeSet,
+    ReasonToDrop,
+    Subscriptions,
+    grant_by,
+    keep,
+)
 from gateway.store.consumers.held_back import HeldBack
 from gateway.store.consumers.log_reader import LogReader
 from gateway.store.consumers.redelivery import InFlight, Redelivery
@@ -75,7 +83,7 @@ class Cursor:
         always_counts: bool = False,
     ) -> None:
         self.consumer, self.durable = consumer, durable
-        self.filters: dict[str, Subscription] = {}
+        self.filters = Subscriptions()
         self.rights = Rights()
         self.may_be_taken: Callable[[str], bool] = everything
         self.reason_to_drop: ReasonToDrop | None = None
@@ -85,8 +93,6 @@ class Cursor:
         self._log = log
         self.window = window
         self._identifiers = max(window, PACKET_IDENTIFIERS)
-        self._newest_since = self._no_locals = 0  # of the subscriptions
-        self._selectors: dict[str, Selector] | None = None  # by topic filter; most consumers have none
         self.offered: Callable[[Message], None] | None = None
         self._unsubscribed_up_to = 0
         for wanted in filters:
@@ -174,26 +180,15 @@ class Cursor:
 
     def subscribe(self, subscription: Subscription) -> None:
         """Adds or replaces the subscription of one topic filter."""
-        if before := self.filters.get(subscription.topic_filter):
-            self._no_locals -= before.not_from is not None
-        self.filters[subscription.topic_filter] = subscription
-        self._no_locals += subscription.not_from is not None
-        self._select(subscription.topic_filter, subscription.select)
-        self._newest_since = max(self._newest_since, subscription.since)
+        self.filters.add(subscription)
         self.takes_qos_0 |= subscription.takes_qos_0
         self._log.audience.join(self, subscription.topic_filter)
 
     def unsubscribe(self, topic_filter: str) -> None:
         """Removes a topic filter; its deliveries still wait for their acknowledgements."""
-        if subscription := self.filters.pop(topic_filter, None):
-            self._no_locals -= subscription.not_from is not None
-            self._select(topic_filter, "")
+        if self.filters.remove(topic_filter):
             self._log.audience.leave(self, topic_filter)
             self._unsubscribed_up_to = max(self.handed_out, default=0)
-
-    def _select(self, topic_filter: str, select: str) -> None:
-        others = {one: selector for one, selector in (self._selectors or {}).items() if one != topic_filter}
-        self._selectors = (others | ({topic_filter: parse_selector(select)} if select else {})) or None
 
     def change_rights(self, before: Callable[[str], bool]) -> None:
         """The access rules have changed; ``before`` answers by the former rules. A message waits if it was allowed when
@@ -206,10 +201,8 @@ class Cursor:
         granting = self._granting(position, message)
         if not message.qos:
             granting = [subscription for subscription in granting if subscription.takes_qos_0]
-        if not granting:
-            return None
-        grant = grant_by(granting, message)
-        return grant if message.qos else grant._replace(qos=1)
+        grant = grant_by(granting, message) if granting else None
+        return grant if grant is None or message.qos else grant._replace(qos=1)
 
     def grant_now(self, message: Message) -> Grant | None:
         """Returns how this consumer takes a message of QoS 0 as it comes, None if it is not for it."""
@@ -223,16 +216,13 @@ class Cursor:
 
     def _granting(self, position: int, message: Message) -> list[Subscription]:
         subscriptions = self._log.audience.takers(message.topic).get(self, ())
-        granting = [s for s in subscriptions if s.since < position and s.not_from != message.publisher]
-        if self._selectors is not None:
-            selectors = self._selectors
-            granting = [s for s in granting if not s.select or selectors[s.topic_filter].passes(message)]
+        granting = self.filters.granting(subscriptions, position, message)
         return granting if granting and not self.closed and self.rights.might_receive(position, message.topic) else []
 
     @property
     def _usual_from(self) -> int:
         """Behind this position a grant depends only on topic name, QoS and retain flag."""
-        return sys.maxsize if self._no_locals or self._selectors else max(self._newest_since, self.rights.changed)
+        return max(self.filters.usual_from, self.rights.changed)
 
     async def fetch(self, limit: int, may_have: Callable[[str], bool] = everything) -> list[Delivery]:
         """Waits, then returns up to ``limit`` deliveries in order, at least one. Raises sqlite3.Error.
@@ -317,8 +307,8 @@ class Cursor:
         return arrived
 
     def redeliver(self, packet_identifiers: Iterable[int]) -> None:
-        """Hands deliveries out again, before any new message, with the same identifiers and DUP set. Acknowledged ones
-        are not handed out again. Evicted ones are not either: they leave ranges.
+        """Hands deliveries out again, before any new message, with the same identifiers and DUP set. Not acknowledged
+        ones, and not evicted ones: these leave ranges.
         """
         again = set(packet_identifiers)
         self._lose_for_good([*again & self._evicted.keys()])
@@ -432,9 +422,8 @@ class Cursor:
         async with self.fetching:
             last = messages[-1][0]
             if self.tally.counts and self.waiting_from < last:
-                for position, message in messages:
-                    if self.is_waiting_for(position, message):
-                        self._miss(position, message)
+                for position, message in (one for one in messages if self.is_waiting_for(*one)):
+                    self._miss(position, message)
             self._read = max(self._read, last)
             self._move_on(last, self.held_back)
 

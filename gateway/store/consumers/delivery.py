@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.message import Message
+from gateway.selectors import Selector, parse_selector
 from gateway.subscriptions import Subscription
 
 ReasonToDrop = Callable[[Message], str | None]
@@ -63,6 +64,51 @@ def grant_by(subscriptions: Sequence[Subscription], message: Message) -> Grant:
         message.retain and any(subscription.retain_as_published for subscription in subscriptions),
         tuple(subscription.identifier for subscription in subscriptions if subscription.identifier),
     )
+
+
+class Subscriptions(dict[str, Subscription]):
+    """A consumer's subscriptions, by topic filter."""
+
+    __slots__ = ("_newest_since", "_no_locals", "_selectors")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._newest_since = self._no_locals = 0
+        self._selectors: dict[str, Selector] | None = None  # by topic filter; most consumers have none
+
+    @property
+    def usual_from(self) -> int:
+        """Behind this position, only the topic name decides which subscriptions a message matches."""
+        return sys.maxsize if self._no_locals or self._selectors else self._newest_since
+
+    def add(self, subscription: Subscription) -> None:
+        """Adds or replaces the subscription of a topic filter."""
+        self.remove(subscription.topic_filter)
+        self[subscription.topic_filter] = subscription
+        self._newest_since = max(self._newest_since, subscription.since)
+        self._no_locals += subscription.not_from is not None
+        if subscription.select:
+            selector = parse_selector(subscription.select)
+            self._selectors = {**(self._selectors or {}), subscription.topic_filter: selector}
+
+    def remove(self, topic_filter: str) -> bool:
+        """Removes the subscription of a topic filter; returns whether there was one."""
+        subscription = self.pop(topic_filter, None)
+        if subscription is None:
+            return False
+        self._no_locals -= subscription.not_from is not None
+        if self._selectors is not None and subscription.select:
+            del self._selectors[topic_filter]
+            self._selectors = self._selectors or None
+        return True
+
+    def granting(self, matching: Sequence[Subscription], position: int, message: Message) -> list[Subscription]:
+        """Returns those of the subscriptions matching its topic name that take a message."""
+        found = [one for one in matching if one.since < position and one.not_from != message.publisher]
+        if self._selectors is None:
+            return found
+        selectors = self._selectors
+        return [one for one in found if not one.select or selectors[one.topic_filter].passes(message)]
 
 
 @dataclass(slots=True)
