@@ -1,0 +1,1 @@
+"""Gateways that subscribe for each other: which topic filters a gateway tells its neighbours."""
