@@ -93,8 +93,8 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     over the same route. A route that receives needs a broker that speaks MQTT 5."""
 
     subscribe: tuple[str, ...] = ()
-    """The topic filters of the messages that the route receives, for the directions `"in"` and `"both"`. They should
-    not overlap: some brokers, such as mosquitto, send a message once for each filter that matches it."""
+    """The topic filters of the messages that the route receives, for the directions `"in"` and `"both"`. No two of
+    them may match the same topic name: some brokers, such as mosquitto, send a message once for each filter."""
 
     qos0: Literal["store", "online", "drop"] = "store"
     """What becomes of messages that clients publish at QoS 0. `"store"`: the gateway stores those that the filters
@@ -243,9 +243,10 @@ def _errors_in_filters(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for place, topic_filter in enumerate(subscribe):
         if parse_shared(topic_filter)[0] is not None:
             yield "subscribe", f"{topic_filter!r}: the route's own messages would come back over a shared subscription"
-        others = [*subscribe[:place], *subscribe[place + 1 :]]
-        if other := next((one for one in others if _covers(one, topic_filter)), None):
-            text = f"{topic_filter!r}: {other!r} has its messages too, and a broker may send them once for each"
+        if other := next((one for one in subscribe[:place] if _overlap(one, topic_filter)), None):
+            text = (
+                f"{topic_filter!r} and {other!r} match the same topic names, and a broker may send a message for each"
+            )
             yield "subscribe", text
         if topic_filter.partition("/")[0] == "$SYS":
             yield "subscribe", f"{topic_filter!r}: the gateway has topics of its own below $SYS"
@@ -256,17 +257,18 @@ def _errors_in_filters(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "direction", f'"{direction}" needs topic filters in subscribe'
 
 
-def _covers(wide: str, narrow: str) -> bool:
-    """Whether a topic filter matches each topic name that another one matches."""
-    if narrow.startswith("$") and wide.startswith(("+", "#")):
-        return False  # [MQTT-4.7.2-1]
-    levels, others = wide.split("/"), narrow.split("/")
-    for place, level in enumerate(levels):
-        if level == "#":
+def _overlap(first: str, second: str) -> bool:
+    """Whether a topic name matches both topic filters."""
+    if first.startswith("$") != second.startswith("$"):
+        return False  # no wildcard at the first level matches such a name [MQTT-4.7.2-1]
+    levels, others = first.split("/"), second.split("/")
+    for level, other in zip(levels, others, strict=False):
+        if "#" in (level, other):
             return True
-        if place >= len(others) or others[place] == "#" or level not in ("+", others[place]):
+        if level != other and "+" not in (level, other):
             return False
-    return len(levels) == len(others)
+    longer = max(levels, others, key=len)[min(len(levels), len(others)) :]
+    return longer in ([], ["#"])  # "a/#" matches "a" too
 
 
 def _errors_in_framing(values: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -132,11 +132,15 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
         ),
         (
             ROUTE + 'broker = "mqtt://b"\ndirection = "in"\nsubscribe = ["a/b/#", "c/+", "a/#", "+/b"]\n',
-            "8: route[0].subscribe: 'a/b/#': 'a/#' has its messages too, and a broker may send them once for each",
+            "8: route[0].subscribe: 'a/#' and 'a/b/#' match the same topic names, and a broker may send a message for ",
         ),
         (
             ROUTE + 'broker = "mqtt://b"\ndirection = "in"\nsubscribe = ["a/#", "b", "a/+/c"]\n',
-            "8: route[0].subscribe: 'a/+/c': 'a/#' has its messages too, ",
+            "8: route[0].subscribe: 'a/+/c' and 'a/#' match the same topic names, ",
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\ndirection = "in"\nsubscribe = ["a/+", "$x/+", "b", "+/b"]\n',
+            "8: route[0].subscribe: '+/b' and 'a/+' match the same topic names, ",
         ),
         ("name\n", "1: not TOML: Expected '=' after a key in a key/value pair (column 5)"),
         (
@@ -189,10 +193,8 @@ def test_what_is_wrong_is_named_with_its_file_line_and_key(tmp_path: Path, text:
     assert str(caught.value).startswith(f"{path}:{complaint.replace('{path}', str(path))}")
 
 
-@pytest.mark.parametrize("filters", ['"#", "$a/b"', '"a/+", "a/b/c"', '"+/b", "a/+"', '"a/b", "a/+/c"'])
-def test_filters_of_which_none_has_all_messages_of_another_may_be_subscribed_together(
-    tmp_path: Path, filters: str
-) -> None:
+@pytest.mark.parametrize("filters", ['"#", "$a/b"', '"a/+", "a/b/c"', '"a/b", "a/+/c"'])
+def test_filters_that_match_different_topic_names_may_be_subscribed_together(tmp_path: Path, filters: str) -> None:
     keys = f'broker = "mqtt://b"\ndirection = "in"\nsubscribe = [{filters}]\n'
     path = write(tmp_path, ROUTE + keys)
     (route,) = decode_routes(path, load(path)[1])
