@@ -1,5 +1,6 @@
 """``holdfast cloud ingest``: from landing files into tables."""
 
+import re
 import signal
 import sys
 import time
@@ -67,7 +68,8 @@ def ingest_landing(
         open_session(cache_directory(), master=master, settings=settings, long_run=every is not None)
     if every is None:
         with failing_on(JobRunning, OSError, command=COMMAND):
-            sound = _run(landed, folder, decoder or [], as_json)
+            report = _run(landed, folder, decoder or [])
+        sound = tell(COMMAND, report, sentence(report), as_json)
     else:
         sound = _run_every(every, landed, folder, decoder or [], as_json)
     if not sound:
@@ -75,45 +77,73 @@ def ingest_landing(
 
 
 def _run_every(interval_s: float, landing: Path | str, tables: Path | str, decoders: list[Path], as_json: bool) -> bool:
-    """Runs the job again and again until a signal comes. Returns whether the last run was sound."""
+    """Runs the job again and again until a signal comes. Returns whether the last run was sound.
+
+    A job runs a thousand times a day: it tells a fault once as long as it lasts, and of no run that found nothing.
+    """
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
+    was_sound = None
+    told: set[str] = set()
     while True:
         began_s = time.monotonic()
+        report = None
         try:
-            sound = _run(landing, tables, decoders, as_json)
+            report = _run(landing, tables, decoders)
+            faults = {fault: fault for fault in _faults(report)}
         except (JobRunning, OSError) as error:
             # At the next run the other command may be done, and a full disk or a folder that is away may be back.
-            print(f"holdfast {COMMAND}: {error}", file=sys.stderr, flush=True)
-            sound = False
+            faults = {_kind(error): str(error)}
+        _complain(COMMAND, [text for fault, text in faults.items() if fault not in told])
+        told = set(faults)
+        sound = report is not None and _holds(report)
+        if report and (as_json or report.batches or sound is not was_sound):
+            _print_counts(report, sentence(report), as_json)
+        was_sound = sound
         if stop.wait(wait_s(interval_s, began_s, time.monotonic())):
             return sound
 
 
-def _run(landing: Path | str, tables: Path | str, decoders: list[Path], as_json: bool) -> bool:
-    """Runs the job once and prints what it did. Returns whether every landing file could be used."""
+def _kind(error: Exception) -> str:
+    """Returns what an error has in common with the same one in the next run: its numbers and new files differ."""
+    return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+", "", str(error))
+
+
+def _run(landing: Path | str, tables: Path | str, decoders: list[Path]) -> Report:
+    """Runs the job once."""
     with (
         failing_on(ProofFailed, LedgerLost, command=COMMAND, exit_code=1),
         failing_on(NewerTables, BadDecoder, command=COMMAND),
     ):
-        report = ingest(None, landing, tables, decoders=decoders)
-    return tell(COMMAND, report, sentence(report), as_json)
+        return ingest(None, landing, tables, decoders=decoders)
 
 
 def tell(command: str, report: Report, text: str, as_json: bool) -> bool:
     """Prints what a run did. Returns whether every landing file could be used."""
-    for batch in report.taken_back:
-        deleted = (
-            f"deleted the rows of batch {batch}, which was interrupted and could not go on; its messages are taken anew"
-        )
-        print(f"holdfast {command}: {deleted}", file=sys.stderr)
-    for item in report.set_aside:
-        print(f"holdfast {command}: set aside {item.file}: {item.reason}", file=sys.stderr)
-    for item in report.missing:
-        print(f"holdfast {command}: missing {item.file}: {item.reason}", file=sys.stderr)
-    print(msgspec.json.encode(_facts(report)).decode() if as_json else text, flush=True)
+    _complain(command, _faults(report))
+    _print_counts(report, text, as_json)
     return _holds(report)
+
+
+def _faults(report: Report) -> list[str]:
+    return [
+        *(
+            f"deleted the rows of batch {batch}, which was interrupted and could not go on; its messages are taken anew"
+            for batch in report.taken_back
+        ),
+        *(f"set aside {item.file}: {item.reason}" for item in report.set_aside),
+        *(f"missing {item.file}: {item.reason}" for item in report.missing),
+    ]
+
+
+def _complain(command: str, faults: list[str]) -> None:
+    for fault in faults:
+        print(f"holdfast {command}: {fault}", file=sys.stderr, flush=True)
+
+
+def _print_counts(report: Report, text: str, as_json: bool) -> None:
+    print(msgspec.json.encode(_facts(report)).decode() if as_json else text, flush=True)
 
 
 def _holds(report: Report) -> bool:

@@ -7,10 +7,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from typer.testing import CliRunner
 
+from cloud import Report
+from cloud.tables.plan import SetAside
 from tests.cloud.messages import land, row
+from tools.cli.ingest import app
 
 
 @pytest.fixture
@@ -63,6 +68,50 @@ def test_job_that_runs_waits_while_another_command_works_on_the_tables(
     assert files_of_next_run(running) == 1
     running.send_signal(signal.SIGTERM)
     assert running.wait(60) == 0
+
+
+def test_job_that_runs_tells_a_fault_once_and_nothing_of_runs_that_found_nothing(
+    landing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty, missing = Report(), Report(missing=[SetAside("a-*-2", "a has no file with the number 2")])
+    more = Report(missing=[*missing.missing, SetAside("a-*-4", "a has no file with the number 4")])
+    full = [OSError(28, "No space left on device", f"/tables/part-{place}-{uuid4()}.parquet") for place in range(3)]
+    one_file = Report(batches=1, files=1, rows_in=2, new=2)
+    outcomes: Iterator[Report | OSError] = iter(
+        [empty, empty, one_file, empty, *full, OSError("another"), empty, empty, missing, missing, more, more, empty]
+    )
+    handlers = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+
+    def run(*_: object, **__: object) -> Report:
+        if (outcome := next(outcomes, None)) is None:
+            signal.raise_signal(signal.SIGTERM)
+        if isinstance(outcome, OSError):
+            raise outcome
+        return outcome or empty
+
+    monkeypatch.setattr("tools.cli.ingest.ingest", run)
+    monkeypatch.setattr("tools.cli.ingest.open_session", lambda *_, **__: None)
+    try:
+        folders = ["--landing", str(landing), "--tables", str(tmp_path / "tables")]
+        ended = CliRunner().invoke(app, [*folders, "--every", "0.001s"])
+    finally:
+        for number, handler in handlers:
+            signal.signal(number, handler)
+    assert ended.exit_code == 0
+    nothing = "0 landing files: 0 rows in = 0 new + 0 duplicates + 0 quarantined; 0 readings"
+    assert ended.stdout.splitlines() == [
+        nothing,
+        "1 landing files: 2 rows in = 2 new + 0 duplicates + 0 quarantined; 0 readings",
+        nothing,  # the disk is no longer full
+        f"{nothing}; landing files are missing",
+        nothing,
+    ]
+    assert ended.stderr.splitlines() == [
+        f"holdfast cloud ingest: {full[0]}",
+        "holdfast cloud ingest: another",
+        "holdfast cloud ingest: missing a-*-2: a has no file with the number 2",
+        "holdfast cloud ingest: missing a-*-4: a has no file with the number 4",
+    ]
 
 
 def test_decoder_that_cannot_be_loaded_ends_the_command_with_2_and_the_reason(tmp_path: Path) -> None:
