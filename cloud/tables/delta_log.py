@@ -10,6 +10,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -86,8 +87,8 @@ class DeltaLog:
         self._generation = generation
         self.version = -1
         self.files: dict[str, DataFile] = {}
-        self.removed: dict[str, dict[str, Any]] = {}
-        """The actions that removed files which the log still names."""
+        self._removed: dict[str, dict[str, Any]] = {}
+        self._removed_before: list[pa.ChunkedArray] = []
         self.transactions: dict[str, int] = {}
         self.metadata: dict[str, Any] = {}
         self.protocol: dict[str, Any] = {}
@@ -97,6 +98,15 @@ class DeltaLog:
     def reader_version(self) -> int:
         """The version of Delta's protocol that a reader needs."""
         return int(self.protocol.get("minReaderVersion", 1))
+
+    @property
+    def removed(self) -> dict[str, dict[str, Any]]:
+        """The actions that removed files which the log still names, by the files' places."""
+        for action in chain.from_iterable(part.to_pylist(maps_as_pydicts="strict") for part in self._removed_before):
+            if (place := unquote(action["path"])) not in self.files:
+                self._removed.setdefault(place, action)
+        self._removed_before = []
+        return self._removed
 
     def refresh(self) -> None:
         """Reads what was committed since the last look."""
@@ -204,13 +214,15 @@ class DeltaLog:
     def _take_checkpoint(self, version: int, parts: list[str]) -> bool:
         """Takes over a checkpoint. Returns whether it can be read."""
         try:
-            actions = [action for part in parts for action in log_checkpoint.parse(self._log.read(part))]
+            found = [log_checkpoint.parse(self._log.read(part)) for part in parts]
         except StoreError:
             raise
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, KeyError, OSError):
             return False
-        for action in actions:
-            self._apply(action)
+        for actions, removed in found:
+            for action in actions:
+                self._apply(action)
+            self._removed_before.append(removed)
         self.version = version
         return True
 
@@ -224,10 +236,10 @@ class DeltaLog:
         if add := action.get("add"):
             file = DataFile(add["path"], add["partitionValues"], add["size"], add["modificationTime"], add.get("stats"))
             self.files[file.place] = file
-            self.removed.pop(file.place, None)
+            self._removed.pop(file.place, None)
         elif remove := action.get("remove"):
             self.files.pop(unquote(remove["path"]), None)
-            self.removed[unquote(remove["path"])] = remove
+            self._removed[unquote(remove["path"])] = remove
         elif txn := action.get("txn"):
             self.transactions[txn["appId"]] = txn["version"]
         elif metadata := action.get("metaData"):

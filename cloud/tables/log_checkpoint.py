@@ -3,13 +3,14 @@
 Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#checkpoints
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 _TEXTS = pa.map_(pa.string(), pa.string())
+_REMOVE = "remove"
 _NAMES = pa.list_(pa.string())
 _SCHEMA = pa.schema(
     {
@@ -25,7 +26,7 @@ _SCHEMA = pa.schema(
                 "tags": _TEXTS,
             }
         ),
-        "remove": pa.struct(
+        _REMOVE: pa.struct(
             {
                 "path": pa.string(),
                 "deletionTimestamp": pa.int64(),
@@ -60,7 +61,17 @@ def encode(actions: Iterable[dict[str, Any]]) -> bytes:
     return content
 
 
-def parse(content: bytes) -> Iterator[dict[str, Any]]:
-    """Yields the actions in a checkpoint, or in a part of one. Raises pyarrow's errors for a corrupt one."""
-    for row in pq.ParquetFile(pa.BufferReader(content)).read().to_pylist(maps_as_pydicts="strict"):
-        yield {name: action for name, action in row.items() if action is not None}
+def parse(content: bytes) -> tuple[list[dict[str, Any]], pa.ChunkedArray]:
+    """Returns the actions in a checkpoint, or in a part of one, but those that removed a file; these as they are.
+
+    A table of many small commits has tens of thousands of them. They say nothing of what it holds now.
+
+    Raises pyarrow's errors for a corrupt one.
+    """
+    rows = pq.ParquetFile(pa.BufferReader(content)).read()
+    removes = rows[_REMOVE]
+    rows = rows.filter(removes.is_null()).drop_columns(_REMOVE)
+    actions = rows.to_pylist(maps_as_pydicts="strict")
+    return [
+        {name: action for name, action in row.items() if action is not None} for row in actions
+    ], removes.drop_null()
