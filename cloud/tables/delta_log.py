@@ -26,6 +26,7 @@ LOG_FOLDER = "_delta_log"
 _LAST_CHECKPOINT = "_last_checkpoint"
 _CHECKPOINT_NAME = re.compile(r"(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
 _VERSION = re.compile(r"\d{20}")
+_CHECKPOINT_COMMITS = 50
 _ENGINE = "Holdfast"
 FENCE = "holdfast-job"
 """The application whose transactions are the generations of jobs that have taken over from another."""
@@ -133,6 +134,8 @@ class DeltaLog:
         for action in actions:
             self._apply(action)
         self.version += 1
+        if self.version and self.version % _CHECKPOINT_COMMITS == 0:
+            self.write_checkpoint()
 
     def write_checkpoint(self) -> None:
         """Sums up the log in a file, and deletes what is older than Delta's retention time. Raises OSError."""

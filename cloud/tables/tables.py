@@ -25,7 +25,6 @@ JOB_LOCK = ".lock"
 """The file of a local folder that a job locks, so that one job at a time works on the tables. It stays."""
 JOBS = "_job"
 """The folder in which the jobs of an object store take their turns."""
-_CHECKPOINT_COMMITS = 50
 _SMALL_FILES = 32
 _SMALL_ROWS = 100_000
 _FRAME_ROWS = 20_000
@@ -121,8 +120,6 @@ class Tables:
         if transaction:
             actions.append(delta_log.transaction(transaction.checkpoint, transaction.number))
         log.commit(actions, "WRITE")
-        if log.version % _CHECKPOINT_COMMITS == 0:
-            log.write_checkpoint()
 
     def append_values(self, table: Table, rows: list[tuple[Any, ...]], transaction: Transaction | None) -> None:
         """Adds a few rows of Python values, and nothing when the table has this transaction already."""

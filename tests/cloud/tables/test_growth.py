@@ -1,5 +1,6 @@
 """What stays small however many batches there were: the ledger, and the files of the small tables."""
 
+import json
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -9,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from cloud.landing.manifest import Manifest
 from cloud.tables import ledger
-from cloud.tables.schema import LANDING_FILES, LEDGER
+from cloud.tables.delta_log import LOG_FOLDER
+from cloud.tables.schema import CHECKS, LANDING_FILES, LEDGER
 from cloud.tables.tables import Tables
 from cloud.transforms.classify import Suspect
 
@@ -57,6 +59,22 @@ def test_files_of_the_small_tables_stay_few(tables: Tables) -> None:
     assert tables.rows(LANDING_FILES, ["file"]).num_rows == BATCHES
     again = Tables(tables.spark, Path(tables.folder))
     assert (again.last_batch(LEDGER), again.last_batch(LANDING_FILES)) == (BATCHES, BATCHES)
+
+
+def test_log_of_a_table_that_is_joined_after_each_append_is_summed_up_too(spark: SparkSession, tmp_path: Path) -> None:
+    """As `holdfast cloud maintain` and `verify` do by turns with the table `checks`."""
+    tables = Tables(spark, tmp_path)
+    tables.create_missing()
+    row = ("each row once", "ledger", True, 0, None, datetime.now(UTC))
+    for _ in range(2):
+        tables.append_values(CHECKS, [row], None)
+    for _ in range(100):
+        tables.append_values(CHECKS, [row], None)
+        tables.compact(CHECKS, least=2)
+    commits = sorted((tmp_path / CHECKS.name / LOG_FOLDER).glob(f"{'[0-9]' * 20}.json"))
+    summed_up = json.loads((tmp_path / CHECKS.name / LOG_FOLDER / "_last_checkpoint").read_text())["version"]
+    assert int(commits[-1].stem) - summed_up < 50
+    assert Tables(spark, tmp_path).rows(CHECKS, ["check"]).num_rows == 102
 
 
 def test_ledger_still_names_the_batches_that_hold_a_message(tables: Tables) -> None:
