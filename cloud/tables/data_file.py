@@ -2,8 +2,8 @@
 
 import time
 import uuid
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cloud.storage.storage import Storage
+from cloud.storage.storage import Output, Storage
 from cloud.tables.delta_log import DataFile
 from cloud.tables.schema import Table
 
@@ -42,9 +42,10 @@ class DataFileWriter:
         self._footers: list[pq.FileMetaData] = []
         schema = table.arrow_schema
         texts = [field.name for field in schema if field.type == pa.string()]
-        self._writer = pq.ParquetWriter(
-            self._output.sink, schema, compression="zstd", use_dictionary=texts, metadata_collector=self._footers
-        )
+        with _discarding(self._output):
+            self._writer = pq.ParquetWriter(
+                self._output.sink, schema, compression="zstd", use_dictionary=texts, metadata_collector=self._footers
+            )
         self.rows = 0
 
     def write(self, rows: pa.Table) -> None:
@@ -63,9 +64,21 @@ class DataFileWriter:
 
     def discard(self) -> None:
         """Deletes the file."""
-        with suppress(OSError):  # a full disk, which is why the file is discarded
+        # On a full disk, which is why the file is discarded, `close` fails by the one error or by the other.
+        with suppress(OSError, RuntimeError):
             self._writer.close()
+        self._writer.is_open = False  # or pyarrow closes it once more in the end, and prints the error
         self._output.discard()
+
+
+@contextmanager
+def _discarding(output: Output) -> Iterator[None]:
+    """Leaves no file behind an error."""
+    try:
+        yield
+    except BaseException:
+        output.discard()
+        raise
 
 
 def name_start(batch: int) -> str:
@@ -80,10 +93,10 @@ def write_rows(
     writer = DataFileWriter(folder, table, batch, (partition or {}).get(table.partition or ""))
     try:
         writer.write(rows)
+        return writer.close()
     except BaseException:
         writer.discard()
         raise
-    return writer.close()
 
 
 def write_deleted(folder: Storage, rows: pa.Table, partition: dict[str, str | None]) -> dict[str, Any]:
@@ -92,8 +105,9 @@ def write_deleted(folder: Storage, rows: pa.Table, partition: dict[str, str | No
     name = "/".join([_CHANGES, *of_partition, f"cdc-{uuid.uuid4()}.zstd.parquet"])
     kind = pa.repeat(pa.scalar("delete"), rows.num_rows)
     output = folder.open(name)
-    pq.write_table(rows.append_column("_change_type", kind), output.sink, compression="zstd")
-    size = output.close()
+    with _discarding(output):
+        pq.write_table(rows.append_column("_change_type", kind), output.sink, compression="zstd")
+        size = output.close()
     return {"cdc": {"path": quote(name), "partitionValues": partition, "size": size, "dataChange": False}}
 
 
