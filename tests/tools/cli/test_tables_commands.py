@@ -43,7 +43,7 @@ def test_without_tables_a_command_ends_with_2(command: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("command", ["maintain", "rebuild", "requarantine", "verify"])
 def test_spark_runs_where_and_as_the_options_say(command: str, tmp_path: Path) -> None:
-    """A master that is none is refused by Spark itself."""
+    """Spark itself refuses a master that it does not know."""
     folders = ["--landing", str(tmp_path), "--tables", str(tmp_path / "tables")]
     done = cloud(command, *folders, "--conf", "memory=1g")
     assert (done.returncode, "expected a setting of Spark" in done.stderr) == (2, True), done.stderr
