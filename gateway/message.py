@@ -1,7 +1,7 @@
 """A message as the gateway stores it, and how it is made from a PUBLISH and becomes one again."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ from wire import identity, properties
 from wire.bulk.property_block import memory_size
 from wire.codec.packets import MQTT_5, Publish
 from wire.hops import HOPS_PROPERTY
+from wire.link_numbers import VIA_PROPERTY, gateway_of_via
 
 TRAVELLING_PROPERTIES = (
     properties.PAYLOAD_FORMAT_INDICATOR,
@@ -60,6 +61,23 @@ class Message:
         self.origin, self.epoch, self.seq = "", 0, 0
         self._forget_hops()
         self.received_ms, self.received_by = unix_ms, gateway_name
+
+    def reject_links(self, may_identify: Callable[[str], bool]) -> bool:
+        """Renames numbers of links that cannot be read, or are of gateways whose identities the client may not bring.
+
+        Returns whether there were any. Otherwise a client could make lost messages of a route look as if they had come.
+        """
+        pairs = self.properties.get(properties.USER_PROPERTY, ())
+        kept = [
+            (VIA_PROPERTY + REJECTED_SUFFIX, value)
+            if name == VIA_PROPERTY and not _is_via(value, may_identify)
+            else (name, value)
+            for name, value in pairs
+        ]
+        if kept == list(pairs):
+            return False
+        self.properties[properties.USER_PROPERTY] = kept
+        return True
 
     def has_passed(self, hop: str) -> bool:
         """Whether the gateway of this hop has handed it on."""
@@ -187,3 +205,10 @@ def _take(message: Message, name: str, value: str) -> bool:
     except ValueError:
         pass
     return False
+
+
+def _is_via(value: str, may_identify: Callable[[str], bool]) -> bool:
+    try:
+        return may_identify(gateway_of_via(value))
+    except ValueError:
+        return False

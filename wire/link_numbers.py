@@ -72,18 +72,21 @@ def encode_via(epoch, runs, gateway, route):
 
 def decode_via(text):
     """Returns the Via in a value of `hf-via`. Raises ValueError naming the fault; each value has one spelling."""
-    parts = text.split("/", 3)
-    if len(parts) != 4:
-        raise ValueError(f"expected epoch/numbers/gateway/route, not {text[:64]!r}")
+    parts = _split_via(text)
     try:
         epoch = int(parts[0], 16)
     except ValueError:
         raise ValueError(f"epoch {parts[0][:32]!r} is not a number")
     runs = _decode_runs(parts[1])
-    gateway = parts[2].replace("%2F", "/").replace("%25", "%")
+    gateway = _unquote(parts[2])
     if encode_via(epoch, runs, gateway, parts[3]) != text:
         raise ValueError(f"{text[:64]!r} is not how hf-via is spelt")
     return Via(epoch, runs, gateway, parts[3])
+
+
+def gateway_of_via(text):
+    """Returns the gateway in a value of `hf-via`, however many numbers that has. Raises ValueError if there is none."""
+    return _unquote(_split_via(text)[2])
 
 
 def encode_statement(statement):
@@ -132,6 +135,17 @@ def decode_statement(payload):
 def statement_topic(gateway, route):
     """Returns the topic name of a route's statements; `+` and `#`, which no topic name holds, become `_`."""
     return STATEMENT_TOPICS + f"{gateway}/{route}".replace("+", "_").replace("#", "_")
+
+
+def _split_via(text):
+    parts = text.split("/", 3)
+    if len(parts) != 4:
+        raise ValueError(f"expected epoch/numbers/gateway/route, not {text[:64]!r}")
+    return parts
+
+
+def _unquote(gateway):
+    return gateway.replace("%2F", "/").replace("%25", "%")
 
 
 def _encode_runs(runs):

@@ -17,7 +17,9 @@ from wire.properties import USER_PROPERTY, decode_properties
 _KINDS = {"B": pa.uint8(), "H": pa.uint16(), "I": pa.uint32(), "Q": pa.uint64(), "q": pa.int64()}
 
 
-def to_table(batch: ColumnBatch, landed_ms: int, qos: int, lander: str, via: Via | None = None) -> pa.Table:
+def to_table(
+    batch: ColumnBatch, landed_ms: int, qos: int, lander: str, via: Via | None = None, *, is_of_route: bool = True
+) -> pa.Table:
     """Returns the rows that the messages of a batch would be if each had come by itself.
 
     batch: the messages.
@@ -25,6 +27,7 @@ def to_table(batch: ColumnBatch, landed_ms: int, qos: int, lander: str, via: Via
     qos: that of the delivery, the highest one that a row has.
     lander: the lander's name.
     via: the numbers of the link that its messages have, as many as these; None if they have none.
+    is_of_route: whether numbers of earlier links count that are among the properties of its messages.
     """
     rows = len(batch)
     gateways = [name or None for name in batch.receivers]
@@ -47,7 +50,7 @@ def to_table(batch: ColumnBatch, landed_ms: int, qos: int, lander: str, via: Via
             pa.binary(), rows, [None, pa.py_buffer(batch.offsets), pa.py_buffer(batch.payloads)]
         ),
         "lander": pa.repeat(pa.scalar(lander), rows),
-        "via": _links(batch, via),
+        "via": _links(batch, via, is_of_route=is_of_route),
     }
     return pa.table(columns, schema=SCHEMA)
 
@@ -71,13 +74,13 @@ def count_numbers(via: Via) -> int:
     return sum(last - first + 1 for first, last in via.runs)
 
 
-def _links(batch: ColumnBatch, via: Via | None) -> pa.Array:
+def _links(batch: ColumnBatch, via: Via | None, *, is_of_route: bool) -> pa.Array:
     """Returns the column `via`: for each message the numbers of earlier links, and that of the batch's link."""
     rows = len(batch)
     numbers = array("q")
     if via is not None:
         numbers.extend(chain.from_iterable(range(first, last + 1) for first, last in via.runs))
-    if any(VIA_PROPERTY.encode() in block for block in batch.blocks):
+    if is_of_route and any(VIA_PROPERTY.encode() in block for block in batch.blocks):
         earlier = [_links_in(block) for block in batch.blocks]
         own = [
             [] if via is None else [Link(via.epoch, number, via.gateway, via.route)] for number in numbers or [0] * rows

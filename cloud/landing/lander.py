@@ -34,7 +34,7 @@ from wire.codec import Packet
 from wire.codec.packets import Connack, Disconnect, Publish, Suback
 from wire.errors import Closed, WireError
 from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY, decode_identity, decode_received, find_user_property
-from wire.link_numbers import VIA_PROPERTY, Via, decode_via
+from wire.link_numbers import VIA_PROPERTY, Via, decode_via, gateway_of_via
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
 from wire.reasons import SESSION_TAKEN_OVER, SUCCESS, UNSPECIFIED_ERROR, describe
 from wire.topics import check_topic_filter
@@ -360,14 +360,29 @@ class Lander:
         except MalformedBatch as error:
             self._remarks.add("a column batch that cannot be decoded lands as it is", message.topic, error)
             return False
-        of_messages, of_batch = _vias(message)[:1], _vias(message)[1:]
+        vias = _vias(message)
+        is_of_route = not self._is_of_client(message, vias)
+        of_messages, of_batch = (vias[:1], vias[1:]) if is_of_route else ([], vias)
         via = self._via_of_batch(message, of_messages[0], len(batch)) if of_messages else None
-        rows = to_table(batch, time.time_ns() // 1_000_000, message.qos, self._folder.lander, via)
+        landed_ms = time.time_ns() // 1_000_000
+        rows = to_table(batch, landed_ms, message.qos, self._folder.lander, via, is_of_route=is_of_route)
         if find_user_property(message.properties, IDENTITY_PROPERTY) is not None:
             # A Holdfast gateway gave the batch a number: without a row it would look lost.
             rows = join([rows, self._row(message, b"", of_batch)])
         self._hold_message(rows, message, np.zeros(rows.num_rows, np.uint16))
         return True
+
+    def _is_of_client(self, message: Publish, vias: list[str]) -> bool:
+        """Whether a client of a gateway made this batch, and no route.
+
+        A route's batch is first accepted by the gateway behind the link whose number it has; one of a client by the
+        gateway that then gave it a number as to any other message. Without this a client could put a statement of this
+        gateway's route into a batch, and the job would believe it.
+        """
+        try:
+            return bool(vias) and gateway_of_via(vias[0]) == self._provenance(message)[1]
+        except ValueError:
+            return False
 
     def _via_of_batch(self, message: Publish, value: str, messages: int) -> Via | None:
         """Returns the numbers of the link of the messages in a batch, None if they cannot be those."""

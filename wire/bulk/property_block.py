@@ -80,7 +80,7 @@ def check_block(block: bytes, origins: Container[bytes]) -> tuple[Common | None,
     The common part is None for a block that is not ordinary, not well-formed, or brings an identity of an origin that
     is none of `origins`.
     """
-    if len(block) > SIZE_MAX:
+    if len(block) > SIZE_MAX or _VIA_HEAD in block:  # it depends on the client whether a number of a link stays
         return None, False
     identity = _find_identity(block)
     if identity < 0:

@@ -177,6 +177,31 @@ def test_the_first_numbers_of_a_batch_are_its_messages_and_the_others_its_own(br
     running.wait_for("2 numbers for 3 messages")
 
 
+def test_the_numbers_of_a_clients_batch_are_not_those_of_the_messages_in_it(broker: int, landing: Path) -> None:
+    """The client's gateway numbers the batch as one message. What is in the batch may be forged."""
+    running = RunningLander(broker, landing, "clients", topic_filter="clients")
+    running.wait_for("connected")
+    forged = BatchMessage(
+        "holdfast/statement/gateway-1/central",
+        b"forged",
+        1,
+        False,
+        encode_contents({USER_PROPERTY: [(VIA_PROPERTY, via([(6, 6)]))]}),
+        "gateway-1",
+        7,
+        41,
+        NOON_MS,
+        "gateway-1",
+    )
+    accepted = [("hf-id", "00000009/1/gateway-1"), ("hf-received", encode_received(NOON_MS, "gateway-1"))]
+    properties = [*accepted, (VIA_PROPERTY, via([(7, 7)]))]
+    publish(broker, "clients", [encoded([forged])], ContentType=CONTENT_TYPE, UserProperty=properties)
+    wait_until(lambda: len(landed(landing)) == 2, "the message and the row of the batch")
+    running.stop()
+    numbers = [(row["seq"], [link["number"] for link in row["via"]]) for row in landed(landing)]
+    assert numbers == [(41, []), (1, [7])]
+
+
 def test_a_batch_that_cannot_be_decoded_lands_as_it_is_and_stops_nothing(broker: int, landing: Path) -> None:
     running = RunningLander(broker, landing, "corrupt", topic_filter="corrupt")
     running.wait_for("connected")

@@ -13,6 +13,7 @@ from tests.gateway.store.support import epoch_of, messages_in, stored
 from tests.gateway.support import Client, connected, running, subscribed, tcp_port, until, user_property
 from wire.codec.packets import MQTT_3_1_1, Puback, Publish, Pubrec, Will
 from wire.identity import IDENTITY_PROPERTY, KEEP, RECEIVE, RECEIVED_PROPERTY, decode_received, encode_identity
+from wire.link_numbers import VIA_PROPERTY, encode_via
 from wire.properties import MESSAGE_EXPIRY_INTERVAL, REASON_STRING, USER_PROPERTY
 from wire.reasons import NOT_AUTHORIZED
 
@@ -278,3 +279,50 @@ async def test_many_statements_behind_a_gateways_own_are_refused_one_by_one(tmp_
             assert (await route.expect(Puback)).reason_code == NOT_AUTHORIZED
         await route.publish("a", b"a marker")
         assert [(await reader.receive()).payload for _ in range(2)] == [b"its own", b"a marker"]
+
+
+def numbered(gateway: str) -> dict[int, Any]:
+    """Properties by which a message says that a gateway's route has numbered it."""
+    return {USER_PROPERTY: [("a", "1"), (VIA_PROPERTY, encode_via(EPOCH, [(7, 7)], gateway, "central"))]}
+
+
+@pytest.mark.parametrize("gateway", ["garage", "test-gateway"])
+async def test_a_client_cannot_number_messages_in_the_name_of_a_gateway(
+    tmp_path: Path, gateway: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A message of a route that is lost would look as if it had come."""
+    forged = numbered(gateway)[USER_PROPERTY][1][1]
+    async with running(tmp_path) as broker:
+        reader = await subscribed(broker, "reader", "#")
+        forger = await connected(broker, "forger", will=Will("a", b"", 1, properties=numbered(gateway)))
+        for qos in (0, 1, 2):
+            forger.send("a", qos=qos, properties=numbered(gateway))
+        for _ in range(20):  # the fast path takes these if it can
+            forger.protocol.publish("a", b"", qos=1, properties=numbered(gateway))
+        forger.flush()
+        for _ in range(23):
+            packet = await reader.receive()
+            assert packet.properties[USER_PROPERTY] == [("a", "1"), (f"{VIA_PROPERTY}-rejected", forged)]
+        forger.cut()
+        packet = await reader.receive()
+        assert packet.properties[USER_PROPERTY] == [("a", "1"), (f"{VIA_PROPERTY}-rejected", forged)]
+    assert "number of a link rejected" in caplog.text
+
+
+async def test_a_route_numbers_the_messages_of_gateways_that_a_rule_lets_it_identify(tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    rules.write_text(EVERYTHING + "allow * identify site-2\n")
+    async with running(tmp_path / "store", acl=str(rules)) as broker:
+        reader = await subscribed(broker, "reader", "#")
+        route = await connected(broker, "route")
+        for gateway, name in (("site-2", VIA_PROPERTY), ("site-3", f"{VIA_PROPERTY}-rejected")):
+            await route.publish("a", properties=numbered(gateway))
+            assert (await reader.receive()).properties[USER_PROPERTY][1][0] == name
+
+
+async def test_a_value_that_is_no_number_of_a_link_travels_on_as_rejected(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        reader = await subscribed(broker, "reader", "#")
+        client = await connected(broker, "client")
+        await client.publish("a", properties={USER_PROPERTY: [(VIA_PROPERTY, "7")]})
+        assert (await reader.receive()).properties[USER_PROPERTY] == [(f"{VIA_PROPERTY}-rejected", "7")]
