@@ -14,6 +14,8 @@ from wire.packet_types import PUBLISH
 from wire.primitives import Reader, encode_varint
 from wire.properties import USER_PROPERTY, decode_properties
 
+LINKS_MAX = 32
+"""The most numbers of links that a message lands with: each is a row of the tables. No chain has so many gateways."""
 _KINDS = {"B": pa.uint8(), "H": pa.uint16(), "I": pa.uint32(), "Q": pa.uint64(), "q": pa.int64()}
 
 
@@ -56,9 +58,14 @@ def to_table(
 
 
 def to_links(values: Sequence[str]) -> tuple[list[Link], list[str]]:
-    """Returns the numbers of the link in the values of `hf-via` of one message, and what is wrong with the others."""
+    """Returns the numbers of the link in the values of `hf-via` of one message, and what is wrong with the others.
+
+    Of more than LINKS_MAX values the last ones count, which the routes nearest to the lander have added.
+    """
     links, errors = [], []
-    for value in values:
+    if len(values) > LINKS_MAX:
+        errors.append(f"{len(values)} values in one message; the last {LINKS_MAX} count")
+    for value in values[-LINKS_MAX:]:
         try:
             epoch, ((first, last),), gateway, route = decode_via(value)
             if first != last:

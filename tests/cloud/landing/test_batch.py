@@ -202,6 +202,22 @@ def test_the_numbers_of_a_clients_batch_are_not_those_of_the_messages_in_it(brok
     assert numbers == [(41, []), (1, [7])]
 
 
+def test_of_thousands_of_numbers_in_one_message_the_last_32_land(broker: int, landing: Path) -> None:
+    running = RunningLander(broker, landing, "many-links", topic_filter="many-links")
+    running.wait_for("connected")
+    many = [(VIA_PROPERTY, via([(number, number)])) for number in range(1, 1001)]
+    inside = BatchMessage(
+        "t", b"", 1, False, encode_contents({USER_PROPERTY: many}), "roof", 7, 41, NOON_MS, "gateway-1"
+    )
+    publish(broker, "many-links", [b""], UserProperty=[("hf-id", "00000007/40/roof"), *many])
+    publish(broker, "many-links", [encoded([inside])], ContentType=CONTENT_TYPE)
+    wait_until(lambda: len(landed(landing)) == 2, "two messages")
+    running.stop()
+    numbers = {row["seq"]: [link["number"] for link in row["via"]] for row in landed(landing)}
+    assert numbers == {40: [*range(969, 1001)], 41: [*range(969, 1001)]}
+    running.wait_for("1000 values in one message; the last 32 count")
+
+
 def test_a_batch_that_cannot_be_decoded_lands_as_it_is_and_stops_nothing(broker: int, landing: Path) -> None:
     running = RunningLander(broker, landing, "corrupt", topic_filter="corrupt")
     running.wait_for("connected")
