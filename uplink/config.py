@@ -219,6 +219,7 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
             yield "password_file", "there is no user"
         yield from _errors_in_filters(values)
         yield from _errors_in_framing(values)
+        yield from _errors_in_unused(values)
         for window in values.get("windows", ()):
             try:
                 check_window(window)
@@ -251,6 +252,8 @@ def _errors_in_filters(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if topic_filter.partition("/")[0] == "$SYS":
             yield "subscribe", f"{topic_filter!r}: the gateway has topics of its own below $SYS"
     direction = values.get("direction", "out")
+    if direction != "in" and "filters" in values and not values["filters"]:
+        yield "filters", f'"{direction}" needs topic filters, as the route sends'
     if direction == "out" and values.get("subscribe"):
         yield "subscribe", 'it needs direction = "in" or "both"'
     if direction != "out" and not values.get("subscribe"):
@@ -281,6 +284,17 @@ def _errors_in_framing(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
             check_topic_name(values["batch_topic"])
         except WireError as error:
             yield "batch_topic", str(error)
+
+
+def _errors_in_unused(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is set, and would have no effect."""
+    defaults = {field.name: field.default for field in msgspec.structs.fields(RouteConfig)}
+    if values.get("order", "strict") == "strict":
+        for key in ("backfill_rate", "backfill_weight"):
+            if values.get(key, defaults[key]) != defaults[key]:
+                yield key, 'it needs order = "live_first"'
+    if values.get("bytes_per_day") is None and values.get("when_spent", "wait") != "wait":
+        yield "when_spent", "it needs bytes_per_day"
 
 
 def _errors_in_servers(url: str, fallbacks: tuple[str, ...], *, has_tls: bool) -> Iterator[tuple[str, str]]:

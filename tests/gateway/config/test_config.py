@@ -155,6 +155,19 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
             ROUTE + 'broker = "mqtt://b"\nframing = "batch"\nbatch_max_messages = 65536\n',
             "8: route[0].batch_max_messages: ",
         ),
+        (
+            ROUTE + 'broker = "mqtt://b"\nfilters = []\n',
+            '7: route[0].filters: "out" needs topic filters, as the route sends',
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\nbackfill_rate = 5\nbackfill_weight = 30\n',
+            '7: route[0].backfill_rate: it needs order = "live_first"\n'
+            '{path}:8: route[0].backfill_weight: it needs order = "live_first"',
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\nwhen_spent = "go_on"\n',
+            "7: route[0].when_spent: it needs bytes_per_day",
+        ),
         (ROUTE, "4: route[0].broker: missing"),
         (
             ROUTE + 'broker = "mqtt://b"\nsubscribe = ["a"]\n',

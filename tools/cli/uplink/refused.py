@@ -27,12 +27,16 @@ def list_refused(
 
 def resend(route: RouteName, config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Send the messages again that a route has set aside. Those that are refused again stay set aside."""
-    typer.echo(f"{answer('uplink resend', config, 'resend', route)} messages are sent again")
+    typer.echo(f"{_count(answer('uplink resend', config, 'resend', route))} sent again")
 
 
 def discard(route: RouteName, config: ConfigOption = DEFAULT_CONFIG) -> None:
     """Drop the messages that a route has set aside. The table `dropped` has ranges for them: `rejected`."""
-    typer.echo(f"{answer('uplink discard', config, 'discard', route)} messages are dropped")
+    typer.echo(f"{_count(answer('uplink discard', config, 'discard', route))} dropped")
+
+
+def _count(messages: int) -> str:
+    return "1 message is" if messages == 1 else f"{messages} messages are"
 
 
 def _row(message: dict[str, Any]) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ def test_discarded_messages_leave_a_range(tmp_path: Path, central: Gateway) -> N
     with central.running(), site.running():
         assert publish(site.port, "-t", "secret/1") == 0
         wait_until(site, "refused_messages", 1)
-        assert ask(site, "discard", "up").stdout == "1 messages are dropped\n"
+        assert ask(site, "discard", "up").stdout == "1 message is dropped\n"
         assert status(site)["refused_messages"] == 0
     ranges = stored(tmp_path / "site/store", "SELECT reason, consumer, messages FROM dropped", MESSAGES)
     assert ranges == [("rejected", "route/up", 1)]
