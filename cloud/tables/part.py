@@ -51,6 +51,9 @@ from cloud.transforms.statements import find_statements, read_statements
 
 CHUNK_ROWS = 20_000
 CHUNK_BYTES = 16 << 20
+DECODED_BYTES = 2 << 20
+"""The most bytes of payloads that are decoded at once, unless a single one has more: that may be a million readings of
+two bytes each, which take hundreds of megabytes until they are written."""
 Verdicts: TypeAlias = dict[str, tuple[Numbers, Numbers]]
 """The rows of each landing file that are not simply new: their places in the file, and their verdicts."""
 Decoder: TypeAlias = Callable[[Landed], Landed]
@@ -126,7 +129,7 @@ def _take_file(
         work.write(CROSSINGS, crossings)
     problems = _take_statements(rows, of_row, work, done)
     rows = rows.drop_columns("via")
-    for first, length in _chunks(rows):
+    for first, length in _chunks(rows, CHUNK_BYTES):
         landed = read_times(rows.slice(first, length), part.planned_ms, described.file, part.batch)
         landed = landed.add_problems(
             {place - first: problems[place] for place in problems if first <= place < first + length}
@@ -142,7 +145,7 @@ def _take_file(
 
 def _take_again(rows: pa.Table, part: Part, work: "_Writers", done: Done) -> None:
     """Decodes messages of `quarantine` again. Those that have no problem now are noted there as decoded."""
-    for first, length in _chunks(rows):
+    for first, length in _chunks(rows, DECODED_BYTES):
         some = rows.slice(first, length)
         stated = dict.fromkeys(find_statements(some).tolist(), "what routes state is judged once, as it lands")
         decoded = work.decoder(read_quarantine(some, part.batch).add_problems(stated))
@@ -184,6 +187,12 @@ def _take_chunk(landed: Landed, work: "_Writers", done: Done) -> None:
     if not len(landed.messages):
         return
     work.write(BRONZE_MESSAGES, bronze_rows(landed))
+    for first, length in _chunks(landed.messages, DECODED_BYTES):
+        _decode(landed.slice(first, length), work, done)
+
+
+def _decode(landed: Landed, work: "_Writers", done: Done) -> None:
+    """Takes in the readings of messages, and sets those aside that cannot be decoded."""
     decoded = work.decoder(landed)
     readings = reading_rows(decoded)
     if len(readings):
@@ -202,13 +211,13 @@ def _pick(landed: Landed, verdicts: Numbers, verdict: int) -> Landed:
     return landed.take(pa.array(np.flatnonzero(verdicts == verdict), pa.int64()))
 
 
-def _chunks(rows: pa.Table) -> Iterable[tuple[int, int]]:
-    """Yields (first row, number of rows) of pieces that fit in memory when they are decoded."""
+def _chunks(rows: pa.Table, bytes_max: int) -> Iterable[tuple[int, int]]:
+    """Yields (first row, number of rows) of pieces with so many bytes of payloads at most, or of one row."""
     sizes = np.cumsum(pc.binary_length(rows["payload"]).to_numpy())
     first = 0
     while first < rows.num_rows:
         before = int(sizes[first - 1]) if first else 0
-        fitting = int(np.searchsorted(sizes, before + CHUNK_BYTES, side="right"))
+        fitting = int(np.searchsorted(sizes, before + bytes_max, side="right"))
         last = min(max(fitting, first + 1), first + CHUNK_ROWS, rows.num_rows)
         yield first, last - first
         first = last

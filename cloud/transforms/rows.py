@@ -52,6 +52,16 @@ class Landed(NamedTuple):
         texts = [found or problems.get(place) for place, found in enumerate(self.problems.to_pylist())]
         return self._replace(problems=pa.array(texts, pa.string()))
 
+    def slice(self, first: int, length: int) -> "Landed":
+        """Returns so many messages from a place on."""
+        return self._replace(
+            messages=self.messages.slice(first, length),
+            received_at=self.received_at.slice(first, length),
+            landed_at=self.landed_at.slice(first, length),
+            problems=self.problems.slice(first, length),
+            files=self.files.slice(first, length),
+        )
+
     def take(self, places: pa.Array) -> "Landed":
         return self._replace(
             messages=self.messages.take(places),
