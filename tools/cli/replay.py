@@ -35,9 +35,7 @@ def replay(
     broker: Annotated[str, typer.Option(help="The broker.")] = f"mqtt://127.0.0.1:{_DEFAULT_PORT}",
 ) -> None:
     """Publish the rows of a CSV file as readings with their own times, each at QoS 1 to telemetry/DEVICE."""
-    address = urlsplit(broker)
-    if address.scheme != "mqtt" or not address.hostname:
-        fail("replay", f"--broker {broker}: expected mqtt://HOST:PORT")
+    host, port = _address(broker)
     if not device or "+" in device or "#" in device:
         fail("replay", f"--device {device}: expected a name without + and #")
     with failing_on(OSError, BadRow, command="replay"):
@@ -45,8 +43,19 @@ def replay(
             messages = list(_messages(file, device, metric, unit))
         except UnicodeDecodeError as error:
             raise BadRow(f"{file}: expected UTF-8: {error}") from None
-        _publish(address.hostname, address.port or _DEFAULT_PORT, f"telemetry/{device}", messages)
+        _publish(host, port, f"telemetry/{device}", messages)
     print(f"{len(messages)} messages are with the broker")
+
+
+def _address(broker: str) -> tuple[str, int]:
+    try:
+        address = urlsplit(broker)
+        host, port = address.hostname, address.port
+    except ValueError as error:
+        fail("replay", f"--broker {broker}: expected mqtt://HOST:PORT: {error}")
+    if address.scheme != "mqtt" or not host or port == 0:
+        fail("replay", f"--broker {broker}: expected mqtt://HOST:PORT")
+    return host, port or _DEFAULT_PORT
 
 
 def _messages(file: Path, device: str, metric: str | None, unit: str | None) -> Iterator[bytes]:
@@ -54,23 +63,35 @@ def _messages(file: Path, device: str, metric: str | None, unit: str | None) -> 
     with file.open(newline="", encoding="utf-8-sig") as text:
         rows = csv.reader(text)
         header = next(rows, [])
+        if len(header) == 1 and ";" in header[0]:
+            raise BadRow(f"{file}, line 1: expected commas between the cells, and a point in numbers; found semicolons")
         if len(header) < 2 or (metric and len(header) != 2):
             count = "one" if metric else "at least one"
             raise BadRow(f"{file}, line 1: expected a column of times and {count} of numbers")
         if _is_time(header[0]):
             raise BadRow(f"{file}, line 1: expected a header and not a time")
         metrics = [metric] if metric else header[1:]
-        for row in rows:
-            try:
-                at = datetime.fromisoformat(row[0])
-                values = [float(cell) for cell in row[1:]]
-                if not all(map(math.isfinite, values)):
-                    raise ValueError("JSON has finite numbers alone")
-                records = [{"n": name, "v": value} for name, value in zip(metrics, values, strict=True)]
-            except (ValueError, IndexError) as error:
-                raise BadRow(f"{file}, line {rows.line_num}: expected an ISO time and numbers: {error}") from None
+        for row in filter(None, rows):  # a blank line has no cells
+            where = f"{file}, line {rows.line_num}"
+            if len(row) != len(header):
+                raise BadRow(f"{where}: expected {len(header)} cells, found {len(row)}")
+            if not _is_time(row[0]):
+                raise BadRow(f"{where}: expected an ISO time, found {row[0]!r}")
+            at = datetime.fromisoformat(row[0])
+            records = [{"n": name, "v": _number(cell, where)} for name, cell in zip(metrics, row[1:], strict=True)]
             base = {"bn": f"{device}:", "bt": (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()}
             yield json.dumps([{**base, **({"bu": unit} if unit else {}), **records[0]}, *records[1:]]).encode()
+
+
+def _number(cell: str, where: str) -> float:
+    """Returns a cell's number. Raises BadRow, also for those that JSON does not have."""
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise BadRow(f"{where}: expected a finite number, found {cell!r}")
+    return value
 
 
 def _is_time(cell: str) -> bool:

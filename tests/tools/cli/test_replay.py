@@ -33,11 +33,16 @@ def test_each_row_is_a_reading_at_its_time(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("time\n", "line 1: expected a column of times and at least one of numbers"),
-        ("time,a\n2026-01-01,1\nyesterday,2\n", "line 3: expected an ISO time and numbers"),
-        ("time,a\n2026-01-01,much\n", "line 2: expected an ISO time and numbers"),
-        ("time,a,b\n2026-01-01,1\n", "line 2: expected an ISO time and numbers"),
-        ("time,a\n2026-01-01,nan\n", "line 2: expected an ISO time and numbers"),
-        ("time,a\n2026-01-01,1\n\n", "line 3: expected an ISO time and numbers"),
+        ("time,a\n2026-01-01,1\nyesterday,2\n", "line 3: expected an ISO time, found 'yesterday'\n"),
+        ("time,a\n2026-01-01,much\n", "line 2: expected a finite number, found 'much'\n"),
+        ("time,a\n2026-01-01,nan\n", "line 2: expected a finite number, found 'nan'\n"),
+        ("time,a,b\n2026-01-01,1\n", "line 2: expected 3 cells, found 2\n"),
+        ("time,a\n2026-01-01,1\n\n2026-01-02\n", "line 4: expected 2 cells, found 1\n"),
+        ("time,a\n2026-01-01,1,5\n", "line 2: expected 2 cells, found 3\n"),
+        (
+            "time;a\n2026-01-01;1,5\n",
+            "line 1: expected commas between the cells, and a point in numbers; found semicolons\n",
+        ),
         ("2026-01-01,1\n2026-01-02,2\n", "line 1: expected a header and not a time"),
         ("time,w\N{LATIN SMALL LETTER A WITH DIAERESIS}rme\n2026-01-01,1\n", "expected UTF-8"),
     ],
@@ -54,6 +59,21 @@ def test_broker_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     assert replay(str(tmp_path / "machine.csv"), "--broker", "mqtt://127.0.0.1:1").exit_code == 2
     done = replay(str(tmp_path / "machine.csv"), "--broker", "localhost")
     assert done.stderr == "holdfast replay: --broker localhost: expected mqtt://HOST:PORT\n"
+
+
+@pytest.mark.parametrize("broker", ["mqtt://127.0.0.1:99999", "mqtt://127.0.0.1:much", "mqtt://[::1", "mqtt://host:0"])
+def test_broker_with_an_impossible_address_is_an_error(tmp_path: Path, broker: str) -> None:
+    (tmp_path / "machine.csv").write_text(CSV)
+    done = replay(str(tmp_path / "machine.csv"), "--broker", broker)
+    assert done.exit_code == 2, done.output
+    assert done.stderr.startswith(f"holdfast replay: --broker {broker}: expected mqtt://HOST:PORT")
+
+
+def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "machine.csv").write_text(CSV + "\n\n")
+    with mosquitto(tmp_path) as port:
+        done = replay(str(tmp_path / "machine.csv"), "--broker", f"mqtt://127.0.0.1:{port}")
+    assert (done.exit_code, done.stdout) == (0, "2 messages are with the broker\n"), done.output
 
 
 @pytest.mark.parametrize("device", ["", "hall/#", "+"])
