@@ -1,5 +1,6 @@
 """What the report says, read from the tables."""
 
+from bisect import bisect_right
 from collections import defaultdict
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 from cloud import OpenTables, Result
 
 HOUR = timedelta(hours=1)
+SILENCE = timedelta(days=30)
 _COLUMNS_MAX = 72
 _ROWS_MAX = 200
 
@@ -16,10 +18,16 @@ _TOTALS = """
         (SELECT coalesce(sum(missing), 0) FROM completeness) AS "messages missing",
         (SELECT count(*) FROM quarantine) AS "in quarantine",
         (SELECT coalesce(sum(duplicates), 0) FROM batches) AS "duplicates removed" """
-_DEVICES = f"SELECT * FROM devices ORDER BY last DESC, origin, device LIMIT {_ROWS_MAX}"
-_GAPS = f"SELECT * FROM gaps ORDER BY missing DESC, origin, epoch, lo LIMIT {_ROWS_MAX}"
+# Each origin's first rows go before any origin's second ones: an origin that floods cannot displace the others.
+_LIST = f"""
+    SELECT * EXCLUDE (turn) FROM (
+        SELECT *, row_number() OVER (PARTITION BY origin ORDER BY {{order}}) AS turn FROM {{view}}
+        ORDER BY turn, {{order}} LIMIT {_ROWS_MAX})
+    ORDER BY {{order}}"""
+_DEVICES_ORDER = "last DESC, origin, device"
+_GAPS_ORDER = "missing DESC, origin, epoch, lo"
 _CELLS = """
-    SELECT origin || CASE WHEN device IS NULL OR device = origin THEN '' ELSE ' / ' || device END AS name, hour,
+    SELECT origin, origin || CASE WHEN device IS NULL OR device = origin THEN '' ELSE ' / ' || device END AS name, hour,
         CAST(expected AS BIGINT) AS expected, CAST(arrived AS BIGINT) AS arrived
     FROM completeness_by_hour WHERE hour IS NOT NULL"""
 _RATES = "SELECT date_trunc('hour', utc) AS hour, count(*) AS readings FROM timeline GROUP BY ALL"
@@ -45,77 +53,123 @@ class Cell(NamedTuple):
     arrived: int
 
 
-class HeatMap(NamedTuple):
-    """Cells by the place of their span, for each device. The devices that lack most come first."""
+class Spans(NamedTuple):
+    """Equal spans of time, by their beginnings. Silences of more than SILENCE have none."""
 
-    start: datetime
-    span: timedelta
-    columns: int
+    length: timedelta
+    starts: list[datetime]
+
+    def place(self, at: datetime) -> int:
+        """Returns the number of the span that a time is in."""
+        return bisect_right(self.starts, at) - 1
+
+    def follows_silence(self, place: int) -> bool:
+        """Returns whether a silence lies between this span and the one before it."""
+        return place > 0 and self.starts[place] > self.starts[place - 1] + self.length
+
+
+class HeatMap(NamedTuple):
+    """Cells by the number of their span, for each device. The devices that lack most come first."""
+
+    spans: Spans
     rows: dict[str, dict[int, Cell]]
+    left_out: int
+
+
+class Listing(NamedTuple):
+    """Rows of a view, and how many more there are."""
+
+    rows: Result
+    left_out: int
 
 
 class Figures(NamedTuple):
-    """All that the page shows. `rates` are readings a span of the heat map's length, from `rates_start` on."""
+    """All that the page shows. `rates` has the number of readings in each of its spans."""
 
     totals: Result
-    devices: Result
+    devices: Listing
     heat_map: HeatMap | None
-    gaps: Result
-    rates_start: datetime | None
-    rates_span: timedelta
-    rates: list[int]
+    gaps: Listing
+    rates: tuple[Spans, list[int]] | None
     latency: Result
 
 
 def read_figures(tables: OpenTables) -> Figures:
     """Asks the tables. Raises BadQuery."""
-    rates_start, rates_span, rates = _rates(tables.select(_RATES))
     return Figures(
         tables.select(_TOTALS),
-        tables.select(_DEVICES),
+        _listing(tables, "devices", _DEVICES_ORDER),
         _heat_map(tables.select(_CELLS)),
-        tables.select(_GAPS),
-        rates_start,
-        rates_span,
-        rates,
+        _listing(tables, "gaps", _GAPS_ORDER),
+        _rates(tables.select(_RATES)),
         tables.select(_LATENCY),
     )
 
 
+def _listing(tables: OpenTables, view: str, order: str) -> Listing:
+    rows = tables.select(_LIST.format(view=view, order=order))
+    ((count,),) = tables.select(f"SELECT count(*) FROM {view}").rows
+    assert isinstance(count, int)
+    return Listing(rows, count - len(rows.rows))
+
+
 def _heat_map(cells: Result) -> HeatMap | None:
     """Sums hours up to spans, so that a page has room for all of them."""
-    hours = [hour for _, hour, *_ in cells.rows if isinstance(hour, datetime)]
+    hours = [hour for _, _, hour, *_ in cells.rows if isinstance(hour, datetime)]
     if not hours:
         return None
-    start, span, columns = _spans(hours)
-    counts: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
-    for name, hour, expected, arrived in cells.rows:
+    spans = _spans(hours)
+    counts: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    for origin, name, hour, expected, arrived in cells.rows:
         assert isinstance(hour, datetime) and isinstance(expected, int) and isinstance(arrived, int)
-        count = counts[str(name)][(hour - start) // span]
+        count = counts[str(origin), str(name)][spans.place(hour)]
         count[0] += expected
         count[1] += arrived
     rows = {name: {place: Cell(*count) for place, count in row.items()} for name, row in counts.items()}
-    return HeatMap(start, span, columns, dict(sorted(rows.items(), key=_lacking)[:_ROWS_MAX]))
+    shown = _in_turn(sorted(rows, key=lambda name: _lacking(name, rows[name])))
+    ordered = sorted(shown, key=lambda name: _lacking(name, rows[name]))
+    return HeatMap(spans, {name: rows[origin, name] for origin, name in ordered}, len(rows) - len(shown))
 
 
-def _lacking(row: tuple[str, dict[int, Cell]]) -> tuple[int, str]:
-    name, cells = row
+def _in_turn(names: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Returns as many names as the page has room for: the first one of each origin, then each one's second."""
+    turns: dict[str, int] = defaultdict(int)
+    numbered = []
+    for origin, name in names:
+        numbered.append((turns[origin], (origin, name)))
+        turns[origin] += 1
+    return [name for _, name in sorted(numbered, key=lambda one: one[0])][:_ROWS_MAX]
+
+
+def _lacking(name: tuple[str, str], cells: dict[int, Cell]) -> tuple[int, tuple[str, str]]:
     return sum(cell.arrived - cell.expected for cell in cells.values()), name
 
 
-def _rates(hours: Result) -> tuple[datetime | None, timedelta, list[int]]:
+def _rates(hours: Result) -> tuple[Spans, list[int]] | None:
     counts = {hour: count for hour, count in hours.rows if isinstance(hour, datetime) and isinstance(count, int)}
     if not counts:
-        return None, HOUR, []
-    start, span, columns = _spans(list(counts))
-    rates = [0] * columns
+        return None
+    spans = _spans(list(counts))
+    rates = [0] * len(spans.starts)
     for hour, count in counts.items():
-        rates[(hour - start) // span] += count
-    return start, span, rates
+        rates[spans.place(hour)] += count
+    return spans, rates
 
 
-def _spans(hours: list[datetime]) -> tuple[datetime, timedelta, int]:
-    """Returns where the first span begins, how long a span is, and how many there are."""
-    start, count = min(hours), (max(hours) - min(hours)) // HOUR + 1
-    span = HOUR * -(-count // _COLUMNS_MAX)
-    return start, span, (max(hours) - start) // span + 1
+def _spans(hours: list[datetime]) -> Spans:
+    """Returns spans that have all hours. One time of a wrong clock, decades away, does not make them months long."""
+    ordered = sorted(set(hours))
+    runs = [[ordered[0], ordered[0]]]
+    for hour in ordered[1:]:
+        if hour - runs[-1][1] > SILENCE:
+            runs.append([hour, hour])
+        else:
+            runs[-1][1] = hour
+    counts = [(last - first) // HOUR + 1 for first, last in runs]
+    hours_each = -(-sum(counts) // _COLUMNS_MAX)
+    starts = [
+        first + HOUR * number
+        for (first, _), count in zip(runs, counts, strict=True)
+        for number in range(0, count, hours_each)
+    ]
+    return Spans(HOUR * hours_each, starts)

@@ -6,11 +6,12 @@ from pathlib import Path
 from string import Template
 
 from cloud import Result
-from tools.cli.report.figures import Cell, Figures, HeatMap
+from tools.cli.report.figures import SILENCE, Cell, Figures, HeatMap, Listing, Spans
 
 _PAGE = Path(__file__).with_name("page.html")
 _COMPLETE_HUE, _EMPTY_HUE = 140, 0  # green, and red
 _BARS_HEIGHT = 100
+_SILENCES_MAX = 3
 
 
 def render(title: str, figures: Figures, made_at: datetime) -> str:
@@ -20,16 +21,24 @@ def render(title: str, figures: Figures, made_at: datetime) -> str:
         made=f"Made at {_text(made_at)}. All times are UTC.",
         totals=_totals(figures.totals),
         heat_map=_heat_map(figures.heat_map),
-        gaps=_rows(figures.gaps, "No message is missing."),
-        rates=_rates(figures),
+        gaps=_listing(figures.gaps, "No message is missing."),
+        rates=_rates(figures.rates),
         latency=_rows(figures.latency, "No message has the times of two hops.", "Seconds, by the clocks of both ends."),
-        devices=_rows(figures.devices, "No device has sent a reading."),
+        devices=_listing(figures.devices, "No device has sent a reading."),
     )
 
 
 def _totals(totals: Result) -> str:
     tiles = zip(totals.columns, totals.rows[0], strict=True)
     return "".join(f"<div><dt>{escape(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in tiles)
+
+
+def _listing(listing: Listing, without: str) -> str:
+    return _rows(listing.rows, without, _left_out(listing.left_out))
+
+
+def _left_out(count: int) -> str:
+    return f"{count:,} more {'is' if count == 1 else 'are'} left out." if count else ""
 
 
 def _rows(result: Result, without: str, remark: str = "") -> str:
@@ -51,43 +60,66 @@ def _heat_map(heat_map: HeatMap | None) -> str:
         return "<p>No message has readings.</p>"
     rows = "".join(
         f"<tr><th>{escape(name)}</th>"
-        + "".join(_cell(name, heat_map, place, cells.get(place)) for place in range(heat_map.columns))
+        + "".join(_cell(name, heat_map.spans, place, cells.get(place)) for place in range(len(heat_map.spans.starts)))
         + "</tr>"
         for name, cells in heat_map.rows.items()
     )
-    last = heat_map.start + heat_map.span * heat_map.columns
-    hours = heat_map.span.total_seconds() / 3600
-    remark = f"{_text(heat_map.start)} to {_text(last)}, {hours:.0f} h a cell: green is complete, red has nothing."
-    return f'<p>{remark}</p><div class="wide"><table class="map">{rows}</table></div>'
+    first, last = _ends(heat_map.spans)
+    hours = f"{_hours(heat_map.spans)} a cell: green is complete, red has nothing."
+    remarks = [f"{first} to {last}, {hours}", _silences(heat_map.spans), _left_out(heat_map.left_out)]
+    return f'<p>{" ".join(filter(None, remarks))}</p><div class="wide"><table class="map">{rows}</table></div>'
 
 
-def _cell(name: str, heat_map: HeatMap, place: int, cell: Cell | None) -> str:
+def _ends(spans: Spans) -> tuple[str, str]:
+    return _text(spans.starts[0]), _text(spans.starts[-1] + spans.length)
+
+
+def _hours(spans: Spans) -> str:
+    return f"{spans.length.total_seconds() / 3600:.0f} h"
+
+
+def _silences(spans: Spans) -> str:
+    """Says that the axis of time has steps, if it has."""
+    places = [place for place in range(len(spans.starts)) if spans.follows_silence(place)]
+    if not places:
+        return ""
+    ends = [f"{_text(spans.starts[place - 1] + spans.length)} to {_text(spans.starts[place])}" for place in places]
+    longest = f"A line stands for more than {SILENCE.days} days with nothing: {', '.join(ends[:_SILENCES_MAX])}"
+    return longest + (f", and {len(ends) - _SILENCES_MAX} more." if len(ends) > _SILENCES_MAX else ".")
+
+
+def _cell(name: str, spans: Spans, place: int, cell: Cell | None) -> str:
+    silence = ' class="silence"' if spans.follows_silence(place) else ""
     if cell is None or not cell.expected:
-        return "<td></td>"
+        return f"<td{silence}></td>"
     share = cell.arrived / cell.expected
     hue = _EMPTY_HUE + (_COMPLETE_HUE - _EMPTY_HUE) * share if share == 1 else 50 * share
-    at = _text(heat_map.start + heat_map.span * place)
-    told = f"{escape(name)}, {at}: {cell.arrived} of {cell.expected}"
-    return f'<td style="background:hsl({hue:.0f} 65% 45%)" title="{told}"></td>'
+    told = f"{escape(name)}, {_text(spans.starts[place])}: {cell.arrived} of {cell.expected}"
+    return f'<td{silence} style="background-color:hsl({hue:.0f} 65% 45%)" title="{told}"></td>'
 
 
-def _rates(figures: Figures) -> str:
-    if figures.rates_start is None:
+def _rates(rates: tuple[Spans, list[int]] | None) -> str:
+    if rates is None:
         return "<p>There are no readings.</p>"
-    highest = max(figures.rates)
-    at = [figures.rates_start + figures.rates_span * place for place in range(len(figures.rates) + 1)]
+    spans, counts = rates
+    highest, (first, last) = max(counts), _ends(spans)
     bars = "".join(
         f'<rect x="{place + 0.05:.2f}" y="{_BARS_HEIGHT - height:.2f}" width="0.9" height="{height:.2f}">'
-        f"<title>{_text(at[place])}: {count} readings</title></rect>"
-        for place, count in enumerate(figures.rates)
+        f"<title>{_text(spans.starts[place])}: {count} readings</title></rect>"
+        for place, count in enumerate(counts)
         for height in [_BARS_HEIGHT * count / highest]
     )
-    box = f"0 0 {len(figures.rates)} {_BARS_HEIGHT}"
-    hours = figures.rates_span.total_seconds() / 3600
+    lines = "".join(
+        f'<line x1="{place}" x2="{place}" y1="0" y2="{_BARS_HEIGHT}"/>'
+        for place in range(len(counts))
+        if spans.follows_silence(place)
+    )
+    box = f'viewBox="0 0 {len(counts)} {_BARS_HEIGHT}" preserveAspectRatio="none"'
+    remarks = [f"Readings in {_hours(spans)}; the highest bar is {_text(highest)}.", _silences(spans)]
     return (
-        f"<p>Readings in {hours:.0f} h; the highest bar is {_text(highest)}.</p>"
-        f'<svg viewBox="{box}" preserveAspectRatio="none" role="img" aria-label="readings over time">{bars}</svg>'
-        f'<div class="ends"><span>{_text(at[0])}</span><span>{_text(at[-1])}</span></div>'
+        f"<p>{' '.join(filter(None, remarks))}</p>"
+        f'<svg {box} role="img" aria-label="readings over time">{bars}{lines}</svg>'
+        f'<div class="ends"><span>{first}</span><span>{last}</span></div>'
     )
 
 

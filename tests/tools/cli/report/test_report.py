@@ -1,5 +1,6 @@
 """The report, as a browser shows it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,42 @@ async def test_page_needs_no_other_file_and_runs_nothing_that_a_device_wrote(fil
         assert (await page.evaluate("document.title")).startswith("Holdfast: /")
         assert await page.evaluate("document.images.length + document.scripts.length") == 0
         assert page.errors == []
+
+
+async def test_one_time_of_a_wrong_clock_does_not_make_the_cells_months_wide(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "landing").mkdir()
+    in_2001 = json.dumps([{"bn": "cellar:", "n": "temperature", "bt": 978_307_200, "v": 4.0}]).encode()
+    land(tmp_path / "landing", [row(1), row(2)], [row(1, "cellar", in_2001)])
+    ingest(spark, tmp_path / "landing", tmp_path / "tables")
+    report("--tables", str(tmp_path / "tables"), "--out", str(tmp_path / "report.html"))
+    async with open_page(tmp_path / "report.html", tmp_path) as page:
+        text = await page.evaluate("document.body.innerText")
+        lines = await page.evaluate("['.map .silence', 'line'].map(one => document.querySelectorAll(one).length)")
+        bars = await page.evaluate("document.querySelectorAll('rect').length")
+    assert "1 h a cell" in text and "Readings in 1 h" in text
+    assert "more than 30 days with nothing: 2001-01-01 01:00:00 to " in text
+    assert (lines, bars) == ([2, 1], 2)  # a line in each row of the map, and one among the bars
+
+
+async def test_device_with_hundreds_of_gaps_does_not_displace_others_and_the_rest_is_counted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "landing").mkdir()
+    flood = [row(seq * 100, "flood") for seq in range(1, 251)]
+    many = [row(1, f"device-{number}", payload(f"device-{number}", 1)) for number in range(249)]
+    land(tmp_path / "landing", flood, [row(1), row(3)], many)
+    ingest(spark, tmp_path / "landing", tmp_path / "tables")
+    report("--tables", str(tmp_path / "tables"), "--out", str(tmp_path / "report.html"))
+    async with open_page(tmp_path / "report.html", tmp_path) as page:
+        gaps = await page.evaluate("document.querySelectorAll('.rows')[0].innerText")
+        remarks = await page.evaluate(
+            """['completeness', 'gaps', 'devices'].map(id =>
+                document.getElementById(id).nextElementSibling.innerText.split('. ').pop())"""
+        )
+    assert "garage" in gaps
+    assert remarks == ["51 more are left out.", "51 more are left out.", "51 more are left out."]
 
 
 def test_tables_without_a_message_make_a_page_that_says_so(spark: SparkSession, tmp_path: Path) -> None:
