@@ -70,7 +70,7 @@ class OpenTables:
                 raise BadQuery(f"{''.join(sql.split()[:1])} is refused: a query only reads ({reading})")
             return collect(self._carry_out(sql))
         except duckdb.Error as error:
-            raise BadQuery(first_line(error)) from None
+            raise BadQuery(_reason(error)) from None
 
     def _carry_out(self, sql: str) -> pa.Table:
         """Asks the engine in a thread of its own: this one is free to notice Ctrl-C, which ends the query."""
@@ -93,6 +93,11 @@ class OpenTables:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _reason(error: duckdb.Error) -> str:
+    """Returns what the engine says in one line, with the names that it proposes, without its drawing of the place."""
+    return " ".join(str(error).partition("\n\nLINE ")[0].split())
 
 
 def _rows(folder: Storage, table: Table) -> ds.Dataset:

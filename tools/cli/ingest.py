@@ -159,8 +159,9 @@ def _facts(report: Report) -> dict[str, object]:
 def sentence(report: Report) -> str:
     """Returns what a run did, in one line."""
     return (
-        f"{report.files} landing files: {report.rows_in} rows in = {report.new} new + {report.duplicates} duplicates "
-        f"+ {report.quarantined} quarantined; {report.readings} readings"
+        f"{report.files} landing files: {report.rows_in} rows in = {report.new} new and decoded "
+        f"+ {report.duplicates} duplicates + {report.quarantined} quarantined (undecodable or in conflict); "
+        f"{report.readings} readings"
         + (f"; {len(report.set_aside)} files set aside" if report.set_aside else "")
         + ("; landing files are missing" if report.missing else "")
     )

@@ -97,6 +97,8 @@ def test_long_text_is_not_cut_in_a_pipe(folder: Path) -> None:
         ("SELEC 1", 'syntax error at or near "SELEC"'),
         ("SELECT nonsense FROM readings", 'column "nonsense" not found'),
         ("SELECT * FROM nowhere", "nowhere does not exist"),
+        ("SELECT * FROM latestt", 'latestt does not exist! Did you mean "latest"?\n'),
+        ("SELECT devic FROM latest", 'Candidate bindings: "device"'),
         ("SELECT CAST('one' AS INT)", "Could not convert string 'one'"),
     ],
 )
@@ -123,5 +125,6 @@ def test_ingest_names_what_it_sets_aside_and_ends_with_1(spark: SparkSession, la
     missing = f"set aside {described.file}: the file is missing, its manifest is there"
     assert done.stderr == f"holdfast cloud ingest: {missing}\n"
     assert done.stdout.startswith(
-        "0 landing files: 0 rows in = 0 new + 0 duplicates + 0 quarantined; 0 readings; 1 file"
+        "0 landing files: 0 rows in = 0 new and decoded + 0 duplicates + 0 quarantined (undecodable or in conflict); "
+        "0 readings; 1 file"
     )
