@@ -2,6 +2,7 @@
 
 import re
 
+import duckdb
 import pytest
 
 from cloud.landing.file import SCHEMA
@@ -40,3 +41,13 @@ def test_sources_of_dbt_have_the_columns_of_the_tables_and_test_what_is_never_nu
         columns = re.split(r"^          - name: ", part, flags=re.MULTILINE)[1:]
         described[part.split()[0]] = {column.split()[0]: "not_null" in column for column in columns}
     assert described == {table.name: {column.name: column.required for column in table.columns} for table in TABLES}
+
+
+def test_sources_of_dbt_quote_the_columns_that_are_words_of_sql() -> None:
+    text = (source_root() / "docs/how-to/dbt/schema.yml").read_text()
+    with duckdb.connect() as engine:
+        asked = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category = 'reserved'"
+        words = engine.execute(asked).fetchall()
+    columns = {part.split()[0]: part for part in re.split(r"^          - name: ", text, flags=re.MULTILINE)[1:]}
+    reserved = {name for (name,) in words} & set(columns)
+    assert reserved == {name for name, part in columns.items() if "quote: true" in part} == {"check", "table"}
