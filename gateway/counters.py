@@ -51,6 +51,7 @@ class Counters:
     payload_bytes_sent: int = 0
     messages_stored: int = 0
     identities_replaced: int = 0
+    links_rejected: int = 0
     messages_returned: int = 0
     qos_0_stored: int = 0
     messages_dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DROP_REASONS, 0))

@@ -1,21 +1,17 @@
 """How a message is published: whether it may be, which work stores it, and the messages of the gateway itself."""
 
-import logging
 import sys
 from collections.abc import Iterable
 
 from gateway.auth.permissions import Permissions
 from gateway.counters import Counters
 from gateway.limits import Limits
-from gateway.log_fields import about
 from gateway.message import Message
 from gateway.sessions.subscribers import Subscribers
 from gateway.store import GATEWAY, REJECTED, RETAINED, Cursor, Drop, MessageLog, PublishBatch, Work, retained
 from wire.connection.server import USER_PROPERTIES_MAX
 from wire.properties import PAYLOAD_FORMAT_INDICATOR, USER_PROPERTY
 from wire.reasons import NOT_AUTHORIZED, PAYLOAD_FORMAT_INVALID, QUOTA_EXCEEDED, SUCCESS
-
-logger = logging.getLogger(__name__)
 
 
 class Publishing:
@@ -77,8 +73,7 @@ class Publishing:
             self._counters.identities_replaced += 1
             message.renew(self._gateway, came_ms)
         if message.reject_links(permissions.may_identify):
-            what = about(client=message.publisher, topic=message.topic)
-            logger.warning("number of a link rejected: no rule lets the client identify its gateway", extra=what)
+            self._counters.links_rejected += 1
         if message.properties.get(PAYLOAD_FORMAT_INDICATOR) and not _is_text(message.payload):
             return PAYLOAD_FORMAT_INVALID, is_replaced
         if len(message.properties.get(USER_PROPERTY, ())) > USER_PROPERTIES_MAX:
