@@ -84,6 +84,32 @@ class FilterTree(Generic[Value]):
         """Yields the other filters that a filter covers, with their values."""
         return (found for found in _values(self._covered(topic_filter)) if found[0] != topic_filter)
 
+    def overlapping(self, topic_filter: str) -> Iterator[tuple[str, Value]]:
+        """Yields the other filters that match a topic name which a filter matches, with their values."""
+        return (found for found in _values(self._overlapping(topic_filter)) if found[0] != topic_filter)
+
+    def _overlapping(self, topic_filter: str) -> Iterator[_Place[Value]]:
+        first, *levels = topic_filter.split("/")
+        children = [(node, level) for level, node in (self._root.children or {}).items()]
+        if first in ("+", "#"):
+            places = [place for place in children if not place[1].startswith("$")]
+        else:
+            places = self._first_places(first, *(("+", "#") if not first.startswith("$") else ()))
+        for level in levels if first != "#" else ():
+            yield from (place for place in places if _last(place) == "#")
+            places = [place for place in places if _last(place) != "#"]
+            if level == "#":
+                break
+            if level == "+":
+                places = [place for one in places for place in _children(one)]
+            else:
+                places = _next(places, level, "+", "#")
+        if topic_filter.endswith("#"):
+            yield from _below(places)
+        else:
+            yield from places
+            yield from _next(places, "#")
+
     def _covering(self, topic_filter: str) -> Iterator[_Place[Value]]:
         places = self._first_places("#") if not topic_filter.startswith("$") else []
         yield from places
