@@ -1,7 +1,7 @@
 """A lander without room on its disk keeps the connection, and acknowledges nothing until there is room."""
 
-import resource
 import re
+import resource
 import signal
 import sys
 from collections.abc import Iterator
