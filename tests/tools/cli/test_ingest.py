@@ -98,10 +98,11 @@ def test_job_that_runs_tells_a_fault_once_and_nothing_of_runs_that_found_nothing
         for number, handler in handlers:
             signal.signal(number, handler)
     assert ended.exit_code == 0
-    nothing = "0 landing files: 0 rows in = 0 new + 0 duplicates + 0 quarantined; 0 readings"
+    aside = "0 quarantined (undecodable or in conflict)"
+    nothing = f"0 landing files: 0 rows in = 0 new and decoded + 0 duplicates + {aside}; 0 readings"
     assert ended.stdout.splitlines() == [
         nothing,
-        "1 landing files: 2 rows in = 2 new + 0 duplicates + 0 quarantined; 0 readings",
+        f"1 landing files: 2 rows in = 2 new and decoded + 0 duplicates + {aside}; 0 readings",
         nothing,  # the disk is no longer full
         f"{nothing}; landing files are missing",
         nothing,
