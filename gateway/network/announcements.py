@@ -1,0 +1,157 @@
+"""What a gateway tells a neighbour that dials it: its interest, whole once, then change by change.
+
+An announcement is one payload::
+
+    announcement = kind book serial texts
+    kind         = %x00 / %x01          ; the whole interest, or what has changed since the announcement before
+    book         = 8 bytes              ; drawn when the gateway starts: serials of different books say nothing
+    serial       = 8 bytes              ; big-endian: that of the last change in it
+    texts        = zlib(text *(%x00 text))
+    text         = filter               ; in a whole interest
+                 / ("+" / "-") filter   ; a change: newly wanted, or no longer
+
+A filter never holds U+0000 [MQTT-1.5.4-2]. The filters of a whole interest are in order, and what stands together in
+this order has much text in common: so a filter takes some five bytes.
+
+A neighbour that connects again names the book and the serial that it has, and gets what has changed since. Where that
+is unknown, it gets the whole interest, and works out itself what has changed.
+
+Source: RFC 1950 for zlib.
+"""
+
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from gateway.network.interest import Change, Interest
+from gateway.network.zones import Side
+from wire.errors import WireError
+from wire.topics import check_topic_filter
+
+CHANGES_KEPT = 10_000
+"""The changes that a neighbour may miss and still get them alone; this many are kept for all neighbours together."""
+TEXTS_MAX = 64 * 1024 * 1024
+"""The most bytes of filters in an announcement, before compression."""
+_WHOLE, _CHANGES = 0, 1
+_HEAD = 17
+
+
+class BadAnnouncement(ValueError):
+    """A payload is no announcement. The text says why."""
+
+
+class Mark(NamedTuple):
+    """How far a neighbour has heard: the book, and the serial of the last change."""
+
+    book: bytes = bytes(8)
+    serial: int = 0
+
+
+class Announcer:
+    """The interest of this gateway, as announcements for all neighbours.
+
+    Args:
+        interest: what is wanted here.
+        book: 8 bytes that no earlier start of this gateway has used.
+    """
+
+    def __init__(self, interest: Interest, book: bytes) -> None:
+        self._interest = interest
+        self._book = book
+        self._serial = 0
+        self._changes: deque[Change] = deque(maxlen=CHANGES_KEPT)  # the last one has the serial
+
+    def note(self, changes: Iterable[Change]) -> None:
+        """The interest has changed."""
+        for change in changes:
+            self._serial += 1
+            self._changes.append(change)
+
+    def mark(self) -> Mark:
+        """Returns how far a neighbour has heard that hears all."""
+        return Mark(self._book, self._serial)
+
+    def news(self, side: Side, heard: Mark) -> bytes | None:
+        """Returns the announcement of what a neighbour of a side has not heard; None if there is nothing."""
+        behind = self._serial - heard.serial
+        if heard.book != self._book or not 0 <= behind <= len(self._changes):
+            return _encode(_WHOLE, self.mark(), sorted(self._interest.told_to(side)))
+        missed = [self._changes[place] for place in range(len(self._changes) - behind, len(self._changes))]
+        texts = list(_texts(missed, side))
+        return _encode(_CHANGES, self.mark(), texts) if texts else None
+
+
+class Heard:
+    """The interest of one neighbour, as it has announced it. `filters` are those that it wants."""
+
+    def __init__(self) -> None:
+        self.filters: dict[str, None] = {}
+        self.mark = Mark()
+
+    def take(self, payload: bytes) -> tuple[list[str], list[str]]:
+        """Takes in an announcement; returns the filters that are newly wanted, and those that no longer are.
+
+        Raises BadAnnouncement, and changes nothing then.
+        """
+        kind, mark, texts = _decode(payload)
+        if kind == _WHOLE:
+            wanted = dict.fromkeys(map(_checked, texts))
+            added = [one for one in wanted if one not in self.filters]
+            removed = [one for one in self.filters if one not in wanted]
+        elif mark.book != self.mark.book:
+            raise BadAnnouncement("it has changes of an interest that was never announced")
+        else:
+            added, removed = self._changed(texts)
+        for topic_filter in removed:
+            del self.filters[topic_filter]
+        self.filters.update(dict.fromkeys(added))
+        self.mark = mark
+        return added, removed
+
+    def _changed(self, texts: list[str]) -> tuple[list[str], list[str]]:
+        """Returns what changes make of the filters; one that comes and goes again is in neither list."""
+        wanted: dict[str, bool] = {}
+        for text in texts:
+            topic_filter = _checked(text[1:])
+            is_wanted = {"+": True, "-": False}.get(text[:1])
+            if is_wanted is None or is_wanted is wanted.get(topic_filter, topic_filter in self.filters):
+                raise BadAnnouncement(f"{text[:100]!r} does not follow from what was announced before")
+            wanted[topic_filter] = is_wanted
+        added = [one for one, is_wanted in wanted.items() if is_wanted and one not in self.filters]
+        return added, [one for one, is_wanted in wanted.items() if not is_wanted and one in self.filters]
+
+
+def _texts(changes: Iterable[Change], side: Side) -> Iterator[str]:
+    for topic_filter, before, now in changes:
+        if before.includes(side) != now.includes(side):
+            yield f"{'+' if now.includes(side) else '-'}{topic_filter}"
+
+
+def _checked(topic_filter: str) -> str:
+    try:
+        check_topic_filter(topic_filter)
+    except WireError as error:
+        raise BadAnnouncement(str(error)) from None
+    if topic_filter.startswith("$share/"):
+        raise BadAnnouncement(f"{topic_filter[:100]!r}: expected a topic filter without $share")
+    return topic_filter
+
+
+def _encode(kind: int, mark: Mark, texts: list[str]) -> bytes:
+    return bytes([kind]) + mark.book + mark.serial.to_bytes(8, "big") + zlib.compress("\0".join(texts).encode(), 9)
+
+
+def _decode(payload: bytes) -> tuple[int, Mark, list[str]]:
+    if len(payload) < _HEAD or payload[0] not in (_WHOLE, _CHANGES):
+        raise BadAnnouncement("expected the whole interest (0) or changes (1), a book and a serial")
+    unpacker = zlib.decompressobj()
+    try:
+        content = unpacker.decompress(payload[_HEAD:], TEXTS_MAX)
+        if not unpacker.eof or unpacker.unused_data:
+            raise BadAnnouncement(f"expected one whole stream of zlib with at most {TEXTS_MAX} bytes")
+        text = content.decode()
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise BadAnnouncement(str(error)) from None
+    mark = Mark(payload[1:9], int.from_bytes(payload[9:_HEAD], "big"))
+    return payload[0], mark, text.split("\0") if text else []

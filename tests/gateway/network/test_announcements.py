@@ -1,0 +1,135 @@
+"""How a neighbour hears the interest of a gateway, over lines that end and gateways that start anew."""
+
+import random
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.network.announcements import CHANGES_KEPT, Announcer, BadAnnouncement, Heard, Mark
+from gateway.network.interest import LOCAL, Interest
+from gateway.network.zones import Side
+from tests.gateway.network.test_filter_tree import FILTERS
+
+HERE: Side = ("link", "here")
+
+
+class Neighbours:
+    """A gateway, and a neighbour that hears it."""
+
+    def __init__(self, book: int = 1) -> None:
+        self.interest = Interest()
+        self.announcer = Announcer(self.interest, book.to_bytes(8, "big"))
+        self.heard = Heard()
+
+    def want(self, topic_filter: str, side: Side = LOCAL) -> None:
+        self.announcer.note(self.interest.want(topic_filter, side))
+
+    def want_no_more(self, topic_filter: str, side: Side = LOCAL) -> None:
+        self.announcer.note(self.interest.want_no_more(topic_filter, side))
+
+    def tell(self) -> int:
+        """Tells what is new; returns the bytes of the announcement, 0 without one."""
+        payload = self.announcer.news(HERE, self.heard.mark)
+        if payload is None:
+            return 0
+        before = dict(self.heard.filters)
+        added, removed = self.heard.take(payload)
+        assert not before.keys() & set(added) and set(removed) <= before.keys()
+        assert before.keys() - set(removed) | set(added) == self.heard.filters.keys()
+        return len(payload)
+
+    def check(self) -> None:
+        assert set(self.heard.filters) == set(self.interest.told_to(HERE))
+
+
+def test_a_neighbour_hears_what_changes_and_after_a_cut_what_it_has_missed(seed: int) -> None:
+    chance = random.Random(seed)
+    neighbours = Neighbours()
+    wanted: list[tuple[str, Side]] = []
+    for _ in range(400):
+        for _ in range(chance.randrange(12)):
+            if wanted and chance.random() < 0.5:
+                neighbours.want_no_more(*wanted.pop(chance.randrange(len(wanted))))
+            else:
+                levels = [chance.choice(["a", "b", "+"]) for _ in range(chance.randrange(1, 4))]
+                side = chance.choice([LOCAL, HERE, ("link", "there")])
+                wanted.append(("/".join([*levels, *(["#"] if chance.random() < 0.2 else [])]), side))
+                neighbours.want(*wanted[-1])
+        if chance.random() < 0.1:  # a new start of the gateway
+            neighbours.announcer = Announcer(neighbours.interest, chance.randbytes(8))
+        neighbours.tell()
+        neighbours.check()
+
+
+def test_a_neighbour_that_missed_too_much_hears_the_whole_interest_again() -> None:
+    neighbours = Neighbours()
+    neighbours.want("kept")
+    neighbours.tell()
+    for number in range(CHANGES_KEPT + 1):
+        neighbours.want(f"a/{number}")
+    neighbours.tell()
+    neighbours.check()
+
+
+def test_a_neighbour_that_has_heard_all_hears_nothing_when_it_connects_again() -> None:
+    neighbours = Neighbours()
+    for number in range(1000):
+        neighbours.want(f"a/{number}")
+    assert neighbours.tell() > 0
+    assert neighbours.tell() == 0
+
+
+def test_a_hundred_thousand_filters_take_at_most_six_bytes_each(seed: int) -> None:
+    chance = random.Random(seed)
+    neighbours = Neighbours()
+    for _ in range(100_000):
+        place = f"plant-{chance.randrange(20):02}/line-{chance.randrange(100):02}"
+        neighbours.want(f"{place}/machine-{chance.randrange(10_000):04}/temperature"[:37])
+    assert neighbours.tell() <= 6 * 100_000
+
+
+@given(st.lists(FILTERS, unique=True, max_size=10), st.binary(max_size=40), st.integers(0, 60), st.integers(0, 255))
+def test_a_spoilt_announcement_is_refused_and_changes_nothing(
+    filters: list[str], more: bytes, place: int, value: int
+) -> None:
+    neighbours = Neighbours()
+    for topic_filter in filters:
+        neighbours.want(topic_filter)
+    payload = neighbours.announcer.news(HERE, Mark())
+    assert payload is not None
+    spoilt = payload[: place % len(payload)] + bytes([value]) + payload[place % len(payload) + 1 :] + more
+    heard = Heard()
+    heard.take(payload)
+    before = dict(heard.filters), heard.mark
+    try:
+        heard.take(spoilt)
+    except BadAnnouncement:
+        assert (heard.filters, heard.mark) == before
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        (b"", "expected the whole interest"),
+        (b"\x02" + bytes(30), "expected the whole interest"),
+        (bytes(17) + b"no zlib", "incorrect header check"),
+        (bytes(17) + b"\x78\xda\x03\x00\x00\x00\x00\x01rest", "expected one whole stream"),
+    ],
+)
+def test_what_is_no_announcement_is_refused_in_words(payload: bytes, text: str) -> None:
+    with pytest.raises(BadAnnouncement, match=text):
+        Heard().take(payload)
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
+    bomb = bytes(17) + zlib.compress(b"a" * (80 * 1024 * 1024), 9)
+    with pytest.raises(BadAnnouncement, match="at most"):
+        Heard().take(bomb)
+
+
+@pytest.mark.parametrize("text", ["a/#/b", "", "a+", "$share/g/a"])
+def test_filters_that_mqtt_does_not_allow_are_refused(text: str) -> None:
+    with pytest.raises(BadAnnouncement):
+        Heard().take(bytes(17) + zlib.compress(f"a\0{text}".encode()))
