@@ -1,11 +1,9 @@
-"""Decodes payloads into records: the column `decoded` of a frame of messages."""
+"""Decodes payloads into records, as columns of Arrow."""
 
 import gc
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as sf
 
 from cloud.transforms.decoders import Outcome, decode_messages
 from cloud.transforms.own_decoders import OwnDecoder
@@ -13,38 +11,21 @@ from cloud.transforms.record import Message, Record
 from cloud.transforms.sparkplug import Births
 
 _FIELDS = {
-    "device": (pa.string(), "STRING"),
-    "metric": (pa.string(), "STRING"),
-    "unit": (pa.string(), "STRING"),
-    "time": (pa.timestamp("us", "UTC"), "TIMESTAMP"),
-    "boot_id": (pa.int64(), "BIGINT"),
-    "uptime_ms": (pa.int64(), "BIGINT"),
-    "value": (pa.float64(), "DOUBLE"),
-    "value_string": (pa.string(), "STRING"),
-    "value_bool": (pa.bool_(), "BOOLEAN"),
-    "value_data": (pa.binary(), "BINARY"),
-    "sum": (pa.float64(), "DOUBLE"),
+    "device": pa.string(),
+    "metric": pa.string(),
+    "unit": pa.string(),
+    "time": pa.timestamp("us", "UTC"),
+    "boot_id": pa.int64(),
+    "uptime_ms": pa.int64(),
+    "value": pa.float64(),
+    "value_string": pa.string(),
+    "value_bool": pa.bool_(),
+    "value_data": pa.binary(),
+    "sum": pa.float64(),
 }
-"""The fields of a Record in their order, with their types in Arrow and in Spark."""
-_RECORD = pa.struct([(name, arrow) for name, (arrow, _) in _FIELDS.items()])
+"""The fields of a Record in their order, with their types."""
+_RECORD = pa.struct(list(_FIELDS.items()))
 _DECODED = pa.struct([("records", pa.list_(_RECORD)), ("problem", pa.string())])
-_DECODED_DDL = "records ARRAY<STRUCT<{}>>, problem STRING".format(
-    ", ".join(f"{name}: {spark}" for name, (_, spark) in _FIELDS.items())
-)
-
-
-def decode(rows: DataFrame, wanted: Column, own: Sequence[OwnDecoder] = (), births: Births | None = None) -> DataFrame:
-    """Adds `records`, or the `problem` of the payload, to the `wanted` rows; both are null in the others."""
-
-    def decode_columns(payloads: pa.Array, topics: pa.Array, content_types: pa.Array) -> pa.Array:
-        columns = payloads.to_pylist(), topics.to_pylist(), content_types.to_pylist()
-        return decode_payloads(*columns, own=own, births=births)
-
-    # Spark takes the kind of function from its type hints, and warns where it is named as the stubs ask.
-    decode_batch = sf.arrow_udf(decode_columns, _DECODED_DDL)  # type: ignore[call-overload]
-    payload = sf.when(wanted, sf.col("payload"))
-    decoded = rows.withColumn("decoded", decode_batch(payload, sf.col("topic"), sf.col("content_type")))
-    return decoded.select("*", "decoded.records", "decoded.problem").drop("decoded")
 
 
 def decode_payloads(
@@ -93,7 +74,7 @@ def _to_structs(outcomes: Sequence[Outcome | None]) -> pa.Array:
             records += outcome
     problems = [outcome if isinstance(outcome, str) else None for outcome in outcomes]
     columns = zip(*records, strict=True) if records else ([] for _ in _FIELDS)
-    fields = [pa.array(column, arrow) for column, (arrow, _) in zip(columns, _FIELDS.values(), strict=True)]
+    fields = [pa.array(column, arrow) for column, arrow in zip(columns, _FIELDS.values(), strict=True)]
     lists = pa.ListArray.from_arrays(
         pa.array([*starts, len(records)], pa.int32()), pa.StructArray.from_arrays(fields, fields=list(_RECORD))
     )

@@ -3,10 +3,8 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as sf
 
-from cloud.transforms.decode import decode, decode_payloads
+from cloud.transforms.decode import decode_payloads
 from cloud.transforms.senml import NotSenml, resolve
 from tests.cloud.messages import payload
 from wire.bulk.column_batch import CONTENT_TYPE
@@ -65,10 +63,9 @@ def test_row_of_a_batch_whose_messages_have_landed_has_neither_records_nor_a_pro
     assert result == {"records": [], "problem": None}
 
 
-def test_frame_gets_records_where_wanted(spark: SparkSession) -> None:
-    rows = [(1, payload("garage", 1), None), (2, payload("garage", 2), None), (3, b"21.5", "application/pdf")]
-    frame = spark.createDataFrame(rows, "seq INT, payload BINARY, content_type STRING").withColumn("topic", sf.lit("t"))
-    first, second, third = decode(frame, sf.col("seq") != 2).orderBy("seq").toArrow().to_pylist()
+def test_a_record_has_its_time_and_no_payload_has_no_records() -> None:
+    contents = [payload("garage", 1), None, b"21.5"]
+    first, second, third = decode_payloads(contents, ["t"] * 3, [None, None, "application/pdf"]).to_pylist()
     assert [(record["device"], record["metric"], record["value"]) for record in first["records"]] == [
         ("garage", "load", 1.5),
         ("garage", "memory", 1.5),

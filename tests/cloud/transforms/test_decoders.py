@@ -6,10 +6,8 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as sf
 
-from cloud.transforms.decode import decode, decode_payloads
+from cloud.transforms.decode import decode_payloads
 from cloud.transforms.decoders import PROBLEM_MAX, decode_messages
 from cloud.transforms.record import PAYLOAD_MAX, TEXT_FACTOR, TEXT_SLACK, Message
 from tests.cloud.transforms.decoding import decode_one, problem_of, values
@@ -149,8 +147,7 @@ def test_payload_that_is_too_long_is_refused() -> None:
     assert outcome == f"the payload has {PAYLOAD_MAX + 3} bytes; up to {PAYLOAD_MAX} are decoded"
 
 
-def test_frame_of_every_kind_of_payload_goes_through_spark(spark: SparkSession) -> None:
-    rows = [(number, "a/b", payload, None) for number, payload in enumerate([*GENUINE, b"\xff\xfe", b""])]
-    frame = spark.createDataFrame(rows, "seq INT, topic STRING, payload BINARY, content_type STRING")
-    decoded = decode(frame, sf.lit(True)).orderBy("seq").collect()
-    assert [row.problem is None for row in decoded] == [True, True, True, True, False, False, False, False]
+def test_payloads_of_every_kind_are_decoded_or_have_a_problem_together() -> None:
+    contents = [*GENUINE, b"\xff\xfe", b""]
+    decoded = decode_payloads(contents, ["a/b"] * len(contents), [None] * len(contents)).to_pylist()
+    assert [one["problem"] is None for one in decoded] == [True, True, True, True, False, False, False, False]

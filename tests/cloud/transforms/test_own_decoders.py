@@ -1,16 +1,17 @@
 """Decoders of one's own, from files and from installed packages."""
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as sf
 
-from cloud.transforms.decode import decode
+from cloud.transforms.decode import decode_payloads
 from cloud.transforms.decoders import Outcome, decode_messages
 from cloud.transforms.own_decoders import BadDecoder, Mark, OwnDecoder, find_decoders
 from cloud.transforms.record import Message
@@ -183,8 +184,13 @@ def test_file_without_a_decoder_is_refused_with_the_reason(tmp_path: Path, sourc
 def test_file_reaches_the_workers_of_spark_though_they_do_not_have_it(file: Path, spark: SparkSession) -> None:
     found = find_decoders([file])
     file.unlink()
-    rows = [(1, "meters/7/raw", b"\0\xd7", None), (2, "meters/7/raw", b"1", None)]
-    frame = spark.createDataFrame(rows, "seq INT, topic STRING, payload BINARY, content_type STRING")
-    first, second = decode(frame, sf.lit(True), found).orderBy("seq").toArrow().to_pylist()
+
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            decoded = decode_payloads([b"\0\xd7", b"1"], ["meters/7/raw"] * 2, [None] * 2, own=found)
+            yield pa.RecordBatch.from_pydict({"decoded": [json.dumps(one, default=str) for one in decoded.to_pylist()]})
+
+    rows = spark.range(0, 1, 1, 1).mapInArrow(decode, "decoded STRING").collect()
+    first, second = (json.loads(row.decoded) for row in rows)
     assert [(record["device"], record["value"]) for record in first["records"]] == [("7", 21.5)]
     assert second["problem"] == "decoder meter: 1 bytes instead of 2"
