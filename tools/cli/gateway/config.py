@@ -131,13 +131,12 @@ def _warnings(path: Path, config: GatewayConfig, routes: list[RouteConfig]) -> l
     ]
     warnings += [("a rule is open to others", reason) for reason in writable_files([path, config.acl])]
     now = datetime.now(UTC)
+    shown: list[tuple[str, str | None]] = []
     for tls in (one.tls for one in config.listener if isinstance(one, TcpConfig | WebSocketConfig) and one.tls):
-        for event, file in (
-            ("clients refuse a certificate", tls.certificate),
-            ("no client with a certificate gets in", tls.client_crl),
-        ):
-            if file is not None and (reason := out_of_date(file, now)):
-                warnings.append((event, reason))
+        shown.append(("clients refuse a certificate", tls.certificate))
+        shown.append(("no client with a certificate gets in", tls.client_crl))
+    shown += [("a broker refuses a route's certificate", one.tls.certificate) for one in routes if one.tls]
+    warnings += [(event, reason) for event, file in shown if file and (reason := out_of_date(file, now))]
     if is_in_memory(Path(config.store.path)):
         reason = f"{config.store.path}: on a file system in memory, which a restart of the machine empties"
         warnings.append(("what is stored is not durable", reason))

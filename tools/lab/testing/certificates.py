@@ -46,11 +46,12 @@ class Authority:
         common_names: list[str],
         others: list[x509.GeneralName] | None = None,
         extension: x509.ExtensionType | None = None,
+        life: datetime.timedelta = LIFE,
     ) -> tuple[Path, Path]:
-        """Makes a certificate with these names; returns its file and its key's."""
+        """Makes a certificate with these names, which ends after ``life``; returns its file and its key's."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in common_names])
-        builder = self._builder(subject, key)
+        builder = self._builder(subject, key, life)
         if others:
             builder = builder.add_extension(x509.SubjectAlternativeName(others), critical=False)
         if extension is not None:
@@ -76,11 +77,13 @@ class Authority:
         path.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
         return path
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, life: datetime.timedelta = LIFE
+    ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         builder = x509.CertificateBuilder().subject_name(subject).issuer_name(self._name).public_key(key.public_key())
         builder = builder.serial_number(x509.random_serial_number())
-        builder = builder.not_valid_before(now - LIFE).not_valid_after(now + LIFE)
+        builder = builder.not_valid_before(now - LIFE).not_valid_after(now + life)
         known_by = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         return builder.add_extension(known_by, critical=False).add_extension(signed_by, critical=False)

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 
@@ -480,6 +481,19 @@ def test_a_store_in_memory_is_warned_of(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
     assert "warning: what is stored is not durable: /dev/shm/absent/holdfast: on a file system in memory" in done.stderr
     assert "warning: no client can connect: there is no [[listener]]" in done.stderr
+
+
+def test_a_routes_certificate_that_is_out_of_date_is_warned_of(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "certificates")
+    certificate, key = authority.sign("route", ["route"], life=timedelta(hours=-1))
+    path = tmp_path / "gateway.toml"
+    path.write_text(
+        f'name = "garage"\n[store]\npath = "{tmp_path}/store"\n[[route]]\nname = "up"\nbroker = "mqtts://b"\n'
+        f'[route.tls]\ncertificate = "{certificate}"\nkey = "{key}"\n'
+    )
+    done = check("gateway", "check-config", str(path))
+    assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
+    assert f"warning: a broker refuses a route's certificate: {certificate}: out of date since" in done.stderr
 
 
 def test_a_mosquitto_conf_is_known_for_one(tmp_path: Path) -> None:
