@@ -91,7 +91,7 @@ def test_a_hundred_thousand_filters_take_at_most_six_bytes_each(seed: int) -> No
 
 
 @given(st.lists(FILTERS, unique=True, max_size=10), st.binary(max_size=40), st.integers(0, 60), st.integers(0, 255))
-def test_a_spoilt_announcement_is_refused_and_changes_nothing(
+def test_a_corrupt_announcement_is_refused_and_changes_nothing(
     filters: list[str], more: bytes, place: int, value: int
 ) -> None:
     neighbours = Neighbours()
@@ -99,12 +99,12 @@ def test_a_spoilt_announcement_is_refused_and_changes_nothing(
         neighbours.want(topic_filter)
     payload = neighbours.announcer.news(HERE, Mark())
     assert payload is not None
-    spoilt = payload[: place % len(payload)] + bytes([value]) + payload[place % len(payload) + 1 :] + more
+    corrupt = payload[: place % len(payload)] + bytes([value]) + payload[place % len(payload) + 1 :] + more
     heard = Heard()
     heard.take(payload)
     before = dict(heard.filters), heard.mark
     try:
-        heard.take(spoilt)
+        heard.take(corrupt)
     except BadAnnouncement:
         assert (heard.filters, heard.mark) == before
 
