@@ -2,9 +2,10 @@
 
 from gateway.auth.permissions import Trusting
 from gateway.config.errors import Checked, ConfigSource
+from gateway.config.kinds import NAME_BYTES_MAX, Count, NonEmpty
 from gateway.config.load import Table, beside, check_readable, read_secret
+from gateway.config.network import Hops, Mode, SelectConfig, ZoneName, errors_in_filter
 from gateway.config.pem import load_authorities, load_own, reason_of
-from gateway.config.schema import NAME_BYTES_MAX, Count, NonEmpty
 from gateway.connection.publish_in import Intake, Topics
 from gateway.connection.services import Services
 from gateway.counters import RouteState
@@ -82,11 +83,13 @@ __all__ = [
     "Frames",
     "Grant",
     "Handed",
+    "Hops",
     "Intake",
     "LaneCursor",
     "ListenError",
     "Message",
     "MessageLog",
+    "Mode",
     "NonEmpty",
     "Numbering",
     "OriginShares",
@@ -97,6 +100,7 @@ __all__ = [
     "RefusedRow",
     "RouteState",
     "RunCursor",
+    "SelectConfig",
     "SelectingCursor",
     "Selector",
     "Sender",
@@ -110,9 +114,11 @@ __all__ = [
     "Trusting",
     "Window",
     "Work",
+    "ZoneName",
     "beside",
     "check_readable",
     "encode_frame",
+    "errors_in_filter",
     "hand_over",
     "identity_properties",
     "load_authorities",

@@ -6,7 +6,19 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gateway.routes import NAME_BYTES_MAX, Checked, ConfigSource, Count, NonEmpty, Table, beside
+from gateway.routes import (
+    NAME_BYTES_MAX,
+    Checked,
+    ConfigSource,
+    Count,
+    Hops,
+    Mode,
+    NonEmpty,
+    SelectConfig,
+    Table,
+    ZoneName,
+    beside,
+)
 from uplink.server import parse_server
 from uplink.shape import ShapeConfig
 from uplink.windows import check_window
@@ -48,6 +60,25 @@ class RouteTlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
             yield "key", "certificate and key go together"
 
 
+class RouteNeighbourConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Makes the other end of a route a neighbour: the route sends what the neighbour wants, and receives what is wanted
+    here. Another gateway tells what it wants; an ordinary broker gets SUBSCRIBEs. See [Networks of
+    gateways](network.md)."""
+
+    name: NonEmpty | None = None
+    """The name of the gateway at the other end; the route checks it. Leave it out for an ordinary broker, such as
+    mosquitto."""
+
+    zone: ZoneName = "default"
+    """The zone of the link."""
+
+    hops: Hops = "multi"
+    """`"multi"` or `"one"`, as for `[[neighbour]]`."""
+
+    mode: Mode = "active-active"
+    """What happens while the neighbour is not connected, as for `[[neighbour]]`."""
+
+
 class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """A route to another broker: the messages that it sends there, and how it connects."""
 
@@ -78,9 +109,11 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     tls: RouteTlsConfig | None = None
     """TLS for `mqtts://` and `wss://`, besides the system's authorities."""
 
-    filters: tuple[str, ...] = ("#",)
-    """The topic filters of the messages that the route sends. It sends each at its QoS, or at the highest QoS that the
-    broker supports. Messages of QoS 2 arrive exactly once as long as the broker keeps the route's session."""
+    filters: tuple[str, ...] | None = None
+    """The topic filters of the messages that the route sends, whether another client wants them or not. Without it
+    these are all messages, `["#"]`, but none where the other end is a neighbour: then those go that the neighbour
+    wants. The route sends each at its QoS, or at the highest QoS that the broker supports. Messages of QoS 2 arrive
+    exactly once as long as the broker keeps the route's session."""
 
     shape: list[ShapeConfig] = msgspec.field(default_factory=list)
     """Rules that select and shape the messages that the filters match, as `[[route.shape]]`. What they leave out leaves
@@ -91,6 +124,16 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     [subscribes](../how-to/next-broker.md#commands-come-down) at the broker. `"both"`: it does both. What comes down is
     stored and synced before it is acknowledged, at QoS 2 exactly once, and keeps its identity. It does not go up again
     over the same route. A route that receives needs a broker that speaks MQTT 5."""
+
+    neighbour: RouteNeighbourConfig | None = None
+    """Makes the other end a [neighbour](network.md)."""
+
+    outgoing: list[SelectConfig] = msgspec.field(default_factory=list)
+    """Conditions on the messages that the route sends, as `[[route.outgoing]]`."""
+
+    incoming: list[SelectConfig] = msgspec.field(default_factory=list)
+    """Conditions on the messages that the route receives, as `[[route.incoming]]`. A gateway at the other end evaluates
+    them, so that what does not pass does not come. What comes from an ordinary broker is looked at on arrival."""
 
     subscribe: tuple[str, ...] = ()
     """The topic filters of the messages that the route receives, for the directions `"in"` and `"both"`. No two of
@@ -199,7 +242,14 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     @property
     def sent(self) -> tuple[str, ...]:
         """The topic filters of the messages that the route sends."""
-        return () if self.direction == "in" else self.filters
+        if self.direction == "in":
+            return ()
+        return (() if self.neighbour else ("#",)) if self.filters is None else self.filters
+
+    @property
+    def receives(self) -> bool:
+        """Whether the route has subscriptions at the broker."""
+        return bool(self.subscribe) or self.neighbour is not None
 
     @property
     def batch_limits(self) -> tuple[int, int, int]:
@@ -232,12 +282,12 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
 
 def _errors_in_filters(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for key in ("filters", "subscribe"):
-        for topic_filter in values.get(key, ()):
+        for topic_filter in values.get(key) or ():
             try:
                 check_topic_filter(topic_filter)
             except WireError as error:
                 yield key, str(error)
-    for topic_filter in values.get("filters", ()):
+    for topic_filter in values.get("filters") or ():
         if parse_shared(topic_filter)[0] is not None:
             yield "filters", f"{topic_filter!r}: expected a topic filter without $share"
     subscribe = values.get("subscribe", ())
@@ -252,11 +302,16 @@ def _errors_in_filters(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if topic_filter.partition("/")[0] == "$SYS":
             yield "subscribe", f"{topic_filter!r}: the gateway has topics of its own below $SYS"
     direction = values.get("direction", "out")
-    if direction != "in" and "filters" in values and not values["filters"]:
+    if direction != "in" and values.get("filters") == () and values.get("neighbour") is None:
         yield "filters", f'"{direction}" needs topic filters, as the route sends'
-    if direction == "out" and values.get("subscribe"):
+    if values.get("neighbour") is not None:
+        if direction != "out":
+            yield "direction", "a route to a neighbour sends and receives: expected no direction"
+        if values.get("framing", "publish") != "publish":
+            yield "framing", 'a neighbour does not read batches: expected "publish"'
+    elif direction == "out" and values.get("subscribe"):
         yield "subscribe", 'it needs direction = "in" or "both"'
-    if direction != "out" and not values.get("subscribe"):
+    elif direction != "out" and not values.get("subscribe"):
         yield "direction", f'"{direction}" needs topic filters in subscribe'
 
 

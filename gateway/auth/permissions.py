@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from gateway.auth.filters import Levels, common, holds, split, takes
-from gateway.auth.rules import CONNECT, IDENTIFY, PUBLISH, SUBSCRIBE, Rule, fill, fits_name, load_rules
+from gateway.auth.rules import CONNECT, IDENTIFY, NEIGHBOUR, PUBLISH, SUBSCRIBE, Rule, fill, fits_name, load_rules
 from gateway.message import Message
 from gateway.topic_memory import remember
 from wire.link_numbers import STATEMENT_TOPICS, statement_topic
@@ -74,6 +74,13 @@ class Permissions:
             if rule.is_for(self.user) and fits_name(rule.what, self.user, client_id):
                 return rule.allows
         return not rules
+
+    def may_be_neighbour(self, gateway: str) -> bool:
+        """Whether it may be the neighbour of this name: a rule has to allow it."""
+        for rule in self._access.rules or ():
+            if NEIGHBOUR in rule.actions and rule.is_for(self.user) and fits_name(rule.what, self.user, gateway):
+                return rule.allows
+        return False
 
     def may_publish(self, topic: str) -> bool:
         """Whether it may publish to a topic name, with a PUBLISH or a will.

@@ -8,11 +8,12 @@
     allow  alice    publish,subscribe  site/#
     allow  *        publish            telemetry/%c/#
     allow  site-2   identify           *
+    allow  site-2   neighbour          site-2
     allow  -        subscribe          "public/opening hours"
 
-WHO is a user's name, ``*`` for all clients, ``-`` for clients without a user. WHAT is a topic filter, for ``connect`` a
-client identifier and for ``identify`` an origin, which may end in ``*``. ``%u`` stands for the user's name, ``%c`` for
-the client identifier.
+WHO is a user's name, ``*`` for all clients, ``-`` for clients without a user. WHAT is a topic filter. For ``connect`` it
+is a client identifier, for ``identify`` an origin, and for ``neighbour`` the name of a gateway; these may end in ``*``.
+``%u`` stands for the user's name, ``%c`` for the client identifier.
 """
 
 import re
@@ -27,8 +28,14 @@ from gateway.errors import ConfigError
 from wire.errors import WireError
 from wire.topics import check_topic_filter
 
-CONNECT, IDENTIFY, PUBLISH, SUBSCRIBE = ACTIONS = ("connect", "identify", "publish", "subscribe")
-ACTIONS_ON_NAMES = (CONNECT, IDENTIFY)
+CONNECT, IDENTIFY, NEIGHBOUR, PUBLISH, SUBSCRIBE = ACTIONS = (
+    "connect",
+    "identify",
+    "neighbour",
+    "publish",
+    "subscribe",
+)
+ACTIONS_ON_NAMES = (CONNECT, IDENTIFY, NEIGHBOUR)
 ALL_CLIENTS, WITHOUT_USER = "*", "-"
 
 _split = lru_cache(maxsize=1024)(split)  # all clients share the levels of a rule without names
@@ -79,7 +86,7 @@ def fill(what: str, user: str | None, client_id: str) -> Levels | None:
 
 
 def fits_name(what: str, user: str | None, name: str) -> bool:
-    """Whether a rule's client identifier or origin matches a name."""
+    """Whether a rule's client identifier, origin or gateway matches a name."""
     if "%u" in what and not user:
         return False
     start, rest = what.removesuffix("*"), what.endswith("*")
@@ -109,7 +116,9 @@ def _decode(line: str) -> Rule:
     elif len(actions) > 1:
         raise ValueError(f"{on_names[0]} has a name where others have a topic filter: expected a line each")
     elif "*" in what[:-1] or "%c" in what:
-        raise ValueError(f"{what!r}: a client identifier or origin may have %u in it and * at its end, and no %c")
+        raise ValueError(
+            f"{what!r}: a client identifier, origin or gateway may have %u in it and * at its end, and no %c"
+        )
     return Rule(verb == "allow", subject, actions, what)
 
 

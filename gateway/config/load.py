@@ -11,8 +11,9 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from gateway.config.errors import ConfigSource
+from gateway.config.kinds import NAME_BYTES_MAX
+from gateway.config.network import names_twice
 from gateway.config.schema import (
-    NAME_BYTES_MAX,
     GatewayConfig,
     ListenerConfig,
     SerialConfig,
@@ -71,6 +72,10 @@ def draft_of(source: ConfigSource) -> Draft:
     found = enumerate(values.pop("listener", []))
     if (size := len(values.get("name", "").encode())) > NAME_BYTES_MAX:
         source.add("name", f"{size} bytes, expected {NAME_BYTES_MAX} at most")
+    for key in ("neighbour", "topic"):
+        values[key] = [one for one in values.pop(key, []) if one is not None]
+    for number, name in names_twice(values["neighbour"]):
+        source.add(f"neighbour[{number}].name", f"two neighbours are named {name!r}")
     listeners = {number: _listener_beside(folder, listener) for number, listener in found if listener is not None}
     values = {"name": "", "store": StoreConfig(""), **values}
     config = GatewayConfig(**values, listener=list(listeners.values()))

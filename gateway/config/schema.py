@@ -6,14 +6,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gateway.config.errors import Checked
+from gateway.config.kinds import Count, NonEmpty, WhenFull
+from gateway.config.network import NeighbourConfig, NetworkConfig, TopicConfig
 
 TCP_PORT_MAX = 65_535
-NAME_BYTES_MAX = 128
-"""Of the gateway's name: a route's client identifier has both names, and is within ``wire.identity.NAME_BYTES_MAX``."""
 
-NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 TcpPortNumber = Annotated[int, msgspec.Meta(ge=0, le=TCP_PORT_MAX)]
-Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class TlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
@@ -120,9 +118,6 @@ class SerialConfig(msgspec.Struct, tag_field="kind", tag="serial", forbid_unknow
 
 
 ListenerConfig = TcpConfig | WebSocketConfig | UnixConfig | SerialConfig
-
-
-WhenFull = Literal["reject_incoming", "discard_old", "flow_control"]
 
 
 class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -324,6 +319,15 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     client: ClientConfig = ClientConfig()
     """The share of the store for the messages of one user."""
+
+    topic: list[TopicConfig] = []
+    """The limits of what may wait for one consumer below a topic filter."""
+
+    network: NetworkConfig = NetworkConfig()
+    """What this gateway does as a part of a [network of gateways](network.md)."""
+
+    neighbour: list[NeighbourConfig] = []
+    """The neighbours that connect to this gateway. Those to which it connects itself are `route.neighbour`."""
 
 
 def allows_anonymous(config: GatewayConfig, listener: ListenerConfig) -> bool:

@@ -198,6 +198,15 @@ def test_only_a_rule_lets_a_client_publish_in_the_gateways_name(file: Path) -> N
     assert Access(file, "gateway-1").permissions("site-2", "c1").may_identify("gateway-1")
 
 
+def test_only_a_rule_lets_a_client_be_a_neighbour(file: Path) -> None:
+    assert not Access(gateway="m").permissions("site-a", "site-a-to-m").may_be_neighbour("site-a")
+    file.write_text("allow site-a neighbour site-a\nallow * neighbour branch-*\n")
+    access = Access(file, "m")
+    assert access.permissions("site-a", "c").may_be_neighbour("site-a")
+    assert not access.permissions("site-b", "site-a").may_be_neighbour("site-a")
+    assert access.permissions("site-b", "c").may_be_neighbour("branch-7")
+
+
 def test_a_reload_counts_at_once_and_a_broken_file_changes_nothing(file: Path) -> None:
     file.write_text("allow * publish a\n")
     access = Access(file)
@@ -223,7 +232,10 @@ def test_a_reload_counts_at_once_and_a_broken_file_changes_nothing(file: Path) -
         ),
         ("allow * publish", "expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'"),
         ("allow * publish a b", "expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'"),
-        ("allow * write a", "unknown action 'write', expected some of connect, identify, publish, subscribe"),
+        (
+            "allow * write a",
+            "unknown action 'write', expected some of connect, identify, neighbour, publish, subscribe",
+        ),
         ("allow * publish a/#/b", "'a/#/b': # must be the last level [MQTT-4.7.1-1]"),
         ("allow * publish a+", "'a+': + must be a whole level [MQTT-4.7.1-2]"),
         ('allow * publish ""', "a topic filter is empty [MQTT-4.7.3-1]"),
@@ -233,8 +245,8 @@ def test_a_reload_counts_at_once_and_a_broken_file_changes_nothing(file: Path) -
         ),
         ("allow * connect,publish a", "connect has a name where others have a topic filter"),
         ("allow * identify,connect a", "identify has a name where others have a topic filter"),
-        ("allow * connect a*b", "'a*b': a client identifier or origin may have %u in it and * at its end, and no %c"),
-        ("allow * identify %c", "'%c': a client identifier or origin may have %u in it and * at its end, and no %c"),
+        ("allow * connect a*b", "'a*b': a name of connect may have %u in it and * at its end, and no %c"),
+        ("allow * identify %c", "'%c': a name of identify may have %u in it and * at its end, and no %c"),
         ('allow "alice publish a', "No closing quotation"),
     ],
 )

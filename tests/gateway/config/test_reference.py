@@ -4,10 +4,10 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.config import schema
+from gateway.config import network, schema
 from gateway.config.load import load
 from tools.cli.gateway.reference import PAGE, TABLES, renew
-from uplink.config import RouteConfig, RouteTlsConfig
+from uplink.config import RouteConfig, RouteNeighbourConfig, RouteTlsConfig
 from uplink.shape import ShapeConfig
 
 
@@ -18,8 +18,9 @@ def test_the_tables_on_the_page_are_those_of_the_schema() -> None:
 
 
 def test_every_table_of_the_schema_is_on_the_page() -> None:
-    tables = {one for one in vars(schema).values() if isinstance(one, type) and one.__name__.endswith("Config")}
-    assert set(TABLES.values()) == tables | {RouteConfig, RouteTlsConfig, ShapeConfig}
+    keys = (*vars(schema).values(), *vars(network).values())
+    tables = {one for one in keys if isinstance(one, type) and one.__name__.endswith("Config")}
+    assert set(TABLES.values()) == tables | {RouteConfig, RouteNeighbourConfig, RouteTlsConfig, ShapeConfig}
 
 
 def test_the_example_on_the_page_can_be_loaded(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import inspect as schema
 
+from gateway.config import network
 from gateway.config import schema as config
-from uplink.config import RouteConfig, RouteTlsConfig
+from uplink.config import RouteConfig, RouteNeighbourConfig, RouteTlsConfig
 from uplink.shape import ShapeConfig
 
 PAGE = Path(__file__).parents[3] / "docs/reference/gateway-config.md"
@@ -25,6 +26,10 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "`[store]`": config.StoreConfig,
     "`[queue]`": config.QueueConfig,
     "`[client]`": config.ClientConfig,
+    "`[[topic]]`": network.TopicConfig,
+    "`[network]`": network.NetworkConfig,
+    "`[[neighbour]]`": network.NeighbourConfig,
+    "`[[neighbour.outgoing]]`, `[[neighbour.incoming]]`": network.SelectConfig,
     '`[[listener]]` with `kind = "tcp"`': config.TcpConfig,
     '`[[listener]]` with `kind = "websocket"`': config.WebSocketConfig,
     '`[[listener]]` with `kind = "unix"`': config.UnixConfig,
@@ -36,6 +41,8 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "`[[route]]`": RouteConfig,
     "`[[route.shape]]`": ShapeConfig,
     "`[route.tls]`": RouteTlsConfig,
+    "`[route.neighbour]`": RouteNeighbourConfig,
+    "`[[route.outgoing]]`, `[[route.incoming]]`": network.SelectConfig,
 }
 
 
