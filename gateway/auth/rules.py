@@ -11,8 +11,8 @@
     allow  site-2   neighbour          site-2
     allow  -        subscribe          "public/opening hours"
 
-WHO is a user's name, ``*`` for all clients, ``-`` for clients without a user. WHAT is a topic filter. For ``connect`` it
-is a client identifier, for ``identify`` an origin, and for ``neighbour`` the name of a gateway; these may end in ``*``.
+WHO is a user's name, ``*`` for all clients, ``-`` for clients without a user. WHAT is a topic filter. For ``connect``
+it is a client identifier, for ``identify`` an origin, and for ``neighbour`` the name of a gateway; these may end in ``*``.
 ``%u`` stands for the user's name, ``%c`` for the client identifier.
 """
 
@@ -116,9 +116,7 @@ def _decode(line: str) -> Rule:
     elif len(actions) > 1:
         raise ValueError(f"{on_names[0]} has a name where others have a topic filter: expected a line each")
     elif "*" in what[:-1] or "%c" in what:
-        raise ValueError(
-            f"{what!r}: a client identifier, origin or gateway may have %u in it and * at its end, and no %c"
-        )
+        raise ValueError(f"{what!r}: a name of {on_names[0]} may have %u in it and * at its end, and no %c")
     return Rule(verb == "allow", subject, actions, what)
 
 
