@@ -12,8 +12,8 @@
     allow  -        subscribe          "public/opening hours"
 
 WHO is a user's name, ``*`` for all clients, ``-`` for clients without a user. WHAT is a topic filter. For ``connect``
-it is a client identifier, for ``identify`` an origin, and for ``neighbour`` the name of a gateway; these may end in ``*``.
-``%u`` stands for the user's name, ``%c`` for the client identifier.
+it is a client identifier, for ``identify`` an origin, and for ``neighbour`` the name of a gateway; these may end in
+``*``. ``%u`` stands for the user's name, ``%c`` for the client identifier.
 """
 
 import re
