@@ -20,6 +20,7 @@ from gateway.holdings import Holdings
 from gateway.limits import Limits
 from gateway.listeners.listeners import Listeners
 from gateway.message import message_from
+from gateway.network import Network
 from gateway.observe.overview import Overview
 from gateway.observe.sys_topics import Announcer
 from gateway.pace import Paces, Shifts, TimeShares
@@ -57,7 +58,8 @@ class Broker:
         self.endings = Endings(log)
         holdings, shifts, self._timers = Holdings(config.limits.kept_bytes), Shifts(), Timers()
         self._paces = Paces(config.limits.messages_per_s)
-        self.subscribers = Subscribers(log, self.endings, shifts)
+        self.network = Network(config.name, config.network.summary, config.neighbour)
+        self.subscribers = Subscribers(log, self.endings, shifts, self.network)
         self.publishing = Publishing(config.name, self.subscribers, log, self.limits, log.counters)
         self._wills = Wills(log, holdings, self._publish_will)
         self.sessions = Sessions(
@@ -72,6 +74,7 @@ class Broker:
             config=config,
             counters=log.counters,
             log=log,
+            network=self.network,
             limits=self.limits,
             access_control=self._access_control,
             sessions=self.sessions,
@@ -126,6 +129,7 @@ class Broker:
         if self._connections:
             await asyncio.wait(self._connections.values())
         self._timers.close()
+        self.network.close()
         await self.subscribers.close()
         await self.limits.close()
         await self.endings.close()

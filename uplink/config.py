@@ -12,6 +12,7 @@ from gateway.routes import (
     ConfigSource,
     Count,
     Hops,
+    LinkSettings,
     Mode,
     NonEmpty,
     SelectConfig,
@@ -245,6 +246,15 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
         if self.direction == "in":
             return ()
         return (() if self.neighbour else ("#",)) if self.filters is None else self.filters
+
+    def client_id(self, gateway: str) -> str:
+        """Returns its client identifier at the broker, which is also the name of the link to a neighbour."""
+        return f"{gateway}-{self.name}"
+
+    def link_settings(self, gateway: str) -> LinkSettings:
+        """Returns the settings of the link to its neighbour, as the gateway of this name has them."""
+        one = self.neighbour or RouteNeighbourConfig()
+        return LinkSettings(gateway, one.zone, one.hops, one.mode, incoming=tuple(self.incoming))
 
     @property
     def receives(self) -> bool:

@@ -5,28 +5,33 @@ full, messages wait here without an acknowledgement, in bounded memory. Beyond t
 begins a new connection when there is room. It goes on reading meanwhile: acknowledgements of what goes up make room.
 """
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
-from gateway.routes import AckBatch, Intake, Services, Trusting, qos2
+from gateway.routes import (
+    INTEREST_TOPIC,
+    AckBatch,
+    BadAnnouncement,
+    Intake,
+    Services,
+    Trusting,
+    Window,
+    qos2,
+)
 from uplink.config import RouteConfig
-from uplink.connect.connector import Accepted, LinkDown
+from uplink.connect.connector import Accepted
 from uplink.connect.notes import RouteNotes
 from uplink.connect.remote import Step
+from uplink.proxy.dialling import DiallingEnd
+from uplink.proxy.requests import Asked, Requests
 from uplink.queue import RouteQueue
 from wire.backoff import Backoff
 from wire.bulk.connection import Acknowledgements
 from wire.bulk.reader import Publishes
-from wire.codec.packets import NO_LOCAL, RETAIN_AS_PUBLISHED, RETAIN_IF_NEW, Publish, Pubrel, Suback, Unsuback
-from wire.errors import WireError
+from wire.codec.packets import Publish, Pubrel, Suback, Unsuback
 from wire.packet_types import PUBREL
-from wire.reasons import UNSPECIFIED_ERROR, describe
+from wire.reserved import RESERVED_TOPICS
 
-QOS = 2
-OPTIONS = QOS | NO_LOCAL | RETAIN_AS_PUBLISHED | RETAIN_IF_NEW
-ANSWER_DEADLINE_S = 10.0
 FULL = "what the broker sends waits: the store, or the queue of a subscriber, is full"
 AGAIN = "the broker is to send again what came while the store was full"
 
@@ -43,6 +48,7 @@ class Inbound:
         notes: has the topic filters to which the route has subscribed.
         accepted: the connection.
         backoff: the waits between connections, which begin anew when messages come down.
+        end: this end of the link, if the broker is a neighbour.
     """
 
     def __init__(
@@ -53,7 +59,10 @@ class Inbound:
         notes: RouteNotes,
         accepted: Accepted,
         backoff: Backoff,
+        end: DiallingEnd | None = None,
     ) -> None:
+        self._end = end
+        self._queue = queue
         self._services = services
         self._config = config
         self._publisher = queue.publisher
@@ -75,11 +84,9 @@ class Inbound:
         self._counted = 0  # of the messages that the intake has taken
         self._has_said_full = False
         self._is_behind = False  # messages have come that were not taken
-        self._requests: dict[int, str] = {}  # topic filters by packet identifier, without their SUBACK or UNSUBACK
-        self._subscribed: list[str] = []  # those that may be subscribed when all answers are here
-        self._refused: list[str] = []
-        self._lower: list[str] = []
-        self._are_answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._subscribed: dict[str, None] = {}  # topic filters of the session
+        at_once = 1 if end is None else end.at_once
+        self.requests = Requests(config.name, self._client, self._remote, at_once, self._note_answer)
         self._others: list[Step] = []
         self._hand_on: Callable[[Step], None] = self._others.append
 
@@ -88,22 +95,33 @@ class Inbound:
 
         Before this nothing else may be sent: its packet identifier could be that of a message which goes again.
         """
-        note, wanted = self._notes.note, self._config.subscribe
-        former = note.subscribed if self._connack.session_present else ()
-        if not self._connack.session_present and self._publisher.incoming:
+        note, is_present = self._notes.note, self._connack.session_present
+        if not is_present and self._publisher.incoming:
             await self._services.log.submit([qos2.forget_incoming(self._publisher.client_id)])
             self._publisher.incoming.clear()
-        note.subscribed = tuple(dict.fromkeys([*former, *wanted]))
+        former = note.subscribed if is_present else ()
+        note.subscribed = tuple(dict.fromkeys([*former, *self._config.subscribe]))
         await self._notes.save()
         self._remote.may_take = self._may_take
         self._remote.take(self._handle)
-        self._request(wanted, [one for one in former if one not in wanted])
-        await self._wait_for_answers()
-        note.subscribed = tuple(self._subscribed)
-        await self._notes.save()
+        if self._end is not None:
+            self._end.begin(self.requests, session_present=is_present, noted=former)
+        else:
+            wanted = self._config.subscribe
+            self._subscribed = dict.fromkeys(former)
+            self.requests.subscribe(wanted)
+            self.requests.unsubscribe([one for one in former if one not in wanted])
+            self.requests.flush()
+        await self.requests.wait_for_answers()
+        await self._save_subscribed()
         if self._config.direction == "in":
             self._backoff.reset()
         self._tell()
+
+    def use(self, window: Window) -> None:
+        """Keeps messages of this window from using the packet identifiers of requests."""
+        self.requests.reserve = lambda identifier: window.await_pubacks([identifier], _ignore)
+        self.requests.release = lambda identifier: window.forget([identifier])
 
     def pass_others_to(self, handle: Callable[[Step], None]) -> None:
         """Hands on what is no message, from the beginning of the connection on: acknowledgements of what goes up."""
@@ -115,39 +133,19 @@ class Inbound:
 
     async def stop(self) -> None:
         """Takes nothing more. What came is written, and acknowledged if the connection still stands."""
+        if self._end is not None:
+            self._end.end()
         if not self._remote.ended.done():
             self._remote.postpone()
         self._intake.stop()
         await self._acks.settle()
         self._state.receive_problem = self._state.receive_note = ""
 
-    def _request(self, wanted: Iterable[str], unwanted: Iterable[str]) -> None:
-        """Sends a packet for each topic filter: some brokers take only a few at once, and one may refuse a few."""
-        for topic_filter in wanted:
-            try:
-                self._requests[self._client.subscribe([(topic_filter, OPTIONS)])] = topic_filter
-            except WireError as error:  # the CONNACK says that the broker does not serve it
-                self._refused.append(f"{topic_filter!r} ({error})")
-        for topic_filter in unwanted:
-            try:
-                self._requests[self._client.unsubscribe([topic_filter])] = topic_filter
-            except WireError as error:
-                raise LinkDown(str(error)) from error
-        self._note_answered()
-        self._remote.flush()
-
-    async def _wait_for_answers(self) -> None:
-        ended = self._remote.ended
-        futures: tuple[asyncio.Future[Any], ...] = (self._are_answered, ended)
-        await asyncio.wait(futures, timeout=ANSWER_DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
-        if ended.done():
-            raise LinkDown(ended.result())
-        if not self._are_answered.done():
-            raise LinkDown(f"no answer to SUBSCRIBE or UNSUBSCRIBE in {ANSWER_DEADLINE_S:g} s")
-
     def _handle(self, step: Step) -> None:
         """Acts on what the broker sent, or hands it on."""
-        if isinstance(step, Publish):
+        if isinstance(step, Publish) and self._end is not None and step.topic.startswith(RESERVED_TOPICS):
+            self._hear(step)
+        elif isinstance(step, Publish):
             self._take(step)
         elif isinstance(step, Publishes):
             self._intake.take_publishes(step)
@@ -156,7 +154,7 @@ class Inbound:
         elif isinstance(step, Acknowledgements) and step.packet_type == PUBREL:
             self._intake.take_pubrels(step.identifiers)
         elif isinstance(step, Suback | Unsuback):
-            self._note_answer(step)
+            self.requests.handle(step)
         else:
             self._hand_on(step)
             return
@@ -190,36 +188,49 @@ class Inbound:
             self._state.received_messages += taken - self._counted
             self._counted = taken
             self._backoff.reset()
-        lower = f"the broker grants a lower QoS to {', '.join(self._lower)}" if self._lower else ""
         if self._intake.has_waiting and not self._has_said_full:
             self._has_said_full = True
             logger.warning("route %s: %s", self._state.name, FULL)
-        self._state.receive_note = FULL if self._intake.has_waiting else lower
+        self._state.receive_note = FULL if self._intake.has_waiting else self.requests.remark
 
-    def _note_answer(self, packet: Suback | Unsuback) -> None:
-        topic_filter, code = self._requests.pop(packet.packet_identifier), packet.reason_codes[0]
-        if isinstance(packet, Unsuback):
-            if code >= UNSPECIFIED_ERROR:  # asked again over the next connection
-                self._subscribed.append(topic_filter)
-                logger.warning("route %s: %r is not unsubscribed: %s", self._state.name, topic_filter, describe(code))
-        elif code >= UNSPECIFIED_ERROR:
-            self._refused.append(f"{topic_filter!r} ({describe(code)})")
+    def _hear(self, packet: Publish) -> None:
+        """Takes what the neighbour tells of its network."""
+        if packet.topic != INTEREST_TOPIC:
+            return
+        try:
+            self._queue.hear(packet.payload)
+        except BadAnnouncement as error:
+            self._remote.close(f"the neighbour's announcement: {error}")
+
+    def _note_answer(self, asked: Asked, granted: Sequence[str]) -> None:
+        if self._end is not None:
+            self._end.note_answer(asked, granted)
+        elif asked.is_subscribe:
+            self._subscribed.update(dict.fromkeys(granted))
+        else:  # one that is refused is asked for again over the next connection
+            for topic_filter in granted:
+                self._subscribed.pop(topic_filter, None)
+
+    async def _save_subscribed(self) -> None:
+        """Notes which filters the session of an ordinary broker may have. Raises sqlite3.Error."""
+        if self._end is None:
+            self._notes.note.subscribed = tuple(self._subscribed)
+        elif self._end.theirs is None:
+            self._notes.note.subscribed = tuple(self._end.session_filters())
         else:
-            self._subscribed.append(topic_filter)
-            if code < QOS:
-                self._lower.append(f"{topic_filter!r} (QoS {code})")
-        self._note_answered()
-
-    def _note_answered(self) -> None:
-        if not self._requests and not self._are_answered.done():
-            self._are_answered.set_result(None)
+            self._notes.note.subscribed = ()
+        await self._notes.save()
 
     def _tell(self) -> None:
         """Says which subscriptions the broker does not serve as asked."""
-        if self._refused:
-            self._state.receive_problem = f"the broker does not let the route subscribe to {', '.join(self._refused)}"
-            self._state.note_error(self._state.receive_problem)
-            logger.warning("route %s: %s", self._state.name, self._state.receive_problem)
+        self._state.receive_problem = self.requests.problem
+        if self.requests.problem:
+            self._state.note_error(self.requests.problem)
+            logger.warning("route %s: %s", self._state.name, self.requests.problem)
         self._note_taken()
-        if self._lower:
+        if self.requests.remark:
             logger.warning("route %s: %s", self._state.name, self._state.receive_note)
+
+
+def _ignore(_: list[int]) -> None:
+    """A request is no message: its answer does not move a cursor."""

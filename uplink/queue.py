@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -13,12 +14,14 @@ from gateway.routes import (
     REJECTED,
     ROUTE_END,
     SELECTED,
+    Backlog,
     Delivery,
     Endings,
     Grant,
     LaneCursor,
     Message,
     MessageLog,
+    Network,
     Outgoing,
     RouteState,
     Sender,
@@ -28,6 +31,7 @@ from gateway.routes import (
 from uplink.batch import batch_topic
 from uplink.batch_cursor import BatchCursor, BatchPublish, batches_in_flight
 from uplink.config import INFLIGHT_WINDOW_MAX, RouteConfig
+from uplink.heard import HeardInterest
 from uplink.lanes.keeper import LaneKeeper
 from uplink.lanes.lanes import WINDOW_MOST, Lanes
 from uplink.lanes.pace import BackfillPace
@@ -122,6 +126,7 @@ class RouteQueue:
         config: the route, None if it is not configured. The queue goes on with the filters that the store knows; only
             a route that is new to the store begins with those of ``config``.
         gateway_name: the gateway that the route belongs to, for the numbers of the link and the topic name of batches.
+        network: told what a neighbour at the other end wants.
 
     ``publisher`` is the route as the publisher of what comes down. ``sender`` sends over the connection that the route
     has now. ``cursor`` hands out the messages as they are stored, but for those of the backfill, which ``backfill``
@@ -130,7 +135,14 @@ class RouteQueue:
     of the link, those of the live lane first.
     """
 
-    def __init__(self, name: str, log: MessageLog, config: RouteConfig | None = None, gateway_name: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        log: MessageLog,
+        config: RouteConfig | None = None,
+        gateway_name: str = "",
+        network: Network | None = None,
+    ) -> None:
         self.name = name
         self.consumer = ROUTE_PREFIX + name
         self._log = log
@@ -142,12 +154,14 @@ class RouteQueue:
                 log.routes.note_filters(self.consumer, config.sent)
         session = self.consumer + ROUTE_END
         self.publisher = RoutePublisher(session, f"route {name}", log.incoming.pop(session, set()))
-        self._only_sends = config is not None and config.direction == "out"
+        self._network = network
+        self._gateway_name = gateway_name
+        self.interest = HeardInterest(log, session, network)
+        self._begin_link_to(config)
         self._qos_0 = "store" if config is None else config.qos0
         self._statement_topic = statement_topic(gateway_name, name)
         is_known = self.consumer in log.consumers()
         self.cursor = self._open_lane(config)
-        self._gateway_name = gateway_name
         self.numbers = [self._begin_link(self.cursor, is_known=is_known)]
         self.backfill: LaneCursor | None = None
         self._begin_backfill(config)
@@ -235,7 +249,7 @@ class RouteQueue:
     def _open_lane(self, config: RouteConfig | None, *, is_backfill: bool = False) -> LaneCursor:
         subscriptions = self._subscriptions(self._log.routes.filters_of(self.consumer))
         backfill = self._log.routes.backfill_of(self.consumer)
-        return LaneCursor(
+        cursor = LaneCursor(
             self._log,
             self.consumer,
             subscriptions,
@@ -243,6 +257,8 @@ class RouteQueue:
             is_backfill=is_backfill,
             window=INFLIGHT_WINDOW_MAX if config is None else _window(config),
         )
+        cursor.not_from = self._not_from
+        return cursor
 
     def _begin_backfill(self, config: RouteConfig | None) -> None:
         """Opens the cursor of the backfill where the route has one now; one that has nothing left ends otherwise."""
@@ -325,17 +341,22 @@ class RouteQueue:
         self.state.stands = ""
         if self.batches is not None:
             self.batches.give_back()
+        self._begin_link_to(config)
         self._begin_backfill(config)
         for cursor in self.cursors:
+            cursor.not_from = self._not_from
             cursor.window = INFLIGHT_WINDOW_MAX if config is None else _window(config)
             cursor.tally.estimate()  # until all that waits is counted by the new limits
         self._begin_shaping(config)
         self._begin_lanes(config)
         self._qos_0 = "store" if config is None else config.qos0
-        self._only_sends = config is not None and config.direction == "out"
         self._offer_qos_0()
         if config is not None:
             self.change_filters(config.sent, endings)
+            if config.neighbour is None and self.interest.subscriptions:
+                self.interest.forget()
+                for cursor in self.cursors:
+                    endings.resubscribe(cursor, self._subscriptions(config.sent))
         for subscription in self._subscriptions(self._log.routes.filters_of(self.consumer)):
             for cursor in self.cursors:
                 cursor.subscribe(subscription)
@@ -347,22 +368,52 @@ class RouteQueue:
         return self._log.routes.has_session(self.consumer)
 
     def _subscriptions(self, filters: tuple[str, ...]) -> list[Subscription]:
-        """Returns the subscriptions to these filters. What came down over the route does not go up over it."""
-        not_from = None if self._only_sends else self.publisher.client_id  # it makes the cursor slower
+        """Returns the subscriptions to these filters, and to those that a neighbour wants."""
         takes_qos_0 = self._qos_0 == "store"
-        sent = (*filters, self._statement_topic) if filters else ()
-        return [Subscription(one, 2, 0, not_from, retain_as_published=True, takes_qos_0=takes_qos_0) for one in sent]
+        sent = (*filters, self._statement_topic) if filters or self.interest.side else ()
+        always = [Subscription(one, 2, 0, retain_as_published=True, takes_qos_0=takes_qos_0) for one in sent]
+        return always + [one for one in self.interest.subscriptions.values() if one.topic_filter not in sent]
+
+    def _begin_link_to(self, config: RouteConfig | None) -> None:
+        """Has the neighbour of a configuration, or none. What came over the link's side does not go out over it."""
+        client_id = self.publisher.client_id
+        self._not_from: Container[str] = (client_id,)
+        if config is None or config.neighbour is None:
+            self.interest.give_side(None)
+            return
+        side = config.link_settings(self._gateway_name).side(config.client_id(self._gateway_name))
+        self.interest.give_side(side)
+        if self._network is not None:
+            self._not_from = self._network.publishers(side, client_id)
+
+    def hear(self, payload: bytes) -> None:
+        """The neighbour tells what it wants; it counts for the next message that is stored. Raises BadAnnouncement."""
+        added, removed = self.interest.take(payload)
+        always = self._log.routes.filters_of(self.consumer)
+        for cursor in self.cursors:
+            for subscription in added:
+                if subscription.topic_filter not in always:
+                    cursor.subscribe(subscription)
+            for topic_filter in removed:
+                if topic_filter not in always:
+                    cursor.unsubscribe(topic_filter)
+            if removed:
+                cursor.tally.stop()  # until it is counted again
+                cursor.tally.noticed = Backlog(self._log.count_behind(cursor.position))
 
     def _offer_qos_0(self) -> None:
         """Has the cursor offer messages of QoS 0 as they come, where they are not stored for the route."""
-        self.cursor.offered = None if self._qos_0 == "store" else self._send_now
+        is_stored = self._qos_0 == "store" and self.interest.side is None
+        self.cursor.offered = None if is_stored else self._send_now
 
     def _send_now(self, message: Message) -> None:
-        """Sends a message of QoS 0, if that is configured and the route is connected."""
+        """Sends a message of QoS 0, if that is configured or a neighbour wants it, and the route is connected."""
+        if message.publisher in self.cursor.not_from or self.cursor.takes(sys.maxsize, message):
+            return  # it is not for the other end, or it is stored
         if self._leaves_out is not None and self._leaves_out(message):
             self._log.drop(SELECTED, self.consumer, message)
             return
-        if self._qos_0 == "online" and self.sender is not None:
+        if (self._qos_0 == "online" or self.interest.side is not None) and self.sender is not None:
             with contextlib.suppress(CannotShape):
                 message = self.shape(message)
                 self.sender.send_now(message, Grant(0, message.retain))
@@ -443,6 +494,7 @@ class RouteQueue:
         self._log.defer(qos2.forget_incoming(self.publisher.client_id))
         self._end_numbers()
         self._log.routes.forget(self.consumer)
+        self.interest.forget()
         for cursor in self.cursors:
             cursor.drop()
         await self._log.submit([])

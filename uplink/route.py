@@ -18,6 +18,7 @@ from uplink.delivery.resend import Resend
 from uplink.delivery.suspicion import Suspicion
 from uplink.delivery.window import RouteWindow
 from uplink.inbound import Inbound
+from uplink.proxy.dialling import DiallingEnd
 from uplink.queue import Outlet, RouteQueue
 from wire.backoff import Backoff
 from wire.bulk.connection import BulkClientConnection
@@ -62,11 +63,17 @@ class Route:
     ) -> None:
         self.config = config
         self._names = (config.name, config.broker)
-        self.queue = queue or RouteQueue(config.name, log, config, gateway_name)
+        network = None if services is None else services.network
+        self.queue = queue or RouteQueue(config.name, log, config, gateway_name, network)
         self._notes = RouteNotes(log.folder, config.name)
         self._services = services
         packet_size = MAXIMUM_PACKET_SIZE if services is None else services.config.limits.maximum_packet_size
-        self._connector = Connector(config, f"{gateway_name}-{config.name}", self._notes, self.queue, packet_size)
+        client_id = config.client_id(gateway_name)
+        self._end: DiallingEnd | None = None
+        if config.neighbour is not None and network is not None:
+            self._end = DiallingEnd(config, client_id, network, self.queue.interest)
+        link = self._end.properties if self._end else list
+        self._connector = Connector(config, client_id, self._notes, self.queue, packet_size, link)
         self._log = log
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         self._suspicion = Suspicion()
@@ -107,6 +114,8 @@ class Route:
         inbound = None
         try:
             await self._check_accepted(client)
+            if self._end is not None:
+                self._end.check(connack)
             client.send_singly(is_on=self._suspicion.is_alone)
             outlet = await self._outlet_for(client)
             inbound = self._inbound(accepted)
@@ -132,6 +141,7 @@ class Route:
             if inbound is None:
                 remote.take(answers.handle)
             else:
+                inbound.use(window)
                 inbound.pass_others_to(answers.handle)
             try:
                 resend = Resend(window, sender, self._log, self.queue)
@@ -189,10 +199,10 @@ class Route:
 
     def _inbound(self, accepted: Accepted) -> Inbound | None:
         """Returns what takes the broker's messages, None if there are no subscriptions, and were none."""
-        has_any = self.config.subscribe or self._notes.note.subscribed
+        has_any = self.config.receives or self._notes.note.subscribed
         if self._services is None or not has_any or accepted.client.protocol_level != MQTT_5:
             return None
-        return Inbound(self._services, self.config, self.queue, self._notes, accepted, self._backoff)
+        return Inbound(self._services, self.config, self.queue, self._notes, accepted, self._backoff, self._end)
 
     async def _check_accepted(self, client: BulkClientConnection) -> None:
         """Raises LinkDown if the broker may not have custody, or cannot serve the route."""
@@ -211,7 +221,7 @@ class Route:
             return QOS_0_ONLY
         if client.protocol_level == MQTT_5:
             return ""
-        if self.config.subscribe:
+        if self.config.receives:
             return NO_RECEIVING
         has_batches = self.queue.batches is not None or any(flow.ranges for flow in self.queue.outgoing.flows.values())
         return NO_BATCHES if has_batches else ""

@@ -54,7 +54,8 @@ class Routes:
         known = [*log.consumers(), *log.routes.names()]
         consumers = [consumer for consumer in known if consumer.startswith(ROUTE_PREFIX)]
         names = {consumer.removeprefix(ROUTE_PREFIX) for consumer in consumers} - self._serving.keys()
-        self._left = {name: RouteQueue(name, log) for name in sorted(names)}
+        network = None if services is None else services.network
+        self._left = {name: RouteQueue(name, log, network=network) for name in sorted(names)}
         self.states: list[RouteState] = []
         self._note_states()
 
@@ -197,6 +198,10 @@ class Routes:
             await queue.forget(self._endings)
         logger.info("route %s is forgotten: %d messages waited for it", name, queue.state.backlog_messages)
         return queue.state.backlog_messages
+
+    def queues(self) -> list[RouteQueue]:
+        """Returns what waits for each configured route."""
+        return [route.queue for route in self._serving.values()]
 
     def _queues(self) -> dict[str, RouteQueue]:
         return {name: route.queue for name, route in self._serving.items()} | self._left

@@ -18,11 +18,12 @@ from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, NOT_AUTHORIZED, PROTOCOL_E
 
 
 class Refused(Exception):
-    """A client may not log in. It gets the reason code; the text is for the log."""
+    """A client may not log in. It gets the reason code; the text is for the log, and for the client if ``is_told``."""
 
-    def __init__(self, reason_code: int, text: str) -> None:
+    def __init__(self, reason_code: int, text: str, *, is_told: bool = False) -> None:
         super().__init__(text)
         self.reason_code = reason_code
+        self.is_told = is_told
 
 
 class AccessControl:

@@ -8,6 +8,7 @@ from gateway.message import Message
 from gateway.topic_memory import remember
 from wire.link_numbers import STATEMENT_TOPICS, statement_topic
 from wire.properties import RESPONSE_TOPIC
+from wire.reserved import RESERVED_TOPICS
 from wire.topics import parse_shared
 
 TOPICS_REMEMBERED = 1024  # for each client and direction
@@ -107,9 +108,11 @@ class Permissions:
         """
         if self._rules is not self._access.rules:
             self._read_rules()
+        share_name, bare_filter = parse_shared(topic_filter)
+        if bare_filter.startswith(RESERVED_TOPICS):
+            return False
         if self._rules is None:
             return True
-        share_name, bare_filter = parse_shared(topic_filter)
         allows = _allows_some if share_name is None else _allows_all
         return allows(self._subscribe, split(bare_filter))
 
@@ -164,6 +167,8 @@ class Permissions:
         levels = split(topic)
         if known is self._may_publish and levels[0] == "$SYS" and topic != self._bridge_state:
             answer = False  # the gateway's own topics
+        elif topic.startswith(RESERVED_TOPICS):
+            answer = False
         elif self._rules is None:
             answer = True
         else:

@@ -9,12 +9,14 @@ from typing import Any
 
 from gateway.auth.admission import Admission, Admitted, Refused
 from gateway.auth.permissions import Permissions
+from gateway.connection.neighbour import LinkLine, ListeningEnd, admit_neighbour, answer_to
 from gateway.connection.publish_in import Intake, Topics
 from gateway.connection.services import Services
 from gateway.connection.subscribe import SELECT_PROPERTY, Subscribing
 from gateway.delivery import Peer, RetainedCursor, Sender, Window
 from gateway.holdings import Holding, owner_of
 from gateway.log_fields import about
+from gateway.network.link import LINK_PROPERTY
 from gateway.pace import Slice
 from gateway.port import Port
 from gateway.selectors import BadSelector
@@ -241,7 +243,8 @@ class Connection:
         self.owner = owner_of(admitted.permissions.user, self._port.visitor.host)
         self._holding.give(self.owner)
         services.wills.check(client_id, self.owner, admitted.packet.will)
-        session, present = services.sessions.take_up(self, admitted)
+        link = admit_neighbour(services, admitted)
+        session, present = services.sessions.take_up(self, admitted, link)
         self._session, self._is_session_new = session, not present
         will, note = services.wills.arrive(client_id, session.user, admitted.packet.will, self.owner)
         await services.sessions.save(client_id)
@@ -249,7 +252,7 @@ class Connection:
         services.wills.stay(client_id, will)
         if self._is_over():
             return
-        self._protocol.accept(present, self._announced(admitted))
+        self._protocol.accept(present, self._announced(admitted, session))
         services.sessions.note_back(session)
         self._protocol.resume(list(session.incoming))
         self._set_timer(self._protocol.next_timer_ms())
@@ -261,6 +264,9 @@ class Connection:
             level = admitted.packet.level_byte & ~BRIDGE or self._protocol.protocol_level
             services.devices.note_connected(client_id, session.user, visitor.host, level)
         logger.info("connected", extra=about(**self._log_fields(), tls=self._port.visitor.tls or "none"))
+        end = await self._begin_link(session)
+        if self._is_over():
+            return
         self._client = Client(
             services,
             self._protocol,
@@ -272,15 +278,26 @@ class Connection:
             answered=self._flush_unless_ended,
             failed=self._fail,
             disconnect=self.disconnect,
+            end=end,
         )
         admitted.packet.will = None  # they may be large, and the protocol core keeps the CONNECT
         admitted.packet.properties.pop(properties.USER_PROPERTY, None)
+
+    async def _begin_link(self, session: Session) -> ListeningEnd | None:
+        """Tells a neighbour what is wanted here; returns this end of the link, None for an ordinary client."""
+        if session.link is None:
+            return None
+        end = ListeningEnd(self._services.network, session, self._protocol, self._port, self._flush_unless_ended)
+        await end.begin()
+        if self._is_over():
+            end.stop()
+        return end
 
     def _is_over(self) -> bool:
         """Whether the connection has ended, as it may while a method waits."""
         return self._ended
 
-    def _announced(self, admitted: Admitted) -> dict[int, Any]:
+    def _announced(self, admitted: Admitted, session: Session | None = None) -> dict[int, Any]:
         """Returns the properties of the CONNACK that the protocol core does not set."""
         packet, announced = admitted.packet, dict[int, Any]()
         if not packet.client_id:
@@ -297,12 +314,15 @@ class Connection:
             announced[properties.USER_PROPERTY] = [(TIME_PROPERTY, encode_time(int(time.time() * 1000)))]
             if KEEP in find_wishes(packet.properties):  # a route
                 announced[properties.USER_PROPERTY].append((HOPS_PROPERTY, self._services.log.hop))
+        if session is not None and session.link is not None:
+            link = LINK_PROPERTY, answer_to(self._services.network, session)
+            announced.setdefault(properties.USER_PROPERTY, []).append(link)
         return announced
 
     def _turn_away(self, refused: Refused, event: Packet | Closed) -> None:
         if self._protocol.state == AWAIT_CONNACK:
             self._services.counters.refused(refused.reason_code)
-            self._protocol.refuse(refused.reason_code)
+            self._protocol.refuse(refused.reason_code, str(refused) if refused.is_told else "")
         elif self._protocol.connected:
             self._protocol.disconnect(refused.reason_code)
         code, text = reasons.describe(refused.reason_code), str(refused)
@@ -390,6 +410,7 @@ class Client:
         answered: called when answers wait to be sent.
         failed: ends the connection because of a fault of ours; called with a text.
         disconnect: ends the connection with a reason code.
+        end: this end of the link, if the client is a neighbour.
     """
 
     def __init__(
@@ -405,11 +426,14 @@ class Client:
         answered: Callable[[], None],
         failed: Callable[[str], None],
         disconnect: Callable[[int], None],
+        end: ListeningEnd | None = None,
     ) -> None:
+        self._end = end
         self._protocol = protocol
         self._session = session
         self._name = name
         self._peer = port.peer
+        self._services = services
         self._acks = AckBatch(services.log.submit, answered, failed)
         connect = protocol.connect_packet
         wishes = [] if connect is None else find_wishes(connect.properties)
@@ -420,7 +444,8 @@ class Client:
         self._subscribing = Subscribing(services, session, permissions)
         has_identity = RECEIVE in wishes
         hop = services.log.hop if keeps and has_identity else ""  # it is a route
-        peer = Peer(name, protocol, port, answered, permissions.may_receive, has_identity, hop=hop)
+        line = port if end is None else LinkLine(port, end)
+        peer = Peer(name, protocol, line, answered, permissions.may_receive, has_identity, hop=hop)
         shift = services.shifts.of(session.holding.owner)
         self._window = Window(peer, services.log, session.cursor.consumer, session.outgoing, shift, services.counters)
         self._retained = RetainedCursor(services.log, session.owed, session.holding, durable=session.durable)
@@ -446,9 +471,7 @@ class Client:
                 await self._handle_subscribe(packet)
             case Unsubscribe():
                 self.note_packet()
-                codes = await self._subscribing.unsubscribe(packet)
-                if self._protocol.connected:
-                    self._protocol.unsuback(packet.packet_identifier, codes)
+                await self._handle_unsubscribe(packet)
 
     def note_packet(self) -> None:
         """Counts a packet other than a PUBLISH or an acknowledgement for the client's rate."""
@@ -488,6 +511,8 @@ class Client:
         self._acks.end()
         self._intake.stop()
         self._sender.stop()
+        if self._end is not None:
+            self._end.stop()
 
     async def _handle_subscribe(self, packet: Subscribe) -> None:
         await self._acks.settle()  # what the client has published before is older than its subscription
@@ -500,6 +525,9 @@ class Client:
         except BadSelector as error:
             codes, owed = [reasons.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.filters), []
             problem = f"{SELECT_PROPERTY}: {error}"
+        self._services.network.tell()
+        if self._end is not None:
+            self._end.note_subscribed([topic_filter for topic_filter, _ in packet.filters])
         self._note_refused_filters(packet, codes, problem)
         if not self._has_ended():
             self._protocol.suback(packet.packet_identifier, codes, problem)
@@ -511,6 +539,16 @@ class Client:
                 self._sender.send_now(message, grant)
         else:
             self._session.owed.update(dict.fromkeys(owed))
+
+    async def _handle_unsubscribe(self, packet: Unsubscribe) -> None:
+        if self._end is not None and (others := self._end.others_than(packet)) is not None:
+            await self._subscribing.unsubscribe(others)
+            codes = [reasons.SUCCESS]
+        else:
+            codes = await self._subscribing.unsubscribe(packet.filters)
+        self._services.network.tell()
+        if self._protocol.connected:
+            self._protocol.unsuback(packet.packet_identifier, codes)
 
     def _note_refused_filters(self, packet: Subscribe, codes: list[int], problem: str) -> None:
         """Logs one line for a SUBSCRIBE, however many of its filters were refused."""

@@ -7,6 +7,7 @@ from gateway.config.schema import GatewayConfig
 from gateway.counters import Counters
 from gateway.holdings import Holdings
 from gateway.limits import Limits
+from gateway.network import Network
 from gateway.pace import Paces, Shifts, TimeShares
 from gateway.sessions.devices import Devices
 from gateway.sessions.publishing import Publishing
@@ -24,6 +25,7 @@ class Services:
     config: GatewayConfig
     counters: Counters
     log: MessageLog
+    network: Network
     limits: Limits
     access_control: AccessControl
     sessions: Sessions

@@ -12,7 +12,7 @@ from gateway.pace import Slice
 from gateway.selectors import BadSelector, Selector, parse_selector
 from gateway.sessions.session import Session
 from gateway.store import Grant, Owed, retained
-from wire.codec.packets import RETAIN_IF_NEW, RETAIN_NEVER, Subscribe, Unsubscribe
+from wire.codec.packets import RETAIN_IF_NEW, RETAIN_NEVER, Subscribe
 from wire.properties import SUBSCRIPTION_IDENTIFIER, USER_PROPERTY
 from wire.reasons import NO_SUBSCRIPTION_EXISTED, NOT_AUTHORIZED, QUOTA_EXCEEDED, SUCCESS, UNSPECIFIED_ERROR
 from wire.topics import matches
@@ -168,17 +168,17 @@ class Subscribing:
                 if matches(topic_filter, message.topic):
                     yield message, grant
 
-    async def unsubscribe(self, packet: Unsubscribe) -> list[int]:
+    async def unsubscribe(self, topic_filters: list[str]) -> list[int]:
         """Returns the reason codes. If it raises sqlite3.Error nothing is unsubscribed.
 
         The change is saved first: while the store has a filter, its messages must not be removed from the log.
         """
         session, removed = self._session, list[bool]()
-        there = {topic_filter for topic_filter in packet.filters if session.subscription(topic_filter) is not None}
+        there = {topic_filter for topic_filter in topic_filters if session.subscription(topic_filter) is not None}
         changes = {topic_filter: session.note_change(topic_filter) for topic_filter in there}
         await self._services.sessions.save(session.client_id, without=there)
         slice_ = Slice()
-        for topic_filter in packet.filters:
+        for topic_filter in topic_filters:
             if slice_.is_over:
                 await slice_.give_way()
                 if session.connection is not self._connection:

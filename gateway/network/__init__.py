@@ -1,1 +1,5 @@
-"""Gateways that subscribe for each other: which topic filters a gateway tells its neighbours."""
+"""Gateways that subscribe for each other: what is wanted here, and what neighbours are told of it."""
+
+from gateway.network.network import LinkEnd, Network
+
+__all__ = ["LinkEnd", "Network"]

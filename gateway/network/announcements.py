@@ -1,20 +1,22 @@
 """What a gateway tells a neighbour that dials it: its interest, whole once, then change by change.
 
-An announcement is one payload::
+An announcement is one payload, or several that follow one another if it is long::
 
-    announcement = kind book serial texts
-    kind         = %x00 / %x01          ; the whole interest, or what has changed since the announcement before
-    book         = 8 bytes              ; drawn when the gateway starts: serials of different books say nothing
-    serial       = 8 bytes              ; big-endian: that of the last change in it
-    texts        = zlib(text *(%x00 text))
-    text         = filter               ; in a whole interest
-                 / ("+" / "-") filter   ; a change: newly wanted, or no longer
+    payload = kind book serial texts
+    kind    = %x00 / %x01          ; the whole interest, or what has changed since the announcement before
+            / %x80 / %x81          ; the same, and the next payload goes on with this announcement
+    book    = 8 bytes              ; drawn when the gateway starts: serials of different books say nothing
+    serial  = 8 bytes              ; big-endian: that of the last change in the announcement
+    texts   = zlib(text *(%x00 text))
+    text    = filter               ; in a whole interest
+            / ("+" / "-") filter   ; a change: newly wanted, or no longer
 
 A filter never holds U+0000 [MQTT-1.5.4-2]. The filters of a whole interest are in order, and what stands together in
 this order has much text in common: so a filter takes some five bytes.
 
 A neighbour that connects again names the book and the serial that it has, and gets what has changed since. Where that
-is unknown, it gets the whole interest, and works out itself what has changed.
+is unknown, it gets the whole interest, and works out itself what has changed. A gateway that has set a link aside
+announces a whole interest without filters, under a book of zeros.
 
 Source: RFC 1950 for zlib.
 """
@@ -33,8 +35,11 @@ CHANGES_KEPT = 10_000
 """The changes that a neighbour may miss and still get them alone; this many are kept for all neighbours together."""
 TEXTS_MAX = 64 * 1024 * 1024
 """The most bytes of filters in an announcement, before compression."""
-_WHOLE, _CHANGES = 0, 1
+PIECE_SIZE = 64 * 1024
+"""About how many bytes of filters, before compression, a payload has at most: each takes some milliseconds."""
+_WHOLE, _CHANGES, _MORE = 0, 1, 0x80
 _HEAD = 17
+_NO_BOOK = bytes(8)
 
 
 class BadAnnouncement(ValueError):
@@ -44,8 +49,22 @@ class BadAnnouncement(ValueError):
 class Mark(NamedTuple):
     """How far a neighbour has heard: the book, and the serial of the last change."""
 
-    book: bytes = bytes(8)
+    book: bytes = _NO_BOOK
     serial: int = 0
+
+    def encode(self) -> str:
+        """Returns it as a text of hexadecimal digits, a blank and a number."""
+        return f"{self.book.hex()} {self.serial}"
+
+
+def decode_mark(text: str) -> Mark:
+    """Returns the mark that a text says; any other text says that nothing was heard."""
+    book, _, serial = text.partition(" ")
+    try:
+        mark = Mark(bytes.fromhex(book), int(serial))
+    except ValueError:
+        return Mark()
+    return mark if len(mark.book) == len(_NO_BOOK) and 0 <= mark.serial < 1 << 64 else Mark()
 
 
 class Announcer:
@@ -72,45 +91,75 @@ class Announcer:
         """Returns how far a neighbour has heard that hears all."""
         return Mark(self._book, self._serial)
 
-    def news(self, side: Side, heard: Mark) -> bytes | None:
-        """Returns the announcement of what a neighbour of a side has not heard; None if there is nothing."""
-        behind = self._serial - heard.serial
+    def news(self, side: Side, heard: Mark, piece_size: int = PIECE_SIZE) -> Iterator[bytes]:
+        """Yields the payloads that announce what a neighbour of a side has not heard; none if there is nothing.
+
+        What changes while they are asked for is not in them: their mark is that of the beginning.
+        """
+        mark, behind = self.mark(), self._serial - heard.serial
         if heard.book != self._book or not 0 <= behind <= len(self._changes):
-            return _encode(_WHOLE, self.mark(), sorted(self._interest.told_to(side)))
+            return _encode(_WHOLE, mark, sorted(self._interest.told_to(side)), piece_size)
         missed = [self._changes[place] for place in range(len(self._changes) - behind, len(self._changes))]
         texts = list(_texts(missed, side))
-        return _encode(_CHANGES, self.mark(), texts) if texts else None
+        return _encode(_CHANGES, mark, texts, piece_size) if texts else iter(())
+
+
+def nothing() -> bytes:
+    """Returns the announcement of a gateway that has set the link aside."""
+    return next(_encode(_WHOLE, Mark(), [], PIECE_SIZE))
 
 
 class Heard:
-    """The interest of one neighbour, as it has announced it. `filters` are those that it wants."""
+    """The interest of one neighbour, as it has announced it.
 
-    def __init__(self) -> None:
-        self.filters: dict[str, None] = {}
-        self.mark = Mark()
+    Args:
+        filters: those that it wanted when it was heard last.
+        mark: how far it was heard.
+
+    ``filters`` are those that it wants, ``mark`` how far it was heard.
+    """
+
+    def __init__(self, filters: Iterable[str] = (), mark: Mark | None = None) -> None:
+        self.filters = dict.fromkeys(filters)
+        self.mark = mark or Mark()
+        self._texts: list[str] = []  # of an announcement that goes on
+        self._size = 0
+
+    def begin(self) -> None:
+        """A new connection begins: what was begun over the last one does not go on."""
+        self._texts, self._size = [], 0
 
     def take(self, payload: bytes) -> tuple[list[str], list[str]]:
-        """Takes in an announcement; returns the filters that are newly wanted, and those that no longer are.
+        """Takes in a payload; returns the filters that are newly wanted, and those that no longer are.
 
-        Raises BadAnnouncement, and changes nothing then.
+        Both are empty while the announcement goes on. Raises BadAnnouncement, and changes nothing then.
         """
-        kind, mark, texts = _decode(payload)
-        if kind == _WHOLE:
-            wanted = dict.fromkeys(map(_checked, texts))
-            added = [one for one in wanted if one not in self.filters]
-            removed = [one for one in self.filters if one not in wanted]
-        elif mark.book != self.mark.book:
-            raise BadAnnouncement("it has changes of an interest that was never announced")
-        else:
-            added, removed = self._changed(texts)
+        kind, mark, texts, size = _decode(payload)
+        self._size += size
+        if self._size > TEXTS_MAX:
+            self.begin()
+            raise BadAnnouncement(f"its filters have more than {TEXTS_MAX} bytes")
+        self._texts += texts
+        if kind & _MORE:
+            return [], []
+        texts = self._texts
+        self.begin()
+        added, removed = self._renewed(texts) if kind == _WHOLE else self._changed(mark, texts)
         for topic_filter in removed:
             del self.filters[topic_filter]
         self.filters.update(dict.fromkeys(added))
         self.mark = mark
         return added, removed
 
-    def _changed(self, texts: list[str]) -> tuple[list[str], list[str]]:
+    def _renewed(self, texts: list[str]) -> tuple[list[str], list[str]]:
+        wanted = dict.fromkeys(map(_checked, texts))
+        added = [one for one in wanted if one not in self.filters]
+        return added, [one for one in self.filters if one not in wanted]
+
+    def _changed(self, mark: Mark, texts: list[str]) -> tuple[list[str], list[str]]:
         """Returns what changes make of the filters; one that comes and goes again is in neither list."""
+        if mark.book != self.mark.book:
+            raise BadAnnouncement("it has changes of an interest that was never announced")
         wanted: dict[str, bool] = {}
         for text in texts:
             topic_filter = _checked(text[1:])
@@ -138,12 +187,24 @@ def _checked(topic_filter: str) -> str:
     return topic_filter
 
 
-def _encode(kind: int, mark: Mark, texts: list[str]) -> bytes:
-    return bytes([kind]) + mark.book + mark.serial.to_bytes(8, "big") + zlib.compress("\0".join(texts).encode(), 9)
+def _encode(kind: int, mark: Mark, texts: list[str], piece_size: int) -> Iterator[bytes]:
+    head = mark.book + mark.serial.to_bytes(8, "big")
+    begin = 0
+    while True:
+        end, size = begin, 0
+        while end < len(texts) and size < piece_size:
+            size += len(texts[end]) + 1
+            end += 1
+        more = _MORE if end < len(texts) else 0
+        yield bytes([kind | more]) + head + zlib.compress("\0".join(texts[begin:end]).encode(), 9)
+        if not more:
+            return
+        begin = end
 
 
-def _decode(payload: bytes) -> tuple[int, Mark, list[str]]:
-    if len(payload) < _HEAD or payload[0] not in (_WHOLE, _CHANGES):
+def _decode(payload: bytes) -> tuple[int, Mark, list[str], int]:
+    """Returns kind, mark and texts of a payload, and how many bytes the texts have."""
+    if len(payload) < _HEAD or payload[0] & ~_MORE not in (_WHOLE, _CHANGES):
         raise BadAnnouncement("expected the whole interest (0) or changes (1), a book and a serial")
     unpacker = zlib.decompressobj()
     try:
@@ -154,4 +215,4 @@ def _decode(payload: bytes) -> tuple[int, Mark, list[str]]:
     except (zlib.error, UnicodeDecodeError) as error:
         raise BadAnnouncement(str(error)) from None
     mark = Mark(payload[1:9], int.from_bytes(payload[9:_HEAD], "big"))
-    return payload[0], mark, text.split("\0") if text else []
+    return payload[0], mark, text.split("\0") if text else [], len(content)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Coroutine, Iterable
 from gateway.auth.admission import Admitted, Refused
 from gateway.config.schema import LimitsConfig
 from gateway.holdings import Holding, Holdings
+from gateway.network.link import BadLink, LinkSettings, decode_link
 from gateway.sessions.session import LiveConnection, Session
 from gateway.sessions.subscribers import Subscribers
 from gateway.store import (
@@ -79,6 +80,9 @@ class Sessions:
         sessions = self._log.sessions
         flows = self._flows_of(sessions)
         for client_id, stored in sessions.items():
+            if client_id.endswith(ROUTE_END):  # what a neighbour wants, of a route that is gone
+                self._log.defer(remove_session(client_id))
+                continue
             session = self._restore(client_id, stored, flows.get(client_id, ()))
             if stored.description is None:
                 logger.error("session store: the session of client %r is corrupt and ends", client_id)
@@ -105,6 +109,7 @@ class Sessions:
         session.disconnected_ms = description.disconnected_ms
         session.note_description()
         session.note_saved(dict(session.unsaved))
+        self._subscribers.give_link(session, _link_of(description))
         self._subscribers.restore(session, stored.subscriptions)
         return session
 
@@ -142,8 +147,12 @@ class Sessions:
     def get(self, client_id: str) -> Session | None:
         return self._sessions.get(client_id)
 
-    def take_up(self, connection: LiveConnection, admitted: Admitted) -> tuple[Session, bool]:
+    def take_up(
+        self, connection: LiveConnection, admitted: Admitted, link: LinkSettings | None = None
+    ) -> tuple[Session, bool]:
         """Makes or resumes the session of a client that logs in; a connection that has it ends [MQTT-3.1.4-3].
+
+        ``link`` has the settings of the link if the client is a neighbour.
 
         Returns:
             The session, and whether it was present.
@@ -172,6 +181,7 @@ class Sessions:
         session.user = user
         session.holding.give(connection.owner)
         session.cursor.rights.may_receive = admitted.permissions.may_receive
+        self._subscribers.give_link(session, link)
         self.resume(session, connection, packet.session_expiry_s)
         return session, present
 
@@ -292,3 +302,11 @@ class Sessions:
             await work
         except sqlite3.Error as error:
             logger.error("a session could not be saved: %s", error)
+
+
+def _link_of(description: SessionDescription) -> LinkSettings | None:
+    try:
+        return decode_link(description.link) if description.link else None
+    except BadLink as error:
+        logger.error("session store: %s", error)
+        return None

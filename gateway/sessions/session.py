@@ -6,6 +6,8 @@ from typing import Protocol
 from gateway.delivery import Sender
 from gateway.holdings import Holding
 from gateway.message import Message
+from gateway.network.link import FilterSum, LinkSettings, encode_link
+from gateway.network.zones import LOCAL, Side
 from gateway.store import Cursor, Outgoing, Owed, SessionDescription, SessionEntry
 from gateway.subscriptions import Demand, Subscription
 
@@ -28,7 +30,9 @@ class Session:
     their whole topic filter. ``demand`` is what both cost, ``holding`` the memory that is held for it. ``incoming`` has
     the packet identifiers of incoming QoS 2 messages that are not released, ``outgoing`` the QoS 2 messages in flight
     to the client, ``owed`` the retained messages to be sent. ``user`` is the user that made it, None without an
-    account. ``connection`` and ``sender`` are set while the client is connected. ``unsaved`` has the rows that the
+    account. ``link`` has the settings of the link whose other end it is, None for the session of an ordinary client;
+    ``side`` is the link's, and ``asked`` sums up its topic filters. ``connection`` and ``sender`` are set while the
+    client is connected. ``unsaved`` has the rows that the
     store does not have yet, by topic filter, "" for the session itself, each with the number of its last change.
     """
 
@@ -45,6 +49,9 @@ class Session:
         self.shared: dict[str, Subscription] = {}
         self.demand = Demand()
         self.holding = holding
+        self.link: LinkSettings | None = None
+        self.side: Side = LOCAL
+        self.asked = FilterSum()
         self.connection: LiveConnection | None = None
         self.sender: Sender | None = None
         self.disconnected_ms: int | None = None
@@ -90,7 +97,7 @@ class Session:
             self.unsaved.keys() == {""}
             and saved is not None
             and noted is not None
-            and (saved.expiry_s, saved.user) == (noted.expiry_s, noted.user)
+            and (saved.expiry_s, saved.user, saved.link) == (noted.expiry_s, noted.user, noted.link)
         )
 
     def note_description(self) -> None:
@@ -109,4 +116,5 @@ class Session:
         return self.shared.get(topic_filter) or self.cursor.filters.get(topic_filter)
 
     def _describe(self) -> SessionDescription:
-        return SessionDescription(self.expiry_s, self.disconnected_ms, self.user)
+        link = encode_link(self.link) if self.link else ""
+        return SessionDescription(self.expiry_s, self.disconnected_ms, self.user, link)

@@ -9,6 +9,9 @@ from itertools import chain
 
 from gateway.delivery import Sender
 from gateway.message import Message
+from gateway.network import Network
+from gateway.network.link import FilterSum, LinkSettings
+from gateway.network.zones import LOCAL
 from gateway.pace import Shift, Shifts
 from gateway.sessions.session import Session
 from gateway.store import (
@@ -23,6 +26,7 @@ from gateway.subscriptions import Subscription, size_of
 from wire.codec.packets import NO_LOCAL, RETAIN_AS_PUBLISHED
 from wire.topics import parse_shared
 
+NEIGHBOUR_FILTERS_MAX = 1_000_000
 HANDOUT_MOST = 10_000  # QoS 0 messages that wait to be handed out, each counted once for each subscriber
 
 
@@ -108,11 +112,13 @@ class Subscribers:
         log: the message log in which the groups have their cursors.
         endings: told of each consumer that ends.
         shifts: how long an owner's QoS 0 messages are handed out at a time.
+        network: told which topic filters are wanted.
     """
 
-    def __init__(self, log: MessageLog, endings: Endings, shifts: Shifts) -> None:
+    def __init__(self, log: MessageLog, endings: Endings, shifts: Shifts, network: Network) -> None:
         self._log = log
         self._endings = endings
+        self._network = network
         self._by_cursor: dict[Cursor, Session | ShareGroup] = {}
         self._groups: dict[str, ShareGroup] = {}
         self._shifts = shifts
@@ -124,7 +130,12 @@ class Subscribers:
             await handout.wait()
 
     def fits(self, session: Session, topic_filter: str, most: int, select: str = "") -> bool:
-        """Whether a session may have one more subscription; ``most`` is the maximum weight of all of them."""
+        """Whether a session may have one more subscription; ``most`` is the maximum weight of all of them.
+
+        A neighbour subscribes for many clients, and has a limit of its own.
+        """
+        if session.link is not None:
+            return session.asked.count < NEIGHBOUR_FILTERS_MAX
         return session.demand.fits(topic_filter, most, select) and session.holding.fits(size_of(topic_filter, select))
 
     def subscribe(
@@ -146,7 +157,7 @@ class Subscribers:
             return is_new
         before = session.cursor.filters.get(topic_filter)
         since = before.since if before else self._log.head
-        not_from = session.client_id if options & NO_LOCAL else None
+        not_from = session.client_id if options & NO_LOCAL and session.link is None else None
         subscription = Subscription(topic_filter, qos, since, not_from, as_published, identifier, select=select)
         if subscription != before:
             session.note_change(topic_filter)
@@ -157,10 +168,12 @@ class Subscribers:
         """Removes a subscription; returns whether there was one. The caller saves the session."""
         if session.shared.pop(topic_filter, None) is not None:
             self._uncount(session, topic_filter)
+            self._want_no_more(session, topic_filter)
             self._leave(session, topic_filter)
             return True
         if topic_filter in session.cursor.filters:
             self._uncount(session, topic_filter, session.cursor.filters[topic_filter].select)
+            self._want_no_more(session, topic_filter)
             session.cursor.unsubscribe(topic_filter)
             return True
         return False
@@ -168,6 +181,7 @@ class Subscribers:
     def end(self, session: Session) -> None:
         """Ends a session's subscriptions, and its cursor with the messages that wait."""
         self._endings.note(session.cursor, session.outgoing.unreceived)
+        self._network.leave([*session.cursor.filters, *session.shared], session.side)
         for topic_filter in session.shared:
             self._leave(session, topic_filter)
         session.shared.clear()
@@ -181,6 +195,21 @@ class Subscribers:
         cursor = Cursor(self._log, consumer, ["#" if share == consumer else share.partition("/")[2]])
         self._endings.note(cursor)
         cursor.drop()
+
+    def give_link(self, session: Session, link: LinkSettings | None) -> None:
+        """Makes a session the other end of a link, None: of none; what it wants counts for the link's side then."""
+        if link == session.link:
+            return
+        before, session.link = session.side, link
+        session.side = link.side(session.client_id) if link else LOCAL
+        session.cursor.not_from = self._network.publishers(session.side, session.client_id) if link else ()
+        if session.side == before:
+            return
+        session.asked = FilterSum(session.cursor.filters if link else ())
+        wanted = [*session.cursor.filters, *session.shared]
+        for topic_filter in wanted:
+            self._network.want(topic_filter, session.side)
+        self._network.leave(wanted, before)
 
     def restore(self, session: Session, subscriptions: dict[str, Subscription]) -> None:
         """Adds a stored session's subscriptions, by topic filter; that of a shared one has its share name."""
@@ -263,6 +292,16 @@ class Subscribers:
         """Returns the cursors of all groups."""
         return [group.cursor for group in self._groups.values()]
 
+    def _want(self, session: Session, topic_filter: str) -> None:
+        if session.link is not None:
+            session.asked.add(topic_filter)
+        self._network.want(topic_filter, session.side)
+
+    def _want_no_more(self, session: Session, topic_filter: str) -> None:
+        if session.link is not None:
+            session.asked.remove(topic_filter)
+        self._network.want_no_more(topic_filter, session.side)
+
     def _count(self, session: Session, topic_filter: str, select: str = "") -> None:
         session.demand.add(topic_filter, select)
         session.holding.add(size_of(topic_filter, select))
@@ -274,6 +313,8 @@ class Subscribers:
     def _add(self, session: Session, subscription: Subscription) -> None:
         if before := session.cursor.filters.get(subscription.topic_filter):
             self._uncount(session, before.topic_filter, before.select)
+        else:
+            self._want(session, subscription.topic_filter)
         self._count(session, subscription.topic_filter, subscription.select)
         session.cursor.subscribe(subscription)
         self._by_cursor[session.cursor] = session
@@ -286,6 +327,7 @@ class Subscribers:
             self._by_cursor[group.cursor] = group
         if topic_filter not in session.shared:
             self._count(session, topic_filter)
+            self._want(session, topic_filter)
         group.members[session] = None
         session.shared[topic_filter] = subscription
         if session.sender is not None:

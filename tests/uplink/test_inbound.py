@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.schema import StoreConfig, WhenFull
+from gateway.config.kinds import WhenFull
+from gateway.config.schema import StoreConfig
 from tests.gateway.connection.test_custody import commits_held_up
 from tests.gateway.store.support import messages_in, stored
 from tests.gateway.support import connected, subscribed, user_property

@@ -6,6 +6,7 @@ import logging
 import sqlite3
 import ssl
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from uplink.server import Server, parse_server, servers_referred_to
 from uplink.windows import Windows
 from wire.bulk.connection import BulkClientConnection
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Connack
-from wire.identity import KEEP, RECEIVE
+from wire.identity import KEEP, RECEIVE, WISH_PROPERTY
 from wire.reasons import (
     MALFORMED_PACKET,
     SERVER_MOVED,
@@ -87,6 +88,7 @@ class Connector:
         notes: the route's note, with the last server.
         queue: what waits for the route.
         packet_size: bytes of the largest packet that a broker may send from which the route receives messages.
+        link: returns the user properties with which the route asks to be a neighbour.
     """
 
     def __init__(
@@ -96,7 +98,9 @@ class Connector:
         notes: RouteNotes,
         queue: RouteQueue,
         packet_size: int = MAXIMUM_PACKET_SIZE,
+        link: Callable[[], list[tuple[str, str]]] = list,
     ) -> None:
+        self._link = link
         self._config = config
         self._client_id = client_id
         self._notes = notes
@@ -294,7 +298,7 @@ class Connector:
     @property
     def _receives(self) -> bool:
         """Whether the route has subscriptions, or had some in its session."""
-        return bool(self._config.subscribe or self._notes.note.subscribed)
+        return self._config.receives or bool(self._notes.note.subscribed)
 
     async def _try_once(
         self,
@@ -330,8 +334,8 @@ class Connector:
                     client.resume(list(self._queue.publisher.incoming))
                 connack.set_result(packet)
 
-        wishes = (KEEP, RECEIVE) if receives else (KEEP,)
-        remote = Remote(client, begin, wishes, RECEIVE_MAXIMUM if receives else None)
+        wishes = [(WISH_PROPERTY, wish) for wish in ((KEEP, RECEIVE) if receives else (KEEP,))]
+        remote = Remote(client, begin, [*wishes, *self._link()], RECEIVE_MAXIMUM if receives else None)
         try:
             await _open(server, remote, connack, context if server.is_encrypted else None)
         except BaseException:

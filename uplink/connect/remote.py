@@ -37,7 +37,7 @@ class Remote(asyncio.Protocol):
     Args:
         client: the connection's protocol state.
         handle: takes each step; it may be changed.
-        wishes: what the CONNECT says about message identities (docs/reference/wire.md).
+        user_properties: those of the CONNECT, such as what it says about message identities (docs/reference/wire.md).
         receive_maximum: what the CONNECT announces. A broker that sends more does not end the connection.
 
     ``topics`` learns the topic names of messages that may come many at once, while ``may_take`` allows it.
@@ -47,7 +47,7 @@ class Remote(asyncio.Protocol):
         self,
         client: BulkClientConnection,
         handle: Callable[[Step], None],
-        wishes: Iterable[str] = (KEEP,),
+        user_properties: Iterable[tuple[str, str]] = ((WISH_PROPERTY, KEEP),),
         receive_maximum: int | None = None,
     ) -> None:
         self.handle = handle
@@ -65,7 +65,7 @@ class Remote(asyncio.Protocol):
         self.topics = Topics()
         self.may_take: Callable[[Iterable[str]], bool] = lambda _: False
         self._client = client
-        self._properties: dict[int, Any] = {USER_PROPERTY: [(WISH_PROPERTY, wish) for wish in wishes]}
+        self._properties: dict[int, Any] = {USER_PROPERTY: list(user_properties)}
         if receive_maximum is not None:
             self._properties[RECEIVE_MAXIMUM] = receive_maximum
         self._reader = BulkReader(client, self.topics, self.topics.origins)

@@ -146,12 +146,12 @@ class ClientConnection(Connection):
         check_granted(request, self._granted)
         return self._request(request, Suback)
 
-    def unsubscribe(self, filters: list) -> int:
+    def unsubscribe(self, filters: list, properties: dict | None = None) -> int:
         """Sends an UNSUBSCRIBE; returns the packet identifier of its UNSUBACK."""
         from wire.codec.suback import Unsuback
         from wire.codec.subscribe import Unsubscribe
 
-        return self._request(Unsubscribe(0, filters), Unsuback)
+        return self._request(Unsubscribe(0, filters, properties), Unsuback)
 
     def disconnect(self, reason_code: int = SUCCESS, properties: dict | None = None) -> None:
         """Sends a DISCONNECT and closes.

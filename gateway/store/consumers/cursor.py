@@ -62,9 +62,10 @@ class Cursor:
     ``rights`` are the access rules. ``may_be_taken`` says whether any member of its share group may have a topic name,
     ``reason_to_drop``, asked once for each message, why it is dropped instead of handed out. ``tally`` counts the
     backlog. A task that holds ``fetching`` keeps messages from being handed out. ``takes_qos_0``: a subscription does.
-    ``offered`` is called with each message of QoS 0 that a route's cursor takes as it comes. ``passed`` are positions
-    of messages that QoS 2 flows have taken before the start, while earlier ones waited. ``takes_new``: messages that
-    are stored from now on may be for it. ``saves_each_move``: its place is saved even if it only passes messages.
+    Messages of the publishers ``not_from`` are not for it. ``offered`` is called with each message of QoS 0 that a
+    route's cursor takes as it comes. ``passed`` are positions of messages that QoS 2 flows took before the start, while
+    earlier ones waited. ``takes_new``: messages that are stored from now on may be for it. ``saves_each_move``: its
+    place is saved even if it only passes messages.
 
     Raises:
         ValueError: the consumer has a cursor already.
@@ -87,6 +88,7 @@ class Cursor:
         self.rights = Rights()
         self.may_be_taken: Callable[[str], bool] = everything
         self.reason_to_drop: ReasonToDrop | None = None
+        self.not_from: Container[str] = ()
         self.closed, self.takes_qos_0, self.takes_new = False, False, True
         self.always_counts = always_counts
         self.tally = Tally(always_counts or log.counts_backlogs)
@@ -215,9 +217,11 @@ class Cursor:
         return bool(granting) if message.qos else any(subscription.takes_qos_0 for subscription in granting)
 
     def _granting(self, position: int, message: Message) -> list[Subscription]:
+        if self.closed or message.publisher in self.not_from:
+            return []
         subscriptions = self._log.audience.takers(message.topic).get(self, ())
         granting = self.filters.granting(subscriptions, position, message)
-        return granting if granting and not self.closed and self.rights.might_receive(position, message.topic) else []
+        return granting if granting and self.rights.might_receive(position, message.topic) else []
 
     @property
     def _usual_from(self) -> int:
@@ -225,9 +229,8 @@ class Cursor:
         return max(self.filters.usual_from, self.rights.changed)
 
     async def fetch(self, limit: int, may_have: Callable[[str], bool] = everything) -> list[Delivery]:
-        """Waits, then returns up to ``limit`` deliveries in order, at least one. Raises sqlite3.Error.
-        ``may_have`` says which topic names the fetching member of a share group may have.
-        """
+        """Waits, then returns up to ``limit`` deliveries, at least one, which this group member ``may_have``. Raises
+        sqlite3.Error."""
         while True:
             async with self._fetch_queue:  # the members of a share group take turns
                 while not (deliveries := await self.fetch_now(limit, may_have)):
@@ -359,13 +362,13 @@ class Cursor:
     def all_wait_behind(self, position: int) -> int | None:
         """Returns the position behind which all of its messages but those of QoS 0 wait, None if it is not known."""
         begin = max(self.unread_from, position)
-        differs = self.passed or self.held_back or self.takes_qos_0
+        differs = self.passed or self.held_back or self.takes_qos_0 or self.not_from
         return None if differs or begin < self._usual_from else begin
 
     def all_wait_in(self, first: int, part: Part) -> bool:
         """Whether all messages of a part at a position wait, if the consumer takes all of its topic names."""
         is_new = first > max(self.unread_from, self._usual_from) and (not self.passed or first > self._dup_up_to[0])
-        is_usual = is_new and not self.closed and not is_qos_0(part)
+        is_usual = is_new and not self.closed and not is_qos_0(part) and part.publisher not in self.not_from
         return is_usual and all(map(self.rights.may_receive, part.topics))
 
     def is_waiting_for(self, position: int, message: Message) -> bool:
@@ -541,7 +544,9 @@ class Cursor:
             if len(deliveries) == limit:
                 break
             kind = message.topic, message.qos, message.retain
-            if position > usual_from and kind in grants:
+            if message.publisher in self.not_from:
+                grant = None
+            elif position > usual_from and kind in grants:
                 grant = grants[kind]
             elif deliveries and slice_.is_over:
                 break

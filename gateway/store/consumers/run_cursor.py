@@ -169,7 +169,7 @@ class RunCursor(SelectingCursor):
         """Returns a part, with how the consumer takes its messages from a position on; None if each goes by itself."""
         if not isinstance(part, PublishBatch) or part.count < RUN_LEAST or (qos := qos_of(part.packets)) > qos_max:
             return None
-        if position <= max(self._usual_from, self._log.gone):
+        if position <= max(self._usual_from, self._log.gone) or part.publisher in self.not_from:
             return None
         if self.passed and not self.passed.keys().isdisjoint(range(position, end)):
             return None

@@ -33,12 +33,14 @@ class SessionDescription(msgspec.Struct, frozen=True):
     """One durable session, without its subscriptions and its place in the log.
 
     ``disconnected_ms`` is the Unix time at which its connection ended, None while it is connected. ``user`` is the user
-    that made it.
+    that made it. ``link`` has the settings of the link whose other end it is, as `gateway.network.link` encodes them,
+    and "" for a session of an ordinary client.
     """
 
     expiry_s: int
     disconnected_ms: int | None
     user: str | None = None
+    link: str = ""
 
 
 SessionEntry = SessionDescription | Subscription

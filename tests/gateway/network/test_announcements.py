@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.network.announcements import CHANGES_KEPT, Announcer, BadAnnouncement, Heard, Mark
+from gateway.network.announcements import (
+    CHANGES_KEPT,
+    PIECE_SIZE,
+    TEXTS_MAX,
+    Announcer,
+    BadAnnouncement,
+    Heard,
+    Mark,
+    decode_mark,
+    nothing,
+)
 from gateway.network.interest import LOCAL, Interest
 from gateway.network.zones import Side
 from tests.gateway.network.test_filter_tree import FILTERS
@@ -29,16 +39,17 @@ class Neighbours:
     def want_no_more(self, topic_filter: str, side: Side = LOCAL) -> None:
         self.announcer.note(self.interest.want_no_more(topic_filter, side))
 
-    def tell(self) -> int:
+    def tell(self, piece_size: int = PIECE_SIZE) -> int:
         """Tells what is new; returns the bytes of the announcement, 0 without one."""
-        payload = self.announcer.news(HERE, self.heard.mark)
-        if payload is None:
-            return 0
+        payloads = list(self.announcer.news(HERE, self.heard.mark, piece_size))
         before = dict(self.heard.filters)
-        added, removed = self.heard.take(payload)
-        assert not before.keys() & set(added) and set(removed) <= before.keys()
-        assert before.keys() - set(removed) | set(added) == self.heard.filters.keys()
-        return len(payload)
+        for payload in payloads:
+            assert self.heard.filters == before
+            added, removed = self.heard.take(payload)
+        if payloads:
+            assert not before.keys() & set(added) and set(removed) <= before.keys()
+            assert before.keys() - set(removed) | set(added) == self.heard.filters.keys()
+        return sum(map(len, payloads))
 
     def check(self) -> None:
         assert set(self.heard.filters) == set(self.interest.told_to(HERE))
@@ -59,7 +70,7 @@ def test_a_neighbour_hears_what_changes_and_after_a_cut_what_it_has_missed(seed:
                 neighbours.want(*wanted[-1])
         if chance.random() < 0.1:  # a new start of the gateway
             neighbours.announcer = Announcer(neighbours.interest, chance.randbytes(8))
-        neighbours.tell()
+        neighbours.tell(chance.choice([1, 20, PIECE_SIZE]))
         neighbours.check()
 
 
@@ -97,8 +108,7 @@ def test_a_corrupt_announcement_is_refused_and_changes_nothing(
     neighbours = Neighbours()
     for topic_filter in filters:
         neighbours.want(topic_filter)
-    payload = neighbours.announcer.news(HERE, Mark())
-    assert payload is not None
+    (payload,) = neighbours.announcer.news(HERE, Mark())
     corrupt = payload[: place % len(payload)] + bytes([value]) + payload[place % len(payload) + 1 :] + more
     heard = Heard()
     heard.take(payload)
@@ -121,6 +131,46 @@ def test_a_corrupt_announcement_is_refused_and_changes_nothing(
 def test_what_is_no_announcement_is_refused_in_words(payload: bytes, text: str) -> None:
     with pytest.raises(BadAnnouncement, match=text):
         Heard().take(payload)
+
+
+def test_an_announcement_that_goes_on_without_end_is_refused() -> None:
+    heard = Heard()
+    piece = b"\x80" + bytes(16) + zlib.compress(b"a" * 1_000_000)
+    for _ in range(TEXTS_MAX // 1_000_000):
+        heard.take(piece)
+    with pytest.raises(BadAnnouncement, match="more than"):
+        heard.take(piece)
+
+
+def test_a_piece_of_an_earlier_connection_does_not_go_on_over_the_next_one() -> None:
+    neighbours = Neighbours()
+    for number in range(10):
+        neighbours.want(f"a/{number}")
+    first, *_ = neighbours.announcer.news(HERE, Mark(), piece_size=1)
+    neighbours.heard.take(first)
+    neighbours.heard.begin()
+    neighbours.tell(piece_size=1)
+    neighbours.check()
+
+
+def test_a_gateway_that_has_set_the_link_aside_wants_nothing_and_then_everything_again() -> None:
+    neighbours = Neighbours()
+    neighbours.want("a")
+    neighbours.tell()
+    assert neighbours.heard.take(nothing()) == ([], ["a"])
+    neighbours.tell()
+    neighbours.check()
+
+
+@given(st.binary(min_size=8, max_size=8), st.integers(0, 2**64 - 1))
+def test_a_mark_is_read_as_it_was_written(book: bytes, serial: int) -> None:
+    mark = Mark(book, serial)
+    assert decode_mark(mark.encode()) == mark
+
+
+@pytest.mark.parametrize("text", ["", "zz 1", "00 1", f"{'00' * 8} -1", f"{'00' * 8} {1 << 64}", f"{'00' * 8}"])
+def test_a_text_that_is_no_mark_says_that_nothing_was_heard(text: str) -> None:
+    assert decode_mark(text) == Mark()
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked() -> None:

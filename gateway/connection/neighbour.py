@@ -1,0 +1,184 @@
+"""The listening end of a link: a neighbour that has connected to this gateway as a client.
+
+The neighbour SUBSCRIBEs to what is wanted at its end, as any client. What is wanted here is announced to it: first what
+it has not heard, right behind its CONNACK, then each change, ahead of all messages that wait for the line.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from gateway.auth.admission import Admitted, Refused
+from gateway.connection.services import Services
+from gateway.network import Network
+from gateway.network.announcements import PIECE_SIZE, decode_mark
+from gateway.network.interest import Change
+from gateway.network.link import (
+    HEARD_PROPERTY,
+    INTEREST_TOPIC,
+    LINK_PROPERTY,
+    RENEW_PROPERTY,
+    BadLink,
+    LinkSettings,
+    decode_link,
+    encode_link,
+)
+from gateway.pace import Slice
+from gateway.port import Port
+from gateway.sessions.session import Session
+from wire import reasons
+from wire.bulk.connection import BulkServerConnection
+from wire.codec.packets import Connect, Unsubscribe
+from wire.identity import find_user_property
+
+BACKLOG_MAX = 1024 * 1024  # bytes that the line has not taken; meanwhile no announcement is made
+PIECE_PART = 2  # of the neighbour's Maximum Packet Size: deflated texts may be longer than the texts
+
+logger = logging.getLogger(__name__)
+
+
+def admit_neighbour(services: Services, admitted: Admitted) -> LinkSettings | None:
+    """Returns the settings of the link if a client asks to be a neighbour, None for an ordinary one.
+
+    Raises Refused: its property cannot be taken, no rule allows it, or both ends have other settings.
+    """
+    text = find_user_property(admitted.packet.properties, LINK_PROPERTY)
+    if text is None:
+        return None
+    try:
+        theirs = decode_link(text)
+    except BadLink as error:
+        raise Refused(reasons.IMPLEMENTATION_SPECIFIC_ERROR, str(error), is_told=True) from error
+    if not admitted.permissions.may_be_neighbour(theirs.name):
+        rule = f"allow {admitted.permissions.user or '-'} neighbour {theirs.name}"
+        text = f"no access rule lets this user be the neighbour {theirs.name!r}: expected `{rule}`"
+        raise Refused(reasons.NOT_AUTHORIZED, text, is_told=True)
+    if not admitted.packet.session_expiry_s:
+        text = "a neighbour needs a session that outlives its connection"
+        raise Refused(reasons.IMPLEMENTATION_SPECIFIC_ERROR, text, is_told=True)
+    if theirs.name == services.config.name:
+        text = f"this gateway is named {theirs.name!r} too: each gateway needs a name of its own"
+        raise Refused(reasons.NOT_AUTHORIZED, text, is_told=True)
+    if differing := services.network.settings(theirs.name).disagreement(theirs):
+        raise Refused(reasons.IMPLEMENTATION_SPECIFIC_ERROR, f"the link: {differing}", is_told=True)
+    return theirs
+
+
+def answer_to(network: Network, session: Session) -> str:
+    """Returns the property of the CONNACK for a neighbour's session."""
+    assert session.link is not None
+    settings = network.settings(session.link.name)
+    return encode_link(msgspec.structs.replace(settings, asked=session.asked.value))
+
+
+class ListeningEnd:
+    """This end of a link, for the time of one connection.
+
+    Args:
+        network: what is wanted here.
+        session: the neighbour's.
+        protocol: the connection, already accepted.
+        port: the line under it.
+        flush: puts on the line what the protocol core has to say.
+    """
+
+    def __init__(
+        self, network: Network, session: Session, protocol: BulkServerConnection, port: Port, flush: Callable[[], None]
+    ) -> None:
+        assert session.link is not None
+        self.name = session.client_id
+        self.settings = session.link
+        self._network = network
+        self._session = session
+        self._protocol = protocol
+        self._port = port
+        self._flush = flush
+        connect = protocol.connect_packet
+        assert connect is not None
+        self._heard = decode_mark(find_user_property(connect.properties, HEARD_PROPERTY) or "")
+        self._piece_size = min(PIECE_SIZE, protocol.maximum_packet_size_peer // PIECE_PART)
+        self._asked_again = None if _asked(connect) == session.asked.value else set[str]()
+        self._is_begun = False
+
+    async def begin(self) -> None:
+        """Announces what the neighbour has not heard, slice by slice; nothing else may be sent before."""
+        slice_ = Slice()
+        self._network.tell()
+        self._network.ends[self.name] = self
+        mark = self._network.announcer.mark()
+        for payload in self._news():
+            self._send(payload)
+            if slice_.is_over:
+                await slice_.give_way()
+                if not self._protocol.connected:
+                    return
+        self._heard, self._is_begun = mark, True
+        self.catch_up()
+
+    def tell(self, changes: Sequence[Change]) -> None:
+        """Announces what has changed."""
+        if self._is_begun and self._port.backlog <= BACKLOG_MAX:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Announces all that has changed; called too before a message goes out, when the line is free again."""
+        mark = self._network.announcer.mark()
+        if self._is_begun and mark != self._heard:
+            for payload in self._news():
+                self._send(payload)
+            self._heard = mark
+
+    def stop(self) -> None:
+        """The connection has ended."""
+        if self._network.ends.get(self.name) is self:
+            del self._network.ends[self.name]
+
+    def note_subscribed(self, topic_filters: Sequence[str]) -> None:
+        """The neighbour has subscribed to these filters."""
+        if self._asked_again is not None:
+            self._asked_again.update(topic_filters)
+
+    def others_than(self, packet: Unsubscribe) -> list[str] | None:
+        """Returns the filters to which the neighbour has not subscribed over this connection; None unless the packet
+        asks to end these, whatever they are.
+        """
+        if find_user_property(packet.properties, RENEW_PROPERTY) is None:
+            return None
+        again, self._asked_again = self._asked_again, None
+        return [] if again is None else [one for one in self._session.cursor.filters if one not in again]
+
+    def _news(self) -> Iterator[bytes]:
+        return self._network.announcer.news(self._session.side, self._heard, self._piece_size)
+
+    def _send(self, payload: bytes) -> None:
+        self._protocol.publish(INTEREST_TOPIC, payload, qos=0)
+        self._flush()
+
+
+class LinkLine:
+    """The line to a neighbour, as messages see it: before one of them goes out, what has changed is announced.
+
+    Args:
+        port: the line.
+        end: this end of the link.
+    """
+
+    def __init__(self, port: Port, end: ListeningEnd) -> None:
+        self._port = port
+        self._end = end
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that are not on the line yet."""
+        return self._port.backlog
+
+    async def drain(self) -> None:
+        """Waits until the backlog is small. Raises OSError once the line has ended."""
+        await self._port.drain()
+        self._end.catch_up()
+
+
+def _asked(packet: Connect) -> tuple[int, int]:
+    text = find_user_property(packet.properties, LINK_PROPERTY)
+    return decode_link(text).asked if text else (0, 0)

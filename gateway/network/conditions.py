@@ -1,0 +1,34 @@
+"""Conditions on the messages that go over a link: selectors by topic filter, those of both ends together."""
+
+from collections.abc import Iterable
+
+from gateway.config.network import SelectConfig
+from gateway.message import Message
+from gateway.selectors import Selector
+from gateway.topic_memory import remember
+from wire.topics import matches
+
+TOPICS_REMEMBERED = 4096
+
+
+class Conditions:
+    """Selectors by topic filter. A message has to pass those of all filters that its topic name matches.
+
+    Args:
+        configs: the conditions of both ends.
+    """
+
+    def __init__(self, *configs: Iterable[SelectConfig]) -> None:
+        self._selectors = [(one.topic, Selector(one.select)) for conditions in configs for one in conditions]
+        self._by_topic: dict[str, tuple[Selector, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._selectors)
+
+    def hold_back(self, message: Message) -> bool:
+        """Whether a message does not pass."""
+        found = self._by_topic.get(message.topic)
+        if found is None:
+            found = tuple(one for topic_filter, one in self._selectors if matches(topic_filter, message.topic))
+            remember(self._by_topic, message.topic, found, TOPICS_REMEMBERED)
+        return not all(one.passes(message) for one in found)

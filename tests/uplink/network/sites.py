@@ -1,0 +1,142 @@
+"""Gateways in the test's own event loop that are neighbours of each other."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from gateway.broker import Broker
+from gateway.config.network import NeighbourConfig
+from gateway.config.schema import GatewayConfig, StoreConfig, TcpConfig
+from gateway.store import MessageLog
+from tests.gateway.support import tcp_port, until
+from tools.lab.testing.client import Client
+from tools.lab.testing.process import free_port
+from uplink.config import RouteConfig, RouteNeighbourConfig
+from uplink.routes import Routes
+from wire.codec.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
+
+Kind = TypeVar("Kind")
+RULES = "allow * publish,subscribe #\nallow - identify *\nallow - neighbour *\n"
+
+
+class Site:
+    """A gateway with its routes. It may be stopped and started again, on the same port and the same store.
+
+    Args:
+        folder: its folder.
+        name: its name.
+        keys: more of its configuration.
+    """
+
+    def __init__(self, folder: Path, name: str, **keys: Any) -> None:
+        self.name = name
+        self.port = free_port()
+        self._folder = folder / name
+        self._folder.mkdir(parents=True, exist_ok=True)
+        rules = self._folder / "rules"
+        rules.write_text(keys.pop("rules", RULES))
+        self._keys = {"acl": str(rules), **keys}
+        self._routes: list[RouteConfig] = []
+        self._open = AsyncExitStack()
+        self.broker: Broker
+        self.routes: Routes
+
+    def dial(self, port: int, neighbour: str | None, route: str = "", **keys: Any) -> None:
+        """Has a route to a neighbour; None: an ordinary broker."""
+        about = {key: keys.pop(key) for key in ("zone", "hops", "mode") if key in keys}
+        config = {
+            "name": route or f"to-{neighbour or 'broker'}",
+            "broker": f"mqtt://127.0.0.1:{port}",
+            "backoff_shortest_ms": 10,
+            "backoff_longest_ms": 100,
+            "neighbour": RouteNeighbourConfig(neighbour, **about),
+            **keys,
+        }
+        self._routes.append(RouteConfig(**config))
+
+    def expect(self, **about: Any) -> None:
+        """Has settings of a neighbour that dials it."""
+        self._keys["neighbour"] = [*self._keys.get("neighbour", []), NeighbourConfig(**about)]
+
+    async def start(self) -> Self:
+        async with AsyncExitStack() as stack:
+            store = StoreConfig(str(self._folder / "store"))
+            config = GatewayConfig(self.name, store, listener=[TcpConfig(port=self.port)], **self._keys)
+            log = await MessageLog.open(self._folder / "store", origin=self.name)
+            stack.push_async_callback(log.close)
+            self.broker = Broker(config, log)
+            self.routes = Routes(self._routes, self.name, log, self.broker.endings, self.broker.services)
+            await self.broker.start()
+            stack.push_async_callback(self.broker.close)
+            running = asyncio.create_task(self.routes.run())
+            stack.push_async_callback(_end, running)
+            self._open = stack.pop_all()
+        assert tcp_port(self.broker) == self.port
+        return self
+
+    async def stop(self) -> None:
+        await self._open.aclose()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def client(self, name: str, *filters: str, options: int = 2, **keys: Any) -> Client:
+        """A client that is connected, and has subscribed to these filters."""
+        client = await Client(name, **keys).connect(self.port)
+        if filters:
+            await client.subscribe(*filters, options=options)
+        return client
+
+    async def linked(self, *others: "Site") -> None:
+        """Returns when all routes of the site are connected, and these neighbours have dialled it."""
+        await until(lambda: all(state.connected for state in self.routes.states), f"{self.name} is connected")
+        names = {f"{other.name}-to-{self.name}" for other in others}
+        await until(lambda: names <= self.broker.network.ends.keys(), f"{names} have dialled {self.name}")
+
+    async def wants(self, *topic_filters: str) -> None:
+        """Returns when these filters, and no others, are wanted by neighbours of the site."""
+        wanted = set(topic_filters)
+        await until(lambda: self.wanted_by_neighbours() == wanted, f"{self.name}: {wanted} and nothing else is wanted")
+
+    def wanted_by_neighbours(self) -> set[str]:
+        """The filters that neighbours of the site want."""
+        found: set[str] = set()
+        for session in self.broker.sessions.all():
+            if session.link is not None:
+                found.update(session.cursor.filters)
+        for route in self.routes.queues():
+            found.update(route.interest.subscriptions)
+        return found
+
+
+async def next_of(client: Client, kind: type[Kind]) -> Kind:
+    """Returns the next packet of a kind; acknowledges messages, and takes answers to what the client has sent."""
+    while True:
+        event = await client.event()
+        if isinstance(event, Publish) and event.packet_identifier is not None:
+            client.acknowledge(event)
+        if isinstance(event, Pubrec):
+            client.release(event.packet_identifier)
+        if isinstance(event, Pubrel):
+            client.protocol.pubcomp(event.packet_identifier)
+            client.flush()
+        if isinstance(event, kind):
+            return event
+        assert isinstance(event, Puback | Pubrec | Pubrel | Pubcomp), f"{kind.__name__} expected, got {event!r}"
+
+
+async def message_to(client: Client) -> Publish:
+    """Returns the next message to a client."""
+    return await next_of(client, Publish)
+
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait({task})

@@ -1,0 +1,101 @@
+"""What the neighbour at the other end of a route wants. It is kept in the store, as a session's subscriptions are."""
+
+import dataclasses
+from collections.abc import Iterable
+
+from gateway.routes import (
+    Heard,
+    MessageLog,
+    Network,
+    SaveSession,
+    SessionDescription,
+    Side,
+    Subscription,
+    decode_mark,
+    remove_session,
+)
+
+NEVER_EXPIRES_S = 0xFFFF_FFFF
+QOS = 2
+
+
+class HeardInterest:
+    """The topic filters that a neighbour wants, and those of them that the route's cursor gets as subscriptions.
+
+    Args:
+        log: the gateway's store.
+        session: the route's name in the table of sessions.
+        network: told what is wanted, None where the route has no gateway around it.
+
+    ``subscriptions`` are by topic filter. ``side`` is the link's, None while the route has no neighbour.
+    """
+
+    def __init__(self, log: MessageLog, session: str, network: Network | None) -> None:
+        self._log = log
+        self._session = session
+        self._network = network
+        stored = log.sessions.pop(session, None)
+        self.subscriptions: dict[str, Subscription] = {} if stored is None else stored.subscriptions
+        for topic_filter, one in self.subscriptions.items():
+            if one.since > log.head:  # a new log begins its positions anew
+                self.subscriptions[topic_filter] = dataclasses.replace(one, since=log.head)
+        mark = "" if stored is None or stored.description is None else stored.description.link
+        self._heard = Heard(self.subscriptions, decode_mark(mark))
+        self._is_stored = stored is not None
+        self.side: Side | None = None
+
+    @property
+    def mark(self) -> str:
+        """How far the neighbour was heard."""
+        return self._heard.mark.encode()
+
+    def give_side(self, side: Side | None) -> None:
+        """Counts what the neighbour wants for a side from now on; None: the route has no neighbour now."""
+        before, self.side = self.side, side
+        if self._network is not None and side != before:
+            if side is not None:
+                for topic_filter in self.subscriptions:
+                    self._network.want(topic_filter, side)
+            if before is not None:
+                self._network.leave(self.subscriptions, before)
+
+    def forget(self) -> None:
+        """Forgets what the neighbour wants, also in the store."""
+        self.give_side(None)
+        if self._is_stored:
+            self._log.defer(remove_session(self._session))
+        self._is_stored = False
+        self.subscriptions = {}
+        self._heard = Heard()
+
+    def begin(self) -> None:
+        """A new connection begins."""
+        self._heard.begin()
+
+    def take(self, payload: bytes) -> tuple[list[Subscription], list[str]]:
+        """Takes in an announcement; returns the new subscriptions, and the filters of those that have ended.
+
+        They are durable no later than any message that is stored from now on. Raises BadAnnouncement.
+        """
+        before = self._heard.mark
+        added, removed = self._heard.take(payload)
+        subscriptions = [Subscription(one, QOS, self._log.head, None, True) for one in added]
+        self.subscriptions.update((one.topic_filter, one) for one in subscriptions)
+        for topic_filter in removed:
+            del self.subscriptions[topic_filter]
+        if self._heard.mark != before:
+            self._is_stored = True
+            description = SessionDescription(NEVER_EXPIRES_S, None, link=self.mark)
+            rows = dict.fromkeys(removed) | {one.topic_filter: one for one in subscriptions} | {"": description}
+            self._log.defer(SaveSession(self._session, rows))
+        self._tell(added, removed)
+        return subscriptions, removed
+
+    def _tell(self, added: Iterable[str], removed: Iterable[str]) -> None:
+        if self._network is None or self.side is None:
+            return
+        for topic_filter in added:
+            self._network.want(topic_filter, self.side)
+        for topic_filter in removed:
+            self._network.want_no_more(topic_filter, self.side)
+        self._network.tell()

@@ -1,0 +1,214 @@
+"""The dialling end of a link: a route's neighbour is SUBSCRIBEd to what is wanted at this gateway.
+
+The subscriptions are in the session that the neighbour keeps for the route. Over each connection only what has changed
+is asked for. A gateway says in its CONNACK a sum of the filters that the session has. Requests are carried out in their
+order, so this is the sum of the answered ones and of some without an answer. If it is another one, all filters are
+asked for, and then all others ended. An ordinary broker says no sum: the route notes on disk which filters its session
+may have.
+
+::
+
+    Network ─ changes ─► DiallingEnd ─ SUBSCRIBE, UNSUBSCRIBE ─► Requests ─► neighbour
+    RouteQueue.hear ◄── Inbound ◄────── $holdfast/interest ───────────────── neighbour
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from gateway.routes import (
+    HEARD_PROPERTY,
+    LINK_PROPERTY,
+    BadLink,
+    Change,
+    FilterSum,
+    LinkSettings,
+    Network,
+    Side,
+    decode_link,
+    encode_link,
+)
+from uplink.config import RouteConfig
+from uplink.connect.connector import LinkDown
+from uplink.heard import HeardInterest
+from uplink.proxy.cover import Cover
+from uplink.proxy.requests import Asked, Requests
+from wire.codec.packets import Connack
+from wire.identity import find_user_property
+
+AT_ONCE_GATEWAY, AT_ONCE_BROKER = 1000, 8
+"""The most filters in one packet. AWS IoT takes eight."""
+
+logger = logging.getLogger(__name__)
+
+
+class DiallingEnd:
+    """This end of a link. It outlives the route's connections.
+
+    Args:
+        config: the route, with its neighbour.
+        link: the link's name, which is the route's client identifier.
+        network: what is wanted here.
+        heard: what the neighbour wants.
+    """
+
+    def __init__(self, config: RouteConfig, link: str, network: Network, heard: HeardInterest) -> None:
+        assert config.neighbour is not None
+        self.name = link
+        self._neighbour = config.neighbour
+        self._always = dict.fromkeys(config.subscribe)
+        self._network = network
+        self._heard = heard
+        self._ours = config.link_settings(network.gateway)
+        self._side = self._ours.side(link)
+        self._asked: dict[str, None] | None = None  # the filters of the session, as answered; None: they are not known
+        self._said: dict[str, None] = {}  # those of which the CONNECT has the sum
+        self._expected: dict[str, None] = {}  # the same when all requests are answered
+        self._refused: dict[str, None] = {}  # not asked for again over this connection
+        self._unanswered: list[Asked] = []  # over the last connection
+        self._requests: Requests | None = None
+        self._cover: Cover | None = None
+        self.theirs: LinkSettings | None = None
+        """The settings that the neighbour has sent over this connection; None from an ordinary broker."""
+
+    @property
+    def at_once(self) -> int:
+        """The most filters in one packet."""
+        return AT_ONCE_BROKER if self._neighbour.name is None else AT_ONCE_GATEWAY
+
+    @property
+    def side(self) -> Side:
+        """The link's side."""
+        return self._side
+
+    def properties(self) -> list[tuple[str, str]]:
+        """Returns the user properties for a CONNECT; none for an ordinary broker."""
+        if self._neighbour.name is None:
+            return []
+        self._said = self._wanted() if self._asked is None else dict(self._asked)
+        link = encode_link(msgspec.structs.replace(self._ours, asked=FilterSum(self._said).value))
+        return [(LINK_PROPERTY, link), (HEARD_PROPERTY, self._heard.mark)]
+
+    def check(self, connack: Connack) -> None:
+        """Checks what the other end says of the link. Raises LinkDown: it is not the neighbour that is configured."""
+        self.theirs = None
+        name = self._neighbour.name
+        if name is None:
+            return
+        text = find_user_property(connack.properties, LINK_PROPERTY)
+        if text is None:
+            raise LinkDown(f"expected the gateway {name!r}, and an ordinary broker answers [neighbour.name]")
+        try:
+            theirs = decode_link(text)
+        except BadLink as error:
+            raise LinkDown(f"the neighbour's CONNACK: {error}") from error
+        if theirs.name != name:
+            raise LinkDown(f"expected the gateway {name!r}, and {theirs.name!r} answers [neighbour.name]")
+        if differing := self._ours.disagreement(theirs):
+            raise LinkDown(f"the link: {differing}")
+        self.theirs = theirs
+
+    def begin(self, requests: Requests, *, session_present: bool, noted: Iterable[str]) -> None:
+        """A connection begins: asks for what the session lacks, and ends what is wanted no more. Raises LinkDown.
+
+        Args:
+            requests: asks the neighbour.
+            session_present: whether the neighbour still has the session.
+            noted: the filters that the session of an ordinary broker may have.
+        """
+        self._heard.begin()
+        self._network.tell()
+        self._refused.clear()
+        wanted = self._begin_wanted()
+        is_known = not session_present or self._find_asked(noted)
+        if not session_present:
+            self._asked = {}
+        self._expected = dict(self._asked or {})
+        self._requests = requests
+        expected = self._expected
+        self._ask([one for one in wanted if one not in expected], [one for one in expected if one not in wanted])
+        if not is_known:
+            requests.end_others()
+        self._network.ends[self.name] = self
+        requests.flush()
+
+    def end(self) -> None:
+        """The connection has ended."""
+        if self._requests is not None:
+            self._unanswered = self._requests.waiting
+        self._requests = None
+        if self._network.ends.get(self.name) is self:
+            del self._network.ends[self.name]
+
+    def tell(self, changes: Sequence[Change]) -> None:
+        """Asks for what is newly wanted here, then ends what no longer is."""
+        if self._requests is None:
+            return
+        now: dict[str, bool] = {}
+        for topic_filter, before, after in changes:
+            if before.includes(self._side) != after.includes(self._side) and topic_filter not in self._always:
+                now[topic_filter] = after.includes(self._side)
+        added, removed = [one for one in now if now[one]], [one for one in now if not now[one]]
+        if self._cover is not None:
+            added, removed = self._cover.change(added, removed)
+        expected = self._expected
+        self._ask([one for one in added if one not in expected], [one for one in removed if one in expected])
+        self._requests.flush()
+
+    def note_answer(self, asked: Asked, granted: Sequence[str]) -> None:
+        """The neighbour has answered a request; these of its filters were not refused."""
+        if self._asked is None or asked.ends_others:
+            return
+        if asked.is_subscribe:
+            self._asked.update(dict.fromkeys(granted))
+            refused = [one for one in asked.topic_filters if one not in self._asked]
+            self._refused.update(dict.fromkeys(refused))
+            for topic_filter in refused:
+                self._expected.pop(topic_filter, None)
+        else:
+            for topic_filter in granted:
+                self._asked.pop(topic_filter, None)
+
+    def session_filters(self) -> list[str]:
+        """Returns the filters that the session may have, for the note of a route to an ordinary broker."""
+        return list((self._asked or {}) | self._expected)
+
+    def _begin_wanted(self) -> dict[str, None]:
+        wanted = self._wanted()
+        if self._neighbour.name is None:
+            self._cover = Cover(wanted)
+            return self._cover.filters
+        return wanted
+
+    def _wanted(self) -> dict[str, None]:
+        return self._always | dict.fromkeys(self._network.interest.told_to(self._side))
+
+    def _find_asked(self, noted: Iterable[str]) -> bool:
+        """Finds out which filters the session has; returns False if that is not known."""
+        if self.theirs is None:
+            self._asked = dict.fromkeys(noted)
+            return True
+        found, total = self._said, FilterSum(self._said)
+        for request in [Asked([], True), *self._unanswered]:
+            for topic_filter in request.topic_filters:
+                if request.is_subscribe and topic_filter not in found:
+                    total.add(topic_filter)
+                    found[topic_filter] = None
+                elif not request.is_subscribe and topic_filter in found:
+                    total.remove(topic_filter)
+                    del found[topic_filter]
+            if total.value == self.theirs.asked:
+                self._asked = found
+                return True
+        self._asked = {}
+        return False
+
+    def _ask(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        assert self._requests is not None
+        added = [one for one in added if one not in self._refused]
+        self._expected.update(dict.fromkeys(added))
+        for topic_filter in removed:
+            del self._expected[topic_filter]
+        self._requests.subscribe(added)
+        self._requests.unsubscribe(removed)
