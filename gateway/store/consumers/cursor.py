@@ -6,9 +6,9 @@ identifier (n - 1) % 65535 + 1, so that a restart gives the same messages the sa
 the state about once a second: after a crash some acknowledged messages come again, and none is missed.
 
 When a message is stored that matches a subscription, the cursor notes that its position has to be read (``ranges``).
-Later it reads the message, hands it out (``_unacknowledged``), and waits for its acknowledgement. If the connection
-ends before, it hands the message out again (``redeliver``), but not if a full store has evicted it meanwhile.
-In a share group, it holds back the messages that the fetching member may not have (`HeldBack`).
+Later it reads the message, hands it out (``_unacknowledged``), and waits for its acknowledgement. If the connection ends
+before, it hands the message out again (``redeliver``), unless a full store has evicted it. In a share group, it holds
+back the messages that the fetching member may not have (`HeldBack`).
 """
 
 import asyncio
@@ -208,13 +208,11 @@ class Cursor:
 
     def grant_now(self, message: Message) -> Grant | None:
         """Returns how this consumer takes a message of QoS 0 as it comes, None if it is not for it."""
-        granting = self._granting(sys.maxsize, message)
-        return grant_by(granting, message) if granting else None
+        return grant_by(granting, message) if (granting := self._granting(sys.maxsize, message)) else None
 
     def takes(self, position: int, message: Message) -> bool:
         """Whether a stored message is for this consumer."""
-        granting = self._granting(position, message)
-        return bool(granting) if message.qos else any(subscription.takes_qos_0 for subscription in granting)
+        return any(message.qos or one.takes_qos_0 for one in self._granting(position, message))
 
     def _granting(self, position: int, message: Message) -> list[Subscription]:
         if self.closed or message.publisher in self.not_from:
@@ -351,8 +349,7 @@ class Cursor:
 
     def read_again(self, position: int) -> None:
         """Other messages than before may be for this consumer behind a position."""
-        self._read = min(self._read, position)
-        self.ranges = self._range_set()
+        self._read, self.ranges = min(self._read, position), self._range_set()
         self.ranges.add(self._read + 1, self._log.head)
 
     def is_next(self, position: int, message: Message) -> bool:
