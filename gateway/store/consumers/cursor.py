@@ -6,9 +6,9 @@ identifier (n - 1) % 65535 + 1, so that a restart gives the same messages the sa
 the state about once a second: after a crash some acknowledged messages come again, and none is missed.
 
 When a message is stored that matches a subscription, the cursor notes that its position has to be read (``ranges``).
-Later it reads the message, hands it out (``_unacknowledged``), and waits for its acknowledgement. If the connection ends
-before, it hands the message out again (``redeliver``), unless a full store has evicted it. In a share group, it holds
-back the messages that the fetching member may not have (`HeldBack`).
+Later it reads the message, hands it out (``_unacknowledged``), and waits for its acknowledgement. If the connection
+ends before, it hands the message out again (``redeliver``), unless a full store has evicted it. In a share group, it
+holds back the messages that the fetching member may not have (`HeldBack`).
 """
 
 import asyncio
@@ -176,9 +176,7 @@ class Cursor:
     @property
     def waiting_ranges(self) -> list[tuple[int, int]]:
         """Ranges of positions where a message may wait."""
-        if not self.held_back:
-            return list(self.ranges)
-        return [(self.waiting_from + 1, self.held_back.last), *self.ranges]
+        return ([(self.waiting_from + 1, self.held_back.last)] if self.held_back else []) + list(self.ranges)
 
     def subscribe(self, subscription: Subscription) -> None:
         """Adds or replaces the subscription of one topic filter."""
@@ -217,8 +215,8 @@ class Cursor:
     def _granting(self, position: int, message: Message) -> list[Subscription]:
         if self.closed or message.publisher in self.not_from:
             return []
-        subscriptions = self._log.audience.takers(message.topic).get(self, ())
-        granting = self.filters.granting(subscriptions, position, message)
+        matching = self._log.audience.takers(message.topic).get(self, ())
+        granting = self.filters.granting(matching, position, message)
         return granting if granting and self.rights.might_receive(position, message.topic) else []
 
     @property
