@@ -5,7 +5,7 @@ import time
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-DROP_REASONS = ("expired", "evicted", "rejected", "filtered", "oversize", "ended", "damaged", "selected")
+DROP_REASONS = ("expired", "evicted", "rejected", "filtered", "oversize", "ended", "damaged", "selected", "unrouted")
 COMMIT_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 

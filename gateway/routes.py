@@ -15,6 +15,7 @@ from gateway.listeners.websocket_frames import FrameError, Frames, encode_frame
 from gateway.message import Message, identity_properties, plain_properties
 from gateway.network import Network
 from gateway.network.announcements import BadAnnouncement, Heard, decode_mark
+from gateway.network.conditions import Conditions
 from gateway.network.disjoint import disjoint
 from gateway.network.filter_tree import FilterTree
 from gateway.network.interest import Change
@@ -39,10 +40,12 @@ from gateway.store import (
     DONE,
     EVICTED,
     EXPIRED,
+    FILTERED,
     OVERSIZE,
     REJECTED,
     ROUTE_END,
     SELECTED,
+    UNROUTED,
     AckBatch,
     Backlog,
     Cursor,
@@ -59,6 +62,7 @@ from gateway.store import (
     OriginShares,
     Outgoing,
     Piece,
+    ReasonToDrop,
     Refused,
     RefusedRow,
     RunCursor,
@@ -82,6 +86,7 @@ __all__ = [
     "DONE",
     "EVICTED",
     "EXPIRED",
+    "FILTERED",
     "HEARD_PROPERTY",
     "INTEREST_TOPIC",
     "LINK_PROPERTY",
@@ -91,12 +96,14 @@ __all__ = [
     "RENEW_PROPERTY",
     "ROUTE_END",
     "SELECTED",
+    "UNROUTED",
     "AckBatch",
     "Backlog",
     "BadAnnouncement",
     "BadLink",
     "Change",
     "Checked",
+    "Conditions",
     "ConfigError",
     "ConfigSource",
     "Count",
@@ -128,6 +135,7 @@ __all__ = [
     "Outgoing",
     "Peer",
     "Piece",
+    "ReasonToDrop",
     "Refused",
     "RefusedRow",
     "RouteState",

@@ -11,18 +11,23 @@ import msgspec
 from gateway.routes import (
     BACKFILL_PREFIX,
     DONE,
+    FILTERED,
     REJECTED,
     ROUTE_END,
     SELECTED,
+    UNROUTED,
     Backlog,
+    Conditions,
     Delivery,
     Endings,
     Grant,
     LaneCursor,
+    LinkSettings,
     Message,
     MessageLog,
     Network,
     Outgoing,
+    ReasonToDrop,
     RouteState,
     Sender,
     Subscription,
@@ -41,6 +46,7 @@ from uplink.shape import CannotShape, ShapedCursor, Shaping
 from uplink.watch import BacklogWatch
 from wire.codec.packets import MQTT_5
 from wire.link_numbers import statement_topic
+from wire.topics import matches
 
 Outlet = LaneCursor | ShapedCursor | BatchCursor | Lanes
 """What a route's sender fetches from."""
@@ -177,7 +183,13 @@ class RouteQueue:
         self.outgoing = Outgoing(log, session, flows)
         self.outgoing.number = self._number
         self.unwanted: set[int] = set()
-        self.watch = BacklogWatch(self.state, log, self.cursors, config, self.keeper, self._leaves_out)
+        self.watch = BacklogWatch(
+            self.state, log, self.cursors, config, self.keeper, self._leaves_out, self._link_drops
+        )
+
+    def _watch(self, config: RouteConfig | None) -> BacklogWatch:
+        drops = self._leaves_out, self._link_drops
+        return BacklogWatch(self.state, self._log, self.cursors, config, self.keeper, *drops)
 
     def _begin_shaping(self, config: RouteConfig | None) -> None:
         """Has the rules of a configuration; the same ones as before go on with what they remember."""
@@ -192,6 +204,38 @@ class RouteQueue:
             return None
         return lambda message: message.topic != self._statement_topic and leaves_out(message)
 
+    @property
+    def _link_drops(self) -> ReasonToDrop | None:
+        return self._drop_over_link if self._conditions or self._is_passive else None
+
+    def _drop_over_link(self, message: Message) -> str | None:
+        """Returns why a message does not go over the link: its neighbour is away, or a condition holds it back."""
+        if message.topic == self._statement_topic:
+            return None
+        if self._is_passive and self._is_away and not self._is_always(message):
+            return UNROUTED
+        return None if self._conditions.passes(message) else FILTERED
+
+    def _is_always(self, message: Message) -> bool:
+        """Whether the route sends a message also if its neighbour does not want it."""
+        always = (*self._log.routes.filters_of(self.consumer), self._statement_topic)
+        return any(matches(topic_filter, message.topic) for topic_filter in always)
+
+    def begin_link(self, theirs: LinkSettings | None) -> None:
+        """A connection begins. What waits for a neighbour of mode active-passive is not for it; ``theirs`` are its
+        settings, None for those of an ordinary broker.
+        """
+        self._is_away = False
+        self._conditions = Conditions(self._outgoing, theirs.incoming if theirs else ())
+        if self._is_passive:
+            for cursor in self.cursors:
+                cursor.drop_up_to(self._log.head, self._is_always)
+        self.watch.select(self._leaves_out, self._link_drops)
+
+    def end_link(self) -> None:
+        """The connection has ended."""
+        self._is_away = True
+
     @contextlib.contextmanager
     def unselected(self) -> Iterator[None]:
         """Has the cursor hand out all messages in the ``with`` block, also those that the rules leave out."""
@@ -199,7 +243,7 @@ class RouteQueue:
         try:
             yield
         finally:
-            self.watch.select(self._leaves_out)
+            self.watch.select(self._leaves_out, self._link_drops)
 
     def shape(self, message: Message) -> Message:
         """Returns a message as the route sends it. Raises CannotShape."""
@@ -360,7 +404,9 @@ class RouteQueue:
         for subscription in self._subscriptions(self._log.routes.filters_of(self.consumer)):
             for cursor in self.cursors:
                 cursor.subscribe(subscription)
-        self.watch = BacklogWatch(self.state, self._log, self.cursors, config, self.keeper, self._leaves_out)
+        self.watch = BacklogWatch(
+            self.state, self._log, self.cursors, config, self.keeper, self._leaves_out, self._link_drops
+        )
 
     @property
     def has_session(self) -> bool:
@@ -378,6 +424,10 @@ class RouteQueue:
         """Has the neighbour of a configuration, or none. What came over the link's side does not go out over it."""
         client_id = self.publisher.client_id
         self._not_from: Container[str] = (client_id,)
+        self._outgoing = () if config is None else tuple(config.outgoing)
+        self._conditions = Conditions(self._outgoing)
+        self._is_passive = bool(config and config.neighbour and config.neighbour.mode == "active-passive")
+        self._is_away = True
         if config is None or config.neighbour is None:
             self.interest.give_side(None)
             return
@@ -410,6 +460,9 @@ class RouteQueue:
         """Sends a message of QoS 0, if that is configured or a neighbour wants it, and the route is connected."""
         if message.publisher in self.cursor.not_from or self.cursor.takes(sys.maxsize, message):
             return  # it is not for the other end, or it is stored
+        if not self._conditions.passes(message):
+            self._log.drop(FILTERED, self.consumer, message)
+            return
         if self._leaves_out is not None and self._leaves_out(message):
             self._log.drop(SELECTED, self.consumer, message)
             return

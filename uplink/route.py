@@ -117,6 +117,7 @@ class Route:
             if self._end is not None:
                 self._end.check(connack)
             client.send_singly(is_on=self._suspicion.is_alone)
+            self.queue.begin_link(self._end.theirs if self._end else None)
             outlet = await self._outlet_for(client)
             inbound = self._inbound(accepted)
             if inbound is not None:
@@ -153,6 +154,7 @@ class Route:
                 await answers.settle()
         finally:
             self.queue.state.connected, self.queue.sender = False, None
+            self.queue.end_link()
             self.queue.state.server = ""
             try:
                 if inbound is not None:

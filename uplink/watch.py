@@ -24,6 +24,7 @@ from gateway.routes import (
     Message,
     MessageLog,
     OriginShares,
+    ReasonToDrop,
     RouteState,
     skip_ahead,
 )
@@ -65,6 +66,7 @@ class BacklogWatch:
         config: the route, with its limits; None for one that is not configured, and keeps everything.
         keeper: says what is backfill, if there is one.
         leaves_out: whether the route's rules leave a message out, None: it has no such rules.
+        link_drops: why a message does not go over a link to a neighbour; None: all go.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class BacklogWatch:
         config: RouteConfig | None,
         keeper: LaneKeeper | None = None,
         leaves_out: Callable[[Message], bool] | None = None,
+        link_drops: ReasonToDrop | None = None,
     ) -> None:
         self._state = state
         self._log = log
@@ -89,18 +92,19 @@ class BacklogWatch:
         self._origins: OriginShares | None = None
         if config is not None and has_origin_limits:
             self._origins = OriginShares(config.max_messages_per_origin, config.max_bytes_per_origin)
-        drops = (config is not None and config.max_age_s) or has_origin_limits
-        self._limits = self._reason_to_drop if drops else None
-        self.select(leaves_out)
+        self._has_limits = bool(config is not None and config.max_age_s) or bool(has_origin_limits)
+        self.select(leaves_out, link_drops)
         for cursor in cursors:
             cursor.tally.origins = self._origins
             cursor.tally.changed = self._note
         self._note()
 
-    def select(self, leaves_out: Callable[[Message], bool] | None) -> None:
-        """Leaves these messages out from now on, besides those beyond the limits."""
+    def select(self, leaves_out: Callable[[Message], bool] | None, link_drops: ReasonToDrop | None = None) -> None:
+        """Leaves these messages out from now on, and drops those, besides those beyond the limits."""
+        self._link_drops = link_drops
+        limits = self._reason_to_drop if self._has_limits or link_drops is not None else None
         for cursor in self._cursors:
-            cursor.drop_by(self._limits, leaves_out)
+            cursor.drop_by(limits, leaves_out)
 
     def _note(self) -> None:
         """The backlog has changed."""
@@ -189,4 +193,6 @@ class BacklogWatch:
         origins = self._origins
         if max_age_s is not None and message.received_ms < (time.time() - max_age_s) * 1000:
             return EXPIRED
-        return EVICTED if origins is not None and origins.is_over(message.origin) else None
+        if origins is not None and origins.is_over(message.origin):
+            return EVICTED
+        return None if self._link_drops is None else self._link_drops(message)

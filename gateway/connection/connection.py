@@ -20,6 +20,7 @@ from gateway.network.link import LINK_PROPERTY
 from gateway.pace import Slice
 from gateway.port import Port
 from gateway.selectors import BadSelector
+from gateway.sessions.absence import drop_waiting
 from gateway.sessions.session import Session
 from gateway.store import AckBatch
 from wire import properties, reasons
@@ -288,6 +289,8 @@ class Connection:
         if session.link is None:
             return None
         end = ListeningEnd(self._services.network, session, self._protocol, self._port, self._flush_unless_ended)
+        if session.link.mode == "active-passive":
+            await drop_waiting(session.cursor)  # what came since the last look
         await end.begin()
         if self._is_over():
             end.stop()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gateway.auth.permissions import Permissions
 from gateway.connection.services import Services
 from gateway.message import Message
+from gateway.network.conditions import Conditions
 from gateway.pace import Slice
 from gateway.selectors import BadSelector, Selector, parse_selector
 from gateway.sessions.session import Session
@@ -116,8 +117,9 @@ class Subscribing:
         after: str | None = ""
         while after is not None:
             topics, after = await log.find_retained(topic_filter, after, search.since, now_ms)
-            if selector is not None:
-                topics = await self._select(topics, selector)
+            for selecting in (selector, self._session.conditions):
+                if selecting:
+                    topics = await self._select(topics, selecting)
             piece = [Owed(0, self._session.client_id, *one, search.qos, identifier) for one in topics]
             size = sum(one.size for one in piece)
             if not holding.fits(size) or self._has_ended():
@@ -132,8 +134,8 @@ class Subscribing:
             owed += piece
         return True
 
-    async def _select(self, topics: list[tuple[str, int]], selector: Selector) -> list[tuple[str, int]]:
-        """Returns those of the topics whose retained messages pass a selector."""
+    async def _select(self, topics: list[tuple[str, int]], selector: Selector | Conditions) -> list[tuple[str, int]]:
+        """Returns those of the topics whose retained messages pass a selector, or the conditions of a link."""
         positions = dict(topics)
         selected = []
         while positions:

@@ -218,6 +218,10 @@ class Sender:
         window.publish(message, grant._replace(qos=0))
         window.flush()
 
+    def hold_back(self, message: Message) -> None:
+        """Notes that the conditions of a link hold a message of QoS 0 back."""
+        self._window.drop(FILTERED, message)
+
     async def _watch(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         try:
             await work()

@@ -25,10 +25,10 @@ class Conditions:
     def __bool__(self) -> bool:
         return bool(self._selectors)
 
-    def hold_back(self, message: Message) -> bool:
-        """Whether a message does not pass."""
+    def passes(self, message: Message) -> bool:
+        """Whether a message may go over the link."""
         found = self._by_topic.get(message.topic)
         if found is None:
             found = tuple(one for topic_filter, one in self._selectors if matches(topic_filter, message.topic))
             remember(self._by_topic, message.topic, found, TOPICS_REMEMBERED)
-        return not all(one.passes(message) for one in found)
+        return all(one.passes(message) for one in found)

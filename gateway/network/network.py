@@ -12,6 +12,7 @@ from typing import Protocol
 
 from gateway.config.network import NeighbourConfig
 from gateway.network.announcements import Announcer
+from gateway.network.conditions import Conditions
 from gateway.network.interest import Change, Interest
 from gateway.network.link import LinkSettings, listening_settings
 from gateway.network.zones import LOCAL, Side
@@ -63,6 +64,10 @@ class Network:
     def settings(self, name: str) -> LinkSettings:
         """Returns the settings of a link that a neighbour dials, as this gateway has them."""
         return listening_settings(self.gateway, self.neighbour(name))
+
+    def conditions(self, theirs: LinkSettings) -> Conditions:
+        """Returns what messages have to pass that go to a neighbour which dials this gateway."""
+        return Conditions(self.neighbour(theirs.name).outgoing, theirs.incoming)
 
     def publishers(self, side: Side, publisher: str) -> Container[str]:
         """Returns the publishers whose messages do not leave over a side's links: those on the side.

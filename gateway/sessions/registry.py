@@ -10,6 +10,7 @@ from gateway.auth.admission import Admitted, Refused
 from gateway.config.schema import LimitsConfig
 from gateway.holdings import Holding, Holdings
 from gateway.network.link import BadLink, LinkSettings, decode_link
+from gateway.sessions.absence import drop_while_away
 from gateway.sessions.session import LiveConnection, Session
 from gateway.sessions.subscribers import Subscribers
 from gateway.store import (
@@ -89,6 +90,7 @@ class Sessions:
                 self.end(session)
             else:
                 self._keep_or_end(session, at_least_s=RETURN_S)
+                self._note_away(session)
         cursors = [session.cursor for session in self._sessions.values()] + self._subscribers.cursors()
         here = {cursor.consumer for cursor in cursors}
         for consumer in self._log.consumers():
@@ -211,6 +213,7 @@ class Sessions:
         session.connection = session.sender = None
         if self._keep_or_end(session):
             self._settle(self._subscribers.unfed_cursors(session))
+            self._note_away(session)
 
     def _keep_or_end(self, session: Session, at_least_s: float = 0.0) -> bool:
         """Lets a session without a connection expire, or ends it at once; returns whether it is still there.
@@ -228,8 +231,15 @@ class Sessions:
         self._in_background(self.save(session.client_id))
         return True
 
+    def _note_away(self, session: Session) -> None:
+        if session.link is not None and session.link.mode == "active-passive":
+            self._until_closed(drop_while_away(session))
+
     def _settle(self, cursors: list[Cursor]) -> None:
-        settling = self._in_background(skip_ahead(self._log, cursors))
+        self._until_closed(skip_ahead(self._log, cursors))
+
+    def _until_closed(self, work: Coroutine[None, None, None]) -> None:
+        settling = self._in_background(work)
         self._settling.add(settling)
         settling.add_done_callback(self._settling.discard)
 

@@ -6,6 +6,7 @@ from typing import Protocol
 from gateway.delivery import Sender
 from gateway.holdings import Holding
 from gateway.message import Message
+from gateway.network.conditions import Conditions
 from gateway.network.link import FilterSum, LinkSettings, encode_link
 from gateway.network.zones import LOCAL, Side
 from gateway.store import Cursor, Outgoing, Owed, SessionDescription, SessionEntry
@@ -31,9 +32,9 @@ class Session:
     the packet identifiers of incoming QoS 2 messages that are not released, ``outgoing`` the QoS 2 messages in flight
     to the client, ``owed`` the retained messages to be sent. ``user`` is the user that made it, None without an
     account. ``link`` has the settings of the link whose other end it is, None for the session of an ordinary client;
-    ``side`` is the link's, and ``asked`` sums up its topic filters. ``connection`` and ``sender`` are set while the
-    client is connected. ``unsaved`` has the rows that the
-    store does not have yet, by topic filter, "" for the session itself, each with the number of its last change.
+    ``side`` is the link's, ``asked`` sums up its topic filters, and ``conditions`` are those of both ends.
+    ``connection`` and ``sender`` are set while the client is connected. ``unsaved`` has the rows that the store does
+    not have yet, by topic filter, "" for the session itself, each with the number of its last change.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Session:
         self.link: LinkSettings | None = None
         self.side: Side = LOCAL
         self.asked = FilterSum()
+        self.conditions = Conditions()
         self.connection: LiveConnection | None = None
         self.sender: Sender | None = None
         self.disconnected_ms: int | None = None
@@ -69,7 +71,10 @@ class Session:
     def offer(self, message: Message) -> None:
         """Sends a QoS 0 message if the client is connected and a subscription matches."""
         if self.sender is not None and (grant := self.cursor.grant_now(message)):
-            self.sender.send_now(message, grant)
+            if self.conditions.passes(message):
+                self.sender.send_now(message, grant)
+            else:
+                self.sender.hold_back(message)
 
     def note_change(self, name: str) -> int:
         """Notes that a subscription, or with the name "" the session itself, differs from its row in the store.

@@ -5,11 +5,13 @@ import dataclasses
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 
 from gateway.delivery import Sender
 from gateway.message import Message
 from gateway.network import Network
+from gateway.network.conditions import Conditions
 from gateway.network.link import FilterSum, LinkSettings
 from gateway.network.zones import LOCAL
 from gateway.pace import Shift, Shifts
@@ -203,6 +205,8 @@ class Subscribers:
         before, session.link = session.side, link
         session.side = link.side(session.client_id) if link else LOCAL
         session.cursor.not_from = self._network.publishers(session.side, session.client_id) if link else ()
+        session.conditions = self._network.conditions(link) if link else Conditions()
+        session.cursor.reason_to_drop = partial(_held_back_by, session.conditions) if session.conditions else None
         if session.side == before:
             return
         session.asked = FilterSum(session.cursor.filters if link else ())
@@ -345,3 +349,7 @@ class Subscribers:
             group.cursor.drop()
         else:
             group.cursor.reconsider()
+
+
+def _held_back_by(conditions: Conditions, message: Message) -> str | None:
+    return None if conditions.passes(message) else FILTERED

@@ -15,7 +15,7 @@ docs/explanation/gateway-store.md draws the design: rows, cursors, group commit,
 from gateway.store.consumers.backlog_count import count_backlogs, skip_ahead
 from gateway.store.consumers.client_shares import Shares
 from gateway.store.consumers.cursor import Cursor
-from gateway.store.consumers.delivery import Backlog, Delivery, Grant, grant_by
+from gateway.store.consumers.delivery import Backlog, Delivery, Grant, ReasonToDrop, grant_by
 from gateway.store.consumers.lanes import LaneCursor, hand_over
 from gateway.store.consumers.run_cursor import Piece, RunCursor
 from gateway.store.consumers.runs import DeliveryRun
@@ -42,6 +42,7 @@ from gateway.store.tables.drops import (
     REJECTED,
     RETAINED,
     SELECTED,
+    UNROUTED,
     Drop,
     DroppedRow,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "ROUTE_END",
     "SELECTED",
     "SESSION_PREFIX",
+    "UNROUTED",
     "AckBatch",
     "Backlog",
     "Cursor",
@@ -92,6 +94,7 @@ __all__ = [
     "Owed",
     "Piece",
     "PublishBatch",
+    "ReasonToDrop",
     "Refused",
     "RefusedRow",
     "RunCursor",

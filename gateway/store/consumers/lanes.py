@@ -16,20 +16,26 @@ loses none. A route that sends everything in one order has an empty set, and onl
 import asyncio
 import sys
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from gateway.message import Message
 from gateway.store.consumers.cursor import PACKET_IDENTIFIERS, Cursor
-from gateway.store.consumers.delivery import Backlog, RangeSet
+from gateway.store.consumers.delivery import Backlog, Delivery, RangeSet
 from gateway.store.consumers.log_reader import LogReader
 from gateway.store.consumers.run_cursor import RunCursor
 from gateway.store.consumers.runs import DeliveryRun
 from gateway.store.tables.cursors import BACKFILL_PREFIX
+from gateway.store.tables.drops import UNROUTED
 from gateway.store.tables.log_rows import Part
 from gateway.subscriptions import Subscription
 
 BACKFILL_RANGES_MOST = 1000  # beyond it nothing more is handed over: all of them are written each time
+
+
+def keeps_all(_: Message) -> bool:
+    """Keeps each message."""
+    return True
 
 
 class BackfillRanges:
@@ -131,9 +137,37 @@ class LaneCursor(RunCursor):
     ) -> None:
         self.backfill = backfill
         self.is_backfill = is_backfill
+        self._unrouted_up_to = 0
+        self._keeps: Callable[[Message], bool] = keeps_all
         super().__init__(log, consumer, filters, window=window, always_counts=True)
         self.takes_new = not is_backfill
         self.passed = {position: None for position in self.passed if self._is_own(position)}
+
+    def drop_up_to(self, position: int, keeps: Callable[[Message], bool]) -> None:
+        """Drops the messages that wait up to a position, from now on, as the cursor comes to them: ``unrouted``.
+
+        ``keeps`` says which ones are handed out all the same.
+        """
+        self._unrouted_up_to, self._keeps = position, keeps
+
+    def _hand_out(
+        self, upcoming: list[tuple[int, Message]], limit: int, may_have: Callable[[str], bool]
+    ) -> list[Delivery]:
+        if upcoming[0][0] > self._unrouted_up_to:
+            return super()._hand_out(upcoming, limit, may_have)
+        for count, (position, message) in enumerate(upcoming):
+            if self._is_unrouted(position, message):
+                if count:
+                    return super()._hand_out(upcoming[:count], limit, may_have)
+                self._drop(UNROUTED, position, message)
+                self._read = position
+                return []
+        return super()._hand_out(upcoming, limit, may_have)
+
+    def _is_unrouted(self, position: int, message: Message) -> bool:
+        if position > self._unrouted_up_to or position in self.passed or self._keeps(message):
+            return False
+        return self.takes(position, message)
 
     @property
     def place(self) -> str:
@@ -189,7 +223,7 @@ class LaneCursor(RunCursor):
             self.tally.give(Backlog(mine.messages - len(sizes), mine.bytes - sum(sizes)), other.tally)
 
     async def _take_runs(self, limit: int, single_limit: int, run_qos_max: int) -> tuple[list[DeliveryRun], int]:
-        if self.is_backfill or self.backfill:
+        if self.is_backfill or self.backfill or self.unread_from < self._unrouted_up_to:
             return [], single_limit
         return await super()._take_runs(limit, single_limit, run_qos_max)
 

@@ -20,7 +20,7 @@ from gateway.message import Message
 from gateway.store.tables.log_rows import PublishBatch
 
 EXPIRED, EVICTED, REJECTED, FILTERED, OVERSIZE = "expired", "evicted", "rejected", "filtered", "oversize"
-ENDED, DAMAGED, SELECTED = "ended", "damaged", "selected"
+ENDED, DAMAGED, SELECTED, UNROUTED = "ended", "damaged", "selected", "unrouted"
 GATEWAY = "gateway"
 """The consumer in a range of messages that no consumer gets, or that were dropped before they had one."""
 RETAINED = "retained"

@@ -11,7 +11,7 @@ from tests.cloud.messages import BASE_TIME_S, land, row
 from tests.cloud.tables.engine import Engine
 from tests.cloud.tables.links import dropped, handed, share, stated
 
-REASONS = ("damaged", "expired", "evicted", "rejected", "filtered", "oversize", "ended", "selected")
+REASONS = ("damaged", "expired", "evicted", "rejected", "filtered", "oversize", "ended", "selected", "unrouted")
 Gap = tuple[int, int, int, str, str]  # lo, hi, missing, place, reason
 
 

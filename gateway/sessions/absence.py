@@ -1,0 +1,32 @@
+"""Neighbours of mode active-passive that are away: messages for them are dropped, and leave ranges ``unrouted``.
+
+What is in flight to a neighbour when its connection ends stays: it may have arrived, and goes again over the next one.
+"""
+
+import asyncio
+
+from gateway.message import Message
+from gateway.sessions.session import Session
+from gateway.store import UNROUTED, Backlog, Cursor
+
+PAUSE_S = 1.0  # between two looks at what has been stored meanwhile
+
+
+async def drop_while_away(session: Session) -> None:
+    """Drops what waits for a neighbour's session until the neighbour connects. Raises sqlite3.Error."""
+    while session.connection is None:
+        await drop_waiting(session.cursor)
+        await asyncio.sleep(PAUSE_S)
+
+
+async def drop_waiting(cursor: Cursor) -> None:
+    """Drops what waits for a consumer. Raises sqlite3.Error."""
+    await cursor.discard_oldest(_is_small_enough, _unrouted)
+
+
+def _is_small_enough(_: Backlog) -> bool:
+    return True
+
+
+def _unrouted(_: Message) -> str:
+    return UNROUTED
