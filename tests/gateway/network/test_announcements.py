@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.network.announcements import CHANGES_KEPT, Announcer, BadAnnouncement, Heard, Mark
 from gateway.network.interest import LOCAL, Interest
 from gateway.network.zones import Side
-from tests.gateway.network.test_filter_tree import FILTERS
+from tests.gateway.filters.test_filter_tree import FILTERS
 
 HERE: Side = ("link", "here")
 
