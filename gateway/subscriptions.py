@@ -8,7 +8,8 @@ from wire.topics import parse_shared
 
 Subscriber = TypeVar("Subscriber")
 LEVELS_OF_ONE, CHARACTERS_OF_ONE = 10, 500
-SIZE_OF_ONE, SIZE_OF_LEVEL, SIZE_OF_SHARED = 700, 350, 6_000
+SIZE_OF_ONE, SIZE_OF_SHARED = 500, 6_000
+SIZE_OF_LEVEL = 350  # of a filter with wildcards: the tree has no nodes for the others
 SELECTED_BY_ONE, SIZE_OF_SELECTOR, SIZE_OF_SELECTING = 100, 1_200, 210  # the last one for each character
 SHARED_COUNTS = 10  # a shared subscription counts as this many: it is a consumer of its own
 PATTERNS_MAX = 100  # of one session: no more than this, and one more, of its subscriptions match one topic name
@@ -38,7 +39,7 @@ class Demand:
     """What one session's subscriptions cost, by their topic filters; a shared one begins with its share name.
 
     ``weight`` is their sum: one for each, ten for a shared one, and one more for every ten slashes and for every 500
-    characters, since the tree has a node for each level and holds each character. A selector weighs one for every 100
+    characters, since it takes time to look at each of them. A selector weighs one for every 100
     characters.
 
     Filters with wildcards at the same levels have the same pattern. Two filters of a pattern never match the same topic
@@ -77,7 +78,8 @@ def size_of(topic_filter: str, select: str = "") -> int:
     """Returns about how many bytes of memory a subscription takes, rather too many than too few."""
     shared = SIZE_OF_SHARED if topic_filter.startswith("$share/") else 0
     selecting = SIZE_OF_SELECTOR + SIZE_OF_SELECTING * len(select) if select else 0
-    return SIZE_OF_ONE + SIZE_OF_LEVEL * (1 + topic_filter.count("/")) + 2 * len(topic_filter) + shared + selecting
+    levels = 1 + topic_filter.count("/") if "+" in topic_filter or "#" in topic_filter else 0
+    return SIZE_OF_ONE + SIZE_OF_LEVEL * levels + 2 * len(topic_filter) + shared + selecting
 
 
 def _weight(topic_filter: str, select: str) -> int:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from gateway.filters.filter_tree import FilterTree
 from gateway.network.zones import LOCAL, Side
 
-SHARED_MAX = 10_000  # values of each kind that are found again, to be shared
-
 __all__ = ["EVERYWHERE", "LOCAL", "NOWHERE", "Change", "Interest", "Scope"]
+
+SHARED_MAX = 1_000  # values of each kind that are found again, and so shared
 
 
 class Scope(NamedTuple):
@@ -100,8 +100,9 @@ class Interest:
         uncovered = self._uncovered(topic_filter)
         changes = list(_tell(topic_filter, wanted, uncovered))
         if uncovered != NOWHERE:  # else what this filter covers is told nowhere either, whatever this one is
+            is_enough = wanted.useful == EVERYWHERE  # then no side is told what this filter covers
             for other, covered in self._wanted.covered(topic_filter):
-                changes += _tell(other, covered, self._uncovered(other))
+                changes += _tell(other, covered, NOWHERE if is_enough else self._uncovered(other))
         return _in_order(changes)
 
     def _uncovered(self, topic_filter: str) -> Scope:
