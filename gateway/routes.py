@@ -11,13 +11,13 @@ from gateway.connection.services import Services
 from gateway.counters import RouteState
 from gateway.delivery import Peer, Sender, Window
 from gateway.errors import ConfigError, ListenError
+from gateway.filters.filter_tree import FilterTree
 from gateway.listeners.websocket_frames import FrameError, Frames, encode_frame
 from gateway.message import Message, identity_properties, plain_properties
 from gateway.network import Network
 from gateway.network.announcements import BadAnnouncement, Heard, decode_mark
 from gateway.network.conditions import Conditions
 from gateway.network.disjoint import disjoint
-from gateway.network.filter_tree import FilterTree
 from gateway.network.interest import Change
 from gateway.network.link import (
     HEARD_PROPERTY,

@@ -1,17 +1,18 @@
 """A subscription, what a session's subscriptions cost, and the tree that finds the subscribers of a topic."""
 
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
+from gateway.filters.filter_tree import FilterTree
 from wire.topics import parse_shared
 
 Subscriber = TypeVar("Subscriber")
 LEVELS_OF_ONE, CHARACTERS_OF_ONE = 10, 500
-SIZE_OF_ONE, SIZE_OF_LEVEL, SIZE_OF_SHARED = 700, 350, 6_000
+SIZE_OF_ONE, SIZE_OF_SHARED = 500, 6_000
+SIZE_OF_LEVEL = 350  # of a filter with wildcards: the tree has no nodes for the others
 SELECTED_BY_ONE, SIZE_OF_SELECTOR, SIZE_OF_SELECTING = 100, 1_200, 210  # the last one for each character
 SHARED_COUNTS = 10  # a shared subscription counts as this many: it is a consumer of its own
 PATTERNS_MAX = 100  # of one session: no more than this, and one more, of its subscriptions match one topic name
-_NOTHING: dict[Any, Any] = {}  # shared by all nodes: most have either subscribers or children, not both
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,7 +39,7 @@ class Demand:
     """What one session's subscriptions cost, by their topic filters; a shared one begins with its share name.
 
     ``weight`` is their sum: one for each, ten for a shared one, and one more for every ten slashes and for every 500
-    characters, since the tree has a node for each level and holds each character. A selector weighs one for every 100
+    characters, since it takes time to look at each of them. A selector weighs one for every 100
     characters.
 
     Filters with wildcards at the same levels have the same pattern. Two filters of a pattern never match the same topic
@@ -77,7 +78,8 @@ def size_of(topic_filter: str, select: str = "") -> int:
     """Returns about how many bytes of memory a subscription takes, rather too many than too few."""
     shared = SIZE_OF_SHARED if topic_filter.startswith("$share/") else 0
     selecting = SIZE_OF_SELECTOR + SIZE_OF_SELECTING * len(select) if select else 0
-    return SIZE_OF_ONE + SIZE_OF_LEVEL * (1 + topic_filter.count("/")) + 2 * len(topic_filter) + shared + selecting
+    levels = 1 + topic_filter.count("/") if "+" in topic_filter or "#" in topic_filter else 0
+    return SIZE_OF_ONE + SIZE_OF_LEVEL * levels + 2 * len(topic_filter) + shared + selecting
 
 
 def _weight(topic_filter: str, select: str) -> int:
@@ -98,60 +100,42 @@ def _pattern(topic_filter: str) -> str:
     return pattern if share_name is None else f"$share/{share_name}/{pattern}"
 
 
-@dataclass(slots=True)
-class _Node(Generic[Subscriber]):
-    children: dict[str, "_Node[Subscriber]"] = field(default_factory=lambda: _NOTHING)
-    subscribers: dict[Subscriber, None] = field(default_factory=lambda: _NOTHING)  # an empty set takes more memory
-
-
 class SubscriptionTree(Generic[Subscriber]):
-    """Subscribers by topic filter, level by level; ``+`` and ``#`` are levels like any other."""
+    """Subscribers by topic filter."""
 
     def __init__(self) -> None:
-        self._root: _Node[Subscriber] = _Node()
+        self._tree: FilterTree[Subscriber | _Several[Subscriber]] = FilterTree()
 
     def add(self, topic_filter: str, subscriber: Subscriber) -> None:
         """Adds a subscriber; adding it again changes nothing."""
-        node = self._root
-        for level in topic_filter.split("/"):
-            if node.children is _NOTHING:
-                node.children = {}
-            node = node.children.setdefault(level, _Node())
-        if node.subscribers is _NOTHING:
-            node.subscribers = {}
-        node.subscribers[subscriber] = None
+        there = self._tree.get(topic_filter)
+        if there is None:
+            self._tree.put(topic_filter, subscriber)
+        elif isinstance(there, _Several):
+            there[subscriber] = None
+        elif there != subscriber:
+            self._tree.put(topic_filter, _Several({there: None, subscriber: None}))
 
     def discard(self, topic_filter: str, subscriber: Subscriber) -> None:
-        """Removes a subscriber, and the nodes that are empty then."""
-        levels = topic_filter.split("/")
-        path = [self._root]
-        for level in levels:
-            if level not in path[-1].children:
-                return
-            path.append(path[-1].children[level])
-        path[-1].subscribers.pop(subscriber, None)
-        for level, node, parent in zip(reversed(levels), reversed(path), reversed(path[:-1]), strict=False):
-            if not node.children and not node.subscribers:
-                del parent.children[level]
+        """Removes a subscriber of a filter, if it is one."""
+        there = self._tree.get(topic_filter)
+        if isinstance(there, _Several):
+            there.pop(subscriber, None)
+            if len(there) == 1:
+                self._tree.put(topic_filter, next(iter(there)))
+        elif there == subscriber:
+            self._tree.remove(topic_filter)
 
-    def match(self, topic: str) -> set[Subscriber]:
-        """Returns the subscribers of a topic name, each once, however many of its filters match."""
-        found: set[Subscriber] = set()
-        nodes = [self._root]
-        wildcards = not topic.startswith("$")  # no wildcard at the first level matches such a name [MQTT-4.7.2-1]
-        for level in topic.split("/"):
-            following = []
-            for node in nodes:
-                children = node.children
-                if level in children:
-                    following.append(children[level])
-                if wildcards and "+" in children:
-                    following.append(children["+"])
-                if wildcards and "#" in children:
-                    found.update(children["#"].subscribers)
-            nodes, wildcards = following, True
-        for node in nodes:
-            found.update(node.subscribers)
-            if "#" in node.children:  # "a/#" matches "a" too
-                found.update(node.children["#"].subscribers)
+    def match(self, topic: str) -> dict[Subscriber, list[str]]:
+        """Returns the subscribers of a topic name, each with those of its filters that match."""
+        found: dict[Subscriber, list[str]] = {}
+        for topic_filter, there in self._tree.match(topic):
+            for subscriber in there if isinstance(there, _Several) else (there,):
+                found.setdefault(subscriber, []).append(topic_filter)
         return found
+
+
+class _Several(dict[Subscriber, None]):
+    """The subscribers of one filter; most filters have a single one, which takes no dictionary."""
+
+    __slots__ = ()

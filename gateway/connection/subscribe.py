@@ -2,7 +2,9 @@
 
 import sqlite3
 import time
+from collections import deque
 from collections.abc import AsyncIterator
+from itertools import islice
 from typing import NamedTuple
 
 from gateway.auth.permissions import Permissions
@@ -94,44 +96,65 @@ class Subscribing:
         refused: set[str] = set()
         if searches:
             await self._services.log.submit([])  # deferred work is written with it, and found below
-        for topic_filter, search in searches.items():
-            before = len(owed)
-            if await self._find(topic_filter, search, identifier, selector, owed):
-                continue
-            self._give_back(owed, before)
-            if not self._has_ended():
-                refused.add(topic_filter)
-                if search.is_new:
-                    self._session.note_change(topic_filter)
-                    self._services.subscribers.unsubscribe(self._session, topic_filter)
+        waiting = deque(searches.items())
+        while waiting:
+            now_ms = int(time.time() * 1000)
+            together = [retained.Search(one, search.since) for one, search in islice(waiting, FILTERS_AT_ONCE)]
+            for piece in await self._services.log.find_retained(together, now_ms):
+                topic_filter, search = waiting.popleft()
+                before = len(owed)
+                if await self._owe_all(topic_filter, search, piece, now_ms, identifier, selector, owed):
+                    continue
+                self._give_back(owed, before)
+                if not self._has_ended():
+                    refused.add(topic_filter)
+                    if search.is_new:
+                        self._session.note_change(topic_filter)
+                        self._services.subscribers.unsubscribe(self._session, topic_filter)
         return refused
 
-    async def _find(
-        self, topic_filter: str, search: "_Search", identifier: int, selector: Selector | None, owed: list[Owed]
+    async def _owe_all(
+        self,
+        topic_filter: str,
+        search: "_Search",
+        piece: retained.Piece,
+        now_ms: int,
+        identifier: int,
+        selector: Selector | None,
+        owed: list[Owed],
     ) -> bool:
-        """Finds the retained messages of one filter, a piece at a time, between which other work uses the store.
+        """Adds the retained messages of one filter to ``owed``, a piece at a time; other work uses the store in
+        between. ``piece`` is the first one.
 
         Returns False, with some of them left out, if their owner holds too much or the session has ended.
         """
-        log, holding, now_ms = self._services.log, self._session.holding, int(time.time() * 1000)
-        after: str | None = ""
-        while after is not None:
-            topics, after = await log.find_retained(topic_filter, after, search.since, now_ms)
-            for selecting in (selector, self._session.conditions):
-                if selecting:
-                    topics = await self._select(topics, selecting)
-            piece = [Owed(0, self._session.client_id, *one, search.qos, identifier) for one in topics]
-            size = sum(one.size for one in piece)
-            if not holding.fits(size) or self._has_ended():
-                return False
-            holding.add(size)
-            try:
-                if piece and self._session.durable and search.qos:
-                    await log.submit([retained.owe(piece)])
-            except sqlite3.Error:
-                holding.add(-size)  # their numbers were not stored
-                raise
-            owed += piece
+        log = self._services.log
+        while await self._owe(piece.topics, search.qos, identifier, selector, owed):
+            if piece.end is None:
+                return True
+            [piece] = await log.find_retained([retained.Search(topic_filter, search.since, piece.end)], now_ms)
+        return False
+
+    async def _owe(
+        self, topics: list[tuple[str, int]], qos: int, identifier: int, selector: Selector | None, owed: list[Owed]
+    ) -> bool:
+        """Adds a piece of a filter's retained messages to ``owed``; returns False if they do not fit."""
+        log, holding = self._services.log, self._session.holding
+        for selecting in (selector, self._session.conditions):
+            if topics and selecting:
+                topics = await self._select(topics, selecting)
+        found = [Owed(0, self._session.client_id, *one, qos, identifier) for one in topics]
+        size = sum(one.size for one in found)
+        if not holding.fits(size) or self._has_ended():
+            return False
+        holding.add(size)
+        try:
+            if found and self._session.durable and qos:
+                await log.submit([retained.owe(found)])
+        except sqlite3.Error:
+            holding.add(-size)  # their numbers were not stored
+            raise
+        owed += found
         return True
 
     async def _select(self, topics: list[tuple[str, int]], selector: Selector | Conditions) -> list[tuple[str, int]]:

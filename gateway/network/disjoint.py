@@ -7,7 +7,7 @@ the gateway then drops.
 
 from collections.abc import Iterable
 
-from gateway.network.filter_tree import FilterTree
+from gateway.filters.filter_tree import FilterTree
 
 
 def disjoint(filters: Iterable[str]) -> set[str]:

@@ -10,12 +10,15 @@ This module does no input and no output. It is the same algorithm for one neighb
 """
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
-from gateway.network.filter_tree import FilterTree
+from gateway.filters.filter_tree import FilterTree
 from gateway.network.zones import LOCAL, Side
 
 __all__ = ["EVERYWHERE", "LOCAL", "NOWHERE", "Change", "Interest", "Scope"]
+
+SHARED_MAX = 1_000  # values of each kind that are found again, and so shared
 
 
 class Scope(NamedTuple):
@@ -28,6 +31,9 @@ class Scope(NamedTuple):
         """Whether a side is told."""
         return (side != self.side) is self.is_excluded
 
+
+Sides = tuple[tuple[Side, int], ...]
+"""How many consumers of each side want a filter."""
 
 EVERYWHERE = Scope(None, True)
 NOWHERE = Scope(None, False)
@@ -42,20 +48,21 @@ class Change(NamedTuple):
 
 
 class _Wanted:
-    """One filter: how many consumers of each side want it, and which sides are told."""
+    """One filter: how many consumers of each side want it, and which sides are told.
+
+    Nearly all filters of a network have the same few values, so these are made once and shared.
+    """
 
     __slots__ = ("sides", "told")
 
     def __init__(self) -> None:
-        self.sides: dict[Side, int] = {}
+        self.sides: Sides = ()
         self.told = NOWHERE
 
     @property
     def useful(self) -> Scope:
         """The sides whose messages are of use to a consumer."""
-        if len(self.sides) == 1 and (only := next(iter(self.sides))) != LOCAL:
-            return Scope(only, True)
-        return EVERYWHERE
+        return _useful(self.sides)
 
 
 class Interest:
@@ -70,55 +77,77 @@ class Interest:
         if wanted is None:
             wanted = _Wanted()
             self._wanted.put(topic_filter, wanted)
-        wanted.sides[side] = wanted.sides.get(side, 0) + 1
-        return self._tell(topic_filter, wanted) if wanted.sides[side] == 1 else []
+        return self._count(topic_filter, wanted, side, 1)
 
     def want_no_more(self, topic_filter: str, side: Side) -> list[Change]:
         """One consumer less of a side wants a filter. Returns what changes, what is newly told first."""
         wanted = self._wanted.get(topic_filter)
         assert wanted is not None
-        wanted.sides[side] -= 1
-        if wanted.sides[side]:
-            return []
-        del wanted.sides[side]
-        if wanted.sides:
-            return self._tell(topic_filter, wanted)
-        self._wanted.remove(topic_filter)
-        changes = self._tell_covered(topic_filter)
-        return _in_order([*changes, *_change(topic_filter, wanted.told, NOWHERE)])
+        changes = self._count(topic_filter, wanted, side, -1)
+        if not wanted.sides:
+            self._wanted.remove(topic_filter)
+        return changes
 
     def told_to(self, side: Side) -> Iterator[str]:
         """Yields the filters that a side is told."""
         return (topic_filter for topic_filter, wanted in self._wanted.items() if wanted.told.includes(side))
 
-    def _tell(self, topic_filter: str, wanted: _Wanted) -> list[Change]:
-        return _in_order([*self._scope(topic_filter, wanted), *self._tell_covered(topic_filter)])
+    def _count(self, topic_filter: str, wanted: _Wanted, side: Side, change: int) -> list[Change]:
+        before = wanted.useful
+        wanted.sides = _counted(wanted.sides, side, change)
+        if wanted.useful == before:
+            return []
+        uncovered = self._uncovered(topic_filter)
+        changes = list(_tell(topic_filter, wanted, uncovered))
+        if uncovered != NOWHERE:  # else what this filter covers is told nowhere either, whatever this one is
+            is_enough = wanted.useful == EVERYWHERE  # then no side is told what this filter covers
+            for other, covered in self._wanted.covered(topic_filter):
+                changes += _tell(other, covered, NOWHERE if is_enough else self._uncovered(other))
+        return _in_order(changes)
 
-    def _tell_covered(self, topic_filter: str) -> Iterator[Change]:
-        for other, wanted in self._wanted.covered(topic_filter):
-            yield from self._scope(other, wanted)
-
-    def _scope(self, topic_filter: str, wanted: _Wanted) -> Iterator[Change]:
-        """Finds anew which sides are told a filter."""
-        before, wanted.told = wanted.told, self._told(topic_filter, wanted.useful)
-        yield from _change(topic_filter, before, wanted.told)
-
-    def _told(self, topic_filter: str, useful: Scope) -> Scope:
-        """Returns the sides for which a filter is useful and which are told no filter that covers it."""
-        uncovered: Side | None = None
+    def _uncovered(self, topic_filter: str) -> Scope:
+        """Returns the sides that are told no filter that covers a filter."""
+        uncovered = EVERYWHERE
         for _, other in self._wanted.covering(topic_filter):
-            excluded = other.useful.side
-            if excluded is None or uncovered not in (None, excluded):
+            useful = other.useful
+            if useful == NOWHERE:
+                continue
+            if useful.side is None or uncovered.side not in (None, useful.side):
                 return NOWHERE
-            uncovered = excluded
-        if uncovered is None:
-            return useful
-        return Scope(uncovered, False) if useful.includes(uncovered) else NOWHERE
+            uncovered = _only(useful.side)
+        return uncovered
 
 
-def _change(topic_filter: str, before: Scope, now: Scope) -> Iterator[Change]:
-    if before != now:
-        yield Change(topic_filter, before, now)
+@lru_cache(SHARED_MAX)
+def _counted(sides: Sides, side: Side, change: int) -> Sides:
+    counts = dict(sides)
+    counts[side] = counts.get(side, 0) + change
+    return tuple((one, count) for one, count in counts.items() if count)
+
+
+@lru_cache(SHARED_MAX)
+def _useful(sides: Sides) -> Scope:
+    """Returns the sides that are told of a filter that these sides want, if no other filter covers it."""
+    if not sides:
+        return NOWHERE
+    return EVERYWHERE if len(sides) > 1 or sides[0][0] == LOCAL else Scope(sides[0][0], True)
+
+
+@lru_cache(SHARED_MAX)
+def _only(side: Side) -> Scope:
+    return Scope(side, False)
+
+
+def _tell(topic_filter: str, wanted: _Wanted, uncovered: Scope) -> Iterator[Change]:
+    """Finds anew which sides are told a filter: those for which it is useful and which are told none that covers it."""
+    before, useful = wanted.told, wanted.useful
+    if uncovered == EVERYWHERE:
+        wanted.told = useful
+    else:
+        is_told = uncovered.side is not None and useful.includes(uncovered.side)
+        wanted.told = uncovered if is_told else NOWHERE
+    if wanted.told != before:
+        yield Change(topic_filter, before, wanted.told)
 
 
 def _in_order(changes: Iterable[Change]) -> list[Change]:

@@ -401,13 +401,9 @@ class Database:
         """Returns the bytes of all tables but messages and retained messages (``schema.size_of_state``)."""
         return schema.size_of_state(self._reader)
 
-    def find_retained(
-        self, topic_filter: str, after: str, since: int, now_ms: int
-    ) -> tuple[list[tuple[str, int]], str | None]:
-        """Returns a piece of the retained messages that a filter matches, and where the piece ends
-        (``retained.find``).
-        """
-        return retained.find(self._reader, topic_filter, after, since=since, now_ms=now_ms)
+    def find_retained(self, searches: Sequence[retained.Search], now_ms: int) -> list[retained.Piece]:
+        """Returns a piece of the retained messages for each of the first searches (``retained.find``)."""
+        return retained.find(self._reader, searches, now_ms)
 
     def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
         """Returns position and message by topic, None for a topic without one: as many as fit READ_BYTES_MAX."""

@@ -45,7 +45,7 @@ from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import EVICTED, GATEWAY, SELECTED, Drop, DroppedRow, Epoch
 from gateway.store.tables.evicted import EvictedInFlight, EvictedMessage
 from gateway.store.tables.log_rows import Gaps, LogRow, Part, Work, is_qos_0, split, stored_size
-from gateway.store.tables.retained import Keep
+from gateway.store.tables.retained import Keep, Piece, Search
 from wire.hops import encode_hop
 
 ROWS_MOST = 32  # returned at once from memory
@@ -299,14 +299,12 @@ class MessageLog:
         """
         return self._database.retained_size(topic)
 
-    async def find_retained(
-        self, topic_filter: str, after: str, since: int, now_ms: int
-    ) -> tuple[list[tuple[str, int]], str | None]:
-        """Returns topics and positions of retained messages that a filter matches, and the ``after`` of the next piece.
+    async def find_retained(self, searches: Sequence[Search], now_ms: int) -> list[Piece]:
+        """Returns a piece of the retained messages for each of the first searches, at least one (``retained.find``).
 
-        ``after`` is None behind the last piece. Raises sqlite3.Error.
+        Raises sqlite3.Error.
         """
-        return await self._reader.find_retained(topic_filter, after, since, now_ms)
+        return await self._reader.find_retained(searches, now_ms)
 
     async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
         """Returns position and message by topic, None for a topic without a retained message.

@@ -21,7 +21,7 @@ from gateway.store.tables import quarantine
 from gateway.store.tables.drops import DAMAGED, GATEWAY, DroppedRow
 from gateway.store.tables.log_rows import CorruptRow, Gaps, LogRow, Work
 from gateway.store.tables.quarantine import Note
-from gateway.store.tables.retained import CorruptRetained, Keep
+from gateway.store.tables.retained import CorruptRetained, Keep, Piece, Search
 
 CACHE_ROWS_MAX = 1024
 CACHE_MESSAGES_MAX = 20_000
@@ -106,15 +106,9 @@ class Reader:
                 self._drop(DAMAGED, GATEWAY, nothing)
                 await self._submit([Keep(nothing)])
 
-    async def find_retained(
-        self, topic_filter: str, after: str, since: int, now_ms: int
-    ) -> tuple[list[tuple[str, int]], str | None]:
-        """Returns a piece of the retained messages that a filter matches, and where the piece ends. Raises
-        sqlite3.Error.
-        """
-        found: tuple[list[tuple[str, int]], str | None] = await self._on_thread(
-            self._database.find_retained, topic_filter, after, since, now_ms
-        )
+    async def find_retained(self, searches: Sequence[Search], now_ms: int) -> list[Piece]:
+        """Returns a piece of the retained messages for each of the first searches. Raises sqlite3.Error."""
+        found: list[Piece] = await self._on_thread(self._database.find_retained, searches, now_ms)
         return found
 
     async def read_dropped(self, consumer: str, since_ms: int, until_ms: int) -> tuple[list[DroppedRow], int]:

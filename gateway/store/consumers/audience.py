@@ -31,7 +31,7 @@ class Audience(Generic[Taker]):
     """
 
     def __init__(self) -> None:
-        self._tree: SubscriptionTree[tuple[Taker, str]] = SubscriptionTree()
+        self._tree: SubscriptionTree[Taker] = SubscriptionTree()
         # Answers in two halves: when memory is full, the older half goes. So the answer that was found when a message
         # came in is still there when the message is committed.
         self._newer: dict[str, Takers[Taker]] = {}
@@ -43,14 +43,14 @@ class Audience(Generic[Taker]):
 
     def join(self, cursor: Taker, topic_filter: str) -> None:
         """Adds a cursor's subscription, or replaces the one of the same topic filter."""
-        self._tree.add(topic_filter, (cursor, topic_filter))
+        self._tree.add(topic_filter, cursor)
         if cursor.filters[topic_filter].takes_qos_0:
             self.takers_of_qos_0[cursor] = None
         self._forget_matching(topic_filter)
 
     def leave(self, cursor: Taker, topic_filter: str) -> None:
         """Removes a cursor's subscription."""
-        self._tree.discard(topic_filter, (cursor, topic_filter))
+        self._tree.discard(topic_filter, cursor)
         self._forget_matching(topic_filter)
 
     def dismiss(self, cursor: Taker) -> None:
@@ -97,10 +97,8 @@ class Audience(Generic[Taker]):
         return found
 
     def _find(self, topic: str) -> Takers[Taker]:
-        subscriptions: dict[Taker, list[Subscription]] = {}
-        for cursor, topic_filter in self._tree.match(topic):
-            subscriptions.setdefault(cursor, []).append(cursor.filters[topic_filter])
-        return {cursor: tuple(matching) for cursor, matching in subscriptions.items()}
+        found = self._tree.match(topic)
+        return {cursor: tuple([cursor.filters[one] for one in matching]) for cursor, matching in found.items()}
 
     def _remember(self, topic: str, found: Takers[Taker]) -> None:
         count = sum(map(len, found.values()))

@@ -188,7 +188,7 @@ class Cursor:
         """Removes a topic filter; its deliveries still wait for their acknowledgements."""
         if self.filters.remove(topic_filter):
             self._log.audience.leave(self, topic_filter)
-            self._unsubscribed_up_to = max(self.handed_out, default=0)
+            self._unsubscribed_up_to = self._log.head  # no delivery in flight is behind it
 
     def change_rights(self, before: Callable[[str], bool]) -> None:
         """The access rules have changed; ``before`` answers by the former rules. A message waits if it was allowed when

@@ -42,8 +42,9 @@ CREATE TABLE owed (
 
 KEEP = "INSERT INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 CLEAR = "DELETE FROM retained WHERE topic = ?"
+# Without the plus signs SQLite considers the index of expiry, and plans the query anew each time it runs.
 FIND = """SELECT topic, position FROM retained
-    WHERE topic >= ? AND topic < ? AND (expires_ms = 0 OR expires_ms > ?) ORDER BY topic"""
+    WHERE topic >= ? AND topic < ? AND (+expires_ms = 0 OR +expires_ms > ?) ORDER BY topic"""
 SIZES = (0, 2, 4, 5, 9, 10)  # columns of a row: topic, payload, properties, origin, received_by, publisher
 SIZE = """length(topic) + length(payload) + length(properties) + length(origin) + length(received_by)
     + length(publisher)"""
@@ -128,31 +129,57 @@ class Keep:
         return Extent(topics, size)
 
 
-def find(
-    connection: sqlite3.Connection, topic_filter: str, after: str, *, since: int, now_ms: int
-) -> tuple[list[tuple[str, int]], str | None]:
-    """Finds retained messages that a filter matches, a piece at a time.
+class Search(NamedTuple):
+    """What a filter matches of the retained messages up to the position ``since``.
+
+    Messages behind it are not found: they are delivered as they were published. ``after`` is the name with which the
+    piece before ended, "" for the first piece.
+    """
+
+    topic_filter: str
+    since: int
+    after: str = ""
+
+
+class Piece(NamedTuple):
+    """Topic names with positions, in order, and the name with which this piece ended, None if it is the last one."""
+
+    topics: list[tuple[str, int]]
+    end: str | None
+
+
+def find(connection: sqlite3.Connection, searches: Sequence[Search], now_ms: int) -> list[Piece]:
+    """Finds retained messages for several searches, in their order.
 
     Args:
         connection: to the store.
-        topic_filter: the subscription's.
-        after: the name with which the piece before ended, "" for the first piece.
-        since: messages behind this position are not found: they are delivered as they were published.
+        searches: at least one.
         now_ms: messages that have expired by then are not found.
 
     Returns:
-        Topic names with positions, in order, and the name with which this piece ended, None at the end.
+        A piece for each of the first searches, at least one; only the last of these pieces may have an end.
     """
-    first, last = _range_of(topic_filter)
+    pieces: list[Piece] = []
+    slice_, left = Slice(), FIND_MOST
+    for search in searches:
+        pieces.append(_find(connection, search, now_ms, slice_, left))
+        left -= len(pieces[-1].topics)
+        if left <= 0 or slice_.is_over:
+            break
+    return pieces
+
+
+def _find(connection: sqlite3.Connection, search: Search, now_ms: int, slice_: Slice, most: int) -> Piece:
+    first, last = _range_of(search.topic_filter)
     found: list[tuple[str, int]] = []
-    slice_ = Slice()
-    with contextlib.closing(connection.execute(FIND, (after + BEHIND_NAME if after else first, last, now_ms))) as rows:
+    from_name = search.after + BEHIND_NAME if search.after else first
+    with contextlib.closing(connection.execute(FIND, (from_name, last, now_ms))) as rows:
         for topic, position in rows:
-            if position <= since and matches(topic_filter, topic):
+            if position <= search.since and matches(search.topic_filter, topic):
                 found.append((topic, position))
-            if slice_.is_over or len(found) >= FIND_MOST:
-                return found, topic
-    return found, None
+            if slice_.is_over or len(found) >= most:
+                return Piece(found, topic)
+    return Piece(found, None)
 
 
 def owe(owed: Sequence[Owed]) -> Write:

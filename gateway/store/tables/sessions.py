@@ -78,11 +78,12 @@ class SaveSession:
     entries: Mapping[str, SessionEntry | None]
 
     def __call__(self, connection: sqlite3.Connection) -> None:
-        for name, entry in self.entries.items():
-            if entry is None:
-                connection.execute(REMOVE, (self.client_id, name))
-            else:
-                connection.execute(SAVE, sealed((self.client_id, name, msgspec.msgpack.encode(entry))))
+        encode = msgspec.msgpack.Encoder().encode
+        there = [(name, encode(entry)) for name, entry in self.entries.items() if entry is not None]
+        connection.executemany(SAVE, [sealed((self.client_id, *row)) for row in there])
+        connection.executemany(
+            REMOVE, [(self.client_id, name) for name, entry in self.entries.items() if entry is None]
+        )
 
 
 def remove_session(client_id: str) -> Write:

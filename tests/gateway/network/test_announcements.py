@@ -20,7 +20,7 @@ from gateway.network.announcements import (
 )
 from gateway.network.interest import LOCAL, Interest
 from gateway.network.zones import Side
-from tests.gateway.network.test_filter_tree import FILTERS
+from tests.gateway.filters.test_filter_tree import FILTERS
 
 HERE: Side = ("link", "here")
 

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.filters.filter_tree import FilterTree
 from gateway.network.disjoint import disjoint, join
-from gateway.network.filter_tree import FilterTree
-from tests.gateway.network.test_filter_tree import FILTERS, NAMES
+from tests.gateway.filters.test_filter_tree import FILTERS, NAMES
 from wire.topics import matches
 
 

@@ -1,0 +1,1 @@
+"""Values by topic filter, and which filters match a topic name, cover one another or overlap."""
