@@ -53,6 +53,7 @@ class Counters:
     identities_replaced: int = 0
     links_rejected: int = 0
     messages_returned: int = 0
+    messages_duplicate: int = 0
     qos_0_stored: int = 0
     messages_dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DROP_REASONS, 0))
     commit_s: Histogram = field(default_factory=lambda: Histogram(COMMIT_BOUNDS_S))

@@ -12,7 +12,7 @@ from gateway.log_fields import about
 from gateway.message import Message, message_from
 from gateway.pace import Pace
 from gateway.signals import Signal
-from gateway.store import AckBatch, PublishBatch, qos2
+from gateway.store import AckBatch, Masks, PublishBatch, Standing, Work, masks_of, masks_of_batch, qos2
 from gateway.topic_memory import remember
 from wire.bulk.connection import BulkConnection
 from wire.bulk.reader import Publishes
@@ -100,6 +100,7 @@ class Intake:
         disconnect: ends the connection with a reason code.
         keeps_identities: whether the client would rather have a message refused than get a new identity.
         is_from_broker: whether a route's broker sends the messages.
+        is_link: whether another gateway sends them. A message that came over a link before is not stored again.
 
     ``taken`` is how many messages were taken.
     """
@@ -116,6 +117,7 @@ class Intake:
         *,
         keeps_identities: bool = False,
         is_from_broker: bool = False,
+        is_link: bool = False,
     ) -> None:
         self._services = services
         self._protocol = protocol
@@ -133,6 +135,9 @@ class Intake:
         self._pace = Pace(services.paces, session.holding.owner)
         self._keeps_identities = keeps_identities
         self._is_from_broker = is_from_broker
+        self._seen = services.log.seen
+        self._is_link = is_link
+        self._awaits_commit = False  # of a message with the same identity as the first that waits
         self.taken = 0
         self._has_replaced = False
         self._remark = ""  # a reason string for the next acknowledgement
@@ -151,6 +156,8 @@ class Intake:
         elif message.has_passed(self._services.log.hop):
             self._answer_returned(packet)
         elif packet.packet_identifier is None:
+            if self._is_link and message.origin and self._is_repeated_qos_0(message):
+                return
             self._has_offered = True
             self.taken += 1
             work = self._services.publishing.publish(message)
@@ -212,6 +219,19 @@ class Intake:
 
     def _take(self, packet: Publish, message: Message) -> bool:
         """Takes or refuses a message of QoS 1 or 2; returns False while it has to wait."""
+        packet_identifier = packet.packet_identifier
+        assert packet_identifier is not None
+        masks: Masks = {}
+        self._awaits_commit = False
+        if self._is_link and message.origin:
+            masks = masks_of([(message.origin, message.epoch, message.seq)])
+            standing = self._seen.standing(masks)
+            self._awaits_commit = standing is Standing.PENDING
+            if self._awaits_commit:
+                return False
+            if standing is Standing.STORED and not self._is_lost_copy(message):
+                self._answer_repeated(packet.qos, [packet_identifier])
+                return True
         verdict = self._services.limits.verdict(message.topic, message.owner)
         if self._is_from_broker:
             verdict = Verdict.WAIT if verdict is Verdict.REFUSE else verdict
@@ -219,26 +239,57 @@ class Intake:
             verdict = Verdict.REFUSE
         if verdict is Verdict.WAIT:
             return False
-        packet_identifier = packet.packet_identifier
-        assert packet_identifier is not None
         if verdict is Verdict.REFUSE:
             self._refuse(packet, message, QUOTA_EXCEEDED)
             return True
         self._topics.learn(message)
         remark, self._remark = self._remark, ""
-        self._store(message, packet.qos, [packet_identifier], remark)
+        self._store(message, packet.qos, [packet_identifier], masks, remark)
         return True
 
-    def _store(self, part: Message | PublishBatch, qos: int, identifiers: list[int], remark: str = "") -> None:
-        """Stores one message or many of QoS 1 or 2, and then answers their packet identifiers."""
+    def _store(
+        self, part: Message | PublishBatch, qos: int, identifiers: list[int], masks: Masks, remark: str = ""
+    ) -> None:
+        """Stores one message or many of QoS 1 or 2, and then answers their packet identifiers.
+
+        ``masks`` are the identities with which they came over a link, empty for others. What is wanted by no consumer
+        here stays with its gateway, which may send it again: it is not stored, as a start would take it for known.
+        """
         self.taken += len(identifiers)
         code = SUCCESS if self._is_wanted(next(iter(part.topics))) else NO_MATCHING_SUBSCRIBERS
         work = self._services.publishing.publish(part)
+        if masks and code == SUCCESS:
+            work.append(self._seen.note(masks))
+        elif masks:
+            work.remove(part)
         if qos == 1:
             self._acks.add(lambda: self._answer(PUBACK, identifiers, code, remark=remark), *work)
         else:
-            notes = [qos2.note_incoming(self._session.client_id, identifiers)] if self._session.durable else []
+            notes: list[Work] = []
+            if self._session.durable:
+                notes.append(qos2.note_incoming(self._session.client_id, identifiers))
             self._acks.add(lambda: self._received(identifiers, code, remark), *work, *notes)
+
+    def _is_lost_copy(self, message: Message) -> bool:
+        """Whether a message that came before is to be retained, and its topic has no retained message now.
+
+        The former copy went with the interest in it, which is back.
+        """
+        return message.retain and bool(message.payload) and self._services.log.retained_size(message.topic) is None
+
+    def _is_repeated_qos_0(self, message: Message) -> bool:
+        is_new = self._seen.take_qos_0(masks_of([(message.origin, message.epoch, message.seq)]))
+        is_repeated = not is_new and not self._is_lost_copy(message)
+        self._services.counters.messages_duplicate += is_repeated
+        return is_repeated
+
+    def _answer_repeated(self, qos: int, identifiers: list[int]) -> None:
+        """Accepts messages that came over a link before and are durable, and stores nothing."""
+        self._services.counters.messages_duplicate += len(identifiers)
+        if qos == 1:
+            self._acks.add(lambda: self._answer(PUBACK, identifiers))
+        else:
+            self._acks.add(lambda: self._received(identifiers, SUCCESS, ""))
 
     def _is_wanted(self, topic: str) -> bool:
         """Whether a consumer takes a topic; if none does, a server of MQTT 5 says so [section 3.4.2.1]; no client may.
@@ -250,7 +301,7 @@ class Intake:
 
     def _add_waiting(self, packet: Publish, message: Message, came_ms: int) -> None:
         if not self._waiting:
-            self._services.limits.wait(self._retry)
+            self._wait_for_turn()
         self._waiting.append((packet, message, came_ms))
         self._waiting_bytes += message.size
         if self.has_many_waiting:
@@ -264,9 +315,13 @@ class Intake:
             self._waiting.clear()  # none of them is acknowledged
         self._acks.end()
         if self._waiting:
-            self._services.limits.wait(self._retry)
+            self._wait_for_turn()
         if not self.has_many_waiting:
             self._room.set()
+
+    def _wait_for_turn(self) -> None:
+        """Tries again when there may be room, or when the commit is over that decides whether a message is known."""
+        (self._seen.wait if self._awaits_commit else self._services.limits.wait)(self._retry)
 
     def _take_or_refuse(self, packet: Publish, message: Message, came_ms: int) -> bool:
         """Takes or refuses a message that has waited: the access rules may have changed meanwhile."""
@@ -298,11 +353,29 @@ class Intake:
             self._session.client_id,
             int(time.time() * 1000),
             self._services.config.name,
-            bring_identities=publishes.bring_identities,
+            bring_identities=bool(publishes.identities),
             content_size=publishes.content_size,
             owner=self._session.holding.owner,
         )
-        self._store(batch, publishes.qos, identifiers)
+        if self._is_link and publishes.identities:
+            self._take_new_ones(batch, publishes)
+        else:
+            self._store(batch, publishes.qos, identifiers, {})
+
+    def _take_new_ones(self, batch: PublishBatch, publishes: Publishes) -> None:
+        """Stores a batch that came over a link if all of it is new; otherwise looks at each message."""
+        masks = masks_of_batch(publishes.identities)
+        standing = Standing.MIXED if masks is None else self._seen.standing(masks)
+        if masks is not None and standing is Standing.NEW:
+            self._store(batch, publishes.qos, publishes.identifiers, masks)
+        elif standing is Standing.STORED:
+            self._answer_repeated(publishes.qos, publishes.identifiers)
+        else:
+            for message, identifier in zip(batch.messages(), publishes.identifiers, strict=True):
+                message.owner = batch.owner
+                packet = Publish(message.topic, message.payload, message.qos, packet_identifier=identifier)
+                if self._waiting or not self._take(packet, message):
+                    self._add_waiting(packet, message, batch.received_ms)
 
     def take_pubrels(self, identifiers: list[int]) -> None:
         """Releases messages of QoS 2."""

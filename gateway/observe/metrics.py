@@ -24,6 +24,7 @@ COUNTERS = {
     "links_rejected": "Messages that brought a number of a link whose gateway their client may not identify.",
     "qos_0_stored": "Messages of QoS 0 that were stored for routes.",
     "messages_returned": "Messages that came back by way of other gateways, and were not stored again.",
+    "messages_duplicate": "Messages that came over a link before, and were not stored again.",
 }
 GAUGES = {
     "connections": "Connected clients.",

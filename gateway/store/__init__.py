@@ -27,6 +27,7 @@ from gateway.store.group_commit import AckBatch
 from gateway.store.log import MessageLog
 from gateway.store.qos2_out import Outgoing
 from gateway.store.refused import Refused
+from gateway.store.seen import Seen, Standing, masks_of_batch
 from gateway.store.sqlite import shelf
 from gateway.store.sqlite.folder import MESSAGES, is_in_memory, is_taken, why_unusable
 from gateway.store.sqlite.wal import FRAME_HEADER_SIZE, PAGE_SIZE
@@ -51,6 +52,7 @@ from gateway.store.tables.qos2 import DONE, RELEASED, ROUTE_END, Flow
 from gateway.store.tables.refused import RefusedRow
 from gateway.store.tables.retained import Owed
 from gateway.store.tables.routes import Handed, Numbering
+from gateway.store.tables.seen import Masks, masks_of
 from gateway.store.tables.sessions import SaveSession, SessionDescription, SessionEntry, StoredSession, remove_session
 from gateway.store.tables.wills import StoredWill
 
@@ -87,6 +89,7 @@ __all__ = [
     "Grant",
     "Handed",
     "LaneCursor",
+    "Masks",
     "MessageLog",
     "Numbering",
     "OriginShares",
@@ -99,10 +102,12 @@ __all__ = [
     "RefusedRow",
     "RunCursor",
     "SaveSession",
+    "Seen",
     "SelectingCursor",
     "SessionDescription",
     "SessionEntry",
     "Shares",
+    "Standing",
     "StoredSession",
     "StoredWill",
     "Work",
@@ -112,6 +117,8 @@ __all__ = [
     "hand_over",
     "is_in_memory",
     "is_taken",
+    "masks_of",
+    "masks_of_batch",
     "qos2",
     "quarantine",
     "remove_session",

@@ -155,6 +155,7 @@ class Compaction:
     async def _sweep(self, after: int, end: int) -> int:
         """Returns how many bytes are left of the messages between two positions."""
         after = max(after, self._consumers.needed_from(self._head()), self._maintenance.trimmed)
+        end = min(end, self._consumers.kept_softly_from(self._head()))
         needs = _Needs(self._consumers, self._audience, end)
         left = 0
         carried: LogRow | None = None

@@ -37,6 +37,7 @@ from gateway.store.tables import (
     retained,
     routes,
     schema,
+    seen,
     sessions,
     wills,
 )
@@ -174,6 +175,7 @@ class Database:
         self.endings = endings.load(self._reader)
         self.refused = refused.load(self._reader)
         self.routes = routes.load(self._reader)
+        self.seen = seen.load(self._reader)
         self.retained = retained.measure(self._reader)
 
     def _prepare(self) -> None:

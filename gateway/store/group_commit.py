@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Generic, TypeVar
@@ -168,6 +168,29 @@ def _set_exception(futures: list[asyncio.Future[Result]], error: Exception) -> N
             future.set_exception(error)
 
 
+class Witness:
+    """A work that is told how its transaction ends, and with it all that is in the transaction.
+
+    It is no abstract class: each work of a commit is asked whether it is a witness, which must take little time.
+    """
+
+    def __call__(self, connection: sqlite3.Connection) -> None:
+        """Writes nothing."""
+
+    def succeed(self) -> None:
+        """The transaction is durable; nothing of it has been answered yet."""
+
+    def fail(self) -> None:
+        """Nothing of the transaction is stored, or it was given up before it began."""
+
+
+def tell_of_failure(works: Iterable[Work]) -> None:
+    """Tells the witnesses among works that these are not stored."""
+    for work in works:
+        if isinstance(work, Witness):
+            work.fail()
+
+
 class AckBatch:
     """Gathers the work of the packets that came together, and gives their answers when that work is durable.
 
@@ -224,7 +247,8 @@ class AckBatch:
         while self._written and ((future := self._written[0][0]) is None or future.done()):
             _, answers = self._written.pop(0)
             if future is not None and (error := future.exception()):
-                self._work, self._answers = [], []  # nothing overtakes what has to be sent again
+                given_up, self._work, self._answers = self._work, [], []  # nothing overtakes what has to come again
+                tell_of_failure(given_up)
                 self._failed(f"the message store failed: {error}")
                 continue
             for answer in answers:

@@ -34,10 +34,11 @@ from gateway.store.consumers.client_shares import Shares
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.registry import Consumers, Keeper, Pinned
 from gateway.store.database import Database, MaintenanceWrite
-from gateway.store.group_commit import GroupCommit
+from gateway.store.group_commit import GroupCommit, Witness, tell_of_failure
 from gateway.store.maintenance import Maintenance
 from gateway.store.reader import Reader, RowCache
 from gateway.store.refused import RefusedMessages
+from gateway.store.seen import Seen
 from gateway.store.sqlite import swap_files
 from gateway.store.sqlite.folder import MESSAGES, TakenFolder, room_bytes, take_folder
 from gateway.store.stored_routes import StoredRoutes
@@ -127,6 +128,8 @@ class MessageLog:
         self._reader = Reader(folder, database, self._gaps, self.submit, self.drop, self.counters)
         self.routes = StoredRoutes(self, database.routes, database.epoch)
         self.refused = RefusedMessages(self, database.refused)
+        self.seen = Seen(self, database.seen, (database.origin, database.epoch))
+        self._consumers.keep_softly(self.seen)
         self._compaction = Compaction(
             self._consumers,
             self.audience,
@@ -162,7 +165,9 @@ class MessageLog:
             taken.close()
             raise
         taken.watch(*(MESSAGES + companion for companion in swap_files.COMPANIONS))
-        return cls(folder, taken, database, commit_interval_ms / 1000)
+        log = cls(folder, taken, database, commit_interval_ms / 1000)
+        await log.seen.open()
+        return log
 
     def limit_by(self, limits: StoreLimits) -> None:
         """Asks these limits from now on."""
@@ -213,7 +218,7 @@ class MessageLog:
         size = sum(work.size for work in works if isinstance(work, Part | Keep))
         self._note_uncommitted(size)
         future = self._commits.submit(works)
-        future.add_done_callback(lambda done: self._submitted(done, size))
+        future.add_done_callback(lambda done: self._submitted(works, done, size))
         return future
 
     def defer(self, work: Work) -> None:
@@ -381,6 +386,7 @@ class MessageLog:
 
         Returns how many messages, and how many bytes, the sweep has still to look at.
         """
+        self.seen.make_room()
         return self._compaction.make_room()
 
     async def evict(self, count: int, size: int) -> bool:
@@ -396,6 +402,7 @@ class MessageLog:
         Raises:
             sqlite3.Error: the log cannot be read or written.
         """
+        self.seen.evict(self.needed_from)
         is_smaller = size > 0 and self._maintenance.has_to_trim
         size = 0 if is_smaller or size <= 0 else max(size, EVICT_LEAST_BYTES)
         while (count > 0 or size > 0) and (oldest := await self._oldest(count, size)):
@@ -493,6 +500,7 @@ class MessageLog:
         self.audience.close()
         self._counts.close()
         await self._compaction.close()
+        self.seen.close()
         self._maintenance.close()
         await self._commits.close()
         await self._reader.close()
@@ -510,6 +518,8 @@ class MessageLog:
         for _, work in done:
             if isinstance(work, Drop):
                 self.counters.messages_dropped[work.reason] += 1
+            elif isinstance(work, Witness):
+                work.succeed()
         stored = [(position, work) for position, work in done if isinstance(work, Part)]
         if not stored:
             return
@@ -529,6 +539,7 @@ class MessageLog:
             if cursor.tally.counts:
                 count_stored(self, cursor, stored)
         self._compaction.note_stored(size)
+        self.seen.note_stored()
         self.changed()
         if self._limits is not None:
             self._limits.note_committed(news_by_cursor)
@@ -555,8 +566,11 @@ class MessageLog:
             for position, publisher, messages, size in removed:
                 shares.take_out(position, publisher, messages, size)
 
-    def _submitted(self, done: asyncio.Future[list[Any]], size: int) -> None:
-        self._problem = "" if done.cancelled() or not done.exception() else str(done.exception())
+    def _submitted(self, works: Sequence[Work], done: asyncio.Future[list[Any]], size: int) -> None:
+        error = None if done.cancelled() else done.exception()
+        self._problem = str(error) if error else ""
+        if error:
+            tell_of_failure(works)
         self._note_uncommitted(-size)
 
     def _note_uncommitted(self, size: int) -> None:

@@ -262,7 +262,8 @@ class Maintenance:
         from it.
         """
         head = self._head()
-        return min(self._consumers.needed_from(head), head - 1) if self.may_trim else 0
+        kept_from = min(self._consumers.needed_from(head), self._consumers.kept_softly_from(head))
+        return min(kept_from, head - 1) if self.may_trim else 0
 
     def _next_after(self, wait_s: float) -> None:
         if self._next is not None:

@@ -42,6 +42,8 @@ _ORDINARY = {CONTENT_TYPE, CORRELATION_DATA, MESSAGE_EXPIRY_INTERVAL, USER_PROPE
 
 Identity = tuple[str, int, int]
 """(origin, epoch, seq)."""
+EncodedIdentity = tuple[bytes, bytes, bytes]
+"""Epoch, seq and origin of an identity, in the bytes in which it came."""
 
 
 class Common:
@@ -74,19 +76,22 @@ def find_block(buffer: bytes, at: int) -> tuple[int, int]:
     return at + 2, at + 2 + (length & 0x7F | more << 7)
 
 
-def check_block(block: bytes, origins: Container[bytes]) -> tuple[Common | None, bool]:
-    """Returns the common part of an ordinary block, and whether the block brings an identity.
+def check_block(block: bytes, origins: Container[bytes]) -> tuple[Common | None, EncodedIdentity | None]:
+    """Returns the common part of an ordinary block, and the identity that the block brings, None without one.
 
     The common part is None for a block that is not ordinary, not well-formed, or brings an identity of an origin that
     is none of `origins`.
     """
     if len(block) > SIZE_MAX or _VIA_HEAD in block:  # it depends on the client whether a number of a link stays
-        return None, False
-    identity = _find_identity(block)
-    if identity < 0:
-        return decode_common(block), False
-    found = _IDENTITY.fullmatch(block, identity + _TEXT_AT)
-    return (decode_common(block[:identity]) if found and found[3] in origins else None), True
+        return None, None
+    at = _find_identity(block)
+    if at < 0:
+        return decode_common(block), None
+    found = _IDENTITY.fullmatch(block, at + _TEXT_AT)
+    if found is None:
+        return None, None
+    epoch, seq, origin = found.groups()
+    return (decode_common(block[:at]) if origin in origins else None), (epoch, seq, origin)
 
 
 def read_block(block: bytes) -> tuple[Common, Identity | None]:

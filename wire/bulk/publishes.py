@@ -12,7 +12,16 @@ from functools import lru_cache
 from struct import pack
 from typing import NamedTuple
 
-from wire.bulk.property_block import Common, Identity, check_block, encode_length, find_block, read_block, split_block
+from wire.bulk.property_block import (
+    Common,
+    EncodedIdentity,
+    Identity,
+    check_block,
+    encode_length,
+    find_block,
+    read_block,
+    split_block,
+)
 from wire.codec import MQTT_5
 from wire.primitives import encode_string
 
@@ -35,8 +44,7 @@ class Cut(NamedTuple):
     """PUBLISHes of one QoS from where one began to `end`.
 
     `payload_size` is that of all payloads together, `content_size` that of payloads, topic names and properties as
-    `content_size` counts them. `bring_identities` is True where each of them brings an identity, and False where none
-    does.
+    `content_size` counts them. `identities` are those that they bring, one each, or none.
     """
 
     end: int
@@ -44,7 +52,7 @@ class Cut(NamedTuple):
     topics: dict[str, None]
     payload_size: int
     content_size: int
-    bring_identities: bool
+    identities: list[EncodedIdentity]
 
 
 def cut_publishes(buffer: bytes, start: int, level: int, topics: Mapping[bytes, str], origins: Container[bytes]) -> Cut:
@@ -66,7 +74,8 @@ def cut_publishes(buffer: bytes, start: int, level: int, topics: Mapping[bytes, 
     names: dict[str, None] = {}
     latest: str | None = None
     payload_size = other_size = properties_size = 0
-    brings_identity = bring_identities = False
+    identities: list[EncodedIdentity] = []
+    identity: EncodedIdentity | None = None
     with suppress(IndexError):  # where the buffer ends within a packet
         while buffer[start] == first_byte:
             length = buffer[start + 1]
@@ -86,10 +95,15 @@ def cut_publishes(buffer: bytes, start: int, level: int, topics: Mapping[bytes, 
             if topic is None or not identifier or end > size:
                 break
             if has_properties:
-                payload, brings_identity, properties_size = _behind_properties(buffer, payload, end, origins)
-            if payload > end or (brings_identity is not bring_identities and identifiers):
+                payload, identity, properties_size = _behind_properties(buffer, payload, end, origins)
+            if payload > end:
                 break
-            bring_identities = brings_identity
+            if identity is not None:
+                if len(identities) < len(identifiers):  # those before bring none
+                    break
+                identities.append(identity)
+            elif identities:
+                break
             if topic is not latest:
                 latest = topic
                 names[topic] = None
@@ -97,22 +111,24 @@ def cut_publishes(buffer: bytes, start: int, level: int, topics: Mapping[bytes, 
             payload_size += end - payload
             other_size += len(topic) + properties_size
             start = end
-    return Cut(start, identifiers, names, payload_size, payload_size + other_size, bring_identities)
+    return Cut(start, identifiers, names, payload_size, payload_size + other_size, identities)
 
 
-def _behind_properties(buffer: bytes, at: int, end: int, origins: Container[bytes]) -> tuple[int, bool, int]:
-    """Returns where ordinary properties end, whether they bring an identity, and the size of the others.
+def _behind_properties(
+    buffer: bytes, at: int, end: int, origins: Container[bytes]
+) -> tuple[int, EncodedIdentity | None, int]:
+    """Returns where ordinary properties end, the identity that they bring, if any, and the size of the others.
 
     Properties that are not ordinary end behind `end`.
     """
     if not buffer[at]:
-        return at + 1, False, 0
+        return at + 1, None, 0
     block, behind = find_block(buffer, at)
     if behind <= end:
-        common, brings_identity = check_block(buffer[block:behind], origins)
+        common, identity = check_block(buffer[block:behind], origins)
         if common is not None:
-            return behind, brings_identity, common.size
-    return end + 1, False, 0
+            return behind, identity, common.size
+    return end + 1, None, 0
 
 
 def content_size(packets: bytes, level: int) -> int:

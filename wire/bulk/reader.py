@@ -10,6 +10,7 @@ from wire.bulk.connection import (
     BulkConnection,
     cut_acknowledgements,
 )
+from wire.bulk.property_block import EncodedIdentity
 from wire.bulk.publishes import FIRST_BYTES as PUBLISHES
 from wire.bulk.publishes import PACKET_SIZE_MAX, cut_publishes
 
@@ -20,7 +21,7 @@ class Publishes(NamedTuple):
     """PUBLISHes of one QoS that the protocol core has noted, as bytes.
 
     `payload_size` is that of all payloads together, `content_size` that of payloads, topic names and properties.
-    `bring_identities` is True where each of them brings an identity, and False where none does.
+    `identities` are those that they bring, one each, or none.
     """
 
     packets: bytes
@@ -29,7 +30,7 @@ class Publishes(NamedTuple):
     topics: dict[str, None]
     payload_size: int
     content_size: int
-    bring_identities: bool
+    identities: list[EncodedIdentity]
 
 
 class BulkReader:

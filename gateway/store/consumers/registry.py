@@ -67,6 +67,7 @@ class Consumers:
         self._cursors: dict[str, Cursor] = {}
         self.returned = 0
         self._keepers: set[Keeper] = set()
+        self._soft_keepers: list[Keeper] = []
         self.saved_with: dict[str, Callable[[], list[Work]]] = {}
         self._pinned: dict[int, list[Pinned]] = {}
         for flow in flows:
@@ -130,7 +131,7 @@ class Consumers:
                     pinned.note_evicted(note_evicted(pinned.source, messages[position]))
         for cursor in self._cursors.values():
             cursor.lose(messages, last, note_evicted)
-        for keeper in self._keepers:
+        for keeper in (*self._keepers, *self._soft_keepers):
             keeper.evict(last)
 
     def trim(self, last: int) -> None:
@@ -191,6 +192,10 @@ class Consumers:
         """Ends ``keep_for``."""
         self._keepers.remove(keeper)
 
+    def keep_softly(self, keeper: Keeper) -> None:
+        """Keeps the messages behind a keeper's position too, though no consumer gets them: an eviction is no drop."""
+        self._soft_keepers.append(keeper)
+
     def unsaved(self) -> list[tuple[str, int, int]]:
         """Returns (name, position, count) of each place that should be saved.
 
@@ -246,6 +251,10 @@ class Consumers:
         """Returns the position behind which a consumer needs messages."""
         here = min((cursor.position for cursor in self._cursors.values()), default=head)
         return min(here, self.kept_from(head), min(self._pinned, default=head + 1) - 1)
+
+    def kept_softly_from(self, head: int) -> int:
+        """Returns the position behind which every message stays in the log, unless it is evicted."""
+        return min([head, *(keeper.position for keeper in self._soft_keepers)])
 
     def kept_from(self, head: int) -> int:
         """Returns the position behind which every message is kept, as the needs of some consumer are unknown now."""

@@ -54,6 +54,10 @@ TAKE_BACK = (
     ) WHERE position > :head
     """,
     "UPDATE owed SET position = :head WHERE position > :head",
+    """
+    UPDATE seen SET position = :head, crc = crc_of_all(origin, epoch, chunk, bits, touched_ms, :head)
+    WHERE position > :head
+    """,
     "DELETE FROM compacted WHERE last > :head",
     "DELETE FROM refused WHERE position > :head",
 )

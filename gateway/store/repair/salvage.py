@@ -121,10 +121,12 @@ def _table(connection: sqlite3.Connection, name: str, is_index: bool) -> Table:
     types: list[tuple[type, ...]] = []
     key = None
     has_index = False
-    for number, _, kind, is_not_null, _, primary in connection.execute(f"PRAGMA table_info({name})"):
+    columns = connection.execute(f"PRAGMA table_info({name})").fetchall()
+    is_key_one = sum(bool(primary) for *_, primary in columns) == 1
+    for number, _, kind, is_not_null, _, primary in columns:
         types.append((TYPES[kind],) if is_not_null or primary else (TYPES[kind], type(None)))
         if primary and not is_index:
-            key, has_index = (number, False) if kind == "INTEGER" else (None, True)
+            key, has_index = (number, False) if kind == "INTEGER" and is_key_one else (None, True)
     return Table(name, tuple(types), key, is_index, has_index)
 
 

@@ -15,15 +15,16 @@ from gateway.store.tables import (
     refused,
     retained,
     routes,
+    seen,
     sessions,
     wills,
 )
 
-SEALED = ("cursor", "ending", "identity", "refused", "retained", "route", "session", "will")
+SEALED = ("cursor", "ending", "identity", "refused", "retained", "route", "seen", "session", "will")
 """The tables with a checksum in the last column of each row [gateway.store.sqlite.rows]."""
 
 APPLICATION_ID = 0x486F4664  # "HoFd", by which file(1) and a start know the database
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 STATE_TABLES = """SELECT name FROM sqlite_schema
     WHERE type = 'table' AND name NOT IN ('message_group', 'retained') AND name NOT LIKE 'sqlite_%'"""
 ROW_OVERHEAD = 12  # bytes besides the columns
@@ -41,6 +42,7 @@ TABLES = f"""
 {damage.SCHEMA}
 {refused.SCHEMA}
 {routes.SCHEMA}
+{seen.SCHEMA}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """

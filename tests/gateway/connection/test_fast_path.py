@@ -43,7 +43,7 @@ class Application:
 
     def take(self, step: Publishes | Acknowledgements) -> None:
         if isinstance(step, Publishes):
-            count, level, brings = len(step.identifiers), self.protocol.protocol_level, step.bring_identities
+            count, level, brings = len(step.identifiers), self.protocol.protocol_level, bool(step.identities)
             first_seq = 0 if brings else self._numbered + 1
             run = PublishBatch(step.packets, step.topics, count, level, "c", 7, "gw", 0, first_seq, brings)
             assert {message.topic for message in run.messages()} == set(step.topics)

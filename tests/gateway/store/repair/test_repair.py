@@ -101,6 +101,17 @@ async def test_a_store_without_its_header_is_repaired_with_all_that_was_in_it(tm
     assert report.old is not None and (Path(report.old) / MESSAGES).exists()
 
 
+async def test_a_message_that_a_route_has_set_aside_is_set_aside_after_a_repair(tmp_path: Path, seed: int) -> None:
+    async with opened(tmp_path) as log:
+        Cursor(log, "route/central", ["#"])
+        await append_each(log, numbered(9))
+        log.refused.add("route/central", 5, "not authorized", "")
+    rows = stored(tmp_path, "SELECT * FROM refused")
+    corrupt_pages(tmp_path / MESSAGES, [1], random.Random(seed), zero)
+    assert repair(tmp_path, "gw", []).kept["refused"] == 1
+    assert stored(tmp_path, "SELECT * FROM refused") == rows
+
+
 async def test_a_schema_that_is_no_text_any_more_is_damage_like_any_other(tmp_path: Path, seed: int) -> None:
     await fill(tmp_path, random.Random(seed))
     model, sessions = messages_in(tmp_path), rows_in(tmp_path)["session"]

@@ -1,0 +1,342 @@
+"""The identities of messages that came over links: a message that comes again is known, and not stored again.
+
+An identity has one of three standings. It is *new*. It is *pending* from the moment at which its message is handed to
+an `AckBatch` until that message's transaction is over. It is *stored* once that transaction is durable, for
+FORGET_AFTER_MS at least, while there are no more than CHUNKS_MAX chunks. So no message counts as a duplicate of one
+that a power cut can take away.
+
+The table ``seen`` is written now and then, not with each message: behind ``position`` the log itself has the
+identities, and a start reads them there. So the log keeps what is behind ``position``, unless a full store evicts it.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from gateway.message import Message
+from gateway.store.group_commit import Witness
+from gateway.store.tables.log_rows import Gap, LogRow, Part, PublishBatch, Work, is_qos_0
+from gateway.store.tables.seen import CHUNK, CHUNK_BITS, Key, Masks, SaveSeen, SeenChunk, SeenRows, masks_of
+from wire.bulk.property_block import EncodedIdentity
+from wire.bulk.publishes import cut_columns
+
+CHUNKS_MAX = 16_384  # some 15 MB at most, in memory and in the file
+QOS_0_CHUNKS_MAX = 1024
+FORGET_AFTER_MS = 7 * 24 * 3600 * 1000
+SAVE_AFTER_S = 30.0  # each save writes a page for some origins
+SAVE_AFTER_MESSAGES = 50_000  # a start reads as many messages
+HURRY_S = 1.0  # between two saves of a store that is nearly full
+
+logger = logging.getLogger(__name__)
+
+
+class Standing(Enum):
+    """What is known of identities: all are new, all are stored, or at least one is pending, or some are stored."""
+
+    NEW = "new"
+    PENDING = "pending"
+    STORED = "stored"
+    MIXED = "mixed"
+
+
+class Log(Protocol):
+    """What this asks of the log."""
+
+    head: int
+
+    @property
+    def needed_from(self) -> int: ...
+
+    def submit(self, works: Sequence[Work], /) -> asyncio.Future[list[Any]]: ...
+
+    async def read_rows(self, after: int, /) -> list[LogRow]: ...
+
+    def changed(self) -> None: ...
+
+
+class ChunkSet:
+    """Identities in chunks. Those that were touched longest ago are forgotten first.
+
+    Args:
+        most: how many chunks it keeps.
+        chunks: the first ones, in the order in which they were touched.
+    """
+
+    def __init__(self, most: int, chunks: Iterable[tuple[Key, SeenChunk]] = ()) -> None:
+        self._most = most
+        self._chunks: OrderedDict[Key, SeenChunk] = OrderedDict(chunks)
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def __getitem__(self, key: Key) -> SeenChunk:
+        return self._chunks[key]
+
+    def bits_of(self, key: Key) -> int:
+        """Returns the bits of a chunk, 0 if it has none."""
+        chunk = self._chunks.get(key)
+        return 0 if chunk is None else chunk.bits
+
+    @property
+    def newest(self) -> Key:
+        """The chunk that was touched last."""
+        return next(reversed(self._chunks))
+
+    def add(self, masks: Masks, now_ms: int) -> list[Key]:
+        """Adds identities; returns the chunks that are forgotten for them, as they are too many or too old.
+
+        The newest chunk stays, however old it is.
+        """
+        for key, mask in masks.items():
+            self._chunks[key] = SeenChunk(self.bits_of(key) | mask, now_ms)
+            self._chunks.move_to_end(key)
+        forgotten = []
+        while len(self._chunks) > 1 and self._is_over(now_ms):
+            forgotten.append(self._chunks.popitem(last=False)[0])
+        return forgotten
+
+    def _is_over(self, now_ms: int) -> bool:
+        oldest = next(iter(self._chunks.values()))
+        return len(self._chunks) > self._most or oldest.touched_ms < now_ms - FORGET_AFTER_MS
+
+
+class Seen:
+    """Knows which messages came over links before. It is the log's; ``open`` makes it complete.
+
+    Args:
+        log: stores the messages, and writes the table.
+        rows: the table as it is in the file.
+        own: origin and epoch of the identities that the store itself gives: they do not come over links.
+        now_ms: returns the time as Unix time.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        rows: SeenRows,
+        own: tuple[str, int],
+        now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        self._log = log
+        self._own = own
+        self._now_ms = now_ms
+        self._stored = ChunkSet(CHUNKS_MAX, rows.chunks.items())
+        self._pending: Masks = {}
+        self._passed = ChunkSet(QOS_0_CHUNKS_MAX)  # of messages of QoS 0, which no power cut leaves
+        self._has_rows = bool(rows.chunks)  # whether the file has any
+        self._is_open = self._is_closed = False
+        self._dirty: dict[Key, None] = {}  # chunks that the file has otherwise
+        self._removed: list[Key] = []  # chunks that the file has and that are forgotten
+        self._saving: SaveSeen | None = None
+        self._held = rows.position  # the file has all identities up to here
+        self._tried = rows.position  # the head when the table was written last
+        self._timer: asyncio.TimerHandle | None = None
+        self._hurries_from_s = 0.0
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def position(self) -> int:
+        """The position behind which identities may be in the log alone."""
+        return self._held if self._dirty or self._saving or not self._is_open else self._log.head
+
+    def evict(self, position: int) -> None:
+        """A full store drops the messages up to a position: after a crash their identities may be unknown."""
+        self._held = max(self._held, position)
+
+    async def open(self) -> None:
+        """Notes the identities that only the log has, before messages come."""
+        after = self._held
+        try:
+            while self._has_rows and after < self._log.head:
+                for row in await self._log.read_rows(after):
+                    self._add(self._masks_in(row))
+                    after = row.last
+        except sqlite3.Error as error:
+            logger.error("messages that came over links just before the start may come twice: %s", error)
+        self._is_open = True
+
+    def standing(self, masks: Masks) -> Standing:
+        """Returns what is known of identities."""
+        is_new = is_stored = True
+        for key, mask in masks.items():
+            if self._pending and self._pending.get(key, 0) & mask:
+                return Standing.PENDING
+            known = self._stored.bits_of(key) & mask
+            is_new = is_new and not known
+            is_stored = is_stored and known == mask
+        return Standing.NEW if is_new else Standing.STORED if is_stored else Standing.MIXED
+
+    def is_known(self, origin: str, epoch: int, seq: int) -> bool:
+        """Whether a message with this identity came over a link, and is durable."""
+        return self.standing(masks_of([(origin, epoch, seq)])) is Standing.STORED
+
+    def note(self, masks: Masks) -> "SeenNote":
+        """Makes identities pending; returns the work that has to be in the transaction of their messages.
+
+        No other note that is pending has any of them.
+        """
+        for key, mask in masks.items():
+            self._pending[key] = self._pending.get(key, 0) | mask
+        if self._has_rows:
+            return SeenNote(self, masks)
+        now_ms = self._now_ms()  # the first one says from where a start has to read the log
+        chunks = [(key, SeenChunk(mask, now_ms)) for key, mask in masks.items()]
+        return SeenNote(self, masks, SaveSeen(chunks, [], self.position))
+
+    def take_qos_0(self, masks: Masks) -> bool:
+        """Whether a message of QoS 0 is new. The next one with its identity is not; one of QoS 1 or 2 may be."""
+        is_new = self.standing(masks) is Standing.NEW
+        is_new = is_new and not any(self._passed.bits_of(key) & mask for key, mask in masks.items())
+        if is_new:
+            self._passed.add(masks, self._now_ms())
+        return is_new
+
+    def wait(self, retry: Callable[[], None]) -> None:
+        """Calls ``retry`` once, when pending identities have become stored or new."""
+        self._waiting.append(retry)
+
+    def settle(self, masks: Masks, *, is_stored: bool) -> None:
+        """The transaction with pending identities is over. The log's head is still the one before it."""
+        for key, mask in masks.items():
+            left = self._pending[key] & ~mask
+            if left:
+                self._pending[key] = left
+            else:
+                del self._pending[key]
+        if is_stored:
+            self._held = self.position
+            self._add(masks)
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for retry in waiting:
+                asyncio.get_running_loop().call_soon(retry)
+
+    def note_stored(self) -> None:
+        """The log's head has moved."""
+        if self._has_rows and self._log.head - self._tried >= SAVE_AFTER_MESSAGES:
+            self.save()
+
+    def make_room(self) -> None:
+        """The store is nearly full: saves soon if messages are kept for this alone."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._hurries_from_s and self.position < self._log.needed_from:
+            self._hurries_from_s = now_s + HURRY_S
+            self.save()
+
+    def save(self) -> None:
+        """Writes the chunks that have changed, and up to where the log has been noted."""
+        if self._saving is not None or self._is_closed or not self._has_rows:
+            return
+        self._disarm()
+        self._held = self.position
+        self._tried = self._log.head
+        keys = self._dirty or [self._stored.newest]
+        self._saving = work = SaveSeen([(key, self._stored[key]) for key in keys], self._removed, self._log.head)
+        self._dirty, self._removed = {}, []
+        self._log.submit([work]).add_done_callback(lambda done: self._saved(work, done))
+
+    def close(self) -> None:
+        """Saves what has changed; a start reads in the log what comes after this."""
+        if self._dirty:
+            self.save()
+        self._is_closed = True
+        self._disarm()
+
+    def _saved(self, work: SaveSeen, done: asyncio.Future[list[Any]]) -> None:
+        self._saving = None
+        if done.exception():  # the log says it
+            self._dirty = {key: None for key, _ in work.chunks if self._stored.bits_of(key)} | self._dirty
+            self._removed = work.removed + self._removed
+        else:
+            self._held = max(self._held, work.position)
+            self._log.changed()
+        self._arm()
+
+    def _add(self, masks: Masks) -> None:
+        if not masks:
+            return
+        self._has_rows = True
+        self._dirty.update(dict.fromkeys(masks))
+        for key in self._stored.add(masks, self._now_ms()):
+            self._dirty.pop(key, None)
+            self._removed.append(key)
+        self._arm()
+
+    def _masks_in(self, row: LogRow) -> Masks:
+        """Returns the identities that the messages of a row brought, over links or not: all of these are durable."""
+        found = [one for part in row.parts if not is_qos_0(part) for one in _brought_by(part)]
+        return masks_of(one for one in found if one[:2] != self._own)
+
+    def _arm(self) -> None:
+        if self._timer is None and self._dirty and not self._is_closed:
+            self._timer = asyncio.get_running_loop().call_later(SAVE_AFTER_S, self.save)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class SeenNote(Witness):
+    """The identities of messages, in the transaction that stores these.
+
+    Args:
+        seen: learns how the transaction ends.
+        masks: the identities.
+        save: writes the first rows of the table; None if the file has some.
+    """
+
+    def __init__(self, seen: Seen, masks: Masks, save: SaveSeen | None = None) -> None:
+        self._seen = seen
+        self._masks = masks
+        self._save = save
+
+    def __call__(self, connection: sqlite3.Connection) -> None:
+        if self._save is not None:
+            self._save(connection)
+
+    def succeed(self) -> None:
+        self._seen.settle(self._masks, is_stored=True)
+
+    def fail(self) -> None:
+        self._seen.settle(self._masks, is_stored=False)
+
+
+def masks_of_batch(identities: Iterable[EncodedIdentity]) -> Masks | None:
+    """Returns the bits of identities as they came in PUBLISHes; None if one is there twice."""
+    runs: list[tuple[bytes, bytes, list[int]]] = []
+    latest: dict[tuple[bytes, bytes], list[int]] = {}
+    for epoch, digits, origin in identities:
+        seq = int(digits)
+        run = latest.get((epoch, origin))
+        if run is not None and run[1] == seq:
+            run[1] += 1
+        else:
+            latest[epoch, origin] = run = [seq, seq + 1]
+            runs.append((epoch, origin, run))
+    masks: Masks = {}
+    for epoch, origin, (first, end) in runs:
+        while first < end:
+            key = origin.decode(), int(epoch, 16), first >> CHUNK_BITS
+            count = min(end - first, CHUNK - (first & CHUNK - 1))
+            mask = (1 << count) - 1 << (first & CHUNK - 1)
+            before = masks.get(key, 0)
+            if before & mask:
+                return None
+            masks[key] = before | mask
+            first += count
+    return masks
+
+
+def _brought_by(part: Part | Gap) -> list[tuple[str, int, int]]:
+    """Returns the identities of a part's messages; a batch with identities of the store has none here."""
+    if isinstance(part, Message):
+        return [(part.origin, part.epoch, part.seq)]
+    if isinstance(part, PublishBatch) and part.bring_identities:
+        return cut_columns(part.packets, part.level)[2]
+    return []
