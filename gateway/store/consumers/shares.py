@@ -31,11 +31,16 @@ class Limit(NamedTuple):
 
 @dataclass(slots=True)
 class Share:
-    """The messages of one share that wait, and those that are in flight."""
+    """The messages of one share that wait, and those that are in flight.
+
+    ``excess`` is how many messages that wait, and how many bytes of these, are to be dropped, as of the last
+    ``settle``. Where bytes decide, it is an estimate.
+    """
 
     limit: Limit
     waiting: Backlog = field(default_factory=Backlog)
     in_flight: Backlog = field(default_factory=Backlog)
+    excess: tuple[int, int] = (0, 0)
 
     @property
     def is_over(self) -> bool:
@@ -47,18 +52,18 @@ class Share:
         """Whether it is at its limit, or beyond."""
         return self._is_beyond(1)
 
-    @property
-    def excess(self) -> tuple[int, int]:
-        """How many messages that wait, and bytes of these, are to be dropped. Where bytes decide, it is an estimate."""
+    def settle(self) -> None:
+        """Finds ``excess`` after a change."""
         most, bytes_most, discards = self.limit
         if not discards or not self.is_over:
-            return 0, 0
+            self.excess = 0, 0
+            return
         messages, size = kept, kept_size = self.waiting.messages, self.waiting.bytes
         if most is not None and messages > (room := max(0, most - self.in_flight.messages)):
             kept, kept_size = room, size * room // messages
         if bytes_most is not None and size > (room := max(0, bytes_most - self.in_flight.bytes)):
             kept, kept_size = min(kept, messages * room // size), min(kept_size, room)
-        return messages - kept, size - kept_size
+        self.excess = messages - kept, size - kept_size
 
     def _is_beyond(self, less: int) -> bool:
         """Whether it has more messages or bytes than its limit, which is by one less if ``less`` is 1."""
@@ -95,7 +100,8 @@ class Shares(Generic[Key]):
         size = message.content_size
         for key in self._keys_of(message):
             if share := self._of.get(key):
-                self._change(key, share, -1, -size)
+                share.waiting.subtract(size)
+                self._settle(key, share)
 
     def hand_out(self, position: int, message: Message, *, has_waited: bool) -> None:
         """The message at a position is in flight. ``has_waited``: it was counted before."""
@@ -105,7 +111,7 @@ class Shares(Generic[Key]):
     def clear(self) -> None:
         """Counts the messages that wait anew, beginning with none."""
         for share in self._of.values():
-            share.waiting = Backlog()
+            share.waiting, share.excess = Backlog(), (0, 0)
         self._of = {key: share for key, share in self._of.items() if share.in_flight.messages}
         self.excess = Backlog()
 
@@ -113,11 +119,11 @@ class Shares(Generic[Key]):
         """Returns the shares of a message that is counted."""
         raise NotImplementedError
 
-    def _change(self, key: Key, share: Share, messages: int, size: int, *, in_flight: bool = False) -> None:
-        before = share.excess
-        (share.in_flight if in_flight else share.waiting).add(size, messages)
-        after = share.excess
-        self.excess.add(after[1] - before[1], after[0] - before[0])
+    def _settle(self, key: Key, share: Share) -> None:
+        """A share has changed."""
+        messages, size = share.excess
+        share.settle()
+        self.excess.add(share.excess[1] - size, share.excess[0] - messages)
         if not share.waiting.messages and not share.in_flight.messages:
             del self._of[key]
 
@@ -150,7 +156,9 @@ class OriginShares(Shares[str]):
         # An origin is either among the others or by itself: it does not become one of its own while others wait.
         if origin not in self._of and (OTHERS in self._of or len(self._of) >= ORIGINS_MAX):
             origin = OTHERS
-        self._change(origin, self._of.setdefault(origin, Share(self._limit)), messages, size)
+        share = self._of.setdefault(origin, Share(self._limit))
+        share.waiting.add(size, messages)
+        self._settle(origin, share)
 
 
 class TopicLimits:
@@ -210,20 +218,34 @@ class TopicShares(Shares[int]):
                 self._add(self._limits.matching(message.topic), 1, message.content_size)
 
     def hand_out(self, position: int, message: Message, *, has_waited: bool) -> None:
-        if numbers := self._limits.matching(message.topic):
-            self._in_flight[position] = numbers
-            self._add(numbers, 1, message.content_size, in_flight=True)
-            super().hand_out(position, message, has_waited=has_waited)
+        if not (numbers := self._limits.matching(message.topic)):
+            return
+        size = message.content_size
+        self._in_flight[position] = numbers
+        for number in numbers:
+            share = self._share(number)
+            share.in_flight.add(size)
+            if has_waited:
+                share.waiting.subtract(size)
+            self._settle(number, share)
 
     def acknowledge(self, position: int, size: int) -> None:
         """The message at a position is in flight no more."""
-        self._add(self._in_flight.pop(position, ()), -1, -size, in_flight=True)
+        for number in self._in_flight.pop(position, ()):
+            share = self._of[number]
+            share.in_flight.subtract(size)
+            self._settle(number, share)
 
     def _keys_of(self, message: Message) -> Sequence[int]:
         return self._limits.matching(message.topic)
 
-    def _add(self, numbers: Iterable[int], messages: int, size: int, *, in_flight: bool = False) -> None:
+    def _share(self, number: int) -> Share:
+        if (share := self._of.get(number)) is None:
+            share = self._of[number] = Share(self._limits[number])
+        return share
+
+    def _add(self, numbers: Iterable[int], messages: int, size: int) -> None:
         for number in numbers:
-            if (share := self._of.get(number)) is None:
-                share = self._of[number] = Share(self._limits[number])
-            self._change(number, share, messages, size, in_flight=in_flight)
+            share = self._share(number)
+            share.waiting.add(size, messages)
+            self._settle(number, share)
