@@ -2,7 +2,7 @@
 
 An owner is a user, with all its sessions. Clients without a user share an owner by their address. So a client gains
 nothing by using another client identifier. Rates (``gateway.pace``) and shares of the store
-(``gateway.store.consumers.client_shares``) are counted by owner too.
+(``gateway.store.client_shares``) are counted by owner too.
 """
 
 from gateway.port import network_of

@@ -1,8 +1,9 @@
-"""The limits on stored messages: of the store, of each consumer's queue and of each owner's messages.
+"""The limits on stored messages: of the store, of each consumer's queue, below topic filters, and of each owner.
 
 When a limit is reached, ``when_full`` in the configuration says what happens to the next message: it is refused, its
 publisher waits, or the oldest messages are dropped. The store's limit holds for all messages, a queue's for the topics
-that its session subscribes to, an owner's for the messages that it publishes. A publisher that waits is asked again at
+that its session subscribes to, one below a topic filter for each consumer's messages there, an owner's for the messages
+that it publishes. A publisher that waits is asked again at
 intervals, since any consumer's acknowledgement may make room.
 """
 
@@ -15,7 +16,7 @@ from enum import Enum
 
 from gateway.config.schema import ClientConfig, GatewayConfig, QueueConfig
 from gateway.message import MESSAGE_OVERHEAD, Message
-from gateway.store import Backlog, Cursor, MessageLog, Shares, count_backlogs
+from gateway.store import Backlog, Cursor, Limit, MessageLog, Shares, TopicLimits, TopicShares, count_backlogs
 
 RETRY_S = 0.05
 RETAINED_LEAST = 1024  # bytes; a retained message of this size may always replace its topic's one
@@ -74,8 +75,13 @@ class Limits:
         self._cursors = cursors
         self._wanted_by = wanted_by
         self._queue_discards = queue.when_full == "discard_old"
-        # A count looks at each message. Where the oldest messages are dropped, it can be made later.
-        self.counts_backlogs = not self._queue_discards
+        self._topics = config.topic
+        self._topic_limits = TopicLimits(
+            (one.filter, Limit(one.max_messages, one.max_bytes, one.when_full == "discard_old")) for one in config.topic
+        )
+        # A count looks at each message. Where only queues drop their oldest messages, it can be made later.
+        self.counts_backlogs = not self._queue_discards or bool(config.topic)
+        self._discards = self._queue_discards or any(one.when_full == "discard_old" for one in config.topic)
         self._news: dict[Cursor, None] = {}
         self._waiting: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -90,9 +96,9 @@ class Limits:
     async def open(self) -> None:
         """Counts the messages that wait already; from now on the limits hold."""
         await self._measure()
-        if not self._queue_discards:
+        if self.counts_backlogs:
             await count_backlogs(self._log, self._cursors())
-        if self._queue_discards or self._store.when_full == "discard_old":
+        if self._discards or self._store.when_full == "discard_old":
             self._is_open = True
             self._discard(self._cursors())
 
@@ -112,7 +118,7 @@ class Limits:
 
     def count_again(self, cursors: Iterable[Cursor]) -> None:
         """Counts the backlogs of cursors anew, as their subscriptions have changed; until then they have no limit."""
-        self._begin_to_count(cursor for cursor in cursors if not self._queue_discards or cursor.tally.counts)
+        self._begin_to_count(cursor for cursor in cursors if self.counts_backlogs or cursor.tally.counts)
 
     def _begin_to_count(self, cursors: Iterable[Cursor]) -> None:
         for cursor in cursors:
@@ -154,9 +160,22 @@ class Limits:
                 return _VERDICTS[self._store.when_full]
         if not self._queue_discards:
             for cursor in self._wanted_by(topic):
-                if cursor.backlog is not None and _is_full(self._queue, cursor.backlog):
+                if (kept := cursor.tally.kept) is not None and _is_full(self._queue, kept):
                     return _VERDICTS[self._queue.when_full]
+        return self.verdict_below_filters(topic, self._log.audience.takers(topic)) if self._topics else Verdict.TAKE
+
+    def verdict_below_filters(self, topic: str, takers: Iterable[Cursor]) -> Verdict:
+        """Returns what the limits below topic filters mean for a message to this topic, which these cursors take."""
+        for number in self._topic_limits.matching(topic):
+            when_full = self._topics[number].when_full
+            shares = [] if when_full == "discard_old" else [cursor.tally.topics for cursor in takers]
+            if any(one is not None and one.is_full(number) for one in shares):
+                return _VERDICTS[when_full]
         return Verdict.TAKE
+
+    def topic_shares(self) -> TopicShares | None:
+        """Returns what counts the messages of a new cursor below topic filters, None where these have no limits."""
+        return TopicShares(self._topic_limits) if self._topics else None
 
     def may_keep(self, message: Message) -> bool:
         """Whether a message may become the retained message of its topic."""
@@ -198,7 +217,7 @@ class Limits:
     def _discard(self, cursors: Iterable[Cursor]) -> None:
         """Has the oldest messages dropped where the store, or the queue of one of these cursors, exceeds its limit."""
         self._dirty = True
-        if self._queue_discards:
+        if self._discards:
             self._news.update(dict.fromkeys(cursors))
         if self._discarding is None or self._discarding.done():
             self._discarding = asyncio.get_running_loop().create_task(self._discard_all())
@@ -257,17 +276,21 @@ class Limits:
                 self._dirty |= self._store_is_over(0, 0) is not None
         news, self._news = self._news, {}
         for cursor in news:
-            if cursor.closed or cursor.always_counts or cursor in self._uncounted or cursor.tally.is_walking:
-                continue
-            if cursor.backlog is None:
-                if self._is_over(cursor.tally.noticed) and cursor in self._cursors():
-                    self._begin_to_count([cursor])
-                elif self._is_over(cursor.tally.noticed):
-                    cursor.tally.estimate()  # it has no limit
-            elif self._is_over(cursor.backlog):
-                await cursor.discard_oldest(lambda backlog: not self._is_over(backlog))
-            elif not self._is_over(Backlog(2 * cursor.backlog.messages, 2 * cursor.backlog.bytes)):
-                cursor.tally.estimate()
+            is_counting = cursor in self._uncounted or cursor.tally.is_walking
+            if not (cursor.closed or cursor.always_counts or is_counting):
+                await self._discard_oldest_of(cursor)
+
+    async def _discard_oldest_of(self, cursor: Cursor) -> None:
+        tally, backlog = cursor.tally, cursor.tally.kept
+        if backlog is None:
+            if self._is_over(tally.noticed) and cursor in self._cursors():
+                self._begin_to_count([cursor])
+            elif self._is_over(tally.noticed):
+                tally.estimate()  # it has no limit
+        elif self._is_over(backlog) or backlog != cursor.backlog:
+            await cursor.discard_oldest(lambda _: tally.kept is None or not self._is_over(tally.kept))
+        elif not self.counts_backlogs and not self._is_over(Backlog(2 * backlog.messages, 2 * backlog.bytes)):
+            tally.estimate()
 
     @property
     def is_dropping(self) -> bool:
@@ -335,7 +358,7 @@ class Limits:
         return (count, size) if count > 0 or size > 0 else None
 
     def _is_over(self, backlog: Backlog) -> bool:
-        return backlog.exceeds(self._queue.max_messages, self._queue.max_bytes)
+        return self._queue_discards and backlog.exceeds(self._queue.max_messages, self._queue.max_bytes)
 
 
 def _is_full(limit: QueueConfig | ClientConfig, backlog: Backlog) -> bool:

@@ -32,7 +32,7 @@ from wire.codec.packets import Publish, Pubrel, Suback, Unsuback
 from wire.packet_types import PUBREL
 from wire.reserved import RESERVED_TOPICS
 
-FULL = "what the broker sends waits: the store, or the queue of a subscriber, is full"
+FULL = "what the broker sends waits: the store, the queue of a subscriber, or what a topic filter may have, is full"
 AGAIN = "the broker is to send again what came while the store was full"
 
 logger = logging.getLogger(__name__)

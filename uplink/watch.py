@@ -1,7 +1,7 @@
 """A route's backlog: how much waits, and since when. Messages beyond the route's limits are dropped, the oldest first.
 
-An origin that is beyond a limit of its own loses its oldest messages as the route comes to them. These do not count for
-the route's other limits.
+An origin, or a topic filter, that is beyond a limit of its own loses its oldest messages as the route comes to them.
+These do not count for the route's other limits.
 
 The cursor counts the backlog as messages come and go. Only what waits at a start is counted by a walk through the log,
 and the route sends meanwhile.
@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gateway.routes import (
     DAMAGED,
-    EVICTED,
     EXPIRED,
     Backlog,
     LaneCursor,
@@ -89,13 +88,14 @@ class BacklogWatch:
         self._beyond = asyncio.Event()
         self._rate = Rate()
         has_origin_limits = config is not None and (config.max_messages_per_origin or config.max_bytes_per_origin)
-        self._origins: OriginShares | None = None
+        origins: OriginShares | None = None
         if config is not None and has_origin_limits:
-            self._origins = OriginShares(config.max_messages_per_origin, config.max_bytes_per_origin)
-        self._has_limits = bool(config is not None and config.max_age_s) or bool(has_origin_limits)
+            origins = OriginShares(config.max_messages_per_origin, config.max_bytes_per_origin)
+        self._has_limits = config is not None and bool(config.max_age_s)
         self.select(leaves_out, link_drops)
+        topics = cursors[-1].tally.topics
         for cursor in cursors:
-            cursor.tally.origins = self._origins
+            cursor.tally.share(topics, origins)
             cursor.tally.changed = self._note
         self._note()
 
@@ -183,16 +183,13 @@ class BacklogWatch:
         self._state.oldest_ms = self._oldest[1] if self._state.backlog_messages else 0
 
     def _is_within_limits(self, backlog: Backlog) -> bool:
-        if (origins := self._origins) is not None:
-            backlog = Backlog(backlog.messages - origins.excess.messages, backlog.bytes - origins.excess.bytes)
+        for shares in self._cursors[-1].tally.shares:  # those of all lanes
+            backlog = Backlog(backlog.messages - shares.excess.messages, backlog.bytes - shares.excess.bytes)
         config = self._config
         return config is None or not backlog.exceeds(config.max_messages, config.max_bytes)
 
     def _reason_to_drop(self, message: Message) -> str | None:
         max_age_s = None if self._config is None else self._config.max_age_s
-        origins = self._origins
         if max_age_s is not None and message.received_ms < (time.time() - max_age_s) * 1000:
             return EXPIRED
-        if origins is not None and origins.is_over(message.origin):
-            return EVICTED
         return None if self._link_drops is None else self._link_drops(message)

@@ -82,8 +82,10 @@ class NeighbourConfig(Checked, forbid_unknown_fields=True, frozen=True):
 
 
 class TopicConfig(Checked, forbid_unknown_fields=True, frozen=True):
-    """The limits of what may wait for one consumer (a session, a share group or a route) below one topic filter. A
-    message counts for each of these tables whose filter matches its topic name."""
+    """The limits of what may wait for one consumer (a session, a share group or a route) below one topic filter:
+    messages that are in flight to it or not sent yet. A message counts for each of these tables whose filter matches
+    its topic name, and the first of them at a limit decides. These limits hold beside those of `[queue]` and of a
+    route."""
 
     filter: str
     """The topic filter."""
@@ -95,8 +97,11 @@ class TopicConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """The most bytes, counted as for `[queue]`."""
 
     when_full: WhenFull = "discard_old"
-    """What happens to the next message below the filter when a consumer is at a limit, as for `[queue]`. With
-    `"discard_old"` the oldest messages below the filter go that wait for this consumer."""
+    """What happens to the next message below the filter when a consumer is at a limit, as for `[queue]`.
+    `"discard_old"` drops the oldest messages below the filter that wait for this consumer, as soon as the consumer
+    comes to them; until then they do not count for `[queue]` or a route's limits. `"reject_incoming"` refuses the
+    message (0x97), and `"flow_control"` delays the acknowledgement: no consumer gets it meanwhile. A route's broker
+    always waits."""
 
     @classmethod
     def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:

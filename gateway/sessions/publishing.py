@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from gateway.auth.permissions import Permissions
 from gateway.counters import Counters
-from gateway.limits import Limits
+from gateway.limits import Limits, Verdict
 from gateway.message import Message
 from gateway.sessions.subscribers import Subscribers
 from gateway.store import GATEWAY, REJECTED, RETAINED, Cursor, Drop, MessageLog, PublishBatch, Work, retained
@@ -112,7 +112,8 @@ class Publishing:
     def _store_qos_0(self, message: Message, takers: Iterable[Cursor]) -> list[Work]:
         """Returns a message of QoS 0 as work if a route takes it; without room for it, each such route drops it."""
         takers = [cursor for cursor in takers if cursor.takes(sys.maxsize, message)]
-        if takers and not self._limits.refuses(message.owner):
+        has_room = self._limits.verdict_below_filters(message.topic, takers) is Verdict.TAKE
+        if takers and has_room and not self._limits.refuses(message.owner):
             self._counters.qos_0_stored += 1
             return [message]
         for cursor in takers:

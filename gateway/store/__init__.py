@@ -12,15 +12,15 @@ dictionary on disk. Work on a store that no gateway has open is in `gateway.stor
 docs/explanation/gateway-store.md draws the design: rows, cursors, group commit, the WAL, and each power cut.
 """
 
+from gateway.store.client_shares import Shares
 from gateway.store.consumers.backlog_count import count_backlogs, skip_ahead
-from gateway.store.consumers.client_shares import Shares
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.delivery import Backlog, Delivery, Grant, ReasonToDrop, grant_by
 from gateway.store.consumers.lanes import LaneCursor, hand_over
 from gateway.store.consumers.run_cursor import Piece, RunCursor
 from gateway.store.consumers.runs import DeliveryRun
 from gateway.store.consumers.selecting_cursor import SelectingCursor
-from gateway.store.consumers.tally import OriginShares
+from gateway.store.consumers.shares import Limit, OriginShares, TopicLimits, TopicShares
 from gateway.store.database import check_store
 from gateway.store.endings import Endings
 from gateway.store.group_commit import AckBatch
@@ -89,6 +89,7 @@ __all__ = [
     "Grant",
     "Handed",
     "LaneCursor",
+    "Limit",
     "Masks",
     "MessageLog",
     "Numbering",
@@ -110,6 +111,8 @@ __all__ = [
     "Standing",
     "StoredSession",
     "StoredWill",
+    "TopicLimits",
+    "TopicShares",
     "Work",
     "check_store",
     "count_backlogs",

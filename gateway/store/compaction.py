@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.message import Message
+from gateway.store.client_shares import share_size
 from gateway.store.consumers.audience import Audience
-from gateway.store.consumers.client_shares import share_size
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.registry import Consumers
 from gateway.store.database import Deletion

@@ -27,12 +27,13 @@ from typing import Any, Protocol
 from gateway.counters import Counters
 from gateway.errors import StoreError
 from gateway.message import Message
+from gateway.store.client_shares import Shares
 from gateway.store.compaction import Compaction, Removed
 from gateway.store.consumers.audience import Audience
 from gateway.store.consumers.backlog_count import BacklogCounts, count_stored
-from gateway.store.consumers.client_shares import Shares
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.registry import Consumers, Keeper, Pinned
+from gateway.store.consumers.shares import TopicShares
 from gateway.store.database import Database, MaintenanceWrite
 from gateway.store.group_commit import GroupCommit, Witness, tell_of_failure
 from gateway.store.maintenance import Maintenance
@@ -63,11 +64,14 @@ class StoreLimits(Protocol):
     """What the log asks of the limits on what waits in it.
 
     ``counts_backlogs``: cursors count what waits for them. ``shares`` counts the messages by owner, None where owners
-    have no limit.
+    have no limit. ``topic_shares`` makes what counts one consumer's messages below topic filters, None where these have
+    no limits.
     """
 
     @property
     def counts_backlogs(self) -> bool: ...
+
+    def topic_shares(self) -> TopicShares | None: ...
 
     @property
     def shares(self) -> Shares | None: ...
@@ -177,6 +181,10 @@ class MessageLog:
     def counts_backlogs(self) -> bool:
         """Whether cursors that begin now count what waits for them."""
         return self._limits is not None and self._limits.counts_backlogs
+
+    def topic_shares(self) -> TopicShares | None:
+        """Returns what counts the messages of a new cursor below topic filters, None where these have no limits."""
+        return None if self._limits is None else self._limits.topic_shares()
 
     @property
     def problem(self) -> str:

@@ -7,8 +7,7 @@ the state about once a second: after a crash some acknowledged messages come aga
 
 When a message is stored that matches a subscription, the cursor notes that its position has to be read (``ranges``).
 Later it reads the message, hands it out (``_unacknowledged``), and waits for its acknowledgement. If the connection
-ends before, it hands the message out again (``redeliver``), unless a full store has evicted it. In a share group, it
-holds back the messages that the fetching member may not have (`HeldBack`).
+ends before, it hands the message out again (``redeliver``), unless a full store has evicted it.
 """
 
 import asyncio
@@ -91,7 +90,7 @@ class Cursor:
         self.not_from: Container[str] = ()
         self.closed, self.takes_qos_0, self.takes_new = False, False, True
         self.always_counts = always_counts
-        self.tally = Tally(always_counts or log.counts_backlogs)
+        self.tally = Tally(always_counts or log.counts_backlogs, log.topic_shares())
         self._log = log
         self.window = window
         self._identifiers = max(window, PACKET_IDENTIFIERS)
@@ -291,24 +290,21 @@ class Cursor:
 
     def acknowledge_all(self, packet_identifiers: Sequence[int]) -> int:
         """Deliveries arrived; returns how many of them were on the way."""
-        arrived = size = 0
+        arrived: list[InFlight] = []
         for packet_identifier in packet_identifiers:
             if unacknowledged := self._unacknowledged.pop(packet_identifier, None):
-                arrived += 1
-                size += unacknowledged[2]
+                arrived.append(unacknowledged)
                 self._late.pop(packet_identifier, None)
                 if evicted := self._evicted.pop(packet_identifier, None):
                     evicted.arrived()
         if arrived:
-            self.tally.note_acknowledged(arrived, size)
+            self.tally.note_arrived(arrived)
             self._tell()
             self._log.changed()
-        return arrived
+        return len(arrived)
 
     def redeliver(self, packet_identifiers: Iterable[int]) -> None:
-        """Hands deliveries out again, before any new message, with the same identifiers and DUP set. Not acknowledged
-        ones, and not evicted ones: these leave ranges.
-        """
+        """Hands deliveries out again before any new message, as duplicates; evicted ones leave ranges instead."""
         again = set(packet_identifiers)
         self._lose_for_good([*again & self._evicted.keys()])
         self._to_redeliver.add(again, self._unacknowledged)
@@ -317,9 +313,8 @@ class Cursor:
     def lose(
         self, messages: dict[int, Message], last: int, note_evicted: Callable[[str, Message], EvictedMessage]
     ) -> None:
-        """The log evicts its oldest messages, up to a position: deliveries of them may arrive, but do not come again.
-        ``messages`` has the evicted messages by position, up to ``last``. ``note_evicted`` makes the object that learns
-        how the delivery of one ends.
+        """The log evicts messages, by position, up to ``last``: their deliveries may arrive, but do not come again.
+        ``note_evicted`` makes the object that learns how the delivery of one ends.
         """
         back = self._to_redeliver.packet_identifiers | self._refused.keys()
         for packet_identifier, (position, *_) in self._unacknowledged.items():
@@ -368,9 +363,8 @@ class Cursor:
 
     def is_waiting_for(self, position: int, message: Message) -> bool:
         """Whether a message waits to be handed out, and was not taken by a QoS 2 flow."""
-        if position in self.passed:
-            return False
-        return self.is_next(position, message) or self.held_back.holds(position, message.topic)
+        is_here = self.is_next(position, message) or self.held_back.holds(position, message.topic)
+        return is_here and position not in self.passed
 
     def go_past(self, position: int) -> None:
         """No message up to a position is for this consumer."""
@@ -382,22 +376,30 @@ class Cursor:
 
     async def discard_oldest(self, is_enough: Callable[[Backlog], bool], drops: ReasonToDrop = keep) -> None:
         """Drops the oldest waiting messages until the backlog is small enough, then those with a reason to drop."""
+        drops = self.tally.drops(drops) or keep
         async with self.fetching:
             while self.held_back and self.backlog is not None and not is_enough(self.backlog):
                 for position, message in await self._read_held_back(self.held_back, 1):
                     self._drop(EVICTED, position, message)
+            await self._discard_held_back()
             while upcoming := await self._upcoming(1):
                 for position, message in upcoming:
-                    is_over = self.backlog is not None and not is_enough(self.backlog)
                     if position in self.passed:  # a QoS 2 flow has it: it does not wait
                         del self.passed[position]
                         self._taken += 1
                     elif self.takes(position, message):
-                        reason = EVICTED if is_over else drops(message)
+                        reason = EVICTED if self.backlog is not None and not is_enough(self.backlog) else drops(message)
                         if reason is None:
                             return
                         self._drop(reason, position, message)
                     self._read = position
+
+    async def _discard_held_back(self) -> None:
+        """Drops the oldest messages that were held back while their shares are beyond a limit."""
+        drops = self.tally.drops(None)
+        while drops and (over := {topic for topic in self.held_back if drops(Message(topic, b""))}):
+            for position, message in await self._read_held_back(over, 1):
+                self._drop(EVICTED, position, message)
 
     def _drop(self, reason: str, position: int, message: Message) -> None:
         """Drops a waiting message, and notes it."""
@@ -407,18 +409,17 @@ class Cursor:
 
     def _pass_over(self, reason: str, position: int, message: Message) -> None:
         self._log.drop(reason, self.consumer, message)
-        if self.rights.may_receive(message.topic):
-            self.tally.note_dropped(position, message)
+        self._miss(position, message)
 
     def _miss(self, position: int, message: Message) -> None:
-        """Subtracts a waiting message that the log has evicted; the log has a range for it."""
+        """Subtracts a message that waits no more; the log has a range for it."""
         if position not in self.passed and self.rights.may_receive(message.topic):
             self.tally.note_dropped(position, message)
 
     async def evict(self, messages: list[tuple[int, Message]]) -> None:
         """The log evicts its oldest messages: those that wait will not be handed out."""
+        last = messages[-1][0]
         async with self.fetching:
-            last = messages[-1][0]
             if self.tally.counts and self.waiting_from < last:
                 for position, message in (one for one in messages if self.is_waiting_for(*one)):
                     self._miss(position, message)
@@ -456,11 +457,11 @@ class Cursor:
                 for position, message in dropped:
                     self._drop(FILTERED, position, message)
             self._considered = changes
+        await self._discard_held_back()
         wanted = {topic for topic in self.held_back if may_have(topic)}
         deliveries = []
         for position, message in await self._read_held_back(wanted, limit):
-            grant = self.grant(position, message)
-            if grant is not None:
+            if (grant := self.grant(position, message)) is not None:
                 deliveries.append(self._deliver(position, message, grant))
                 self._late[deliveries[-1].packet_identifier] = position
         return deliveries
@@ -533,7 +534,7 @@ class Cursor:
         grants: dict[tuple[str, int, bool], Grant | None] = {}  # by topic name, QoS and retain flag
         (head, dup_up_to), taken = self._dup_up_to, self._taken
         usual_from, passed, unacknowledged = self._usual_from, self.passed, self._unacknowledged
-        drops, tells = self.reason_to_drop, self.tally.notes_hand_outs
+        drops, tells = self.tally.drops(self.reason_to_drop), self.tally.notes_hand_outs
         slice_ = Slice()
         for position, message in upcoming:
             if len(deliveries) == limit:

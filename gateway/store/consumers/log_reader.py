@@ -4,6 +4,7 @@ from typing import Protocol, TypeVar
 
 from gateway.message import Message
 from gateway.store.consumers.audience import Audience, Subscriber
+from gateway.store.consumers.shares import TopicShares
 from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import Epoch
 from gateway.store.tables.log_rows import LogRow
@@ -16,6 +17,7 @@ class LogReader(Protocol[Consumer]):
 
     ``head`` is the position of the newest message, ``gone`` the last position that no consumer gets any more, and
     ``audience`` holds the subscriptions of all cursors. ``counts_backlogs``: new cursors count what waits for them.
+    ``topic_shares`` makes what counts a new cursor's messages below topic filters, None where these have no limits.
     """
 
     @property
@@ -29,6 +31,8 @@ class LogReader(Protocol[Consumer]):
 
     @property
     def counts_backlogs(self) -> bool: ...
+
+    def topic_shares(self) -> TopicShares | None: ...
 
     async def read(self, after: int, limit: int) -> list[tuple[int, Message]]: ...
 

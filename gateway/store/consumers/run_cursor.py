@@ -25,7 +25,8 @@ class RunCursor(SelectingCursor):
     identifiers.
 
     A run has messages of one `PublishBatch`, with nothing that sets one of them apart: all of them are taken alike,
-    none may expire or may be dropped, and no QoS 2 flow has one. All others are handed out one by one, in their order.
+    none may expire or may be dropped, no QoS 2 flow has one, and no limit below a topic filter counts one. All others
+    are handed out one by one, in their order.
     """
 
     def __init__(self, *args: Any, **keys: Any) -> None:
@@ -113,7 +114,8 @@ class RunCursor(SelectingCursor):
 
     async def _take_runs(self, limit: int, single_limit: int, run_qos_max: int) -> tuple[list[DeliveryRun], int]:
         """Returns the next runs. If there are none, returns as well how many messages come one by one before a run."""
-        if self._to_redeliver.waiting or self.tally.notes_hand_outs or self.reason_to_drop is not None:
+        looks_at_each = self.tally.is_walking or self.tally.origins is not None or self.reason_to_drop is not None
+        if self._to_redeliver.waiting or looks_at_each:
             return [], single_limit
         limit = min(limit, self.window - identifiers_used(self._unacknowledged, self._taken))
         if limit <= 0 or self.unread_from == self._log.head:
@@ -170,6 +172,8 @@ class RunCursor(SelectingCursor):
         if not isinstance(part, PublishBatch) or part.count < RUN_LEAST or (qos := qos_of(part.packets)) > qos_max:
             return None
         if position <= max(self._usual_from, self._log.gone) or part.publisher in self.not_from:
+            return None
+        if (topics := self.tally.topics) is not None and any(map(topics.has, part.topics)):
             return None
         if self.passed and not self.passed.keys().isdisjoint(range(position, end)):
             return None

@@ -4,19 +4,18 @@ A message counts from the moment it is stored until it is acknowledged or droppe
 those at a start, are counted by one walk through the log while the consumer goes on. The walk adds a message only if it
 still waits. So a message that is handed out or dropped before the walk has come to it is not subtracted.
 
-Where a route has limits for each origin, the messages that wait are counted by origin too, so that no origin pushes out
-all others.
+Where origins or topic filters have limits, the messages are counted in shares too.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from gateway.message import Message
-from gateway.store.consumers.delivery import Backlog
+from gateway.store.consumers.delivery import Backlog, ReasonToDrop
 from gateway.store.consumers.redelivery import InFlight
-from gateway.store.tables.log_rows import Part, PublishBatch
-
-ORIGINS_MAX = 10_000  # of which messages wait; further ones are counted together, as one origin, until none waits
-OTHERS = ""
+from gateway.store.consumers.shares import OriginShares, Shares, TopicShares
+from gateway.store.tables.drops import EVICTED
+from gateway.store.tables.log_rows import Part
 
 
 def identifiers_used(in_flight: Mapping[int, InFlight], taken: int) -> int:
@@ -36,101 +35,47 @@ class Walk:
         self.end = end
 
 
-class OriginShares:
-    """The messages that wait for one consumer, by origin.
-
-    Args:
-        max_messages: the most messages of one origin, None: no limit.
-        max_bytes: the most bytes of these.
-
-    ``excess`` is how many messages, and how many bytes of these, are beyond the limits of their origins. Which messages
-    these are shows when the consumer comes to them: of an origin that is beyond a limit the oldest one is dropped.
-    Where bytes decide, their number is an estimate.
-    """
-
-    def __init__(self, max_messages: int | None, max_bytes: int | None) -> None:
-        self._max_messages = max_messages
-        self._max_bytes = max_bytes
-        self._of: dict[str, Backlog] = {}
-        self.excess = Backlog()
-
-    def is_over(self, origin: str) -> bool:
-        """Whether an origin is beyond a limit."""
-        share = self._of.get(origin) or self._of.get(OTHERS)
-        return share is not None and share.exceeds(self._max_messages, self._max_bytes)
-
-    def add(self, part: Part) -> None:
-        """Counts a message, or all messages of a batch."""
-        if not isinstance(part, PublishBatch):
-            self._add(part.origin, part.count, part.content_size)
-        elif not part.bring_identities:
-            self._add(part.gateway, part.count, part.content_size)
-        else:
-            for message in part.messages():
-                self._add(message.origin, 1, message.content_size)
-
-    def subtract(self, message: Message) -> None:
-        """A message waits no more."""
-        origin = message.origin if message.origin in self._of else OTHERS
-        if share := self._of.get(origin):
-            self._change(origin, share, -1, -message.content_size)
-
-    def clear(self) -> None:
-        """Begins anew, with nothing."""
-        self._of.clear()
-        self.excess = Backlog()
-
-    def _add(self, origin: str, messages: int, size: int) -> None:
-        # An origin is either among the others or by itself: it does not become one of its own while others wait.
-        if origin not in self._of and (OTHERS in self._of or len(self._of) >= ORIGINS_MAX):
-            origin = OTHERS
-        self._change(origin, self._of.setdefault(origin, Backlog()), messages, size)
-
-    def _change(self, origin: str, share: Backlog, messages: int, size: int) -> None:
-        before = self._excess_of(share)
-        share.add(size, messages)
-        after = self._excess_of(share)
-        self.excess.add(after.bytes - before.bytes, after.messages - before.messages)
-        if not share.messages:
-            del self._of[origin]
-
-    def _excess_of(self, share: Backlog) -> Backlog:
-        if not share.exceeds(self._max_messages, self._max_bytes):
-            return Backlog()
-        kept = 1.0
-        if self._max_messages is not None:
-            kept = min(kept, self._max_messages / share.messages)
-        if self._max_bytes is not None and share.bytes:
-            kept = min(kept, self._max_bytes / share.bytes)
-        return Backlog(share.messages - int(kept * share.messages), share.bytes - int(kept * share.bytes))
-
-
 class Tally:
     """The count of one consumer's backlog: messages that wait, and messages in flight.
 
     Args:
         counts: whether it counts from now on, beginning with nothing.
+        topics: counts the messages below topic filters with a limit, None where there are none.
 
     ``noticed`` is an upper estimate of the backlog, also while nothing is counted. ``changed`` is called whenever the
-    count has changed, None: nothing is called. ``origins`` counts the messages that wait by origin, for both lanes
-    of a route together; None where no origin has a limit. It is set while nothing is counted. ``arrived`` is how many
-    messages have ended their flight since the start.
+    count has changed, None: nothing is called. ``shares`` are ``topics`` and ``origins``, those that there are.
+    ``arrived`` is how many messages have ended their flight since the start.
     """
 
-    __slots__ = ("_counted", "_walk", "arrived", "changed", "noticed", "origins")
+    __slots__ = ("_counted", "_walk", "arrived", "changed", "noticed", "origins", "shares", "topics")
 
-    def __init__(self, counts: bool) -> None:
+    def __init__(self, counts: bool, topics: TopicShares | None = None) -> None:
         self._counted: Backlog | None = Backlog() if counts else None
         self._walk: Walk | None = None
         self.noticed = Backlog()
         self.arrived = 0
         self.changed: Callable[[], None] | None = None
-        self.origins: OriginShares | None = None
+        self.share(topics, None)
+
+    def share(self, topics: TopicShares | None, origins: OriginShares | None) -> None:
+        """Counts in these shares from now on; both lanes of a route have the same. Nothing is counted meanwhile."""
+        self.topics, self.origins = topics, origins
+        self.shares: tuple[Shares[Any], ...] = tuple(one for one in (topics, origins) if one is not None)
 
     @property
     def backlog(self) -> Backlog | None:
         """The backlog, None where it is not counted, or where a walk has not ended yet."""
         return None if self._walk is not None else self._counted
+
+    @property
+    def kept(self) -> Backlog | None:
+        """The backlog without the messages that are beyond the limits of their shares, None where it is not counted."""
+        if not self.shares or (backlog := self.backlog) is None:
+            return self.backlog
+        excess = [shares.excess for shares in self.shares]
+        return Backlog(
+            backlog.messages - sum([one.messages for one in excess]), backlog.bytes - sum([one.bytes for one in excess])
+        )
 
     @property
     def so_far(self) -> Backlog:
@@ -145,7 +90,19 @@ class Tally:
     @property
     def notes_hand_outs(self) -> bool:
         """Whether ``note_handed_out`` has an effect."""
-        return self._walk is not None or self.origins is not None
+        return self._walk is not None or bool(self.shares)
+
+    def drops(self, reason: ReasonToDrop | None) -> ReasonToDrop | None:
+        """Returns why messages that wait are dropped: a share of one is beyond its limit, or there is this reason."""
+        if not self.shares:
+            return reason
+
+        def drop(message: Message) -> str | None:
+            if any(shares.is_over(message) for shares in self.shares):
+                return EVICTED
+            return reason(message) if reason is not None else None
+
+        return drop
 
     @property
     def is_walking(self) -> bool:
@@ -175,8 +132,8 @@ class Tally:
         """Stops counting; if a walk is given, only if it is the one that counts."""
         if walk is None or self._walk is walk:
             self._counted = self._walk = None
-            if self.origins is not None:
-                self.origins.clear()
+            for shares in self.shares:
+                shares.clear()
 
     def estimate(self) -> None:
         """Stops counting; ``noticed`` begins with the backlog, or with nothing."""
@@ -191,12 +148,11 @@ class Tally:
 
     def note_handed_out(self, position: int, message: Message) -> None:
         """A message that waited is in flight: it counts from now on if the walk has not come to it."""
-        if self._counted is None:
-            return
-        if self._is_ahead(position):
+        is_ahead = self._is_ahead(position)
+        if self._counted is not None and is_ahead:
             self._counted.add(message.content_size)
-        elif self.origins is not None:
-            self.origins.subtract(message)
+        for shares in self.shares:
+            shares.hand_out(position, message, has_waited=self._counted is not None and not is_ahead)
 
     def note_dropped(self, position: int, message: Message) -> None:
         """A message that waited does so no more."""
@@ -208,21 +164,28 @@ class Tally:
             return
         gone = messages if self._walk is None else [one for one in messages if not self._is_ahead(one[0])]
         self._counted.subtract(sum([message.content_size for _, message in gone]), len(gone))
-        if self.origins is not None:
+        for shares in self.shares:
             for _, message in gone:
-                self.origins.subtract(message)
+                shares.subtract(message)
         if gone:
             self._tell()
 
+    def note_arrived(self, deliveries: Sequence[InFlight]) -> None:
+        """These deliveries are no longer in flight."""
+        if self.topics is not None:
+            for position, _, size, _ in deliveries:
+                self.topics.acknowledge(position, size)
+        self.note_acknowledged(len(deliveries), sum([size for _, _, size, _ in deliveries]))
+
     def note_acknowledged(self, messages: int, size: int) -> None:
-        """Messages are no longer in flight."""
+        """Messages that no limit below a topic filter counts are no longer in flight."""
         self.arrived += messages
         if self._counted is not None:
             self._counted.subtract(size, messages)
             self._tell()
 
     def give(self, backlog: Backlog, other: "Tally") -> None:
-        """Messages that wait here wait for another consumer from now on; both count exactly, and origins together."""
+        """Messages that wait here wait for another consumer from now on. Both count exactly, and share their shares."""
         assert self._counted is not None and other._counted is not None
         self._counted.subtract(backlog.bytes, backlog.messages)
         other._counted.add(backlog.bytes, backlog.messages)
@@ -231,8 +194,8 @@ class Tally:
     def _add(self, part: Part) -> None:
         if self._counted is not None:
             self._counted.add(part.content_size, part.count)
-            if self.origins is not None:
-                self.origins.add(part)
+            for shares in self.shares:
+                shares.add(part)
 
     def _is_ahead(self, position: int) -> bool:
         """Whether a walk is to come to a position."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.connection.publish_in import Topics
 from gateway.message import Message
-from gateway.store import Cursor, Delivery, MessageLog, PublishBatch
+from gateway.store import Cursor, Delivery, MessageLog, PublishBatch, TopicLimits, TopicShares
 from gateway.store.consumers.cursor import PACKET_IDENTIFIERS
 from gateway.store.sqlite.marks import note_closed
 from gateway.store.tables import log_rows
@@ -50,6 +50,12 @@ class CountsBacklogs:
 
     counts_backlogs = True
     shares = None
+
+    def __init__(self, topics: TopicLimits | None = None) -> None:
+        self._topics = topics
+
+    def topic_shares(self) -> TopicShares | None:
+        return None if self._topics is None else TopicShares(self._topics)
 
     def note_committed(self, cursors: Iterable[Cursor]) -> None:
         """Drops nothing."""

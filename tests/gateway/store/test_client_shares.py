@@ -5,7 +5,7 @@ import tracemalloc
 
 from gateway.message import Message
 from gateway.store import Shares
-from gateway.store.consumers.client_shares import BLOCK, BLOCKS_MAX
+from gateway.store.client_shares import BLOCK, BLOCKS_MAX
 
 LARGEST = 300  # messages noted at once
 
