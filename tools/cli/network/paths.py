@@ -47,7 +47,7 @@ class Paths:
         return {gateway for gateway, _ in reached}
 
     def two_paths(self) -> Iterator[TwoPaths]:
-        """Yields two paths for each link, or gateway's place in a one-hop zone, without which there was only one.
+        """Yields two paths to one gateway for each link, or place of a gateway in a one-hop zone, that is one too many.
 
         The links that are set aside at run time are left out after that.
         """
