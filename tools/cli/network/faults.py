@@ -9,7 +9,7 @@ from gateway.auth.filters import common, holds, split
 from gateway.auth.rules import IDENTIFY, PUBLISH, WITHOUT_USER, Rule, fill
 from gateway.network.disjoint import disjoint
 from tools.cli.network.paths import Paths, TwoPaths
-from tools.cli.network.plan import Finding, Plan, PlannedLink, Site, server_of
+from tools.cli.network.plan import Finding, Plan, PlannedLink, Site
 
 PAIRS_SHOWN = 5
 
@@ -90,10 +90,11 @@ def routes_to_one_neighbour(plan: Plan) -> Iterator[Finding]:
         text = f"leads to {link.other!r} as {first.key} does, so that messages come twice: leave one of the two"
         yield link.finding("neighbour", text)
     for link in plan.links:
-        for number, route in enumerate(link.dialling.routes):
-            if route.neighbour is None and route.subscribe and server_of(route) == server_of(link.route):
+        site = link.dialling
+        for number, route in enumerate(site.routes):
+            if route.neighbour is None and route.subscribe and site.server_of(route) == site.server_of(link.route):
                 text = f"what matches comes over {link.key} too, which leads to the same broker: leave one of the two"
-                yield Finding(link.dialling.file, f"route[{number}].subscribe", text)
+                yield Finding(site.file, f"route[{number}].subscribe", text)
 
 
 def repeated_links(plan: Plan) -> list[PlannedLink]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gateway.auth.permissions import Access
+from gateway.config.load import is_loopback
 from gateway.config.network import NeighbourConfig
 from gateway.config.schema import GatewayConfig
 from gateway.network.circles import Link
@@ -43,6 +44,12 @@ class Site:
                 return f"neighbour[{number}]", one
         return "neighbour", NeighbourConfig(name)
 
+    def server_of(self, route: RouteConfig) -> str:
+        """Returns the URL of a route's broker, the same for all routes that lead there from any gateway."""
+        server = parse_server(route.broker)
+        own = f" at {self.name}" if is_loopback(server.host) else ""  # each machine has a broker of its own there
+        return f"mqtt://{server.authority}{own}"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -77,7 +84,7 @@ class PlannedLink:
     @property
     def other(self) -> str:
         """The neighbour: the name of a gateway, or an ordinary broker's URL."""
-        return self.neighbour.name or server_of(self.route)
+        return self.neighbour.name or self.dialling.server_of(self.route)
 
     @property
     def link(self) -> Link:
@@ -109,9 +116,3 @@ class Plan:
                 if route.neighbour is not None:
                     listening = self.by_name.get(route.neighbour.name or "")
                     yield PlannedLink(site, number, route, route.neighbour, listening)
-
-
-def server_of(route: RouteConfig) -> str:
-    """Returns the URL of a route's broker, the same for all routes that lead there."""
-    server = parse_server(route.broker)
-    return f"mqtt://{server.authority}"

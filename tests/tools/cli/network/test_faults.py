@@ -55,6 +55,12 @@ def test_a_link_beside_a_broker_that_joins_both_ends_already_is_found() -> None:
     assert found.endswith("gateways do not notice a circle through an ordinary broker")
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]:1884"])
+def test_a_broker_on_a_gateways_own_machine_is_not_that_of_another_gateway(host: str) -> None:
+    files = {"A": gateway("A", route(host, None), route("B", "B")), "B": gateway("B", route(host, None))}
+    assert texts(files) == []
+
+
 def test_a_gateway_that_dials_itself_is_found() -> None:
     (found,) = texts({"M": gateway("M", route("M", "M"))})
     assert "two paths from M to M: M, and M -(M-to-m, zone default)- M" in found
