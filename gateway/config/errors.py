@@ -77,12 +77,16 @@ class ConfigSource:
 
     def add(self, key: str, what: str) -> None:
         """Adds an error at a key, which is written as ``listener[0].tls.key``."""
-        line = toml_lines.line_of(self._lines, _split(key))
+        line = self.line_of(key)
         self._errors.append((line, f"{self.path}:{line}: {key}: {what}" if key else f"{self.path}: {what}"))
 
     def include(self, key: str, error: ConfigError) -> None:
         """Adds an error of a file that a key names; its text has the name of that file."""
-        self._errors.append((toml_lines.line_of(self._lines, _split(key)), str(error)))
+        self._errors.append((self.line_of(key), str(error)))
+
+    def line_of(self, key: str) -> int:
+        """Returns the line of a key, which is written as for ``add``; that of the table around it if it is missing."""
+        return toml_lines.line_of(self._lines, _split(key))
 
     def raise_errors(self) -> None:
         """Raises ConfigError if there are errors, with a line for each, in the order of the file."""

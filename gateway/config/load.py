@@ -156,7 +156,7 @@ def _read(file: BinaryIO, path: str | Path) -> bytes:
 def _unintended_listeners(draft: Draft, has_accounts: bool) -> Iterator[tuple[str, str]]:
     """Yields the listeners that other machines reach without accounts, and without a word that this is meant."""
     for number, listener in draft.listeners.items():
-        if isinstance(listener, TcpConfig | WebSocketConfig) and not _is_loopback(listener.host):
+        if isinstance(listener, TcpConfig | WebSocketConfig) and not is_loopback(listener.host):
             knows_its_clients = has_accounts or (listener.tls and listener.tls.client_ca)
             if not (listener.allow_anonymous or knows_its_clients):
                 yield (
@@ -166,7 +166,8 @@ def _unintended_listeners(draft: Draft, has_accounts: bool) -> Iterator[tuple[st
                 )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address, or the name `localhost`, is this machine's own and cannot be reached from others."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -29,6 +29,7 @@ GROUPS = {
     "flash": "Look into a copy of a device's flash.",
     "uplink": "See and steer the routes of a gateway that runs.",
     "gateway": "Run the gateway, the broker for devices, and look after its files.",
+    "network": "Work on networks of gateways.",
     "torture": "Try to make parts lose or repeat messages: power cuts, noise, kills, attacks.",
     "lander": "Write messages from a broker into landing files.",
     "cloud": "Bring landing files into tables, and report on them.",
@@ -161,6 +162,11 @@ COMMANDS = {
     ),
     "gateway passwd": Command(
         "tools.cli.gateway.passwd:passwd", "Add an account, change its password or delete it.", "gateway"
+    ),
+    "network check": Command(
+        "tools.cli.network.check:check",
+        "Find what is wrong in a network of gateways before any of them starts.",
+        "gateway",
     ),
     "uplink status": Command("tools.cli.uplink.status:status", "Show links and backlogs of the routes.", "gateway"),
     "uplink refused": Command(

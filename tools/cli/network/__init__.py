@@ -1,0 +1,1 @@
+"""What `holdfast network` does: work on the networks that gateways form."""
