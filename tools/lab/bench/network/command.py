@@ -38,7 +38,7 @@ def network(
     filters: Annotated[int, typer.Option(min=100, max=100_000, help="How many filters.")] = 100_000,
     seconds: Annotated[float, typer.Option(min=0.2, help="Seconds that each rate is measured.")] = 8.0,
     gateways: Annotated[int, typer.Option(min=2, help="How many gateways are in the tree.")] = 1000,
-    quick: Annotated[bool, quick_option(requests=200, filters=5_000, seconds=0.8, gateways=100)] = False,
+    quick: Annotated[bool, quick_option(asked=200, filters=5_000, seconds=0.8, gateways=100)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Measure what a network of gateways answers, tells and carries. Ends with 1 if a goal is missed."""

@@ -46,7 +46,7 @@ def filters_of_37(count: int) -> list[str]:
 def interest(folder: Path, count: int) -> Iterator[Figure]:
     """Measures filters that come up at B of the chain A–M–B, where A and B dial M."""
     filters = filters_of_37(count)
-    their_bytes = asyncio.run(_told_by_leaf(folder / "leaves", filters)) / count
+    their_bytes = asyncio.run(bytes_from_leaf(folder / "leaves", filters)) / count
     yield from asyncio.run(_told(folder, filters, their_bytes))
 
 
@@ -133,7 +133,7 @@ async def _metered(broker: Broker) -> AsyncIterator[Meter]:
         await meter.line.cut()
 
 
-async def _told_by_leaf(folder: Path, filters: list[str]) -> float:
+async def bytes_from_leaf(folder: Path, filters: list[str]) -> float:
     """Returns the bytes between a NATS leaf node and its hub, for subscriptions at the leaf node."""
     hub = free_port()
     with contextlib.ExitStack() as stack:

@@ -55,12 +55,13 @@ class Orders(Publishes):
 
     def __init__(self, kind: str) -> None:
         super().__init__(TOPIC, 1, SIZE, MQTT_5)
-        packets = [self._order(kind, number).encode(MQTT_5) for number in range(1, IDENTIFIERS + 1)]
+        packets = [self.order(kind, number).encode(MQTT_5) for number in range(1, IDENTIFIERS + 1)]
         self.length = len(packets[0])
         self._packets = memoryview(b"".join(packets) * 2)
 
     @staticmethod
-    def _order(kind: str, number: int) -> Publish:
+    def order(kind: str, number: int) -> Publish:
+        """Returns the PUBLISH with a packet identifier."""
         region = OTHERS if number % PASSES_EVERY else WANTED
         if kind == "json":
             content = b'{"region":"%b",' % region.encode() + payload(number, SIZE - 14)[1:]
@@ -75,10 +76,10 @@ def selectors(folder: Path, seconds: float) -> Iterator[Figure]:
         with ExitStack() as stack:
             below = made(folder / kind)
             orders = Orders(kind)
-            ours = _linked(stack, below, orders, PASSES_EVERY, OUTGOING.format(selector=selector))
-            bridge = _bridged(stack, below, orders)
-            leaf = _leafed(stack, below)
-            mine, other, third = _in_turns(seconds, ours, bridge, leaf)
+            ours = by_link(stack, below, orders, PASSES_EVERY, OUTGOING.format(selector=selector))
+            bridge = by_bridge(stack, below, orders)
+            leaf = by_leaf(stack, below)
+            mine, other, third = in_turns(seconds, ours, bridge, leaf)
         name = f"10 % pass a selector on a {'user property' if kind == 'property' else 'JSON field'}, durable"
         bar = LEAST_TIMES_BRIDGE[kind] * other
         yield Figure(
@@ -91,14 +92,14 @@ def follow(folder: Path, seconds: float) -> Iterator[Figure]:
     """Measures a link that follows interest, where all is wanted, beside a route with `filters`."""
     with ExitStack() as stack:
         orders = Orders("json")
-        link_way = _linked(stack, made(folder / "link"), orders, 1)
-        route_way = _routed(stack, made(folder / "route"), orders)
-        mine, other = _in_turns(seconds, link_way, route_way)
+        link_way = by_link(stack, made(folder / "link"), orders, 1)
+        route_way = by_route(stack, made(folder / "route"), orders)
+        mine, other = in_turns(seconds, link_way, route_way)
     name = "a link that follows interest, all wanted, beside a route with filters"
     yield Figure(name, "messages/s", mine, other, LEAST_TIMES_FILTERS * other)
 
 
-def _in_turns(seconds: float, *ways: Way) -> list[float]:
+def in_turns(seconds: float, *ways: Way) -> list[float]:
     """Returns the rate of each way, in messages/s."""
     counts, times_s = [0] * len(ways), [0.0] * len(ways)
     for _ in range(TURNS):
@@ -109,14 +110,14 @@ def _in_turns(seconds: float, *ways: Way) -> list[float]:
     return [count / took_s for count, took_s in zip(counts, times_s, strict=True)]
 
 
-def _linked(stack: ExitStack, folder: Path, orders: Publishes, passes_every: int, more: str = "") -> Way:
+def by_link(stack: ExitStack, folder: Path, orders: Publishes, passes_every: int, more: str = "") -> Way:
     """A gateway whose neighbour has a subscriber with QoS 1."""
     behind = stack.enter_context(node(folder, "B", core=GENERATOR_CORE))
     ours = stack.enter_context(node(folder, "A", link("B", behind.port) + more))
     return _way(stack, ours, Subscriber(behind.port, "bench-subscriber", MQTT_5), orders, passes_every)
 
 
-def _routed(stack: ExitStack, folder: Path, orders: Publishes) -> Way:
+def by_route(stack: ExitStack, folder: Path, orders: Publishes) -> Way:
     """A gateway with a plain route to the same."""
     behind = stack.enter_context(node(folder, "B", core=GENERATOR_CORE))
     ours = stack.enter_context(
@@ -125,7 +126,7 @@ def _routed(stack: ExitStack, folder: Path, orders: Publishes) -> Way:
     return _way(stack, ours, Subscriber(behind.port, "bench-subscriber", MQTT_5), orders, 1)
 
 
-def _bridged(stack: ExitStack, folder: Path, orders: Publishes) -> Way:
+def by_bridge(stack: ExitStack, folder: Path, orders: Publishes) -> Way:
     """A mosquitto with a bridge, both of which keep all in memory; its subscriber has QoS 0."""
     behind = stack.enter_context(mosquitto(made(folder / "beyond"), core=GENERATOR_CORE))
     theirs = stack.enter_context(mosquitto(made(folder / "bridge"), more=BRIDGE.format(port=behind.port)))
@@ -138,7 +139,7 @@ def _way(stack: ExitStack, broker: Broker, subscriber: Subscriber, orders: Publi
     return _measured(stack, publisher, subscriber, passes_every)
 
 
-def _leafed(stack: ExitStack, folder: Path) -> Way:
+def by_leaf(stack: ExitStack, folder: Path) -> Way:
     """A NATS leaf node, whose hub has the subscriber."""
     hub = free_port()
     behind = stack.enter_context(nats(made(folder / "hub"), hub, core=GENERATOR_CORE))

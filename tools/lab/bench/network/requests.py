@@ -34,10 +34,10 @@ DIALS = {True: "A dials M", False: "M dials A"}
 def requests(folder: Path, count: int) -> Iterator[Figure]:
     """Counts the requests that are answered; each one's response topic was subscribed to just before."""
     with leaves(folder / "leaves") as chain:
-        by_nats, nats_s = asyncio.run(_answered(chain, over_nats, count))
+        by_nats, nats_s = asyncio.run(answered_over(chain, over_nats, count))
     for first_dials, qos in itertools.product(DIALS, (1, 0)):
         with gateways(folder / f"{DIALS[first_dials]}-{qos}", first_dials) as chain:
-            answered, took_s = asyncio.run(_answered(chain, over_mqtt(qos), count))
+            answered, took_s = asyncio.run(answered_over(chain, over_mqtt(qos), count))
         name = f"{count:,} requests over three hops at QoS {qos}, {DIALS[first_dials]}"
         yield Figure(f"{name}: answered, beside NATS leaves", "", answered, by_nats, count)
         yield Figure(f"{name}: rate, beside NATS leaves", "requests/s", answered / took_s, by_nats / nats_s)
@@ -46,15 +46,15 @@ def requests(folder: Path, count: int) -> Iterator[Figure]:
 def first_message(folder: Path, count: int) -> Iterator[Figure]:
     """Measures the time from a SUBACK to the first message, which is published three hops away all the time."""
     with leaves(folder / "leaves") as chain:
-        theirs_ms = asyncio.run(_first_ms(chain, over_nats, count))
+        theirs_ms = asyncio.run(first_ms_over(chain, over_nats, count))
     for first_dials, qos in itertools.product(DIALS, (0, 1)):
         with gateways(folder / f"{DIALS[first_dials]}-{qos}", first_dials) as chain:
-            ours_ms = asyncio.run(_first_ms(chain, over_mqtt(qos), count))
+            ours_ms = asyncio.run(first_ms_over(chain, over_mqtt(qos), count))
         name = f"SUBACK to first message over three hops at QoS {qos}, {DIALS[first_dials]}, p99, beside NATS leaves"
         yield Figure(name, "ms", ours_ms, theirs_ms, TIMES_NATS * theirs_ms, at_most=True)
 
 
-async def _answered(chain: Chain, connect: Connect, count: int) -> tuple[int, float]:
+async def answered_over(chain: Chain, connect: Connect, count: int) -> tuple[int, float]:
     """Returns how many requests from the last one of a chain to the first one are answered, and how long that took."""
     async with AsyncExitStack() as stack:
         responder = await stack.enter_async_context(_connected(connect, chain.first, "responder"))
@@ -100,7 +100,7 @@ async def _request(requester: Party, numbers: Iterator[int], unanswered: list[st
     return answered
 
 
-async def _first_ms(chain: Chain, connect: Connect, count: int) -> float:
+async def first_ms_over(chain: Chain, connect: Connect, count: int) -> float:
     """Returns the p99 of the times to the first message, of so many subscriptions one after the other."""
     async with AsyncExitStack() as stack:
         publisher = await stack.enter_async_context(_connected(connect, chain.first, "publisher"))

@@ -37,9 +37,7 @@ def network(
     fault: Annotated[
         list[str] | None, typer.Option(callback=lambda names: _known(names or []), help="Only this fault.")
     ] = None,
-    with_broker: Annotated[
-        bool, typer.Option("--broker/--no-broker", help="Whether a mosquitto may be in the middle.")
-    ] = True,
+    no_broker: Annotated[bool, typer.Option("--no-broker", help="No mosquitto is in the middle of a network.")] = False,
     seed: Annotated[int, typer.Option(help="The seed of the first run; each run has the next one.")] = 1,
     quick: Annotated[bool, quick_option(runs=2, messages=300, faults=5)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
@@ -48,14 +46,16 @@ def network(
 
     Ends with 1 if a subscriber misses a message that it has to get, or gets one twice, overtaken, or not meant for it.
     """
+    kinds = [one for one in fault or FAULTS if not no_broker or one != "restart"]
+    if not kinds:
+        raise typer.BadParameter("restart needs the mosquitto that --no-broker leaves out", param_hint="--fault")
     started = time.monotonic()
     outcome = Outcome()
     with failing_on(*FAILURES, command="torture network"):
         for number in range(runs):
             before = len(outcome.violations)
             with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
-                kinds = fault or list(FAULTS)
-                asyncio.run(run(outcome, Path(folder), seed + number, faults, messages, kinds, with_broker))
+                asyncio.run(run(outcome, Path(folder), seed + number, faults, messages, kinds, not no_broker))
             found = outcome.violations[before:] or ["holds"]
             print(f"run {number + 1} of {runs}: {'; '.join(found)}", file=sys.stderr)
     more = asdict(outcome)

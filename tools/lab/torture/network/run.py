@@ -20,9 +20,10 @@ def drawn(seed: int, faults: int, messages: int, kinds: list[str], has_broker: b
     """Draws a run: its network, and its faults in order."""
     chance = random.Random(seed)
     plan = draw(chance, has_broker)
-    allowed = possible(plan, kinds)
+    while not (allowed := possible(plan, kinds)):
+        plan = draw(chance, has_broker)
     strikes: list[str] = []
-    while allowed and len(strikes) < faults:
+    while len(strikes) < faults:
         strikes += chance.sample(allowed, len(allowed))
     places = sorted(chance.sample(range(messages), min(faults, messages)))
     return plan, [Strike(at, kind, chance.getrandbits(32)) for at, kind in zip(places, strikes, strict=False)]

@@ -113,7 +113,7 @@ class Site:
         folder: an empty folder.
         plan: the network.
         messages: how many all publishers send together.
-        chance: draws who publishes and subscribes to what, and where.
+        chance: draws where publishers and subscribers are, and what they want.
 
     Attributes:
         lines: by link, the lines that its route knows, in their order.
@@ -163,8 +163,8 @@ class Site:
             gateway.process.start()
         for gateway in self.gateways:
             await asyncio.to_thread(gateway.process.says, "ready")
-        for _ in range(self._chance.randint(*DURABLE)):
-            await self.subscribe(self._chance, is_durable=True)
+        count = self._chance.randint(*DURABLE)
+        await asyncio.gather(*(self.subscribe(self._chance, is_durable=True) for _ in range(count)))
 
     def _tables(self, number: int) -> str:
         """Returns the tables of a gateway's links."""
@@ -223,7 +223,8 @@ class Site:
         self._probes += 1
         payload = PROBE + f"{self._probes}".encode()
         port = self.gateways[self.at[publisher.name]].port
-        publishing = asyncio.create_task(_publish_again(port, publisher.topic, payload))
+        has_ended = asyncio.Event()
+        publishing = asyncio.create_task(_publish_again(port, publisher.topic, payload, has_ended))
         try:
             async with asyncio.timeout(PROBE_DEADLINE_S):
                 if await subscriber.probed(payload):
@@ -232,8 +233,8 @@ class Site:
             way = [link.name if link else "broker" for link in self.way(subscriber, publisher)]
             self.violations.append(f"no probe of {publisher.name} came to {subscriber.name} by {way or 'its gateway'}")
         finally:
-            publishing.cancel()
-            await asyncio.wait([publishing])
+            has_ended.set()
+            await publishing
 
     def allow(self, messages: int) -> None:
         """Lets the publishers send so many messages together."""
@@ -286,16 +287,14 @@ class Site:
             await asyncio.to_thread(self.broker.stop)
 
 
-async def _publish_again(port: int, topic: str, payload: bytes) -> None:
-    """Publishes a message again and again, over as many connections as it takes."""
-    while True:
+async def _publish_again(port: int, topic: str, payload: bytes, has_ended: asyncio.Event) -> None:
+    """Publishes a message again and again, over as many connections as it takes, until an event."""
+    while not has_ended.is_set():
         client = Client("", clean_start=True, session_expiry_s=0, keep_alive_s=0)
-        try:
+        with contextlib.suppress(OSError, UnexpectedEvent, TimeoutError, WireError):
             await client.connect(port)
-            while True:
+            while not has_ended.is_set():
                 await client.publish(topic, payload)
                 await asyncio.sleep(PROBE_EVERY_S)
-        except (OSError, UnexpectedEvent, TimeoutError, WireError):
-            await asyncio.sleep(PROBE_EVERY_S)
-        finally:
-            client.cut()
+        client.cut()
+        await asyncio.sleep(PROBE_EVERY_S)
