@@ -81,6 +81,11 @@ COMMANDS = {
         "Measure a gateway's route to the next broker, beside mosquitto's bridge.",
         "gateway",
     ),
+    "bench network": Command(
+        "tools.lab.bench.network.command:network",
+        "Measure a network of gateways, beside NATS leaf nodes and mosquitto's bridge.",
+        "gateway",
+    ),
     "bench cloud": Command(
         "tools.lab.bench.cloud.command:cloud", "Measure the job beside a plain Spark copy.", "tools"
     ),
@@ -111,6 +116,11 @@ COMMANDS = {
     "torture uplink": Command(
         "tools.lab.torture.uplink.command:uplink",
         "Break line, processes, disk and clock of a route to the next broker.",
+        "tools",
+    ),
+    "torture network": Command(
+        "tools.lab.torture.network.command:network",
+        "Break lines and gateways of networks, while subscribers come and go.",
         "tools",
     ),
     "torture cloud": Command(

@@ -7,7 +7,7 @@ A generator runs many of them on one poller, in a process of its own: ``Poller.r
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tools.lab.bench.broker.packets import Publishes, connect, subscribe
 from wire.codec.packets import MQTT_3_1_1, Publish
@@ -22,30 +22,16 @@ class Refused(Exception):
     """The broker sent a packet that a benchmark's client does not expect."""
 
 
-class Client:
-    """One connection to a broker on the loopback address, after its CONNACK."""
+class Stream:
+    """One TCP connection to a server on the loopback address, with what it has not sent and not handled yet."""
 
-    def __init__(self, port: int, client_id: str, level: int = MQTT_3_1_1, expiry_s: int = 0) -> None:
-        self.level = level
+    def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_DEADLINE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._left = b""
         self._unsent = b""
-        self.socket.sendall(connect(client_id, level, expiry_s))
-        self.session_present = self._expect(0x20)[2] == 1
-
-    def subscribe(self, *topic_filters: str, qos: int = 1) -> None:
-        self.socket.sendall(subscribe(*topic_filters, qos=qos, level=self.level))
-        self._expect(0x90)
-
-    def publish(self, topic: str) -> None:
-        """Publishes a message of QoS 1 and waits for its PUBACK."""
-        self.socket.sendall(Publish(topic, b"", 1, packet_identifier=1).encode(self.level))
-        self._expect(PUBACK)
 
     def close(self) -> None:
-        """Sends a DISCONNECT."""
-        self.socket.sendall(b"\xe0\x00")
         self.socket.close()
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
@@ -79,6 +65,30 @@ class Client:
     def take(self, data: bytes) -> int:
         """Handles whole packets; returns how many bytes they have."""
         raise NotImplementedError
+
+
+class Client(Stream):
+    """One connection to a broker on the loopback address, after its CONNACK."""
+
+    def __init__(self, port: int, client_id: str, level: int = MQTT_3_1_1, expiry_s: int = 0) -> None:
+        super().__init__(port)
+        self.level = level
+        self.socket.sendall(connect(client_id, level, expiry_s))
+        self.session_present = self._expect(0x20)[2] == 1
+
+    def subscribe(self, *topic_filters: str, qos: int = 1) -> None:
+        self.socket.sendall(subscribe(*topic_filters, qos=qos, level=self.level))
+        self._expect(0x90)
+
+    def publish(self, topic: str) -> None:
+        """Publishes a message of QoS 1 and waits for its PUBACK."""
+        self.socket.sendall(Publish(topic, b"", 1, packet_identifier=1).encode(self.level))
+        self._expect(PUBACK)
+
+    def close(self) -> None:
+        """Sends a DISCONNECT."""
+        self.socket.sendall(b"\xe0\x00")
+        super().close()
 
     def _expect(self, first_byte: int) -> bytes:
         """Reads one short packet and returns it."""
@@ -255,7 +265,7 @@ def pubacks(data: bytes, at: int, size: int, count: int, kind: int = PUBACK) -> 
 class Poller:
     """Serves clients for a given time."""
 
-    def __init__(self, clients: list[Client]) -> None:
+    def __init__(self, clients: Sequence[Stream]) -> None:
         self._epoll = select.epoll()
         self._clients = {client.socket.fileno(): client for client in clients}
         for number, client in self._clients.items():

@@ -23,7 +23,8 @@ LOAD_DEADLINE_S = 900.0
 BUSY_MAX = 0.9  # of its core; a busier generator would measure its own limit
 
 GATEWAY = """\
-name = "bench"
+name = "{name}"
+{acl}
 [store]
 path = "store"
 commit_interval_ms = {interval_ms}
@@ -40,6 +41,15 @@ max_inflight_messages 0
 max_queued_messages 0
 set_tcp_nodelay true
 log_type none
+"""
+NATS = """\
+host: 127.0.0.1
+port: {port}
+leafnodes {{
+  host: 127.0.0.1
+  port: {leafs_at}
+  remotes: [{remotes}]
+}}
 """
 AUTOSAVE = """\
 persistence true
@@ -89,13 +99,25 @@ class Broker(Program):
 
 
 @contextlib.contextmanager
-def gateway(folder: Path, interval_ms: int = 0, *, disk_is_slow: bool = False, more: str = "") -> Iterator[Broker]:
-    """Our gateway on a store in a folder, with more lines of configuration."""
+def gateway(
+    folder: Path,
+    interval_ms: int = 0,
+    *,
+    disk_is_slow: bool = False,
+    more: str = "",
+    name: str = "bench",
+    rules: str = "",
+    core: int = BROKER_CORE,
+) -> Iterator[Broker]:
+    """Our gateway on a store in a folder, with more lines of configuration, and access rules if there are any."""
     port = free_port()
     config = folder / "gateway.toml"
-    config.write_text(GATEWAY.format(port=port, interval_ms=interval_ms) + more)
+    if rules:
+        (folder / "rules").write_text(rules)
+    acl = 'acl = "rules"' if rules else ""
+    config.write_text(GATEWAY.format(name=name, acl=acl, port=port, interval_ms=interval_ms) + more)
     argv = [sys.executable, "-m", "tools.cli.main", "gateway", "run", "--config", str(config)]
-    with _running(slowed(argv) if disk_is_slow else argv, port, folder) as broker:
+    with _running(slowed(argv) if disk_is_slow else argv, port, folder, core) as broker:
         yield broker
 
 
@@ -114,6 +136,23 @@ def mosquitto(folder: Path, autosave: bool = False, *, core: int = BROKER_CORE, 
     if os.geteuid() == 0:
         text += "user root\n"  # otherwise it changes to another user, which cannot write its store
     config.write_text(text + more)
+    with _running([program, "-c", str(config)], port, folder, core) as broker:
+        yield broker
+
+
+@contextlib.contextmanager
+def nats(folder: Path, leafs_at: int, leaf_of: int | None = None, *, core: int = BROKER_CORE) -> Iterator[Broker]:
+    """Runs a NATS server that takes leaf nodes at a port, and may be a leaf node of another server's port.
+
+    Raises BenchUnavailable.
+    """
+    program = shutil.which("nats-server", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    if program is None:
+        raise BenchUnavailable("NATS is not installed (apt install nats-server)")
+    port = free_port()
+    config = folder / "nats.conf"
+    remotes = f'{{url: "nats-leaf://127.0.0.1:{leaf_of}"}}' if leaf_of else ""
+    config.write_text(NATS.format(port=port, leafs_at=leafs_at, remotes=remotes))
     with _running([program, "-c", str(config)], port, folder, core) as broker:
         yield broker
 

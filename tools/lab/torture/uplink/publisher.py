@@ -37,7 +37,7 @@ class Publisher:
         self.sent = 0
         self.repeated: set[int] = set()
         self._port = port
-        self._qos = qos
+        self.qos = qos
         self.count = count
         self._limit = 0
         self._allowed = asyncio.Event()
@@ -95,7 +95,7 @@ class Publisher:
         """Publishes the marker: a message behind all others. Raises TimeoutError, OSError."""
         client = Client(self.name, clean_start=False, keep_alive_s=0)
         await client.connect(self._port)
-        publish = client.publish if self._qos == 1 else client.publish_once
+        publish = client.publish if self.qos == 1 else client.publish_once
         await publish(f"{MARKERS}/{self.name}", properties=self.properties(self.count + 1))
         await client.disconnect()
 
@@ -139,7 +139,7 @@ class Publisher:
         client.protocol.publish(
             self.topic,
             self.payload(number),
-            qos=self._qos,
+            qos=self.qos,
             dup=dup,
             packet_identifier=packet_identifier,
             properties=self.properties(number),

@@ -1,0 +1,60 @@
+"""``holdfast bench network``: gateways that subscribe for each other, beside NATS leaf nodes and mosquitto's bridge."""
+
+import enum
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tools.cli.failure import failing_on
+from tools.lab.bench.broker.client import Refused
+from tools.lab.bench.broker.processes import BenchUnavailable
+from tools.lab.bench.figure import Figure
+from tools.lab.bench.network import interest, rates, requests, tree
+from tools.lab.result import JSON_OPTION, end_bench, quick_option
+from tools.lab.testing.client import UnexpectedEvent
+
+TITLE = "a network of gateways, beside a chain of NATS leaf nodes and mosquitto's bridge"
+FIRST_MESSAGES_SHARE = 10  # one measurement of a first message for so many requests
+
+
+class Part(enum.StrEnum):
+    """A part of the benchmark."""
+
+    REQUESTS = "requests"
+    FIRST_MESSAGE = "first_message"
+    INTEREST = "interest"
+    SELECTORS = "selectors"
+    FOLLOW = "follow"
+    TREE = "tree"
+
+
+def network(
+    part: Annotated[list[Part] | None, typer.Option(help="Only this part; may be repeated.")] = None,
+    asked: Annotated[int, typer.Option("--requests", min=10, help="How many requests in each chain.")] = 10_000,
+    filters: Annotated[int, typer.Option(min=100, max=100_000, help="How many filters.")] = 100_000,
+    seconds: Annotated[float, typer.Option(min=0.2, help="Seconds that each rate is measured.")] = 8.0,
+    gateways: Annotated[int, typer.Option(min=2, help="How many gateways are in the tree.")] = 1000,
+    quick: Annotated[bool, quick_option(asked=200, filters=5_000, seconds=0.8, gateways=100)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Measure what a network of gateways answers, tells and carries. Ends with 1 if a goal is missed."""
+    started = time.monotonic()
+    measures: dict[Part, Callable[[Path], Iterator[Figure]]] = {
+        Part.REQUESTS: lambda folder: requests.requests(folder, asked),
+        Part.FIRST_MESSAGE: lambda folder: requests.first_message(folder, asked // FIRST_MESSAGES_SHARE),
+        Part.INTEREST: lambda folder: interest.interest(folder, filters),
+        Part.SELECTORS: lambda folder: rates.selectors(folder, seconds),
+        Part.FOLLOW: lambda folder: rates.follow(folder, seconds),
+        Part.TREE: lambda _: tree.tree(gateways),
+    }
+    with (
+        failing_on(BenchUnavailable, Refused, UnexpectedEvent, OSError, command="bench network"),
+        tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
+    ):
+        figures = [figure for one in part or Part for figure in measures[one](Path(folder) / one)]
+    names = ("gateways", "peer")
+    end_bench("network", figures, time.monotonic() - started, as_json, names, {"title": TITLE})

@@ -1,0 +1,188 @@
+"""How fast messages go over a link, all or the tenth that passes a selector, beside bridges and NATS leaves."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from tools.lab.bench.broker.client import Counter, Poller, Publisher, Subscriber
+from tools.lab.bench.broker.packets import IDENTIFIERS, Publishes, payload
+from tools.lab.bench.broker.processes import (
+    GENERATOR_CORE,
+    BenchUnavailable,
+    Broker,
+    gateway,
+    mosquitto,
+    nats,
+    on_core,
+)
+from tools.lab.bench.figure import Figure
+from tools.lab.bench.network.chain import RULES, link, made, node
+from tools.lab.bench.network.nats_load import NatsCounter, NatsPublisher
+from tools.lab.testing.process import free_port
+from wire.codec.packets import MQTT_5, Publish
+from wire.properties import USER_PROPERTY
+
+TURNS = 4  # how often those that are compared take turns, because the machine's speed changes
+WARM_UP_S, DRAIN_S, CONNECT_S, CONNECT_EVERY_S = 0.5, 5.0, 30.0, 0.2
+LEAST_TIMES_BRIDGE = {"property": 1.5, "json": 1.0}
+LEAST_TIMES_FILTERS = 0.95
+WINDOW = 2000
+AHEAD_MAX = 4000  # messages that a publisher may be ahead of the subscriber
+SIZE = 100
+TOPIC = "bench/orders/1"
+PASSES_EVERY = 10
+WANTED, OTHERS = "EU", "US"
+SELECTORS = {"property": f"region = '{WANTED}'", "json": f"json.region = '{WANTED}'"}
+OUTGOING = '[[route.outgoing]]\ntopic = "bench/#"\nselect = "{selector}"\n'
+BRIDGE = "connection next\naddress 127.0.0.1:{port}\ntopic # out 2\ncleansession false\nnotifications false\n"
+FILTERS = """\
+[[route]]
+name = "next"
+broker = "mqtt://127.0.0.1:{port}"
+filters = ["bench/#"]
+"""
+
+Way = Callable[[float], tuple[int, float]]
+"""Publishes for so many seconds; returns how many messages were published and came or were held back, and the time."""
+
+
+class Orders(Publishes):
+    """PUBLISHes of QoS 1, one for each packet identifier, all of them twice. Of ten one passes the selector.
+
+    Args:
+        kind: where their region is: "property", a user property, or "json", a field of the payload.
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(TOPIC, 1, SIZE, MQTT_5)
+        packets = [self.order(kind, number).encode(MQTT_5) for number in range(1, IDENTIFIERS + 1)]
+        self.length = len(packets[0])
+        self._packets = memoryview(b"".join(packets) * 2)
+
+    @staticmethod
+    def order(kind: str, number: int) -> Publish:
+        """Returns the PUBLISH with a packet identifier."""
+        region = OTHERS if number % PASSES_EVERY else WANTED
+        if kind == "json":
+            content = b'{"region":"%b",' % region.encode() + payload(number, SIZE - 14)[1:]
+            return Publish(TOPIC, content, 1, packet_identifier=number)
+        properties = {USER_PROPERTY: [("region", region)]}
+        return Publish(TOPIC, payload(number, SIZE), 1, packet_identifier=number, properties=properties)
+
+
+def selectors(folder: Path, seconds: float) -> Iterator[Figure]:
+    """Measures messages of which a tenth passes the selector of a link, beside those that carry all."""
+    for kind, selector in SELECTORS.items():
+        with ExitStack() as stack:
+            below = made(folder / kind)
+            orders = Orders(kind)
+            ours = by_link(stack, below, orders, PASSES_EVERY, OUTGOING.format(selector=selector))
+            bridge = by_bridge(stack, below, orders)
+            leaf = by_leaf(stack, below)
+            mine, other, third = in_turns(seconds, ours, bridge, leaf)
+        name = f"10 % pass a selector on a {'user property' if kind == 'property' else 'JSON field'}, durable"
+        bar = LEAST_TIMES_BRIDGE[kind] * other
+        yield Figure(
+            f"{name}: published, beside mosquitto's bridge with all, unpersisted", "messages/s", mine, other, bar
+        )
+        yield Figure(f"{name}: published, beside a NATS leaf with all", "messages/s", mine, third)
+
+
+def follow(folder: Path, seconds: float) -> Iterator[Figure]:
+    """Measures a link that follows interest, where all is wanted, beside a route with `filters`."""
+    with ExitStack() as stack:
+        orders = Orders("json")
+        link_way = by_link(stack, made(folder / "link"), orders, 1)
+        route_way = by_route(stack, made(folder / "route"), orders)
+        mine, other = in_turns(seconds, link_way, route_way)
+    name = "a link that follows interest, all wanted, beside a route with filters"
+    yield Figure(name, "messages/s", mine, other, LEAST_TIMES_FILTERS * other)
+
+
+def in_turns(seconds: float, *ways: Way) -> list[float]:
+    """Returns the rate of each way, in messages/s."""
+    counts, times_s = [0] * len(ways), [0.0] * len(ways)
+    for _ in range(TURNS):
+        for place, way in enumerate(ways):
+            count, took_s = way(seconds / TURNS)
+            counts[place] += count
+            times_s[place] += took_s
+    return [count / took_s for count, took_s in zip(counts, times_s, strict=True)]
+
+
+def by_link(stack: ExitStack, folder: Path, orders: Publishes, passes_every: int, more: str = "") -> Way:
+    """A gateway whose neighbour has a subscriber with QoS 1."""
+    behind = stack.enter_context(node(folder, "B", core=GENERATOR_CORE))
+    ours = stack.enter_context(node(folder, "A", link("B", behind.port) + more))
+    return _way(stack, ours, Subscriber(behind.port, "bench-subscriber", MQTT_5), orders, passes_every)
+
+
+def by_route(stack: ExitStack, folder: Path, orders: Publishes) -> Way:
+    """A gateway with a plain route to the same."""
+    behind = stack.enter_context(node(folder, "B", core=GENERATOR_CORE))
+    ours = stack.enter_context(
+        gateway(made(folder / "A"), more=FILTERS.format(port=behind.port), name="A", rules=RULES)
+    )
+    return _way(stack, ours, Subscriber(behind.port, "bench-subscriber", MQTT_5), orders, 1)
+
+
+def by_bridge(stack: ExitStack, folder: Path, orders: Publishes) -> Way:
+    """A mosquitto with a bridge, both of which keep all in memory; its subscriber has QoS 0."""
+    behind = stack.enter_context(mosquitto(made(folder / "beyond"), core=GENERATOR_CORE))
+    theirs = stack.enter_context(mosquitto(made(folder / "bridge"), more=BRIDGE.format(port=behind.port)))
+    return _way(stack, theirs, Counter(behind.port, "bench-subscriber", MQTT_5), orders, 1)
+
+
+def _way(stack: ExitStack, broker: Broker, subscriber: Subscriber, orders: Publishes, passes_every: int) -> Way:
+    subscriber.subscribe("bench/#", qos=0 if isinstance(subscriber, Counter) else 1)
+    publisher = Publisher(broker.port, "bench-publisher", orders, 1, WINDOW, MQTT_5)
+    return _measured(stack, publisher, subscriber, passes_every)
+
+
+def by_leaf(stack: ExitStack, folder: Path) -> Way:
+    """A NATS leaf node, whose hub has the subscriber."""
+    hub = free_port()
+    behind = stack.enter_context(nats(made(folder / "hub"), hub, core=GENERATOR_CORE))
+    leaf = stack.enter_context(nats(made(folder / "leaf"), free_port(), hub))
+    content = [payload(number, SIZE) for number in range(1, 1001)]
+    subject = TOPIC.replace("/", ".")
+    publisher, subscriber = NatsPublisher(leaf.port, subject, content), NatsCounter(behind.port, subject, SIZE)
+    return _measured(stack, publisher, subscriber, 1)
+
+
+def _measured(
+    stack: ExitStack, publisher: Publisher | NatsPublisher, subscriber: Subscriber | NatsCounter, passes_every: int
+) -> Way:
+    """Returns what publishes and measures, after the first message has come through. Raises BenchUnavailable."""
+    stack.callback(publisher.close)
+    stack.callback(subscriber.close)
+    poller = Poller([publisher, subscriber])
+    _connect(poller, publisher, subscriber)
+    sent, received = publisher.sent, subscriber.received
+
+    def is_ahead_by() -> int:
+        return publisher.sent - sent - (subscriber.received - received) * passes_every
+
+    def way(seconds: float) -> tuple[int, float]:
+        with on_core(GENERATOR_CORE):
+            publisher.may_send = lambda: AHEAD_MAX - is_ahead_by()
+            publisher.fill()
+            poller.run(min(WARM_UP_S, seconds), publisher.fill)
+            before = subscriber.received
+            took_s = poller.run(seconds, publisher.fill)
+            counted = subscriber.received - before
+            poller.run(DRAIN_S, lambda: None, lambda: is_ahead_by() <= 0)  # the next one has the machine for itself
+        return counted * passes_every, took_s
+
+    return way
+
+
+def _connect(poller: Poller, publisher: Publisher | NatsPublisher, subscriber: Subscriber | NatsCounter) -> None:
+    """Publishes some messages now and then, until one comes: what is published before the links are up goes nowhere."""
+    left_s = CONNECT_S
+    while not subscriber.received:
+        if left_s <= 0:
+            raise BenchUnavailable(f"no message came through in {CONNECT_S:g} s")
+        publisher.send_some(PASSES_EVERY)
+        left_s -= poller.run(CONNECT_EVERY_S, lambda: None, lambda: subscriber.received > 0)
+    poller.run(CONNECT_EVERY_S, lambda: None)  # those that were under way

@@ -1,0 +1,76 @@
+"""``holdfast torture network``: gateways that subscribe for each other under faults; the count must be right."""
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tools.cli.failure import failing_on
+from tools.cli.paths import memory_folder
+from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
+from tools.lab.testing.mosquitto import MosquittoUnavailable
+from tools.lab.testing.process import ProcessFailed
+from tools.lab.torture.network.faults import FAULTS
+from tools.lab.torture.network.oracle import Outcome
+from tools.lab.torture.network.run import run
+
+COUNTED = ("messages", "lost", "twice", "disorder", "violations")
+FAILURES = (MosquittoUnavailable, ProcessFailed, OSError)
+
+
+def _known(names: list[str]) -> list[str]:
+    if unknown := set(names) - set(FAULTS):
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: expected some of {', '.join(FAULTS)}")
+    return names
+
+
+def network(
+    runs: Annotated[int, typer.Option(min=1, help="How many runs, each with a new network.")] = 100,
+    messages: Annotated[int, typer.Option(min=100, help="How many messages in each run.")] = 1_500,
+    faults: Annotated[int, typer.Option(min=1, max=100, help="How many faults in each run.")] = 10,
+    fault: Annotated[
+        list[str] | None, typer.Option(callback=lambda names: _known(names or []), help="Only this fault.")
+    ] = None,
+    no_broker: Annotated[bool, typer.Option("--no-broker", help="No mosquitto is in the middle of a network.")] = False,
+    seed: Annotated[int, typer.Option(help="The seed of the first run; each run has the next one.")] = 1,
+    quick: Annotated[bool, quick_option(runs=2, messages=300, faults=5)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Send messages through networks of gateways, and break what is in them.
+
+    Ends with 1 if a subscriber misses a message that it has to get, or gets one twice, overtaken, or not meant for it.
+    """
+    kinds = [one for one in fault or FAULTS if not no_broker or one != "restart"]
+    if not kinds:
+        raise typer.BadParameter("restart needs the mosquitto that --no-broker leaves out", param_hint="--fault")
+    started = time.monotonic()
+    outcome = Outcome()
+    with failing_on(*FAILURES, command="torture network"):
+        for number in range(runs):
+            before = len(outcome.violations)
+            with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+                asyncio.run(run(outcome, Path(folder), seed + number, faults, messages, kinds, not no_broker))
+            found = outcome.violations[before:] or ["holds"]
+            print(f"run {number + 1} of {runs}: {'; '.join(found)}", file=sys.stderr)
+    more = asdict(outcome)
+    messages, lost, twice, disorder, violations = (more.pop(key) for key in COUNTED)
+    judgement = Judgement(outcome.holds, seed, messages, lost, twice, disorder, violations, more)
+    end_judged("torture", "network", judgement, time.monotonic() - started, _lines(outcome), as_json)
+
+
+def _lines(outcome: Outcome) -> Iterator[str]:
+    yield f"{outcome.runs} runs, {outcome.faults} faults:"
+    yield ", ".join(f"{name} {count}" for name, count in sorted(outcome.struck.items()))
+    yield (
+        f"{outcome.messages} messages for subscribers; {outcome.lost} lost, {outcome.twice} twice, "
+        f"{outcome.disorder} out of order, {outcome.untyped} missing without a range, {outcome.foreign} not for them"
+    )
+    yield f"{outcome.typed} missing with a range, where a link was active-passive; {outcome.marked} came again at QoS 1"
+    yield "HOLDS" if outcome.holds else "FAILS"
+    yield from (f"  {violation}" for violation in outcome.violations)

@@ -1,0 +1,82 @@
+"""A run of the torture: its network and its faults, which follow from its seed."""
+
+import asyncio
+import contextlib
+import random
+from pathlib import Path
+
+from tools.lab.testing.process import ProcessFailed
+from tools.lab.torture.network.faults import FAULTS, possible
+from tools.lab.torture.network.oracle import Outcome, judge, late
+from tools.lab.torture.network.plan import Plan, draw
+from tools.lab.torture.network.site import Site
+from tools.lab.torture.uplink.run import Strike
+
+RUN_DEADLINE_S = 180.0
+LATE_S, LATE_EVERY_S = 10.0, 0.1
+
+
+def drawn(seed: int, faults: int, messages: int, kinds: list[str], has_broker: bool) -> tuple[Plan, list[Strike]]:
+    """Draws a run: its network, and its faults in order."""
+    chance = random.Random(seed)
+    plan = draw(chance, has_broker)
+    while not (allowed := possible(plan, kinds)):
+        plan = draw(chance, has_broker)
+    strikes: list[str] = []
+    while len(strikes) < faults:
+        strikes += chance.sample(allowed, len(allowed))
+    places = sorted(chance.sample(range(messages), min(faults, messages)))
+    return plan, [Strike(at, kind, chance.getrandbits(32)) for at, kind in zip(places, strikes, strict=False)]
+
+
+async def run(
+    outcome: Outcome, folder: Path, seed: int, faults: int, messages: int, kinds: list[str], has_broker: bool
+) -> None:
+    """Tortures one network, and adds what came of it. Raises MosquittoUnavailable, ProcessFailed and OSError if it
+    cannot begin."""
+    plan, strikes = drawn(seed, faults, messages, kinds, has_broker)
+    site = Site(folder, plan, messages, random.Random(seed))
+    try:
+        async with asyncio.timeout(RUN_DEADLINE_S):
+            await site.open()
+            async with asyncio.TaskGroup() as group:
+                for publisher in site.publishers:
+                    group.create_task(publisher.run())
+                await _strike(outcome, site, strikes, messages)
+            await site.drained()
+            await _complete(site)
+    except* TimeoutError:
+        site.violations.append(f"it did not end in {RUN_DEADLINE_S:g} s")
+    except* ProcessFailed as failed:
+        site.violations += [str(error) for error in failed.exceptions]
+    finally:
+        await site.close()
+    outcome.runs += 1
+    found = judge(outcome, site, [gap for gateway in site.gateways for gap in gateway.gaps()])
+    told = ", ".join(f"{strike.fault} at {strike.at}" for strike in strikes)
+    outcome.violations += [f"--seed {seed}: {fault} ({told})" for fault in found]
+
+
+async def _complete(site: Site) -> None:
+    """Returns when nothing is missing, or when it is too late: mosquitto lets a marker overtake what waits."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LATE_S):
+            while late(site):
+                await asyncio.sleep(LATE_EVERY_S)
+
+
+async def _strike(outcome: Outcome, site: Site, strikes: list[Strike], messages: int) -> None:
+    """Strikes while messages flow: those up to the next fault. Raises ProcessFailed."""
+    ends = [strike.at for strike in strikes[1:]] + [messages]
+    for strike, end in zip(strikes, ends, strict=True):
+        site.allow(strike.at)
+        await site.reached(strike.at)
+        site.allow(end)
+        await FAULTS[strike.fault](site, random.Random(strike.seed))
+        outcome.faults += 1
+        outcome.struck[strike.fault] = outcome.struck.get(strike.fault, 0) + 1
+        for gateway in site.gateways:
+            if not gateway.process.running:
+                site.violations.append(f"{gateway.name} has ended by itself, in {strike.fault}")
+                await gateway.start()
+    site.allow(messages)

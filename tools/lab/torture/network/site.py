@@ -1,0 +1,300 @@
+"""What a run tortures: the gateways of a plan, the lines between them, publishers and subscribers."""
+
+import asyncio
+import contextlib
+import random
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.lab.demo.site import holdfast
+from tools.lab.testing.client import Client, UnexpectedEvent
+from tools.lab.testing.mosquitto import Mosquitto
+from tools.lab.testing.network_link import NetworkLink
+from tools.lab.testing.process import Process, free_port
+from tools.lab.torture.network.plan import Link, Plan
+from tools.lab.torture.network.subscriber import PROBE, Subscriber
+from tools.lab.torture.uplink.publisher import EPOCH, MARKERS, TOPIC, Publisher
+from wire.errors import WireError
+
+PUBLISHERS = (2, 4)
+DURABLE = (2, 4)
+PROBE_EVERY_S, PROBE_DEADLINE_S = 0.1, 30.0
+MARKER_DEADLINE_S = 60.0
+RULES = "".join(f"allow * {rule}\n" for rule in ("connect *", "identify *", "neighbour *", "publish,subscribe #"))
+CONFIG = """\
+name = "{name}"
+acl = "rules"
+[store]
+path = "store"
+[limits]
+session_expiry_max_s = 4294967295
+[[listener]]
+kind = "tcp"
+port = {port}
+"""
+ALL = f'["{TOPIC}/#", "{MARKERS}/#"]'
+SUMMARY = f"[network]\nsummary = {ALL}\n"
+NEIGHBOUR = """\
+[[neighbour]]
+name = "g{dialler}"
+{agreed}"""
+ROUTE = """\
+[[route]]
+name = "{name}"
+broker = "mqtt://127.0.0.1:{port}"
+{more}keep_alive_s = 1
+retry_interval_s = 2
+backoff_shortest_ms = 20
+backoff_longest_ms = 200
+[route.neighbour]
+{agreed}"""
+AGREED = 'zone = "{zone}"\nhops = "{hops}"\nmode = "{mode}"\n'
+
+
+class Gap(NamedTuple):
+    """A range of the table `dropped` of a gateway: why, and which messages of an origin."""
+
+    reason: str
+    origin: str
+    first: int
+    last: int
+
+
+class Gateway:
+    """One gateway of the network, in a folder of its own."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.name = f"g{number}"
+        self.port = free_port()
+        self.kills = 0
+        self._folder = folder / self.name
+        self._folder.mkdir()
+        (self._folder / "rules").write_text(RULES)
+        config = self._folder / "gateway.toml"
+        self.process = Process(self.name, holdfast("gateway", "run", "--config", str(config)), self._log)
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "log"
+
+    def configure(self, tables: str) -> None:
+        """Writes its configuration, with the tables of its links."""
+        (self._folder / "gateway.toml").write_text(CONFIG.format(name=self.name, port=self.port) + tables)
+
+    async def start(self) -> None:
+        """Starts it on the store that it has. Raises ProcessFailed."""
+        self.process.start()
+        await asyncio.to_thread(self.process.says, "ready")
+
+    def kill(self) -> None:
+        """Kills it (SIGKILL)."""
+        self.kills += 1
+        self.process.kill()
+
+    def gaps(self) -> list[Gap]:
+        """Returns what the store of the gateway, which does not run, says was dropped."""
+        with contextlib.closing(
+            sqlite3.connect(f"file:{self._folder}/store/messages.sqlite?mode=ro", uri=True)
+        ) as file:
+            rows = file.execute("SELECT reason, origin, first, last FROM dropped WHERE epoch = ?", (EPOCH,))
+            return [Gap(*row) for row in rows]
+
+    def log(self) -> Iterator[str]:
+        """Returns its log."""
+        yield from self._log.read_text(errors="replace").splitlines()
+
+
+class Site:
+    """One run's processes and files; `open` starts them, `close` ends them.
+
+    Args:
+        folder: an empty folder.
+        plan: the network.
+        messages: how many all publishers send together.
+        chance: draws where publishers and subscribers are, and what they want.
+
+    Attributes:
+        lines: by link, the lines that its route knows, in their order.
+        broker: the ordinary broker, None without one.
+        at: by the publisher's name, the number of its gateway.
+        violations: what no count tells.
+    """
+
+    def __init__(self, folder: Path, plan: Plan, messages: int, chance: random.Random) -> None:
+        self.plan = plan
+        self.gateways = [Gateway(folder, number) for number in range(plan.count)]
+        self.lines = {link: [self._line(link.dialled) for _ in range(1 + link.is_double)] for link in plan.links}
+        self.broker = Mosquitto(folder) if plan.between else None
+        self.broker_lines: list[NetworkLink] = []
+        self.violations: list[str] = []
+        self.subscribers: list[Subscriber] = []
+        self.publishers: list[Publisher] = []
+        self.at: dict[str, int] = {}
+        self._messages = messages
+        self._chance = chance
+        self._probes = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        count = chance.randint(*PUBLISHERS)
+        for number in range(count):
+            gateway = chance.randrange(plan.count)
+            share = messages // count + (number < messages % count)
+            self.publishers.append(Publisher(f"p{number}", self.gateways[gateway].port, chance.choice((1, 2)), share))
+            self.at[f"p{number}"] = gateway
+
+    def _line(self, gateway: int) -> NetworkLink:
+        return NetworkLink("127.0.0.1", self.gateways[gateway].port)
+
+    async def open(self) -> None:
+        """Starts all, and makes some durable subscriptions. Raises ProcessFailed, OSError."""
+        for link, lines in self.lines.items():
+            for line in lines:
+                await line.open()
+            if link.is_added:
+                await lines[0].cut()
+        if self.broker is not None:
+            self.broker.start()
+            self.broker_lines = [NetworkLink("127.0.0.1", self.broker.port) for _ in range(2)]
+            for line in self.broker_lines:
+                await line.open()
+        for number, gateway in enumerate(self.gateways):
+            gateway.configure(self._tables(number))
+            gateway.process.start()
+        for gateway in self.gateways:
+            await asyncio.to_thread(gateway.process.says, "ready")
+        count = self._chance.randint(*DURABLE)
+        await asyncio.gather(*(self.subscribe(self._chance, is_durable=True) for _ in range(count)))
+
+    def _tables(self, number: int) -> str:
+        """Returns the tables of a gateway's links."""
+        tables = []
+        if self.plan.between and number in self.plan.between:
+            port = self.broker_lines[self.plan.between.index(number)].port
+            route = ROUTE.format(name="broker", port=port, more=f"filters = {ALL}\n", agreed="")
+            tables += [SUMMARY, route]
+        for link, lines in self.lines.items():
+            hops = "one" if link.zone.is_one_hop else "multi"
+            agreed = AGREED.format(zone=link.zone.name, hops=hops, mode=link.mode)
+            if number == link.dialled:
+                tables.append(NEIGHBOUR.format(dialler=link.dialler, agreed=agreed))
+            elif number == link.dialler:
+                more = "".join(f'fallbacks = ["mqtt://127.0.0.1:{line.port}"]\n' for line in lines[1:])
+                agreed = f'name = "g{link.dialled}"\n{agreed}'
+                name = f"to-g{link.dialled}"
+                tables.append(ROUTE.format(name=name, port=lines[0].port, more=more, agreed=agreed))
+        return "".join(tables)
+
+    async def subscribe(self, chance: random.Random, is_durable: bool) -> Subscriber:
+        """Makes a subscription of some messages at a gateway, and returns it when its interest is known at each
+        gateway with a publisher from which messages come."""
+        gateway = chance.randrange(self.plan.count)
+        names = [publisher.name for publisher in self.publishers]
+        filters = chance.choice(([f"{TOPIC}/#"], [f"{TOPIC}/{chance.choice(names)}"], [f"{TOPIC}/+", f"{TOPIC}/p0"]))
+        qos = chance.choice((1, 2, 2))
+        name = f"s{len(self.subscribers)}"
+        filters = [*filters, f"{MARKERS}/#"]
+        one = Subscriber(name, gateway, self.gateways[gateway].port, filters, qos, is_durable)
+        self.subscribers.append(one)
+        self._tasks.append(asyncio.create_task(one.run()))
+        await asyncio.wait_for(one.is_subscribed.wait(), PROBE_DEADLINE_S)
+        await asyncio.gather(*(self._probe(one, publisher) for publisher in self.sources(one)))
+        return one
+
+    def sources(self, subscriber: Subscriber) -> list[Publisher]:
+        """Returns the publishers whose messages a subscriber has to get."""
+        return [
+            publisher
+            for publisher in self.publishers
+            if self.wants(subscriber, publisher) and subscriber.gateway in self.plan.ways(self.at[publisher.name])
+        ]
+
+    def wants(self, subscriber: Subscriber, publisher: Publisher) -> bool:
+        """Whether a filter of a subscriber matches the messages of a publisher."""
+        return bool({f"{TOPIC}/#", f"{TOPIC}/+", publisher.topic} & set(subscriber.filters))
+
+    def way(self, subscriber: Subscriber, publisher: Publisher) -> list[Link | None]:
+        """Returns the links over which a publisher's messages come to a subscriber; None is the ordinary broker."""
+        return self.plan.ways(self.at[publisher.name])[subscriber.gateway]
+
+    async def _probe(self, subscriber: Subscriber, publisher: Publisher) -> None:
+        """Notes from which message of a publisher on a subscriber has to get all: a probe has come before that one was
+        sent."""
+        self._probes += 1
+        payload = PROBE + f"{self._probes}".encode()
+        port = self.gateways[self.at[publisher.name]].port
+        has_ended = asyncio.Event()
+        publishing = asyncio.create_task(_publish_again(port, publisher.topic, payload, has_ended))
+        try:
+            async with asyncio.timeout(PROBE_DEADLINE_S):
+                if await subscriber.probed(payload):
+                    subscriber.since[publisher.name] = publisher.sent + 1
+        except TimeoutError:
+            way = [link.name if link else "broker" for link in self.way(subscriber, publisher)]
+            self.violations.append(f"no probe of {publisher.name} came to {subscriber.name} by {way or 'its gateway'}")
+        finally:
+            has_ended.set()
+            await publishing
+
+    def allow(self, messages: int) -> None:
+        """Lets the publishers send so many messages together."""
+        for publisher in self.publishers:
+            publisher.allow(-(-messages // len(self.publishers)))
+
+    async def reached(self, messages: int) -> None:
+        """Returns when the gateways have acknowledged about so many messages."""
+        share = messages // len(self.publishers)
+        await asyncio.gather(*(publisher.reached(min(share, publisher.count)) for publisher in self.publishers))
+
+    async def drained(self) -> None:
+        """Returns when a marker of each publisher has come to each subscriber, behind all else; notes what has not."""
+        for link_lines in self.lines.values():
+            for line in link_lines:
+                if line.is_cut:
+                    await line.open()
+        for subscriber in self.subscribers:
+            subscriber.back()
+        try:
+            async with asyncio.timeout(MARKER_DEADLINE_S):
+                for publisher in self.publishers:
+                    await publisher.mark()
+                while self._without_marker():
+                    await asyncio.sleep(PROBE_EVERY_S)
+        except (OSError, TimeoutError, UnexpectedEvent) as error:
+            told = ", ".join(self._without_marker())
+            self.violations.append(f"a marker did not come: {told}: {error!r}")
+
+    def _without_marker(self) -> list[str]:
+        return [
+            f"{publisher.name} to {one.name}"
+            for one in self.subscribers
+            if not one.is_over
+            for publisher in self.sources(one)
+            if not any(came.origin == publisher.name and came.topic.startswith(MARKERS) for came in one.came)
+        ]
+
+    async def close(self) -> None:
+        """Ends all processes and lines."""
+        for subscriber in self.subscribers:
+            subscriber.end()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for gateway in self.gateways:
+            await asyncio.to_thread(gateway.process.stop)
+        for line in [*self.broker_lines, *(line for lines in self.lines.values() for line in lines)]:
+            await line.cut()
+        if self.broker is not None:
+            await asyncio.to_thread(self.broker.stop)
+
+
+async def _publish_again(port: int, topic: str, payload: bytes, has_ended: asyncio.Event) -> None:
+    """Publishes a message again and again, over as many connections as it takes, until an event."""
+    while not has_ended.is_set():
+        client = Client("", clean_start=True, session_expiry_s=0, keep_alive_s=0)
+        with contextlib.suppress(OSError, UnexpectedEvent, TimeoutError, WireError):
+            await client.connect(port)
+            while not has_ended.is_set():
+                await client.publish(topic, payload)
+                await asyncio.sleep(PROBE_EVERY_S)
+        client.cut()
+        await asyncio.sleep(PROBE_EVERY_S)
