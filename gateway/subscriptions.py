@@ -1,5 +1,6 @@
 """A subscription, what a session's subscriptions cost, and the tree that finds the subscribers of a topic."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -126,13 +127,10 @@ class SubscriptionTree(Generic[Subscriber]):
         elif there == subscriber:
             self._tree.remove(topic_filter)
 
-    def match(self, topic: str) -> dict[Subscriber, list[str]]:
-        """Returns the subscribers of a topic name, each with those of its filters that match."""
-        found: dict[Subscriber, list[str]] = {}
-        for topic_filter, there in self._tree.match(topic):
-            for subscriber in there if isinstance(there, _Several) else (there,):
-                found.setdefault(subscriber, []).append(topic_filter)
-        return found
+    def match(self, topic: str) -> list[tuple[str, Collection[Subscriber]]]:
+        """Returns the filters that match a topic name, each with its subscribers."""
+        found = self._tree.match(topic)
+        return [(one, there if isinstance(there, _Several) else (there,)) for one, there in found]
 
 
 class _Several(dict[Subscriber, None]):

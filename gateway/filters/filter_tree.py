@@ -111,21 +111,23 @@ class FilterTree(Generic[Value]):
     def _covering(self, topic_filter: str) -> list[Entry[Value]]:
         """Returns the filters with wildcards that cover a filter, itself too; for a topic name, those that match it."""
         levels, is_open = _levels_of(topic_filter)
-        is_hidden = topic_filter.startswith("$")  # from a wildcard at the first level
         found: list[Entry[Value]] = []
         nodes = [self._root]
+        if topic_filter.startswith("$"):  # no wildcard at the first level stands for such a level
+            first = self._root.child(levels.pop(0))
+            nodes = [] if first is None else [first]
         for level in levels:
             following: list[_Node[Value]] = []
             for node in nodes:
+                if node.below is not None:
+                    found.append(node.below)
+                if node.plus is not None:
+                    following.append(node.plus)
                 if node.children is not None and level in node.children:
                     following.append(node.children[level])
-                if node.plus is not None and not is_hidden:
-                    following.append(node.plus)
-                if node.below is not None and not is_hidden:
-                    found.append(node.below)
             if not following:
                 return found
-            nodes, is_hidden = following, False
+            nodes = following
         for node in nodes:
             if node.below is not None:  # "a/#" matches the parent level "a" too
                 found.append(node.below)

@@ -12,7 +12,7 @@ import sqlite3
 import sys
 import time
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
@@ -165,11 +165,13 @@ class Ending:
             remember(self._known, topic, not_from, TOPICS_REMEMBERED)
         return len(not_from) > (publisher in not_from)
 
-    def _matching(self, topic: str) -> Collection[Subscription]:
+    def _matching(self, topic: str) -> list[Subscription]:
         if self._trees is None:
             self._trees = _tree_of(self._subscriptions), _tree_of(self._kept)
         tree, kept = self._trees
-        return () if self._kept and kept.match(topic) else tree.match(topic)
+        if kept.match(topic):
+            return []
+        return [subscription for _, matching in tree.match(topic) for subscription in matching]
 
 
 def _tree_of(subscriptions: list[Subscription]) -> SubscriptionTree[Subscription]:

@@ -332,7 +332,7 @@ async def test_messages_that_many_filters_match_leave_others_their_turns(
     """However many sessions the filters are of, no turn of the event loop holds their names against more than a few."""
     matched = most = 0
 
-    def count(tree: SubscriptionTree[Any], topic: str) -> set[Any]:
+    def count(tree: SubscriptionTree[Any], topic: str) -> list[Any]:
         nonlocal matched
         matched += 1
         return match(tree, topic)

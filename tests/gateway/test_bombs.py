@@ -280,7 +280,7 @@ async def test_wills_in_many_names_are_counted_together(tmp_path: Path, as_one: 
 
 async def test_subscriptions_of_many_sessions_are_counted_together(tmp_path: Path) -> None:
     """Also those of sessions from before the start, which count for the client that resumes them."""
-    deep = ["/".join(f"{number}-{level}" for level in range(10)) for number in range(100)]
+    deep = ["/".join(f"{number}-{level}" for level in range(9)) + "/+" for number in range(100)]
     limits = LimitsConfig(kept_bytes=1_048_576)
     async with running(tmp_path, limits=limits) as broker:
         first, second = await connected(broker, "first"), await connected(broker, "second")

@@ -33,9 +33,8 @@ def test_the_tree_agrees_with_matching_each_filter(changes: list[tuple[bool, str
         (tree.add if adds else tree.discard)(topic_filter, subscriber)
         (pairs.add if adds else pairs.discard)((topic_filter, subscriber))
     for topic in topics:
-        assert set(tree.match(topic)) == {
-            subscriber for topic_filter, subscriber in pairs if matches(topic_filter, topic)
-        }
+        found = [(topic_filter, one) for topic_filter, there in tree.match(topic) for one in there]
+        assert sorted(found) == sorted(pair for pair in pairs if matches(pair[0], topic))
 
 
 def test_a_name_of_thousands_of_levels_is_found_like_any_other() -> None:
@@ -45,7 +44,7 @@ def test_a_name_of_thousands_of_levels_is_found_like_any_other() -> None:
     tree.add(name[:-1] + "+", 2)
     tree.add(name[:-1] + "b", 3)
     tree.add(name + "/#", 4)
-    assert set(tree.match(name)) == {1, 2, 4}
+    assert sorted(one for _, there in tree.match(name) for one in there) == [1, 2, 4]
 
 
 @given(changes=CHANGES)

@@ -97,8 +97,11 @@ class Audience(Generic[Taker]):
         return found
 
     def _find(self, topic: str) -> Takers[Taker]:
-        found = self._tree.match(topic)
-        return {cursor: tuple([cursor.filters[one] for one in matching]) for cursor, matching in found.items()}
+        found: Takers[Taker] = {}
+        for topic_filter, cursors in self._tree.match(topic):
+            for cursor in cursors:
+                found[cursor] = (*found.get(cursor, ()), cursor.filters[topic_filter])
+        return found
 
     def _remember(self, topic: str, found: Takers[Taker]) -> None:
         count = sum(map(len, found.values()))
