@@ -183,7 +183,7 @@ class TopicLimits:
         """Returns the numbers of the limits that a topic name counts for, in order."""
         found = self._known.get(topic)
         if found is None:
-            found = tuple(sorted(self._tree.match(topic)))
+            found = tuple(sorted(number for _, numbers in self._tree.match(topic) for number in numbers))
             remember(self._known, topic, found, TOPICS_REMEMBERED)
         return found
 

@@ -80,11 +80,10 @@ class Tree:
 
     def _tell(self, here: int, there: int, mark: Mark) -> None:
         announcer = self._announcers[here]
-        news = announcer.news(Zone().side(str(there)), mark)
-        self._marks[here, there] = announcer.mark()
-        if news is not None:
+        for payload in announcer.news(Zone().side(str(there)), mark):
             self.taken[here, there] += 1
-            self._under_way.setdefault((here, there), deque()).append(news)
+            self._under_way.setdefault((here, there), deque()).append(payload)
+        self._marks[here, there] = announcer.mark()
 
 
 def tree(count: int, changes: int = CHANGES) -> Iterator[Figure]:
