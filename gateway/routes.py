@@ -23,6 +23,7 @@ from gateway.network.link import (
     HEARD_PROPERTY,
     INTEREST_TOPIC,
     LINK_PROPERTY,
+    LINKS_TOPIC,
     RENEW_PROPERTY,
     BadLink,
     FilterSum,
@@ -30,7 +31,8 @@ from gateway.network.link import (
     decode_link,
     encode_link,
 )
-from gateway.network.zones import Side
+from gateway.network.topology import BadLinkStates
+from gateway.network.zones import Side, Zone
 from gateway.pace import Shift, Slice
 from gateway.selectors import Selector
 from gateway.signals import Signal
@@ -89,6 +91,7 @@ __all__ = [
     "FILTERED",
     "HEARD_PROPERTY",
     "INTEREST_TOPIC",
+    "LINKS_TOPIC",
     "LINK_PROPERTY",
     "NAME_BYTES_MAX",
     "OVERSIZE",
@@ -101,6 +104,7 @@ __all__ = [
     "Backlog",
     "BadAnnouncement",
     "BadLink",
+    "BadLinkStates",
     "Change",
     "Checked",
     "Conditions",
@@ -157,6 +161,7 @@ __all__ = [
     "Trusting",
     "Window",
     "Work",
+    "Zone",
     "ZoneName",
     "beside",
     "check_readable",

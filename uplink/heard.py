@@ -27,7 +27,8 @@ class HeardInterest:
         session: the route's name in the table of sessions.
         network: told what is wanted, None where the route has no gateway around it.
 
-    ``subscriptions`` are by topic filter. ``side`` is the link's, None while the route has no neighbour.
+    ``subscriptions`` are by topic filter. ``side`` is the link's, None while the route has no neighbour. ``is_aside``: the
+    link closes a circle, so that what the neighbour wants counts for nothing.
     """
 
     def __init__(self, log: MessageLog, session: str, network: Network | None) -> None:
@@ -43,6 +44,7 @@ class HeardInterest:
         self._heard = Heard(self.subscriptions, decode_mark(mark))
         self._is_stored = stored is not None
         self.side: Side | None = None
+        self.is_aside = False
 
     @property
     def mark(self) -> str:
@@ -51,6 +53,7 @@ class HeardInterest:
 
     def give_side(self, side: Side | None) -> None:
         """Counts what the neighbour wants for a side from now on; None: the route has no neighbour now."""
+        self.set_aside(is_aside=False)
         before, self.side = self.side, side
         if self._network is not None and side != before:
             if side is not None:
@@ -58,6 +61,17 @@ class HeardInterest:
                     self._network.want(topic_filter, side)
             if before is not None:
                 self._network.leave(self.subscriptions, before)
+
+    def set_aside(self, *, is_aside: bool) -> None:
+        """What the neighbour wants counts for nothing from now on, or counts again."""
+        if is_aside == self.is_aside or self._network is None or self.side is None:
+            return
+        self.is_aside = is_aside
+        if is_aside:
+            self._network.leave(self.subscriptions, self.side)
+            return
+        for topic_filter in self.subscriptions:
+            self._network.want(topic_filter, self.side)
 
     def forget(self) -> None:
         """Forgets what the neighbour wants, also in the store."""
@@ -92,7 +106,7 @@ class HeardInterest:
         return subscriptions, removed
 
     def _tell(self, added: Iterable[str], removed: Iterable[str]) -> None:
-        if self._network is None or self.side is None:
+        if self._network is None or self.side is None or self.is_aside:
             return
         for topic_filter in added:
             self._network.want(topic_filter, self.side)

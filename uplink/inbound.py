@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from gateway.routes import (
-    INTEREST_TOPIC,
     AckBatch,
     BadAnnouncement,
+    BadLinkStates,
     Intake,
     Services,
     Trusting,
@@ -62,7 +62,6 @@ class Inbound:
         end: DiallingEnd | None = None,
     ) -> None:
         self._end = end
-        self._queue = queue
         self._services = services
         self._config = config
         self._publisher = queue.publisher
@@ -80,6 +79,7 @@ class Inbound:
             self._remote.topics,
             lambda _: None,  # a message of QoS 0 that cannot be taken ends no connection
             is_from_broker=True,
+            is_link=end is not None,
         )
         self._counted = 0  # of the messages that the intake has taken
         self._has_said_full = False
@@ -195,12 +195,11 @@ class Inbound:
 
     def _hear(self, packet: Publish) -> None:
         """Takes what the neighbour tells of its network."""
-        if packet.topic != INTEREST_TOPIC:
-            return
+        assert self._end is not None
         try:
-            self._queue.hear(packet.payload)
-        except BadAnnouncement as error:
-            self._remote.close(f"the neighbour's announcement: {error}")
+            self._end.hear(packet.topic, packet.payload)
+        except (BadAnnouncement, BadLinkStates) as error:
+            self._remote.close(f"what the neighbour tells at {packet.topic!r}: {error}")
 
     def _note_answer(self, asked: Asked, granted: Sequence[str]) -> None:
         if self._end is not None:

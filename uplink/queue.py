@@ -436,6 +436,13 @@ class RouteQueue:
         if self._network is not None:
             self._not_from = self._network.publishers(side, client_id)
 
+    def set_aside(self, *, is_aside: bool) -> None:
+        """Takes no new messages, as the link closes a circle, or takes them again. What a filter of the configuration
+        matches is always carried, so a route with such filters goes on; the neighbour knows what it has had.
+        """
+        self.interest.set_aside(is_aside=is_aside)
+        self.cursor.takes_new = not is_aside or bool(self._log.routes.filters_of(self.consumer))
+
     def hear(self, payload: bytes) -> None:
         """The neighbour tells what it wants; it counts for the next message that is stored. Raises BadAnnouncement."""
         added, removed = self.interest.take(payload)
@@ -460,6 +467,8 @@ class RouteQueue:
         """Sends a message of QoS 0, if that is configured or a neighbour wants it, and the route is connected."""
         if message.publisher in self.cursor.not_from or self.cursor.takes(sys.maxsize, message):
             return  # it is not for the other end, or it is stored
+        if self.interest.is_aside:
+            return
         if not self._conditions.passes(message):
             self._log.drop(FILTERED, self.consumer, message)
             return

@@ -71,7 +71,7 @@ class Route:
         client_id = config.client_id(gateway_name)
         self._end: DiallingEnd | None = None
         if config.neighbour is not None and network is not None:
-            self._end = DiallingEnd(config, client_id, network, self.queue.interest)
+            self._end = DiallingEnd(config, client_id, network, self.queue)
         link = self._end.properties if self._end else list
         self._connector = Connector(config, client_id, self._notes, self.queue, packet_size, link)
         self._log = log

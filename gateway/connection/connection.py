@@ -17,6 +17,7 @@ from gateway.delivery import Peer, RetainedCursor, Sender, Window
 from gateway.holdings import Holding, owner_of
 from gateway.log_fields import about
 from gateway.network.link import LINK_PROPERTY
+from gateway.network.topology import BadLinkStates
 from gateway.pace import Slice
 from gateway.port import Port
 from gateway.selectors import BadSelector
@@ -288,7 +289,7 @@ class Connection:
         """Tells a neighbour what is wanted here; returns this end of the link, None for an ordinary client."""
         if session.link is None:
             return None
-        end = ListeningEnd(self._services.network, session, self._protocol, self._port, self._flush_unless_ended)
+        end = ListeningEnd(self._services, session, self._protocol, self._port, self._flush_unless_ended)
         if session.link.mode == "active-passive":
             await drop_waiting(session.cursor)  # what came since the last look
         await end.begin()
@@ -437,12 +438,21 @@ class Client:
         self._name = name
         self._peer = port.peer
         self._services = services
+        self._failed = failed
         self._acks = AckBatch(services.log.submit, answered, failed)
         connect = protocol.connect_packet
         wishes = [] if connect is None else find_wishes(connect.properties)
         keeps = KEEP in wishes
         self._intake = Intake(
-            services, protocol, session, permissions, self._acks, topics, disconnect, keeps_identities=keeps
+            services,
+            protocol,
+            session,
+            permissions,
+            self._acks,
+            topics,
+            disconnect,
+            keeps_identities=keeps,
+            is_link=end is not None,
         )
         self._subscribing = Subscribing(services, session, permissions)
         has_identity = RECEIVE in wishes
@@ -459,7 +469,8 @@ class Client:
         """Acts on a packet. Raises sqlite3.Error when what it asks for could not be saved."""
         match packet:
             case Publish():
-                self._intake.handle_publish(packet)
+                if self._end is None or not self._hear(packet, self._end):
+                    self._intake.handle_publish(packet)
             case Pubrel():
                 self._intake.take_pubrels([packet.packet_identifier])
             case Puback():
@@ -475,6 +486,14 @@ class Client:
             case Unsubscribe():
                 self.note_packet()
                 await self._handle_unsubscribe(packet)
+
+    def _hear(self, packet: Publish, end: ListeningEnd) -> bool:
+        """Takes what a neighbour tells of its network; returns whether a packet is that."""
+        try:
+            return end.hear(packet)
+        except BadLinkStates as error:
+            self._failed(f"the neighbour's link states: {error}")
+            return True
 
     def note_packet(self) -> None:
         """Counts a packet other than a PUBLISH or an acknowledgement for the client's rate."""

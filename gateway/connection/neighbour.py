@@ -18,6 +18,7 @@ from gateway.network.link import (
     HEARD_PROPERTY,
     INTEREST_TOPIC,
     LINK_PROPERTY,
+    LINKS_TOPIC,
     RENEW_PROPERTY,
     BadLink,
     LinkSettings,
@@ -29,7 +30,7 @@ from gateway.port import Port
 from gateway.sessions.session import Session
 from wire import reasons
 from wire.bulk.connection import BulkServerConnection
-from wire.codec.packets import Connect, Unsubscribe
+from wire.codec.packets import Connect, Publish, Unsubscribe
 from wire.identity import find_user_property
 
 BACKLOG_MAX = 1024 * 1024  # bytes that the line has not taken; meanwhile no announcement is made
@@ -76,7 +77,7 @@ class ListeningEnd:
     """This end of a link, for the time of one connection.
 
     Args:
-        network: what is wanted here.
+        services: the parts of the gateway that it uses.
         session: the neighbour's.
         protocol: the connection, already accepted.
         port: the line under it.
@@ -84,12 +85,18 @@ class ListeningEnd:
     """
 
     def __init__(
-        self, network: Network, session: Session, protocol: BulkServerConnection, port: Port, flush: Callable[[], None]
+        self,
+        services: Services,
+        session: Session,
+        protocol: BulkServerConnection,
+        port: Port,
+        flush: Callable[[], None],
     ) -> None:
         assert session.link is not None
         self.name = session.client_id
-        self.settings = session.link
-        self._network = network
+        self.neighbour, self.zone = session.link.name, session.link.as_zone
+        self._subscribers = services.subscribers
+        self._network = services.network
         self._session = session
         self._protocol = protocol
         self._port = port
@@ -105,10 +112,10 @@ class ListeningEnd:
         """Announces what the neighbour has not heard, slice by slice; nothing else may be sent before."""
         slice_ = Slice()
         self._network.tell()
-        self._network.ends[self.name] = self
+        self._network.link_up(self)
         mark = self._network.announcer.mark()
         for payload in self._news():
-            self._send(payload)
+            self._send(INTEREST_TOPIC, payload)
             if slice_.is_over:
                 await slice_.give_way()
                 if not self._protocol.connected:
@@ -126,13 +133,26 @@ class ListeningEnd:
         mark = self._network.announcer.mark()
         if self._is_begun and mark != self._heard:
             for payload in self._news():
-                self._send(payload)
+                self._send(INTEREST_TOPIC, payload)
             self._heard = mark
 
     def stop(self) -> None:
         """The connection has ended."""
-        if self._network.ends.get(self.name) is self:
-            del self._network.ends[self.name]
+        self._network.link_down(self)
+
+    def tell_links(self, payload: bytes) -> None:
+        """Tells the neighbour link states."""
+        self._send(LINKS_TOPIC, payload)
+
+    def hear(self, packet: Publish) -> bool:
+        """Takes what the neighbour tells of its network; returns whether the packet is that. Raises BadLinkStates."""
+        if packet.topic == LINKS_TOPIC:
+            self._network.hear_links(self, packet.payload)
+        return packet.topic == LINKS_TOPIC
+
+    def set_aside(self, *, is_aside: bool) -> None:
+        """Carries nothing from now on but what waits, or carries messages again."""
+        self._subscribers.set_aside(self._session, is_aside=is_aside)
 
     def note_subscribed(self, topic_filters: Sequence[str]) -> None:
         """The neighbour has subscribed to these filters."""
@@ -151,9 +171,10 @@ class ListeningEnd:
     def _news(self) -> Iterator[bytes]:
         return self._network.announcer.news(self._session.side, self._heard, self._piece_size)
 
-    def _send(self, payload: bytes) -> None:
-        self._protocol.publish(INTEREST_TOPIC, payload, qos=0)
-        self._flush()
+    def _send(self, topic: str, payload: bytes) -> None:
+        if self._protocol.connected:
+            self._protocol.publish(topic, payload, qos=0)
+            self._flush()
 
 
 class LinkLine:

@@ -58,7 +58,12 @@ class LinkSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def side(self, link: str) -> Side:
         """Returns the side of this gateway's network that a link with these settings is on."""
-        return Zone(self.zone, self.hops == "one").side(link)
+        return self.as_zone.side(link)
+
+    @property
+    def as_zone(self) -> Zone:
+        """The zone of the link."""
+        return Zone(self.zone, self.hops == "one")
 
     def disagreement(self, other: "LinkSettings") -> str:
         """Returns in what the other end of a link differs, "" if it does not."""

@@ -6,6 +6,7 @@ answer. Changes that come together, as those of one SUBSCRIBE, are told together
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Container, Iterable, Sequence
 from typing import Protocol
@@ -15,7 +16,8 @@ from gateway.network.announcements import Announcer
 from gateway.network.conditions import Conditions
 from gateway.network.interest import Change, Interest
 from gateway.network.link import LinkSettings, listening_settings
-from gateway.network.zones import LOCAL, Side
+from gateway.network.topology import LinkState, LinkStates, decode, encode
+from gateway.network.zones import LOCAL, Side, Zone
 from gateway.pace import Slice
 from wire.reserved import RESERVED_TOPICS
 from wire.topics import parse_shared
@@ -24,11 +26,32 @@ UNTOLD = ("$SYS/", RESERVED_TOPICS)
 """Beginnings of topic filters that are for this gateway's own topics: no neighbour is told them."""
 
 
+GATHER_S = 0.05  # of link states, before circles are looked for
+SETTLE_S = 5.0  # in which both ways of a circle carry, so that what is wanted is known along the one that stays
+
+logger = logging.getLogger(__name__)
+
+
 class LinkEnd(Protocol):
-    """This gateway's end of a link that is up."""
+    """This gateway's end of a link that is up. ``neighbour`` is the gateway at the other end, "" an ordinary broker."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def neighbour(self) -> str: ...
+
+    @property
+    def zone(self) -> Zone: ...
 
     def tell(self, changes: Sequence[Change]) -> None:
         """Tells the other end what has changed."""
+
+    def tell_links(self, payload: bytes) -> None:
+        """Tells the other end link states."""
+
+    def set_aside(self, *, is_aside: bool) -> None:
+        """Carries nothing from now on but what waits, as the link closes a circle; or carries messages again."""
 
 
 class Network:
@@ -40,7 +63,7 @@ class Network:
         neighbours: the configured settings of links that neighbours dial.
 
     ``interest`` is what is wanted, ``announcer`` announces it. ``ends`` are this gateway's ends of the links that are
-    up, by the name of the link.
+    up, by the name of the link, and ``aside`` the names of the links that are set aside.
     """
 
     def __init__(self, gateway: str, summary: Iterable[str] = (), neighbours: Iterable[NeighbourConfig] = ()) -> None:
@@ -48,6 +71,10 @@ class Network:
         self.interest = Interest()
         self.announcer = Announcer(self.interest, os.urandom(8))
         self.ends: dict[str, LinkEnd] = {}
+        self.aside: frozenset[str] = frozenset()
+        self._states = LinkStates(gateway)
+        self._looking: asyncio.TimerHandle | None = None
+        self._settling: dict[str, asyncio.TimerHandle] = {}  # links that are to be set aside
         self._neighbours = {one.name: one for one in neighbours}
         self._publishers: dict[Side, set[str]] = {}
         self._changes: list[Change] = []
@@ -109,8 +136,80 @@ class Network:
             for end in list(self.ends.values()):
                 end.tell(changes)
 
+    def link_up(self, end: LinkEnd) -> None:
+        """A link has come up: it is told of changes from now on, and link states go over it."""
+        self.ends[end.name] = end
+        if end.neighbour:
+            self._flood(self._states.link_up(end.name, end.neighbour, end.zone), but=end)
+            for payload in encode(self._states.whole()):
+                end.tell_links(payload)
+            self._look_soon()
+
+    def link_down(self, end: LinkEnd) -> None:
+        """A link has gone down."""
+        if self.ends.get(end.name) is end:
+            del self.ends[end.name]
+            self._flood(self._states.link_down(end.name))
+            self._look_soon()
+
+    def hear_links(self, end: LinkEnd, payload: bytes) -> None:
+        """A neighbour tells link states. Raises BadLinkStates."""
+        news = self._states.heard(decode(payload))
+        self._flood(news.passed_on, but=end)
+        self._flood(news.own)
+        self._look_soon()
+
+    def circles(self) -> list[str]:
+        """Returns why links of this gateway are set aside, a sentence for each."""
+        return [str(circle) for circle in self._states.circles() if circle.links[-1] in self.aside]
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the network, "" if nothing is."""
+        return f"another gateway of the network is named {self.gateway!r} too" if self._states.has_namesake else ""
+
+    def _flood(self, states: Sequence[LinkState], but: LinkEnd | None = None) -> None:
+        for payload in encode(states):
+            for end in list(self.ends.values()):
+                if end is not but and end.neighbour:
+                    end.tell_links(payload)
+
+    def _look_soon(self) -> None:
+        """Looks for circles when the link states that come together are here."""
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(GATHER_S, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        closing = self._states.set_aside()
+        for name in self.ends:
+            if name in closing and name not in self.aside and name not in self._settling:
+                later = asyncio.get_running_loop().call_later(SETTLE_S, self._set_aside, name)
+                self._settling[name] = later
+            elif name not in closing:
+                if later_one := self._settling.pop(name, None):
+                    later_one.cancel()
+                self._carry_again(name)
+
+    def _set_aside(self, name: str) -> None:
+        del self._settling[name]
+        if end := self.ends.get(name):
+            self.aside |= {name}
+            end.set_aside(is_aside=True)
+            for circle in self.circles():
+                logger.warning("network: %s", circle)
+
+    def _carry_again(self, name: str) -> None:
+        if name in self.aside:
+            self.aside -= {name}
+            self.ends[name].set_aside(is_aside=False)
+            logger.info("network: %s closes no circle any more, and carries messages again", name)
+
     def close(self) -> None:
         """Tells nothing more."""
+        for later in (self._looking, *self._settling.values()):
+            if later is not None:
+                later.cancel()
         if self._telling is not None:
             self._telling.cancel()
         if self._sweep is not None:

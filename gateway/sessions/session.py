@@ -32,7 +32,8 @@ class Session:
     the packet identifiers of incoming QoS 2 messages that are not released, ``outgoing`` the QoS 2 messages in flight
     to the client, ``owed`` the retained messages to be sent. ``user`` is the user that made it, None without an
     account. ``link`` has the settings of the link whose other end it is, None for the session of an ordinary client;
-    ``side`` is the link's, ``asked`` sums up its topic filters, and ``conditions`` are those of both ends.
+    ``side`` is the link's, ``asked`` sums up its topic filters, and ``conditions`` are those of both ends. ``is_aside``:
+    the link closes a circle, so that no new messages go over it.
     ``connection`` and ``sender`` are set while the client is connected. ``unsaved`` has the rows that the store does
     not have yet, by topic filter, "" for the session itself, each with the number of its last change.
     """
@@ -54,6 +55,7 @@ class Session:
         self.side: Side = LOCAL
         self.asked = FilterSum()
         self.conditions = Conditions()
+        self.is_aside = False
         self.connection: LiveConnection | None = None
         self.sender: Sender | None = None
         self.disconnected_ms: int | None = None
@@ -70,7 +72,7 @@ class Session:
 
     def offer(self, message: Message) -> None:
         """Sends a QoS 0 message if the client is connected and a subscription matches."""
-        if self.sender is not None and (grant := self.cursor.grant_now(message)):
+        if self.sender is not None and not self.is_aside and (grant := self.cursor.grant_now(message)):
             if self.conditions.passes(message):
                 self.sender.send_now(message, grant)
             else:

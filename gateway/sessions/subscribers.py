@@ -183,7 +183,8 @@ class Subscribers:
     def end(self, session: Session) -> None:
         """Ends a session's subscriptions, and its cursor with the messages that wait."""
         self._endings.note(session.cursor, session.outgoing.unreceived)
-        self._network.leave([*session.cursor.filters, *session.shared], session.side)
+        if not session.is_aside:
+            self._network.leave([*session.cursor.filters, *session.shared], session.side)
         for topic_filter in session.shared:
             self._leave(session, topic_filter)
         session.shared.clear()
@@ -202,6 +203,8 @@ class Subscribers:
         """Makes a session the other end of a link, None: of none; what it wants counts for the link's side then."""
         if link == session.link:
             return
+        if session.is_aside:
+            self.set_aside(session, is_aside=False)
         before, session.link = session.side, link
         session.side = link.side(session.client_id) if link else LOCAL
         session.cursor.not_from = self._network.publishers(session.side, session.client_id) if link else ()
@@ -214,6 +217,15 @@ class Subscribers:
         for topic_filter in wanted:
             self._network.want(topic_filter, session.side)
         self._network.leave(wanted, before)
+
+    def set_aside(self, session: Session, *, is_aside: bool) -> None:
+        """Lets a neighbour's session take no new messages, or take them again; what it wants counts accordingly."""
+        session.is_aside, session.cursor.takes_new = is_aside, not is_aside
+        if is_aside:
+            self._network.leave(session.cursor.filters, session.side)
+            return
+        for topic_filter in session.cursor.filters:
+            self._network.want(topic_filter, session.side)
 
     def restore(self, session: Session, subscriptions: dict[str, Subscription]) -> None:
         """Adds a stored session's subscriptions, by topic filter; that of a shared one has its share name."""
@@ -299,12 +311,14 @@ class Subscribers:
     def _want(self, session: Session, topic_filter: str) -> None:
         if session.link is not None:
             session.asked.add(topic_filter)
-        self._network.want(topic_filter, session.side)
+        if not session.is_aside:
+            self._network.want(topic_filter, session.side)
 
     def _want_no_more(self, session: Session, topic_filter: str) -> None:
         if session.link is not None:
             session.asked.remove(topic_filter)
-        self._network.want_no_more(topic_filter, session.side)
+        if not session.is_aside:
+            self._network.want_no_more(topic_filter, session.side)
 
     def _count(self, session: Session, topic_filter: str, select: str = "") -> None:
         session.demand.add(topic_filter, select)

@@ -19,21 +19,24 @@ import msgspec
 
 from gateway.routes import (
     HEARD_PROPERTY,
+    INTEREST_TOPIC,
     LINK_PROPERTY,
+    LINKS_TOPIC,
     BadLink,
     Change,
     FilterSum,
     LinkSettings,
     Network,
     Side,
+    Zone,
     decode_link,
     encode_link,
 )
 from uplink.config import RouteConfig
 from uplink.connect.connector import LinkDown
-from uplink.heard import HeardInterest
 from uplink.proxy.cover import Cover
 from uplink.proxy.requests import Asked, Requests
+from uplink.queue import RouteQueue
 from wire.codec.packets import Connack
 from wire.identity import find_user_property
 
@@ -50,16 +53,17 @@ class DiallingEnd:
         config: the route, with its neighbour.
         link: the link's name, which is the route's client identifier.
         network: what is wanted here.
-        heard: what the neighbour wants.
+        queue: what waits for the neighbour, and what it wants.
     """
 
-    def __init__(self, config: RouteConfig, link: str, network: Network, heard: HeardInterest) -> None:
+    def __init__(self, config: RouteConfig, link: str, network: Network, queue: RouteQueue) -> None:
         assert config.neighbour is not None
         self.name = link
         self._neighbour = config.neighbour
         self._always = dict.fromkeys(config.subscribe)
         self._network = network
-        self._heard = heard
+        self._queue = queue
+        self._heard = queue.interest
         self._ours = config.link_settings(network.gateway)
         self._side = self._ours.side(link)
         self._asked: dict[str, None] | None = None  # the filters of the session, as answered; None: they are not known
@@ -130,7 +134,7 @@ class DiallingEnd:
         self._ask([one for one in wanted if one not in expected], [one for one in expected if one not in wanted])
         if not is_known:
             requests.end_others()
-        self._network.ends[self.name] = self
+        self._network.link_up(self)
         requests.flush()
 
     def end(self) -> None:
@@ -138,8 +142,33 @@ class DiallingEnd:
         if self._requests is not None:
             self._unanswered = self._requests.waiting
         self._requests = None
-        if self._network.ends.get(self.name) is self:
-            del self._network.ends[self.name]
+        self._network.link_down(self)
+
+    @property
+    def neighbour(self) -> str:
+        """The gateway at the other end, "" an ordinary broker."""
+        return self.theirs.name if self.theirs else ""
+
+    @property
+    def zone(self) -> Zone:
+        """The link's zone."""
+        return self._ours.as_zone
+
+    def tell_links(self, payload: bytes) -> None:
+        """Tells the neighbour link states."""
+        if self._requests is not None:
+            self._requests.tell(LINKS_TOPIC, payload)
+
+    def hear(self, topic: str, payload: bytes) -> None:
+        """Takes what the neighbour tells of its network. Raises BadAnnouncement, BadLinkStates."""
+        if topic == INTEREST_TOPIC:
+            self._queue.hear(payload)
+        elif topic == LINKS_TOPIC:
+            self._network.hear_links(self, payload)
+
+    def set_aside(self, *, is_aside: bool) -> None:
+        """Carries nothing from now on but what waits, or carries messages again."""
+        self._queue.set_aside(is_aside=is_aside)
 
     def tell(self, changes: Sequence[Change]) -> None:
         """Asks for what is newly wanted here, then ends what no longer is."""

@@ -91,6 +91,11 @@ class Requests:
         """The requests without an answer, in their order."""
         return list(self._waiting.values())
 
+    def tell(self, topic: str, payload: bytes) -> None:
+        """Sends a message of QoS 0 at once."""
+        self._client.publish(topic, payload, qos=0)
+        self._remote.flush()
+
     def flush(self) -> None:
         """Puts the requests on the line."""
         self._remote.flush()
