@@ -547,7 +547,8 @@ class MessageLog:
             if cursor.tally.counts:
                 count_stored(self, cursor, stored)
         self._compaction.note_stored(size)
-        self.seen.note_stored()
+        if self.seen.has_rows:
+            self.seen.note_stored()
         self.changed()
         if self._limits is not None:
             self._limits.note_committed(news_by_cursor)

@@ -108,6 +108,8 @@ class ChunkSet:
 class Seen:
     """Knows which messages came over links before. It is the log's; ``open`` makes it complete.
 
+    ``has_rows`` is True once the file has rows of the table; before that nothing has come over a link.
+
     Args:
         log: stores the messages, and writes the table.
         rows: the table as it is in the file.
@@ -128,7 +130,7 @@ class Seen:
         self._stored = ChunkSet(CHUNKS_MAX, rows.chunks.items())
         self._pending: Masks = {}
         self._passed = ChunkSet(QOS_0_CHUNKS_MAX)  # of messages of QoS 0, which no power cut leaves
-        self._has_rows = bool(rows.chunks)  # whether the file has any
+        self.has_rows = bool(rows.chunks)
         self._is_open = self._is_closed = False
         self._dirty: dict[Key, None] = {}  # chunks that the file has otherwise
         self._removed: list[Key] = []  # chunks that the file has and that are forgotten
@@ -152,7 +154,7 @@ class Seen:
         """Notes the identities that only the log has, before messages come."""
         after = self._held
         try:
-            while self._has_rows and after < self._log.head:
+            while self.has_rows and after < self._log.head:
                 for row in await self._log.read_rows(after):
                     self._add(self._masks_in(row))
                     after = row.last
@@ -182,7 +184,7 @@ class Seen:
         """
         for key, mask in masks.items():
             self._pending[key] = self._pending.get(key, 0) | mask
-        if self._has_rows:
+        if self.has_rows:
             return SeenNote(self, masks)
         now_ms = self._now_ms()  # the first one says from where a start has to read the log
         chunks = [(key, SeenChunk(mask, now_ms)) for key, mask in masks.items()]
@@ -217,8 +219,8 @@ class Seen:
                 asyncio.get_running_loop().call_soon(retry)
 
     def note_stored(self) -> None:
-        """The log's head has moved."""
-        if self._has_rows and self._log.head - self._tried >= SAVE_AFTER_MESSAGES:
+        """The log's head has moved; it is told if ``has_rows``."""
+        if self._log.head - self._tried >= SAVE_AFTER_MESSAGES:
             self.save()
 
     def make_room(self) -> None:
@@ -230,7 +232,7 @@ class Seen:
 
     def save(self) -> None:
         """Writes the chunks that have changed, and up to where the log has been noted."""
-        if self._saving is not None or self._is_closed or not self._has_rows:
+        if self._saving is not None or self._is_closed or not self.has_rows:
             return
         self._disarm()
         self._held = self.position
@@ -260,7 +262,7 @@ class Seen:
     def _add(self, masks: Masks) -> None:
         if not masks:
             return
-        self._has_rows = True
+        self.has_rows = True
         self._dirty.update(dict.fromkeys(masks))
         for key in self._stored.add(masks, self._now_ms()):
             self._dirty.pop(key, None)
