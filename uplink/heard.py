@@ -27,8 +27,8 @@ class HeardInterest:
         session: the route's name in the table of sessions.
         network: told what is wanted, None where the route has no gateway around it.
 
-    ``subscriptions`` are by topic filter. ``side`` is the link's, None while the route has no neighbour. ``is_aside``: the
-    link closes a circle, so that what the neighbour wants counts for nothing.
+    ``subscriptions`` are by topic filter. ``side`` is the link's, None while the route has no neighbour. ``is_aside``:
+    the link closes a circle, so that what the neighbour wants counts for nothing.
     """
 
     def __init__(self, log: MessageLog, session: str, network: Network | None) -> None:

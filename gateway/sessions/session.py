@@ -32,10 +32,10 @@ class Session:
     the packet identifiers of incoming QoS 2 messages that are not released, ``outgoing`` the QoS 2 messages in flight
     to the client, ``owed`` the retained messages to be sent. ``user`` is the user that made it, None without an
     account. ``link`` has the settings of the link whose other end it is, None for the session of an ordinary client;
-    ``side`` is the link's, ``asked`` sums up its topic filters, and ``conditions`` are those of both ends. ``is_aside``:
-    the link closes a circle, so that no new messages go over it.
-    ``connection`` and ``sender`` are set while the client is connected. ``unsaved`` has the rows that the store does
-    not have yet, by topic filter, "" for the session itself, each with the number of its last change.
+    ``side`` is the link's, ``asked`` sums up its topic filters, ``conditions`` are those of both ends, and ``is_aside``
+    says that the link closes a circle, so that no new messages go over it. ``connection`` and ``sender`` are set while
+    the client is connected. ``unsaved`` has the rows that the store does not have yet, by topic filter, "" for the
+    session itself, each with the number of its last change.
     """
 
     def __init__(
