@@ -150,8 +150,12 @@ class Limits:
         if self._is_open:
             self._discard(cursors)
 
-    def verdict(self, topic: str, owner: str) -> Verdict:
-        """Returns what happens to a message to this topic from one of the owner's clients."""
+    def verdict(self, topic: str, owner: str, publisher: str = "") -> Verdict:
+        """Returns what happens to a message to this topic from one of the owner's clients, by its identifier.
+
+        Consumers that do not take this client's messages do not count: two gateways whose links are full would wait for
+        each other.
+        """
         if self.shares is not None and self._has_its_share(self.shares, owner):
             return _VERDICTS[self._client.when_full]
         if self._store.when_full != "discard_old":
@@ -160,15 +164,20 @@ class Limits:
                 return _VERDICTS[self._store.when_full]
         if not self._queue_discards:
             for cursor in self._wanted_by(topic):
-                if (kept := cursor.tally.kept) is not None and _is_full(self._queue, kept):
+                kept = cursor.tally.kept
+                if kept is not None and _is_full(self._queue, kept) and publisher not in cursor.not_from:
                     return _VERDICTS[self._queue.when_full]
-        return self.verdict_below_filters(topic, self._log.audience.takers(topic)) if self._topics else Verdict.TAKE
+        if not self._topics:
+            return Verdict.TAKE
+        return self.verdict_below_filters(topic, self._log.audience.takers(topic), publisher)
 
-    def verdict_below_filters(self, topic: str, takers: Iterable[Cursor]) -> Verdict:
+    def verdict_below_filters(self, topic: str, takers: Iterable[Cursor], publisher: str = "") -> Verdict:
         """Returns what the limits below topic filters mean for a message to this topic, which these cursors take."""
         for number in self._topic_limits.matching(topic):
             when_full = self._topics[number].when_full
-            shares = [] if when_full == "discard_old" else [cursor.tally.topics for cursor in takers]
+            if when_full == "discard_old":
+                continue
+            shares = [cursor.tally.topics for cursor in takers if publisher not in cursor.not_from]
             if any(one is not None and one.is_full(number) for one in shares):
                 return _VERDICTS[when_full]
         return Verdict.TAKE

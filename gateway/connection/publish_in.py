@@ -232,7 +232,7 @@ class Intake:
             if standing is Standing.STORED and not self._is_lost_copy(message):
                 self._answer_repeated(packet.qos, [packet_identifier])
                 return True
-        verdict = self._services.limits.verdict(message.topic, message.owner)
+        verdict = self._services.limits.verdict(message.topic, message.owner, message.publisher)
         if self._is_from_broker:
             verdict = Verdict.WAIT if verdict is Verdict.REFUSE else verdict
         elif message.retain and not self._services.limits.may_keep(message):
@@ -337,8 +337,8 @@ class Intake:
             return False
         if len({self._is_wanted(topic) for topic in topics}) > 1:  # they get different answers
             return False
-        limits, owner = self._services.limits, self._session.holding.owner
-        return all(limits.verdict(topic, owner) is Verdict.TAKE for topic in topics)
+        limits, owner, publisher = self._services.limits, self._session.holding.owner, self._session.client_id
+        return all(limits.verdict(topic, owner, publisher) is Verdict.TAKE for topic in topics)
 
     def take_publishes(self, publishes: Publishes) -> None:
         """Takes many messages of the fast path."""

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.config.kinds import WhenFull
 from gateway.config.network import TopicConfig
+from gateway.limits import Verdict
 from gateway.message import Message
 from gateway.store import MessageLog
 from tests.gateway.store.support import stored
@@ -98,6 +99,16 @@ async def test_a_route_at_a_limit_has_publishers_told(tmp_path: Path) -> None:
         await device.publish("a", b"6")
     assert arrived(central) == [("a", 1), ("a", 2), ("b", 4)]
     assert stored(tmp_path, RANGES) == [("rejected", "gateway", 1), ("rejected", "route/central", 1)]
+
+
+@pytest.mark.parametrize("when_full", ["flow_control", "reject_incoming"])
+async def test_a_full_route_keeps_nothing_from_coming_down_over_it(tmp_path: Path, when_full: WhenFull) -> None:
+    """Otherwise two gateways whose links are full would wait for each other."""
+    async with scripted_broker() as central, running_broker(tmp_path, topic=[below("a", 1, when_full)]) as broker:
+        route = Route(route_config(central.port), "gateway-1", broker.log)
+        await store(broker.log, "a", count=1)
+        await until(lambda: broker.limits.verdict("a", "owner", "device") is not Verdict.TAKE)
+        assert broker.limits.verdict("a", "owner", route.queue.publisher.client_id) is Verdict.TAKE
 
 
 async def test_another_gateway_that_is_at_a_limit_gets_each_message_later(tmp_path: Path) -> None:
