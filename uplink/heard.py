@@ -102,10 +102,10 @@ class HeardInterest:
             description = SessionDescription(NEVER_EXPIRES_S, None, link=self.mark)
             rows = dict.fromkeys(removed) | {one.topic_filter: one for one in subscriptions} | {"": description}
             self._log.defer(SaveSession(self._session, rows))
-        self._tell(added, removed)
         return subscriptions, removed
 
-    def _tell(self, added: Iterable[str], removed: Iterable[str]) -> None:
+    def count(self, added: Iterable[str], removed: Iterable[str]) -> None:
+        """Counts filters that the neighbour newly wants, and no longer counts others; tells the other neighbours so."""
         if self._network is None or self.side is None or self.is_aside:
             return
         for topic_filter in added:

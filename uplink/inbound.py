@@ -5,8 +5,9 @@ full, messages wait here without an acknowledgement, in bounded memory. Beyond t
 begins a new connection when there is room. It goes on reading meanwhile: acknowledgements of what goes up make room.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 
 from gateway.routes import (
     AckBatch,
@@ -87,6 +88,8 @@ class Inbound:
         self._subscribed: dict[str, None] = {}  # topic filters of the session
         at_once = 1 if end is None else end.at_once
         self.requests = Requests(config.name, self._client, self._remote, at_once, self._note_answer)
+        self._following: asyncio.Task[None] | None = None  # what the neighbour wants newly
+        self._is_stopping = False
         self._others: list[Step] = []
         self._hand_on: Callable[[Step], None] = self._others.append
 
@@ -137,6 +140,9 @@ class Inbound:
             self._end.end()
         if not self._remote.ended.done():
             self._remote.postpone()
+        if self._following is not None:  # it is done in any case: memory has what the store has
+            self._is_stopping = True
+            await asyncio.wait({self._following})
         self._intake.stop()
         await self._acks.settle()
         self._state.receive_problem = self._state.receive_note = ""
@@ -197,9 +203,18 @@ class Inbound:
         """Takes what the neighbour tells of its network."""
         assert self._end is not None
         try:
-            self._end.hear(packet.topic, packet.payload)
+            rest = self._end.hear(packet.topic, packet.payload)
         except (BadAnnouncement, BadLinkStates) as error:
             self._remote.close(f"what the neighbour tells at {packet.topic!r}: {error}")
+        else:
+            if rest is not None:
+                self._remote.postpone()
+                self._following = asyncio.get_running_loop().create_task(self._follow(rest))
+
+    async def _follow(self, rest: Coroutine[None, None, None]) -> None:
+        await rest
+        if not self._is_stopping and not self._remote.ended.done():
+            self._remote.take(self._handle)
 
     def _note_answer(self, asked: Asked, granted: Sequence[str]) -> None:
         if self._end is not None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Coroutine, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -30,6 +30,7 @@ from gateway.routes import (
     ReasonToDrop,
     RouteState,
     Sender,
+    Slice,
     Subscription,
     qos2,
 )
@@ -51,6 +52,7 @@ from wire.topics import matches
 Outlet = LaneCursor | ShapedCursor | BatchCursor | Lanes
 """What a route's sender fetches from."""
 
+AT_ONCE = 100  # filters that a neighbour newly wants, or no longer; beyond it other tasks run in between
 ROUTE_PREFIX = "route/"  # of the names under which the log keeps the routes' cursors
 
 
@@ -443,9 +445,26 @@ class RouteQueue:
         self.interest.set_aside(is_aside=is_aside)
         self.cursor.takes_new = not is_aside or bool(self._log.routes.filters_of(self.consumer))
 
-    def hear(self, payload: bytes) -> None:
-        """The neighbour tells what it wants; it counts for the next message that is stored. Raises BadAnnouncement."""
+    def hear(self, payload: bytes) -> Coroutine[None, None, None] | None:
+        """The neighbour tells what it wants; it counts for the next message that is stored. Raises BadAnnouncement.
+
+        If much has changed, a coroutine is returned that does the rest of it, slice by slice: nothing else of the
+        neighbour may be taken before.
+        """
         added, removed = self.interest.take(payload)
+        if len(added) + len(removed) > AT_ONCE:
+            return self._follow_all(added, removed)
+        self._follow(added, removed)
+        return None
+
+    async def _follow_all(self, added: list[Subscription], removed: list[str]) -> None:
+        slice_ = Slice()
+        for begin in range(0, max(len(added), len(removed)), AT_ONCE):
+            self._follow(added[begin : begin + AT_ONCE], removed[begin : begin + AT_ONCE])
+            if slice_.is_over:
+                await slice_.give_way()
+
+    def _follow(self, added: list[Subscription], removed: list[str]) -> None:
         always = self._log.routes.filters_of(self.consumer)
         for cursor in self.cursors:
             for subscription in added:
@@ -457,6 +476,7 @@ class RouteQueue:
             if removed:
                 cursor.tally.stop()  # until it is counted again
                 cursor.tally.noticed = Backlog(self._log.count_behind(cursor.position))
+        self.interest.count([one.topic_filter for one in added], removed)
 
     def _offer_qos_0(self) -> None:
         """Has the cursor offer messages of QoS 0 as they come, where they are not stored for the route."""

@@ -13,7 +13,7 @@ may have.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 
 import msgspec
 
@@ -159,12 +159,16 @@ class DiallingEnd:
         if self._requests is not None:
             self._requests.tell(LINKS_TOPIC, payload)
 
-    def hear(self, topic: str, payload: bytes) -> None:
-        """Takes what the neighbour tells of its network. Raises BadAnnouncement, BadLinkStates."""
+    def hear(self, topic: str, payload: bytes) -> Coroutine[None, None, None] | None:
+        """Takes what the neighbour tells of its network; returns what is to be awaited before anything else is taken.
+
+        Raises BadAnnouncement, BadLinkStates.
+        """
         if topic == INTEREST_TOPIC:
-            self._queue.hear(payload)
-        elif topic == LINKS_TOPIC:
+            return self._queue.hear(payload)
+        if topic == LINKS_TOPIC:
             self._network.hear_links(self, payload)
+        return None
 
     def set_aside(self, *, is_aside: bool) -> None:
         """Carries nothing from now on but what waits, or carries messages again."""

@@ -183,3 +183,17 @@ async def test_a_neighbour_whose_session_was_lost_is_asked_again_and_ends_what_i
         reader = await a.client("reader", "b", "c", session_expiry_s=0)
         await m.wants("b", "c")
         await reader.disconnect()
+
+
+async def test_many_filters_that_come_at_once_are_followed_before_what_comes_behind_them(tmp_path: Path) -> None:
+    a, m = Site(tmp_path, "a"), Site(tmp_path, "m")
+    a.dial(m.port, "m")
+    async with m:
+        reader = await m.client("reader", *(f"filter/{number}" for number in range(5000)))
+        async with a:
+            await until(lambda: len(a.wanted_by_neighbours()) == 5000, "all filters are told")
+            device = await a.client("device")
+            for number in range(0, 5000, 500):
+                await device.publish(f"filter/{number}", b"%d" % number)
+            assert [int((await message_to(reader)).payload) for _ in range(10)] == list(range(0, 5000, 500))
+            await a.linked()
