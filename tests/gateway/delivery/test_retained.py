@@ -330,3 +330,21 @@ async def test_a_subscribe_that_names_a_filter_thousands_of_times_is_searched_on
         assert await subscriber.subscribe(*["a/#"] * 10_000) == [1] * 10_000
         assert {(await subscriber.receive()).topic for _ in range(20)} == {f"a/{number}" for number in range(20)}
         await subscriber.expect_no_message()
+
+
+@pytest.mark.parametrize("most", [1, 3, 7, 500])
+async def test_each_of_many_filters_in_one_subscribe_brings_its_retained_messages(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many the store finds at a time."""
+    monkeypatch.setattr("gateway.store.tables.retained.FIND_MOST", most)
+    names = [f"a/{number:02}" for number in range(20)]
+    async with with_publisher(tmp_path) as (broker, publisher):
+        for name in names:
+            await publisher.publish(name, b"x", retain=True)
+        subscriber = await connected(broker, "subscriber")
+        nothing = [f"b/{number}" for number in range(200)]
+        await subscriber.subscribe(*names[10:], *nothing, "a/#", "b/#", *names[:5])
+        received = [(await subscriber.receive()).topic for _ in range(35)]
+        assert received == [*names[10:], *names, *names[:5]]
+        await subscriber.expect_no_message()

@@ -2,10 +2,12 @@
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from gateway.filters.filter_tree import FilterTree
 from gateway.network.interest import LOCAL, Change, Interest
 from gateway.network.zones import Side, Zone
 from wire.topics import matches
@@ -227,6 +229,30 @@ def test_no_name_is_without_a_filter_in_between_while_what_is_told_changes(seed:
                     now.remove(topic_filter)
                 assert all(_has(now, name) for name in throughout)
             assert now == at_end
+
+
+def test_a_filter_that_a_wider_one_covers_comes_and_goes_without_a_look_at_those_below(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at = 0
+    find_covered = FilterTree[Any].covered
+
+    def count(tree: FilterTree[Any], topic_filter: str) -> Iterator[tuple[str, Any]]:
+        nonlocal looked_at
+        for entry in find_covered(tree, topic_filter):
+            looked_at += 1
+            yield entry
+
+    monkeypatch.setattr(FilterTree, "covered", count)
+    interest = Interest()
+    interest.want("#", LOCAL)
+    for number in range(1000):
+        assert interest.want(f"site/{number}/state", ("link", "x")) == []
+        assert interest.want("site/#", ("link", "x")) == []
+        assert interest.want_no_more("site/#", ("link", "x")) == []
+    for number in range(1000):
+        assert interest.want_no_more(f"site/{number}/state", ("link", "x")) == []
+    assert looked_at == 0
 
 
 def _has(filters: set[str], name: str) -> bool:
