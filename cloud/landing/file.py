@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -73,7 +74,11 @@ _REPEATED = ["origin", "epoch", "gateway", "topic", "qos", "retain", "content_ty
 _REPEATED += [f"{_LINKS}.{name}" for name in ("epoch", "gateway", "route")]
 """Columns with few distinct values; a dictionary of the others would be as long as they are."""
 _COUNTING = ("seq", "received_ms", "landed_ms", f"{_LINKS}.number")
-_ENCODINGS = {**dict.fromkeys(_COUNTING, "DELTA_BINARY_PACKED"), "payload": "PLAIN"}
+_ENCODINGS = {**dict.fromkeys(_COUNTING, "DELTA_BINARY_PACKED"), "payload": "DELTA_LENGTH_BYTE_ARRAY"}
+_ZSTD_LEVEL = 2
+"""Of the fast levels the best one for payloads that are alike."""
+_PAGE_BYTES = 4 << 20
+"""Each page is compressed by itself: what many devices have in common comes again far behind."""
 
 
 class FileNumber(NamedTuple):
@@ -104,10 +109,27 @@ def join(pieces: Iterable[Row | pa.Table]) -> pa.Table:
     return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
 
 
+def by_origin(rows: pa.Table) -> np.ndarray:
+    """Returns the places of the rows, those of an origin behind one another and in the order that they have.
+
+    So the messages of a device are neighbours, which takes a quarter off the file of a thousand devices.
+    """
+    origins = rows["origin"].combine_chunks().dictionary_encode()
+    return np.argsort(origins.indices.to_numpy(), kind="stable")
+
+
 def encode(rows: pa.Table) -> bytes:
     """Returns the content of the Parquet file with these rows, in this order."""
     sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink, compression="zstd", use_dictionary=_REPEATED, column_encoding=_ENCODINGS)
+    pq.write_table(
+        rows,
+        sink,
+        compression="zstd",
+        compression_level=_ZSTD_LEVEL,
+        data_page_size=_PAGE_BYTES,
+        use_dictionary=_REPEATED,
+        column_encoding=_ENCODINGS,
+    )
     content: bytes = sink.getvalue().to_pybytes()
     return content
 

@@ -67,9 +67,11 @@ class LandingFolder:
         rows, last_seq = self.own.number(file.join(pieces))
         packets = np.zeros(rows.num_rows, np.uint16) if packets is None else packets
         oldest = self.own.oldest_file or name.number
-        own = OwnNumbers(self.own.epoch, last_seq, oldest, encode_packets(packets))
-        content = file.encode(rows)
-        described = manifest.describe(name, rows, content, own)
+        places = file.by_origin(rows)
+        sorted_rows = rows.take(places)
+        own = OwnNumbers(self.own.epoch, last_seq, oldest, encode_packets(packets[places]))
+        content = file.encode(sorted_rows)
+        described = manifest.describe(name, sorted_rows, content, own)
         self.storage.write(described.file, content)
         try:
             self.storage.write(f"{name.stem}.json", msgspec.json.encode(described))

@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from cloud.queries.result import BadQuery, Result, collect, first_line
 from cloud.queries.views import name_in_sql, view_names, views
+from cloud.spark.java import SparkMissing
 from cloud.tables.schema import TABLES
 from cloud.tables.tables import Tables, require_tables
 
@@ -21,14 +23,20 @@ _CALLING_JAVA = ("reflect", "java_method", "try_reflect")
 def open_views(spark: SparkSession, folder: Path | str) -> list[str]:
     """Makes the tables in `folder` views of the session, and returns the names of all views.
 
-    Raises NoTables, and OSError for a URL: Spark itself reads tables in local folders alone.
+    Raises NoTables, SparkMissing in a session without Delta Lake, and OSError for a URL: Spark itself reads tables in
+    local folders alone.
     """
     require_tables(folder)
     tables = Tables(spark, folder)
-    for table in TABLES:
-        # Delta would delete from, update and merge into a plain view of a table. It refuses a view with a condition.
-        rows = tables.read(table).where(sf.lit(True))
-        rows.createOrReplaceTempView(name_in_sql(table))
+    try:
+        for table in TABLES:
+            # Delta would change the table by a plain view of it. It refuses a view with a condition.
+            rows = tables.read(table).where(sf.lit(True))
+            rows.createOrReplaceTempView(name_in_sql(table))
+    except Py4JJavaError as error:
+        if "DATA_SOURCE_NOT_FOUND" not in str(error):
+            raise
+        raise SparkMissing("this Spark session has no Delta Lake; cloud.open_session() starts one that has") from None
     for name, sql in views().items():
         spark.sql(sql).createOrReplaceTempView(name)
     return view_names()

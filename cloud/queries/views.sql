@@ -297,7 +297,8 @@ FROM (
 CREATE OR REPLACE VIEW anchors AS
 SELECT origin, epoch, device, boot_id, uptime_ms, time, source, error_s,
     lag(uptime_ms) OVER boot AS after_ms,
-    CASE WHEN lead(uptime_ms) OVER boot IS NULL THEN NULL ELSE uptime_ms END AS until_ms
+    CASE WHEN lead(uptime_ms) OVER boot IS NULL THEN NULL ELSE uptime_ms END AS until_ms,
+    CAST(row_number() OVER boot AS INT) AS place
 FROM (
     SELECT origin, epoch, seq, device, boot_id, max(uptime_ms) AS uptime_ms, max(time) AS time,
         max(value_string) FILTER (WHERE metric = 'clock') AS source,
@@ -309,18 +310,45 @@ WHERE source IS NOT NULL
 WINDOW boot AS (PARTITION BY origin, epoch, device, boot_id ORDER BY uptime_ms, seq);
 
 -- The readings with `utc`, and `utc_by`: whether the device, an anchor, the gateway or the lander gave it.
+--
+-- A device may have many anchors and many readings in one boot, and each reading cannot be compared with each anchor. So
+-- where a boot has more than eight, one pass in the order of uptimes finds the anchor of each moment with a reading.
 CREATE OR REPLACE VIEW timeline AS
+WITH
+-- Anchors of boots with few are all in slot 0; of boots with many, each has a slot of its own.
+slots AS (
+    SELECT *, CASE WHEN max(place) OVER (PARTITION BY origin, epoch, device, boot_id) > 8 THEN place ELSE 0 END AS slot
+    FROM anchors),
+busy AS (SELECT origin, epoch, device, boot_id FROM slots WHERE slot = 9),
+moments AS (
+    SELECT origin, epoch, device, boot_id, uptime_ms, is_reading,
+        coalesce(
+            min(slot) OVER (PARTITION BY origin, epoch, device, boot_id ORDER BY uptime_ms DESC),
+            max(slot) OVER (PARTITION BY origin, epoch, device, boot_id)) AS slot
+    FROM (
+        SELECT DISTINCT origin, epoch, device, boot_id, uptime_ms, CAST(NULL AS INT) AS slot, TRUE AS is_reading
+        FROM readings JOIN busy USING (origin, epoch, device, boot_id)
+        WHERE event_time_by <> 'device' AND uptime_ms IS NOT NULL
+        UNION ALL
+        SELECT origin, epoch, device, boot_id, uptime_ms, slot, FALSE AS is_reading FROM slots WHERE slot > 0))
 SELECT readings.*,
-    CASE WHEN event_time_by <> 'device' AND anchors.time IS NOT NULL
-        THEN anchors.time + (readings.uptime_ms - anchors.uptime_ms) * INTERVAL 1 MILLISECOND
+    CASE WHEN event_time_by <> 'device' AND slots.time IS NOT NULL
+        THEN slots.time + (readings.uptime_ms - slots.uptime_ms) * INTERVAL 1 MILLISECOND
         ELSE readings.event_time END AS utc,
-    CASE WHEN event_time_by <> 'device' AND anchors.time IS NOT NULL THEN 'anchor' ELSE event_time_by END AS utc_by
-FROM readings LEFT JOIN anchors
-    ON readings.event_time_by <> 'device'
-    AND readings.origin = anchors.origin AND readings.epoch = anchors.epoch
-    AND readings.device = anchors.device AND readings.boot_id = anchors.boot_id
-    AND (after_ms IS NULL OR readings.uptime_ms > after_ms)
-    AND (until_ms IS NULL OR readings.uptime_ms <= until_ms);
+    CASE WHEN event_time_by <> 'device' AND slots.time IS NOT NULL THEN 'anchor' ELSE event_time_by END AS utc_by
+FROM readings
+    LEFT JOIN moments
+        ON readings.event_time_by <> 'device' AND is_reading
+        AND readings.origin = moments.origin AND readings.epoch = moments.epoch
+        AND readings.device = moments.device AND readings.boot_id = moments.boot_id
+        AND readings.uptime_ms = moments.uptime_ms
+    LEFT JOIN slots
+        ON readings.event_time_by <> 'device' AND readings.uptime_ms IS NOT NULL
+        AND readings.origin = slots.origin AND readings.epoch = slots.epoch
+        AND readings.device = slots.device AND readings.boot_id = slots.boot_id
+        AND coalesce(moments.slot, 0) = slots.slot
+        AND (after_ms IS NULL OR readings.uptime_ms > after_ms)
+        AND (until_ms IS NULL OR readings.uptime_ms <= until_ms);
 
 -- The last reading of each metric.
 CREATE OR REPLACE VIEW latest AS

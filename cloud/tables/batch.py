@@ -192,10 +192,7 @@ def _judge(plan: Plan, landing: Storage, tables: Tables, suspects: list[Suspect]
     places: list[tuple[str, np.ndarray]] = []
     known = []
     refused = []
-    streams = {(suspect.origin, suspect.epoch) for suspect in suspects}
-    for described in sorted(plan.files, key=lambda one: one.file):
-        if streams.isdisjoint(described.streams()):
-            continue
+    for described in ledger.files_with(sorted(plan.files, key=lambda one: one.file), suspects):
         try:
             rows = read_landing_file(described, landing).select([*IDENTITY, "payload"])
         except ManifestError as error:

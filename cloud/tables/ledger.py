@@ -8,7 +8,7 @@ hardly with time.
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -132,6 +132,17 @@ def find_suspects(manifests: Sequence[Manifest], known: Known) -> list[Suspect]:
         suspects += [Suspect(*stream, lo, hi, known=True) for lo, hi in again]
         suspects += [Suspect(*stream, lo, hi, known=False) for lo, hi in intervals.subtract(twice, again)]
     return suspects
+
+
+def files_with(manifests: Iterable[Manifest], suspects: Iterable[Suspect]) -> Iterator[Manifest]:
+    """Yields the landing files that have rows of the suspects."""
+    wanted: dict[Stream, list[Interval]] = defaultdict(list)
+    for suspect in suspects:
+        wanted[suspect.origin, suspect.epoch].append((suspect.lo, suspect.hi))
+    wanted = {stream: intervals.merge(spans) for stream, spans in wanted.items()}
+    for manifest in manifests:
+        if any(intervals.intersect(spans, wanted.get(stream, [])) for stream, spans in manifest.streams().items()):
+            yield manifest
 
 
 def _number_streams(rows: pa.Table, same: Sequence[str]) -> np.ndarray:

@@ -433,12 +433,9 @@ class Client:
         end: ListeningEnd | None = None,
     ) -> None:
         self._end = end
-        self._protocol = protocol
-        self._session = session
-        self._name = name
-        self._peer = port.peer
-        self._services = services
-        self._failed = failed
+        self._protocol, self._session = protocol, session
+        self._name, self._peer = name, port.peer
+        self._services, self._failed = services, failed
         self._acks = AckBatch(services.log.submit, answered, failed)
         connect = protocol.connect_packet
         wishes = [] if connect is None else find_wishes(connect.properties)

@@ -314,6 +314,22 @@ async def test_a_statement_names_the_messages_that_the_route_dropped(tmp_path: P
     assert [number_of(publish) for publish in devices] == [1, 2, 3, 7]
 
 
+async def test_a_copied_store_states_no_range_whose_messages_were_never_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path) as log:
+        await log.submit([Message("a", b"of the original", 1)])
+    shutil.copytree(tmp_path / "store", tmp_path / "copy" / "store")
+    async with scripted_broker() as broker, opened(tmp_path / "copy") as log:
+        route = route_to(broker, log, statement_interval_s=STATING)
+        await publish_from(log, "x", range(1, 4))
+        async with serving(route):
+            await until(lambda: bool(broker.publishes) and bool(all_statements(broker)))
+    assert "failure" not in caplog.text
+    assert joined(all_statements(broker)) == {"x": Share("x", 7, 3, 3, 1, 3)}
+    assert [one.dropped for one in all_statements(broker)] == [[]]
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_a_statement_names_the_messages_that_are_set_aside(tmp_path: Path, qos: int) -> None:
     def answer(publish: Publish) -> int:

@@ -42,6 +42,7 @@ SELECT max(min(position), coalesce((SELECT position FROM cursor WHERE consumer =
     UNION ALL SELECT position - 1 FROM refused
 )
 """
+DELETED = f"SELECT coalesce((SELECT position FROM cursor WHERE consumer = '{GATEWAY}'), 0)"
 FLOWS_OF_BATCHES = "SELECT rowid, ranges FROM flow WHERE position > ? AND ranges != ?"
 CUT_FLOW = "UPDATE flow SET position = ?, ranges = ? WHERE rowid = ?"
 # Messages behind the newest one that is left are lost, and their positions will be used again.
@@ -67,7 +68,8 @@ TAKE_BACK = (
 class Lost:
     """Lost messages: their positions, and the identities of this store that may be among theirs.
 
-    ``messages`` is how many are known of. The last messages may have left no trace, so ``last_seq`` may have no end.
+    ``messages`` is how many are known of; 0 where it is not known whether any were. The last messages may have left no
+    trace, so ``last_seq`` may have no end.
     """
 
     first_position: int
@@ -112,6 +114,7 @@ class Rebuild:
         self._is_incomplete = is_incomplete
         self._epoch = self._find_epoch()
         self._furthest = 0
+        self._has_lost_places = False
 
     @property
     def damaged_rows(self) -> int:
@@ -213,7 +216,8 @@ class Rebuild:
             connection.execute(statement, {"head": head})
         oldest = self._ranges[0].first if self._ranges else 1
         names = [*consumers, *_cut_backfills(connection, head)]
-        connection.executemany(ADD_CONSUMER, (rows.sealed((name, oldest - 1, 0)) for name in names))
+        placed = connection.executemany(ADD_CONSUMER, (rows.sealed((name, oldest - 1, 0)) for name in names)).rowcount
+        self._has_lost_places = placed > 0
 
     def _lost(self, connection: sqlite3.Connection) -> Iterator[Lost]:
         """Yields the missing messages that a consumer needs."""
@@ -221,6 +225,12 @@ class Rebuild:
         head = self._ranges[-1].last if self._ranges else 0
         expected = (head if needed_from is None else needed_from) + 1
         seq = 0
+        if self._has_lost_places and self._ranges:
+            # A consumer whose place is lost may have needed what is before the oldest message that is left.
+            (deleted,) = connection.execute(DELETED).fetchone()
+            first, before = self._ranges[0].first, self._ranges[0].before
+            if deleted + 1 < first <= expected and before:
+                yield Lost(deleted + 1, 0, 1, before)
         for kept in self._ranges:
             if (missing := kept.first - expected) > 0:
                 first = max(seq + 1, kept.before + 1 - missing)

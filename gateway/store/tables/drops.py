@@ -76,7 +76,7 @@ MERGED_AT_ONCE = 100  # oldest ranges, when a budget is used up
 
 CHANGED = f"""
 SELECT reason, consumer, origin, epoch, first, last, messages, until_ms FROM dropped
-WHERE reason IN ({", ".join("?" * len(DROP_REASONS))}) AND consumer IN (?, ?) AND until_ms >= ?
+WHERE reason IN ({", ".join("?" * len(DROP_REASONS))}) AND consumer IN (?, ?) AND until_ms >= ? AND messages > 0
 ORDER BY until_ms LIMIT ?
 """
 CHANGED_MOST = 10_000
@@ -100,6 +100,7 @@ def changed_since(
 ) -> tuple[list[DroppedRow], int]:
     """Returns the ranges of a consumer and of GATEWAY with drops since a Unix time, at most CHANGED_MOST.
 
+    Ranges without messages are left out: in a copied or restored store they say what the original may have given.
     The second value is the time from which the next call goes on: ``until_ms``, or an earlier one if there are more.
     """
     rows = connection.execute(CHANGED, (*DROP_REASONS, consumer, GATEWAY, since_ms, CHANGED_MOST)).fetchall()

@@ -1,6 +1,8 @@
 import hashlib
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -8,6 +10,7 @@ from cloud.landing import manifest
 from cloud.landing.file import FileNumber, Link, Row, parse_stem
 from cloud.landing.folder import LanderRunning, LandingFolder
 from tests.cloud.messages import EPOCH, land, row
+from tools.lab.bench.cloud.landing import FILE_ROWS, Fleet
 
 
 def visible(landing: Path) -> list[str]:
@@ -25,6 +28,35 @@ def test_landed_rows_read_back_as_they_were(landing: Path) -> None:
     for record, one in zip(table.to_pylist(), rows, strict=True):
         links = [Link(**link) for link in record.pop("via")]
         assert Row(**record, via=links) == one._replace(via=list(one.via))
+
+
+def test_messages_of_an_origin_are_neighbours_and_keep_their_order(landing: Path) -> None:
+    names = ["garage", "cellar", "garage", "attic", "cellar", "garage"]
+    (described,) = land(landing, [row(9 - place, name) for place, name in enumerate(names)])
+    rows = pq.read_table(landing / described.file, columns=["origin", "seq"]).to_pylist()
+    assert [(one["origin"], one["seq"]) for one in rows] == [
+        *[("garage", 9), ("garage", 7), ("garage", 4)],
+        *[("cellar", 8), ("cellar", 5)],
+        ("attic", 6),
+    ]
+
+
+def test_packet_identifiers_are_those_of_the_rows_as_they_are_in_the_file(landing: Path) -> None:
+    own = [row(0, "lander-1", content)._replace(epoch=0) for content in (b"21.5", b"22")]
+    packets = np.array([0, 7, 0, 9], np.uint16)
+    with closing(LandingFolder(landing, "lander-1", boot=1)) as folder:
+        described = folder.land([row(1), own[0], row(2), own[1]], packets)
+    assert described.own is not None and described.own.packets == [(2, 7, 1), (3, 9, 1)]
+    with closing(LandingFolder(landing, "lander-1", boot=2)) as again:
+        found = [
+            again.own.find(packet, one.topic, one.payload)
+            for packet, one in zip((7, 9, 9), (*own, own[0]), strict=True)
+        ]
+    assert found == [(1, 1), (1, 2), None]
+
+
+def test_file_of_a_thousand_devices_takes_sixteen_bytes_a_message_with_its_manifest(tmp_path: Path) -> None:
+    assert Fleet(tmp_path, seed=1, devices=1000).land(FILE_ROWS) / FILE_ROWS <= 16
 
 
 def test_manifest_says_what_the_file_holds(landing: Path) -> None:

@@ -1,5 +1,5 @@
 from cloud.landing.manifest import Manifest
-from cloud.tables.ledger import find_suspects, new_intervals
+from cloud.tables.ledger import files_with, find_suspects, new_intervals
 from cloud.transforms.classify import Suspect
 from tests.cloud.messages import EPOCH
 
@@ -43,3 +43,10 @@ def test_file_with_more_rows_than_numbers_is_suspect_as_a_whole() -> None:
 
 def test_batch_that_brings_nothing_adds_nothing() -> None:
     assert new_intervals([file((2, 3))], {GARAGE: [(1, 5)]}) == {}
+
+
+def test_only_files_with_rows_of_a_suspect_are_read_again() -> None:
+    files = [file((1, 10)), file((11, 20), (31, 40)), file((21, 30)), file((11, 20), origin="cellar")]
+    suspects = [Suspect("garage", EPOCH, 20, 20, known=True), Suspect("garage", EPOCH, 25, 33, known=False)]
+    assert list(files_with(files, suspects)) == files[1:3]
+    assert list(files_with(files, [Suspect("garage", EPOCH + 1, 1, 99, known=True)])) == []

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from cloud.storage.durable_file import write_durably
+from cloud.tables.delta_log import DeltaLog
 from cloud.tables.schema import BRONZE_MESSAGES, LEDGER, QUARANTINE, READINGS, Table
 from cloud.tables.tables import Tables
 from tests.cloud.lake import Lake
@@ -19,8 +20,9 @@ from tests.cloud.messages import land, row
 from tests.support.result_shape import faults_of
 from tools.lab.torture.cloud import command
 from tools.lab.torture.cloud.cut import Cutter, Undone
+from tools.lab.torture.cloud.driver import Driver, Order
 from tools.lab.torture.cloud.judge import judge
-from tools.lab.torture.cloud.messages import Key, key_of
+from tools.lab.torture.cloud.messages import DECODER, Key, key_of
 
 app = typer.Typer()
 app.command()(command.cloud)
@@ -85,6 +87,22 @@ def test_judge_finds_a_row_too_few_or_too_many(
     finally:
         tables.replace(table, tables.files(table), rows)
     assert any(text in one for one in found), found
+
+
+def test_month_that_passes_deletes_no_commit_before_a_checkpoint_that_is_cut_off(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "landing").mkdir()
+    lake = Lake(spark, tmp_path / "landing", tmp_path / "tables")
+    (described,) = land(lake.landing, LANDED)
+    lake.ingest()
+    DeltaLog(lake.folder / QUARANTINE.name).write_checkpoint()
+    (checkpoint,) = (lake.folder / QUARANTINE.name).rglob("*.checkpoint.parquet")
+    checkpoint.write_bytes(b"")
+    (tmp_path / "decoder.py").write_text(DECODER)
+    driver = Driver(lake.landing, lake.folder, tmp_path / "decoder.py")
+    assert driver.do(Order("month", tables=[READINGS.name, LEDGER.name])) == []
+    assert list(judge(lake.folder, {described.file: [key_of(one) for one in LANDED]}, KINDS, is_last=True)) == []
 
 
 def test_cut_is_before_each_operation_and_says_what_no_sync_has_made_durable(tmp_path: Path) -> None:

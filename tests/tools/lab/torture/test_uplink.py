@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from tools.lab.torture.uplink.clock import Clock
 from tools.lab.torture.uplink.command import uplink
 from tools.lab.torture.uplink.faults import FAULTS, SECURE_ONLY
 from tools.lab.torture.uplink.publisher import EPOCH
-from tools.lab.torture.uplink.run import LANES, Outcome, draw, judge, overtaken_in
+from tools.lab.torture.uplink.run import LANES, Outcome, draw, judge, judge_statements, overtaken_in
 from tools.lab.torture.uplink.site import Site
 from wire.identity import encode_identity
+from wire.link_numbers import Share, Statement
 
 app = typer.Typer()
 app.command()(uplink)
@@ -47,6 +49,29 @@ def test_in_two_lanes_nothing_is_lost_or_there_twice_and_each_lane_is_in_order(s
     code, report = reported("--order", "live_first", "--seed", str(seed), *size, *chosen)
     assert (code, report["violations"], report["order"]) == (0, [], "live_first")
     assert (report["lost"], report["twice"], report["disorder"], report["messages"]) == (0, 0, 0, 400)
+
+
+def test_statements_are_true_over_faults_of_everything(seed: int) -> None:
+    chosen = [word for fault in ("cut", "kill", "restart", "page", "renew") for word in ("--fault", fault)]
+    size = ["--broker", "gateway", "--qos", "1", "--runs", "1", "--messages", "400", "--faults", "5"]
+    code, report = reported("--statements", "--seed", str(seed), *size, *chosen)
+    assert (code, report["violations"], report["messages"]) == (0, [], 400)
+    assert report["statements"] > 0
+
+
+def test_a_statement_of_messages_that_did_not_come_is_found_out() -> None:
+    def stated(number: int, first: int, last: int, share: Share) -> Statement:
+        return Statement("edge", "next", 31, number, first, last, [share], [], [], False)
+
+    came = Counter(("p0", EPOCH, seq) for seq in (1, 2, 3, 5))
+    true = [stated(1, 1, 3, Share("p0", EPOCH, 3, 3, 1, 3)), stated(2, 4, 5, Share("p0", EPOCH, 5, 1, 5, 5))]
+    assert list(judge_statements(true, came)) == []
+    assert list(judge_statements([*true, stated(3, 6, 7, Share("p0", EPOCH, 7, 2, 5, 7))], came)) == [
+        "statement 3 of epoch 0000001f: 2 of p0 were handed on, and 1 came"
+    ]
+    assert list(judge_statements([*true, stated(3, 5, 6, Share("p0", EPOCH, 5, 1, 5, 5))], came)) == [
+        "statement 3 of epoch 0000001f covers 5, as one before it does"
+    ]
 
 
 @pytest.mark.parametrize(("order", "overtaken"), [("strict", 2), ("live_first", 0)])

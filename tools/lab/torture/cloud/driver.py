@@ -79,9 +79,11 @@ class Driver:
         return []
 
     def _write_checkpoints(self, wanted: list[str]) -> None:
-        # What a power cut has left is repaired by the job, which comes first: Spark reads no log that is cut off.
+        # What a power cut has left is repaired by the job, which comes first: Spark reads no log that is cut off, and
+        # no program deletes commits before a checkpoint that it cannot read.
         repaired = Tables(self._spark, self._tables)
-        there = [self._tables / table.name for table in TABLES if table.name in wanted and repaired.exists(table)]
+        repaired_tables = [table.name for table in TABLES if repaired.exists(table)]
+        there = [self._tables / name for name in repaired_tables if name in wanted]
         java: Any = self._spark._jvm
         logs = java.org.apache.spark.sql.delta.DeltaLog
         logs.clearCache()

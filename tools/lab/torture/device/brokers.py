@@ -3,6 +3,7 @@
 import asyncio
 import queue
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,18 +88,19 @@ BROKERS: dict[str, type[MosquittoBroker] | type[GatewayBroker]] = {
 
 
 class Reader:
-    """A subscriber whose session gathers everything while it is away."""
+    """A subscriber whose session gathers everything while it is away. `more`: topic filters beside its own."""
 
-    def __init__(self, port: int, qos: int) -> None:
+    def __init__(self, port: int, qos: int, more: Sequence[str] = ()) -> None:
         self._port = port
         self._qos = qos
+        self._filters = (ALL, *more)
         self._came: queue.Queue[paho.MQTTMessage | None] = queue.Queue()
 
     def subscribe(self) -> None:
         """Leaves a session that the broker fills."""
         client = self._connect()
         client.on_subscribe = lambda *_: self._came.put(None)
-        client.subscribe(ALL, options=SubscribeOptions(self._qos))
+        client.subscribe([(one, SubscribeOptions(self._qos)) for one in self._filters])
         self._came.get(timeout=SILENCE_S)
         _leave(client)
 

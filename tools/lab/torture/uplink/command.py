@@ -50,6 +50,9 @@ def uplink(
     ] = (BrokerName.MOSQUITTO),
     qos: Annotated[int, typer.Option(min=1, max=2, help="The QoS of the messages.")] = 2,
     order: Annotated[OrderName, typer.Option(help="The order in which the route sends.")] = OrderName.STRICT,
+    statements: Annotated[
+        bool, typer.Option("--statements", help="Let the route make statements, and hold them against what came.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="The seed of the first run; each run has the next one.")] = 1,
     quick: Annotated[bool, quick_option(runs=3, messages=800, faults=8)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
@@ -60,7 +63,7 @@ def uplink(
     first identity, at QoS 2 in any way.
     """
     started = time.monotonic()
-    outcome = Outcome(broker.value, qos, order.value)
+    outcome = Outcome(broker.value, qos, order.value, statements)
     with failing_on(*FAILURES, command="torture uplink"):
         for number in range(runs):
             before = len(outcome.violations)
@@ -81,6 +84,8 @@ def _lines(outcome: Outcome) -> Iterator[str]:
         f"{outcome.messages} messages; {outcome.lost} lost, {outcome.twice} twice, {outcome.disorder} out of order; "
         f"{outcome.marked} came again with their identity"
     )
+    if outcome.has_statements:
+        yield f"{outcome.statements} statements were held against what came"
     yield f"{outcome.damaged} were on damaged pages, as the store says; {outcome.excused} on lost disks"
     yield "HOLDS" if outcome.holds else "DOES NOT HOLD"
     yield from (f"  {violation}" for violation in outcome.violations)

@@ -29,6 +29,7 @@ class Publisher:
         accepted: the numbers of the messages that the gateway has acknowledged, in this order.
         sent: how many messages it has begun to send.
         repeated: the numbers of the messages that it has sent again, because a connection was lost.
+        marks: how many markers it has published.
     """
 
     def __init__(self, name: str, port: int, qos: int, count: int) -> None:
@@ -36,6 +37,7 @@ class Publisher:
         self.accepted: list[int] = []
         self.sent = 0
         self.repeated: set[int] = set()
+        self.marks = 0
         self._port = port
         self.qos = qos
         self.count = count
@@ -95,8 +97,9 @@ class Publisher:
         """Publishes the marker: a message behind all others. Raises TimeoutError, OSError."""
         client = Client(self.name, clean_start=False, keep_alive_s=0)
         await client.connect(self._port)
+        self.marks += 1
         publish = client.publish if self.qos == 1 else client.publish_once
-        await publish(f"{MARKERS}/{self.name}", properties=self.properties(self.count + 1))
+        await publish(f"{MARKERS}/{self.name}", properties=self.properties(self.count + self.marks))
         await client.disconnect()
 
     async def _serve(self, client: Client) -> None:

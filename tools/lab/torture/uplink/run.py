@@ -4,7 +4,7 @@ import asyncio
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tools.lab.testing.process import ProcessFailed
 from tools.lab.torture.uplink.faults import FAULTS, SECURE_ONLY
 from tools.lab.torture.uplink.site import Site
+from wire.link_numbers import Statement
 
 RUN_DEADLINE_S = 240.0
 LANES = {"strict": 1, "live_first": 2}
@@ -36,6 +37,7 @@ class Outcome:
     broker: str
     qos: int
     order: str = "strict"
+    has_statements: bool = False
     runs: int = 0
     faults: int = 0
     struck: dict[str, int] = field(default_factory=dict)
@@ -46,6 +48,7 @@ class Outcome:
     marked: int = 0  # came again, with the same identity, where that is allowed
     damaged: int = 0  # are missing, and a range of the gateway's store says so
     excused: int = 0  # are missing with the disk that had them
+    statements: int = 0  # were held against what came
     violations: list[str] = field(default_factory=list)
 
     @property
@@ -70,7 +73,16 @@ async def run(outcome: Outcome, folder: Path, seed: int, faults: int, messages: 
     """Tortures one site, and adds what came of it. Raises MosquittoUnavailable, ProcessFailed and OSError if the site
     cannot begin."""
     is_secure, strikes, chance = draw(seed, faults, messages, kinds)
-    site = Site(folder, outcome.broker, outcome.qos, messages, is_secure, chance, outcome.order)
+    site = Site(
+        folder,
+        outcome.broker,
+        outcome.qos,
+        messages,
+        is_secure,
+        chance,
+        outcome.order,
+        has_statements=outcome.has_statements,
+    )
     await site.open()
     try:
         async with asyncio.timeout(RUN_DEADLINE_S):
@@ -147,7 +159,26 @@ def judge(outcome: Outcome, site: Site, came: list[tuple[str, int, str]], damage
         outcome.twice += sum(counts[one] - 1 for one in twice)
         outcome.disorder += len(early)
         found += _sentences(publisher.name, {"lost": lost, "twice": twice, "overtaken": early})
-    return found
+    outcome.statements += len(site.statements)
+    return found + list(judge_statements(site.statements, site.identities))
+
+
+def judge_statements(statements: Iterable[Statement], came: Counter[tuple[str, int, int]]) -> Iterator[str]:
+    """Yields a sentence for each statement that is not true. came: how often the next broker has each identity, as a
+    message that its publisher has sent again is handed on again."""
+    ends: dict[int, int] = {}
+    for one in sorted(statements, key=lambda one: (one.epoch, one.statement)):
+        name = f"statement {one.statement} of epoch {one.epoch:08x}"
+        if one.first <= ends.get(one.epoch, 0):
+            yield f"{name} covers {one.first}, as one before it does"
+        ends[one.epoch] = max(one.last, ends.get(one.epoch, 0))
+        for share in one.origins:
+            seqs = range(share.first, share.last + 1)
+            there = sum(came[share.origin, share.epoch, seq] for seq in seqs)
+            if there < share.messages:
+                yield f"{name}: {share.messages} of {share.origin} were handed on, and {there} came"
+        if sum(share.messages for share in one.origins) > one.last - one.first + 1:
+            yield f"{name} covers fewer numbers than messages"
 
 
 def overtaken_in(accepted: list[tuple[str, int]], came: list[tuple[str, int]], lanes: int) -> list[tuple[str, int]]:

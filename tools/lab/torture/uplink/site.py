@@ -8,6 +8,7 @@ import resource
 import shutil
 import sqlite3
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +20,10 @@ from tools.lab.testing.network_link import NetworkLink
 from tools.lab.testing.process import Process, ProcessFailed, free_port
 from tools.lab.torture.device.brokers import BROKERS, Reader
 from tools.lab.torture.uplink.clock import Clock
-from tools.lab.torture.uplink.publisher import MARKERS, Publisher
+from tools.lab.torture.uplink.publisher import EPOCH, MARKERS, Publisher
 from uplink.control import ControlFailed, ask
+from wire.identity import decode_identity
+from wire.link_numbers import STATEMENT_TOPICS, Statement, decode_statement, statement_topic
 
 PUBLISHERS = 2
 ROUTE = "next"
@@ -41,6 +44,7 @@ port = {port}
 name = "{route}"
 broker = "{scheme}://127.0.0.1:{link}"
 order = "{order}"
+statement_interval_s = {interval}
 inflight_window = {window}
 keep_alive_s = 1
 backoff_shortest_ms = 20
@@ -60,6 +64,7 @@ class Site:
         is_secure: whether the route speaks TLS.
         chance: draws the route's window.
         order: the route's.
+        has_statements: whether the route makes statements.
 
     Attributes:
         process: the gateway.
@@ -69,6 +74,9 @@ class Site:
         publishers: they publish to the gateway, past the line.
         excused: messages that may be missing, as the disk with them is gone: publisher's name and number.
         repeatable: those that may come twice, as the broker's session or the gateway's disk was lost.
+        statements: what the route has stated, in the order in which it came to the next broker; known after `came`.
+        identities: those of all that came to the next broker, and of the markers, and how often each came; known after
+            `came`.
         is_damaged: whether a page of the store was destroyed, so that ranges `damaged` may stand for messages.
         violations: what no count tells.
     """
@@ -82,8 +90,11 @@ class Site:
         is_secure: bool,
         chance: random.Random,
         order: str = "strict",
+        *,
+        has_statements: bool = False,
     ) -> None:
         self._folder = folder
+        self._interval_s = int(has_statements)
         self._order = order
         self._qos = qos
         self._is_secure = is_secure
@@ -92,7 +103,7 @@ class Site:
         self.authority = Authority(folder / "tls") if is_secure else None
         self._secure_port = free_port()
         self.next = BROKERS[broker](folder / "next", self._listener(broker))
-        self._reader = Reader(self.next.port, qos)
+        self._reader = Reader(self.next.port, qos, [f"{STATEMENT_TOPICS}#"] * has_statements)
         self.link = NetworkLink("127.0.0.1", self._secure_port if is_secure else self.next.port)
         self.clock = Clock(folder / "clock")
         self._port = free_port()
@@ -108,6 +119,8 @@ class Site:
         self.publishers = [Publisher(f"p{number}", self._port, qos, one) for number, one in enumerate(counts)]
         self.excused: set[tuple[str, int]] = set()
         self.repeatable: set[tuple[str, int]] = set()
+        self.statements: list[Statement] = []
+        self.identities: Counter[tuple[str, int, int]] = Counter()
         self.is_damaged = False
         self.violations: list[str] = []
 
@@ -126,6 +139,7 @@ class Site:
                 link=self.link.port,
                 window=self._window,
                 order=self._order,
+                interval=self._interval_s,
             )
             + tls
         )
@@ -196,13 +210,15 @@ class Site:
         await self._marked()  # behind what was in flight
 
     async def _marked(self) -> None:
-        """Returns when a marker of each publisher has arrived."""
+        """Returns when a marker of each publisher has arrived, and a statement if the route makes some."""
         waiting = {f"{MARKERS}/{publisher.name}" for publisher in self.publishers}
+        waiting |= {statement_topic(GATEWAY, ROUTE)} if self._interval_s else set()
         watcher = Client("watcher", clean_start=True, session_expiry_s=0, keep_alive_s=0)
         try:
             async with asyncio.timeout(MARKER_DEADLINE_S):
                 await watcher.connect(self.next.port)
                 await watcher.subscribe(f"{MARKERS}/#")
+                await watcher.subscribe(f"{STATEMENT_TOPICS}#")
                 for publisher in self.publishers:
                     await publisher.mark()
                 while waiting:
@@ -213,9 +229,15 @@ class Site:
             watcher.cut()
 
     async def came(self) -> list[tuple[str, int, str]]:
-        """All that the next broker holds, in its order: publisher, number and identity."""
+        """All messages of publishers that the next broker holds, in its order: publisher, number and identity."""
         found = await asyncio.to_thread(self._reader.read)
-        return [(*json.loads(payload), identity) for identity, payload in found]
+        self.identities = Counter(decode_identity(identity) for identity, _ in found)
+        self.identities.update(
+            (p.name, EPOCH, p.count + mark) for p in self.publishers for mark in range(1, p.marks + 1)
+        )
+        stated = {identity: payload for identity, payload in found if payload.startswith(b"{")}
+        self.statements = [decode_statement(payload) for payload in stated.values()]
+        return [(*json.loads(payload), identity) for identity, payload in found if identity not in stated]
 
     def damaged(self) -> int:
         """How many messages the stopped gateway's store says are damaged. Whose they were cannot be read any more."""
