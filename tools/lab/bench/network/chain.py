@@ -153,7 +153,7 @@ class MqttParty:
 
 
 class NatsParty:
-    """A client of a NATS server. Levels of topic names are between slashes here too."""
+    """A client of a NATS server. Topic names and filters are those of MQTT here too."""
 
     def __init__(self) -> None:
         self._client = NatsClient()
@@ -167,7 +167,7 @@ class NatsParty:
     async def subscribe(self, *topics: str) -> None:
         """Returns when the server has the subscriptions."""
         for topic in topics:
-            self._numbers[topic] = self._client.subscribe(topic.replace("/", "."))
+            self._numbers[topic] = self._client.subscribe(topic.replace("/", ".").replace("#", ">"))
         await self._client.sync()
 
     def unsubscribe(self, topic: str) -> None:

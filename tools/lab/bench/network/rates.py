@@ -1,39 +1,41 @@
 """How fast messages go over a link, all or the tenth that passes a selector, beside bridges and NATS leaves."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeVar
 
 from tools.lab.bench.broker.client import Counter, Poller, Publisher, Subscriber
 from tools.lab.bench.broker.packets import IDENTIFIERS, Publishes, payload
 from tools.lab.bench.broker.processes import (
     GENERATOR_CORE,
-    BenchUnavailable,
     Broker,
-    gateway,
     mosquitto,
     nats,
     on_core,
 )
 from tools.lab.bench.figure import Figure
-from tools.lab.bench.network.chain import RULES, link, made, node
+from tools.lab.bench.network.chain import Connect, link, made, node, over_mqtt, over_nats, until_it_comes
 from tools.lab.bench.network.nats_load import NatsCounter, NatsPublisher
 from tools.lab.testing.process import free_port
 from wire.codec.packets import MQTT_5, Publish
 from wire.properties import USER_PROPERTY
 
 TURNS = 4  # how often those that are compared take turns, because the machine's speed changes
-WARM_UP_S, DRAIN_S, CONNECT_S, CONNECT_EVERY_S = 0.5, 5.0, 30.0, 0.2
+LAST = b"last"
+WARM_UP_S, DRAIN_S = 0.5, 5.0
 LEAST_TIMES_BRIDGE = {"property": 1.5, "json": 1.0}
 LEAST_TIMES_FILTERS = 0.95
 WINDOW = 2000
 AHEAD_MAX = 4000  # messages that a publisher may be ahead of the subscriber
 SIZE = 100
-TOPIC = "bench/orders/1"
+TOPIC, PROBE, FILTER = "bench/orders/1", "bench/probe", "bench/#"
+Reader = TypeVar("Reader")
 PASSES_EVERY = 10
 WANTED, OTHERS = "EU", "US"
 SELECTORS = {"property": f"region = '{WANTED}'", "json": f"json.region = '{WANTED}'"}
-OUTGOING = '[[route.outgoing]]\ntopic = "bench/#"\nselect = "{selector}"\n'
+OUTGOING = '[[route.outgoing]]\ntopic = "bench/orders/#"\nselect = "{selector}"\n'
 BRIDGE = "connection next\naddress 127.0.0.1:{port}\ntopic # out 2\ncleansession false\nnotifications false\n"
 FILTERS = """\
 [[route]]
@@ -114,27 +116,32 @@ def by_link(stack: ExitStack, folder: Path, orders: Publishes, passes_every: int
     """A gateway whose neighbour has a subscriber with QoS 1."""
     behind = stack.enter_context(node(folder, "B", core=GENERATOR_CORE))
     ours = stack.enter_context(node(folder, "A", link("B", behind.port) + more))
-    return _way(stack, ours, Subscriber(behind.port, "bench-subscriber", MQTT_5), orders, passes_every)
+    return _way(stack, ours, behind, orders, 1, passes_every)
 
 
 def by_route(stack: ExitStack, folder: Path, orders: Publishes) -> Way:
     """A gateway with a plain route to the same."""
     behind = stack.enter_context(node(folder, "B", core=GENERATOR_CORE))
-    ours = stack.enter_context(
-        gateway(made(folder / "A"), more=FILTERS.format(port=behind.port), name="A", rules=RULES)
-    )
-    return _way(stack, ours, Subscriber(behind.port, "bench-subscriber", MQTT_5), orders, 1)
+    ours = stack.enter_context(node(folder, "A", FILTERS.format(port=behind.port)))
+    return _way(stack, ours, behind, orders, 1)
 
 
 def by_bridge(stack: ExitStack, folder: Path, orders: Publishes) -> Way:
     """A mosquitto with a bridge, both of which keep all in memory; its subscriber has QoS 0."""
     behind = stack.enter_context(mosquitto(made(folder / "beyond"), core=GENERATOR_CORE))
     theirs = stack.enter_context(mosquitto(made(folder / "bridge"), more=BRIDGE.format(port=behind.port)))
-    return _way(stack, theirs, Counter(behind.port, "bench-subscriber", MQTT_5), orders, 1)
+    return _way(stack, theirs, behind, orders, 0)
 
 
-def _way(stack: ExitStack, broker: Broker, subscriber: Subscriber, orders: Publishes, passes_every: int) -> Way:
-    subscriber.subscribe("bench/#", qos=0 if isinstance(subscriber, Counter) else 1)
+def _way(stack: ExitStack, broker: Broker, behind: Broker, orders: Publishes, qos: int, passes_every: int = 1) -> Way:
+    """From a publisher to a subscriber at another broker, with this QoS."""
+
+    def subscribe() -> Subscriber:
+        subscriber = (Subscriber if qos else Counter)(behind.port, "bench-subscriber", MQTT_5)
+        subscriber.subscribe(FILTER, qos=qos)
+        return subscriber
+
+    subscriber = asyncio.run(_when_connected(over_mqtt(1), broker, behind, subscribe))
     publisher = Publisher(broker.port, "bench-publisher", orders, 1, WINDOW, MQTT_5)
     return _measured(stack, publisher, subscriber, passes_every)
 
@@ -146,22 +153,35 @@ def by_leaf(stack: ExitStack, folder: Path) -> Way:
     leaf = stack.enter_context(nats(made(folder / "leaf"), free_port(), hub))
     content = [payload(number, SIZE) for number in range(1, 1001)]
     subject = TOPIC.replace("/", ".")
-    publisher, subscriber = NatsPublisher(leaf.port, subject, content), NatsCounter(behind.port, subject, SIZE)
-    return _measured(stack, publisher, subscriber, 1)
+    subscriber = asyncio.run(_when_connected(over_nats, leaf, behind, lambda: NatsCounter(behind.port, subject, SIZE)))
+    return _measured(stack, NatsPublisher(leaf.port, subject, content), subscriber, 1)
+
+
+async def _when_connected(connect: Connect, broker: Broker, behind: Broker, subscribe: Callable[[], Reader]) -> Reader:
+    """Returns a subscriber when its interest is known at the other end. Until then the other end says of each message
+    that it has no subscriber. Raises BenchUnavailable."""
+    probed, probing = await connect(behind, "bench-probed"), await connect(broker, "bench-probing")
+    await probed.subscribe(FILTER)
+    await until_it_comes(probed, lambda: probing.publish(PROBE))
+    probing.publish(PROBE, LAST)
+    while (await probed.receive()).payload != LAST:  # the subscriber gets no probe
+        pass
+    subscriber = subscribe()
+    await probed.close()
+    await probing.close()
+    return subscriber
 
 
 def _measured(
     stack: ExitStack, publisher: Publisher | NatsPublisher, subscriber: Subscriber | NatsCounter, passes_every: int
 ) -> Way:
-    """Returns what publishes and measures, after the first message has come through. Raises BenchUnavailable."""
+    """Returns what publishes and measures."""
     stack.callback(publisher.close)
     stack.callback(subscriber.close)
     poller = Poller([publisher, subscriber])
-    _connect(poller, publisher, subscriber)
-    sent, received = publisher.sent, subscriber.received
 
     def is_ahead_by() -> int:
-        return publisher.sent - sent - (subscriber.received - received) * passes_every
+        return publisher.sent - subscriber.received * passes_every
 
     def way(seconds: float) -> tuple[int, float]:
         with on_core(GENERATOR_CORE):
@@ -175,14 +195,3 @@ def _measured(
         return counted * passes_every, took_s
 
     return way
-
-
-def _connect(poller: Poller, publisher: Publisher | NatsPublisher, subscriber: Subscriber | NatsCounter) -> None:
-    """Publishes some messages now and then, until one comes: what is published before the links are up goes nowhere."""
-    left_s = CONNECT_S
-    while not subscriber.received:
-        if left_s <= 0:
-            raise BenchUnavailable(f"no message came through in {CONNECT_S:g} s")
-        publisher.send_some(PASSES_EVERY)
-        left_s -= poller.run(CONNECT_EVERY_S, lambda: None, lambda: subscriber.received > 0)
-    poller.run(CONNECT_EVERY_S, lambda: None)  # those that were under way

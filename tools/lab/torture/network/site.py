@@ -198,8 +198,13 @@ class Site:
         self.subscribers.append(one)
         self._tasks.append(asyncio.create_task(one.run()))
         await asyncio.wait_for(one.is_subscribed.wait(), PROBE_DEADLINE_S)
-        await asyncio.gather(*(self._probe(one, publisher) for publisher in self.sources(one)))
+        await asyncio.gather(*(self._begin(one, publisher) for publisher in self.sources(one)))
         return one
+
+    async def _begin(self, subscriber: Subscriber, publisher: Publisher) -> None:
+        """Notes from which message of a publisher on a subscriber has to get all: its interest was known before."""
+        if await self._is_probed(subscriber, publisher):
+            subscriber.since[publisher.name] = publisher.sent + 1
 
     def sources(self, subscriber: Subscriber) -> list[Publisher]:
         """Returns the publishers whose messages a subscriber has to get."""
@@ -217,9 +222,8 @@ class Site:
         """Returns the links over which a publisher's messages come to a subscriber; None is the ordinary broker."""
         return self.plan.ways(self.at[publisher.name])[subscriber.gateway]
 
-    async def _probe(self, subscriber: Subscriber, publisher: Publisher) -> None:
-        """Notes from which message of a publisher on a subscriber has to get all: a probe has come before that one was
-        sent."""
+    async def _is_probed(self, subscriber: Subscriber, publisher: Publisher) -> bool:
+        """Returns when a probe has come that matches the filters of a subscriber; False if it is over, or none came."""
         self._probes += 1
         payload = PROBE + f"{self._probes}".encode()
         port = self.gateways[self.at[publisher.name]].port
@@ -227,11 +231,11 @@ class Site:
         publishing = asyncio.create_task(_publish_again(port, publisher.topic, payload, has_ended))
         try:
             async with asyncio.timeout(PROBE_DEADLINE_S):
-                if await subscriber.probed(payload):
-                    subscriber.since[publisher.name] = publisher.sent + 1
+                return await subscriber.probed(payload)
         except TimeoutError:
             way = [link.name if link else "broker" for link in self.way(subscriber, publisher)]
             self.violations.append(f"no probe of {publisher.name} came to {subscriber.name} by {way or 'its gateway'}")
+            return False
         finally:
             has_ended.set()
             await publishing
@@ -252,8 +256,10 @@ class Site:
             for line in link_lines:
                 if line.is_cut:
                     await line.open()
+        ways = [(one, publisher) for one in self.subscribers if not one.is_over for publisher in self.sources(one)]
         for subscriber in self.subscribers:
             subscriber.back()
+        await asyncio.gather(*(self._is_probed(*way) for way in ways))  # an active-passive link drops until it is up
         try:
             async with asyncio.timeout(MARKER_DEADLINE_S):
                 for publisher in self.publishers:
