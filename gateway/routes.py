@@ -20,6 +20,7 @@ from gateway.network.conditions import Conditions
 from gateway.network.disjoint import disjoint
 from gateway.network.interest import Change
 from gateway.network.link import (
+    ANEW_PROPERTY,
     HEARD_PROPERTY,
     INTEREST_TOPIC,
     LINK_PROPERTY,
@@ -83,6 +84,7 @@ from gateway.subscriptions import Subscription
 from gateway.topic_memory import remember
 
 __all__ = [
+    "ANEW_PROPERTY",
     "BACKFILL_PREFIX",
     "DAMAGED",
     "DONE",

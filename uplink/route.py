@@ -72,7 +72,7 @@ class Route:
         self._end: DiallingEnd | None = None
         if config.neighbour is not None and network is not None:
             self._end = DiallingEnd(config, client_id, network, self.queue)
-        link = self._end.properties if self._end else list
+        link = self._end.properties if self._end is not None and self._end.expects_gateway else None
         self._connector = Connector(config, client_id, self._notes, self.queue, packet_size, link)
         self._log = log
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)

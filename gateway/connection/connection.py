@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.auth.admission import Admission, Admitted, Refused
 from gateway.auth.permissions import Permissions
-from gateway.connection.neighbour import LinkLine, ListeningEnd, admit_neighbour, answer_to
+from gateway.connection.neighbour import LinkLine, ListeningEnd, admit_neighbour, answer_to, forget_packets
 from gateway.connection.publish_in import Intake, Topics
 from gateway.connection.services import Services
 from gateway.connection.subscribe import SELECT_PROPERTY, Subscribing
@@ -247,6 +247,7 @@ class Connection:
         services.wills.check(client_id, self.owner, admitted.packet.will)
         link = admit_neighbour(services, admitted)
         session, present = services.sessions.take_up(self, admitted, link)
+        forget_packets(services, session, admitted.packet)
         self._session, self._is_session_new = session, not present
         will, note = services.wills.arrive(client_id, session.user, admitted.packet.will, self.owner)
         await services.sessions.save(client_id)

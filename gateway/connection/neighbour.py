@@ -15,6 +15,7 @@ from gateway.network import Network
 from gateway.network.announcements import PIECE_SIZE, decode_mark
 from gateway.network.interest import Change
 from gateway.network.link import (
+    ANEW_PROPERTY,
     HEARD_PROPERTY,
     INTEREST_TOPIC,
     LINK_PROPERTY,
@@ -28,6 +29,7 @@ from gateway.network.link import (
 from gateway.pace import Slice
 from gateway.port import Port
 from gateway.sessions.session import Session
+from gateway.store import qos2
 from wire import reasons
 from wire.bulk.connection import BulkServerConnection
 from wire.codec.packets import Connect, Publish, Unsubscribe
@@ -64,6 +66,16 @@ def admit_neighbour(services: Services, admitted: Admitted) -> LinkSettings | No
     if differing := services.network.settings(theirs.name).disagreement(theirs):
         raise Refused(reasons.IMPLEMENTATION_SPECIFIC_ERROR, f"the link: {differing}", is_told=True)
     return theirs
+
+
+def forget_packets(services: Services, session: Session, packet: Connect) -> None:
+    """Forgets the packet identifiers of incoming QoS 2 messages if those of the neighbour begin anew.
+
+    The neighbour has used them at another server, or for another store. It would lose a message under one of them.
+    """
+    if session.link is not None and session.incoming and find_user_property(packet.properties, ANEW_PROPERTY):
+        session.incoming.clear()
+        services.log.defer(qos2.forget_incoming(session.client_id))
 
 
 def answer_to(network: Network, session: Session) -> str:

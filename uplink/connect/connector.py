@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
-from gateway.routes import ConfigError, reason_of
+from gateway.routes import ANEW_PROPERTY, ConfigError, reason_of
 from uplink.config import RouteConfig
 from uplink.connect.budget import Budget
 from uplink.connect.credentials import Credentials
@@ -88,7 +88,8 @@ class Connector:
         notes: the route's note, with the last server.
         queue: what waits for the route.
         packet_size: bytes of the largest packet that a broker may send from which the route receives messages.
-        link: returns the user properties with which the route asks to be a neighbour.
+        link: returns the user properties with which the route asks to be the neighbour of a gateway; None at an
+            ordinary broker.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Connector:
         notes: RouteNotes,
         queue: RouteQueue,
         packet_size: int = MAXIMUM_PACKET_SIZE,
-        link: Callable[[], list[tuple[str, str]]] = list,
+        link: Callable[[], list[tuple[str, str]]] | None = None,
     ) -> None:
         self._link = link
         self._config = config
@@ -285,6 +286,8 @@ class Connector:
         it by a restart, with the messages that it has queued. So the route then connects once more.
         """
         begins = self._begins_clean(server)
+        if self._link is not None:  # a gateway's session goes on without packet identifiers from before
+            return await self._try_once(server, level, password, context, is_clean=False, is_new=begins)
         is_clean = begins and level == MQTT_3_1_1
         accepted = await self._try_once(server, level, password, context, is_clean=is_clean)
         if begins and accepted.connack.session_present:
@@ -334,8 +337,10 @@ class Connector:
                     client.resume(list(self._queue.publisher.incoming))
                 connack.set_result(packet)
 
-        wishes = [(WISH_PROPERTY, wish) for wish in ((KEEP, RECEIVE) if receives else (KEEP,))]
-        remote = Remote(client, begin, [*wishes, *self._link()], RECEIVE_MAXIMUM if receives else None)
+        said = [(WISH_PROPERTY, wish) for wish in ((KEEP, RECEIVE) if receives else (KEEP,))]
+        if self._link is not None:
+            said += [*self._link(), *([(ANEW_PROPERTY, "1")] if is_new else ())]
+        remote = Remote(client, begin, said, RECEIVE_MAXIMUM if receives else None)
         try:
             await _open(server, remote, connack, context if server.is_encrypted else None)
         except BaseException:

@@ -86,10 +86,13 @@ class DiallingEnd:
         """The link's side."""
         return self._side
 
+    @property
+    def expects_gateway(self) -> bool:
+        """Whether the other end is to be a gateway, and not an ordinary broker."""
+        return self._neighbour.name is not None
+
     def properties(self) -> list[tuple[str, str]]:
-        """Returns the user properties for a CONNECT; none for an ordinary broker."""
-        if self._neighbour.name is None:
-            return []
+        """Returns the user properties for a CONNECT to a gateway."""
         self._said = self._wanted() if self._asked is None else dict(self._asked)
         link = encode_link(msgspec.structs.replace(self._ours, asked=FilterSum(self._said).value))
         return [(LINK_PROPERTY, link), (HEARD_PROPERTY, self._heard.mark)]
@@ -125,9 +128,7 @@ class DiallingEnd:
         self._network.tell()
         self._refused.clear()
         wanted = self._begin_wanted()
-        is_known = not session_present or self._find_asked(noted)
-        if not session_present:
-            self._asked = {}
+        is_known = self._find_asked(noted if session_present else ())
         self._expected = dict(self._asked or {})
         self._requests = requests
         expected = self._expected
@@ -220,8 +221,8 @@ class DiallingEnd:
 
     def _find_asked(self, noted: Iterable[str]) -> bool:
         """Finds out which filters the session has; returns False if that is not known."""
-        if self.theirs is None:
-            self._asked = dict.fromkeys(noted)
+        if self.theirs is None or self.theirs.asked == FilterSum().value:
+            self._asked = dict.fromkeys(() if self.theirs else noted)
             return True
         found, total = self._said, FilterSum(self._said)
         for request in [Asked([], True), *self._unanswered]:
