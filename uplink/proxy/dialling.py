@@ -158,7 +158,7 @@ class DiallingEnd:
 
     def tell_links(self, payload: bytes) -> None:
         """Tells the neighbour link states."""
-        if self._requests is not None:
+        if self._requests is not None and self._requests.is_open:
             self._requests.tell(LINKS_TOPIC, payload)
 
     def hear(self, topic: str, payload: bytes) -> Coroutine[None, None, None] | None:
@@ -178,7 +178,7 @@ class DiallingEnd:
 
     def tell(self, changes: Sequence[Change]) -> None:
         """Asks for what is newly wanted here, then ends what no longer is."""
-        if self._requests is None:
+        if self._requests is None or not self._requests.is_open:
             return
         now: dict[str, bool] = {}
         for topic_filter, before, after in changes:

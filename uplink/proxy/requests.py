@@ -91,6 +91,11 @@ class Requests:
         """The requests without an answer, in their order."""
         return list(self._waiting.values())
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection stands."""
+        return self._client.connected and not self._remote.ended.done()
+
     def tell(self, topic: str, payload: bytes) -> None:
         """Sends a message of QoS 0 at once."""
         self._client.publish(topic, payload, qos=0)
