@@ -86,14 +86,15 @@ class HeardInterest:
         """A new connection begins."""
         self._heard.begin()
 
-    def take(self, payload: bytes) -> tuple[list[Subscription], list[str]]:
+    def take(self, payload: bytes, position: int) -> tuple[list[Subscription], list[str]]:
         """Takes in an announcement; returns the new subscriptions, and the filters of those that have ended.
 
-        They are durable no later than any message that is stored from now on. Raises BadAnnouncement.
+        They are durable no later than any message that is stored from now on. No message up to the position waits for
+        the neighbour. Raises BadAnnouncement.
         """
         before = self._heard.mark
         added, removed = self._heard.take(payload)
-        subscriptions = [Subscription(one, QOS, self._log.head, None, True) for one in added]
+        subscriptions = [self._subscription(topic_filter, position) for topic_filter in added]
         self.subscriptions.update((one.topic_filter, one) for one in subscriptions)
         for topic_filter in removed:
             del self.subscriptions[topic_filter]
@@ -103,6 +104,13 @@ class HeardInterest:
             rows = dict.fromkeys(removed) | {one.topic_filter: one for one in subscriptions} | {"": description}
             self._log.defer(SaveSession(self._session, rows))
         return subscriptions, removed
+
+    def _subscription(self, topic_filter: str, position: int) -> Subscription:
+        head = self._log.head
+        if self._network is None or self.side is None:
+            return Subscription(topic_filter, QOS, head, None, True)
+        since, earlier = self._network.succeed(topic_filter, self.side, self.subscriptions, position, head)
+        return Subscription(topic_filter, QOS, since, None, True, earlier=earlier)
 
     def count(self, added: Iterable[str], removed: Iterable[str]) -> None:
         """Counts filters that the neighbour newly wants, and no longer counts others; tells the other neighbours so."""

@@ -451,7 +451,7 @@ class RouteQueue:
         If much has changed, a coroutine is returned that does the rest of it, slice by slice: nothing else of the
         neighbour may be taken before.
         """
-        added, removed = self.interest.take(payload)
+        added, removed = self.interest.take(payload, min([cursor.position for cursor in self.cursors]))
         if len(added) + len(removed) > AT_ONCE:
             return self._follow_all(added, removed)
         self._follow(added, removed)

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, repeat
 from typing import Any, Protocol
 
@@ -90,6 +91,7 @@ class Window:
         self._shift = shift
         self._has_identity = peer.has_identity
         self._hop = peer.hop
+        self.properties_of = partial(identity_properties, hop=peer.hop)
         self._inflight: dict[int, Finish] = {}
         self._acknowledged = Signal()
 
@@ -122,7 +124,7 @@ class Window:
         """Returns whether the message is on its way; one that is too large for this client is passed over."""
         if self._has_identity:
             with contextlib.suppress(PacketTooLargeError):  # it may fit without
-                self.send(message, grant, packet_identifier, dup, identity_properties)
+                self.send(message, grant, packet_identifier, dup, self.properties_of)
                 return True
         try:
             self.send(message, grant, packet_identifier, dup, plain_properties)

@@ -88,6 +88,16 @@ class Interest:
             self._wanted.remove(topic_filter)
         return changes
 
+    def related(self, topic_filter: str, side: Side) -> Iterator[tuple[str, bool]]:
+        """Yields the filters that a side wants and that cover a filter (True), or are covered by it (False)."""
+        for found, is_covering in (
+            (self._wanted.covering(topic_filter), True),
+            (self._wanted.covered(topic_filter), False),
+        ):
+            for other, wanted in found:
+                if any(one == side for one, _ in wanted.sides):
+                    yield other, is_covering
+
     def told_to(self, side: Side) -> Iterator[str]:
         """Yields the filters that a side is told."""
         return (topic_filter for topic_filter, wanted in self._wanted.items() if wanted.told.includes(side))

@@ -8,7 +8,7 @@ answer. Changes that come together, as those of one SUBSCRIBE, are told together
 import asyncio
 import logging
 import os
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from gateway.config.network import NeighbourConfig
@@ -19,6 +19,7 @@ from gateway.network.link import LinkSettings, listening_settings
 from gateway.network.topology import LinkState, LinkStates, decode, encode
 from gateway.network.zones import LOCAL, Side, Zone
 from gateway.pace import Slice
+from gateway.subscriptions import Subscription
 from wire.reserved import RESERVED_TOPICS
 from wire.topics import parse_shared
 
@@ -27,6 +28,7 @@ UNTOLD = ("$SYS/", RESERVED_TOPICS)
 
 
 GATHER_S = 0.05  # of link states, before circles are looked for
+EARLIER_MAX = 100  # filters that one subscription remembers; beyond it messages may go that are older than it is
 SETTLE_S = 5.0  # in which both ways of a circle carry, so that what is wanted is known along the one that stays
 
 logger = logging.getLogger(__name__)
@@ -118,6 +120,32 @@ class Network:
         _, bare_filter = parse_shared(topic_filter)
         if not bare_filter.startswith(UNTOLD):
             self._note(self.interest.want_no_more(bare_filter, side))
+
+    def succeed(
+        self, topic_filter: str, side: Side, present: Mapping[str, Subscription], position: int, head: int
+    ) -> tuple[int, tuple[tuple[str, int], ...]]:
+        """Returns ``since`` and ``earlier`` of a new subscription of a link: it may replace others for which messages
+        wait, since a filter is no longer told when another one covers it.
+
+        Args:
+            topic_filter: the filter.
+            side: the link's side.
+            present: the link's subscriptions so far, by topic filter.
+            position: no message up to here waits for the link.
+            head: the newest position of the log.
+        """
+        if position >= head:
+            return head, ()
+        earlier: list[tuple[str, int]] = []
+        for other, is_covering in self.interest.related(topic_filter, side):
+            if (before := present.get(other)) is None:
+                continue
+            if is_covering:
+                return before.since, before.earlier
+            earlier += [(other, before.since), *before.earlier]
+            if len(earlier) > EARLIER_MAX:
+                return min(since for _, since in earlier), ()
+        return head, tuple(earlier)
 
     def leave(self, topic_filters: Iterable[str], side: Side) -> None:
         """A consumer of a side that wanted these filters has ended: they are wanted no more, slice by slice."""

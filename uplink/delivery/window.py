@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from gateway.routes import (
@@ -20,7 +19,6 @@ from gateway.routes import (
     Shift,
     Window,
     Work,
-    identity_properties,
     plain_properties,
 )
 from uplink.batch import encode
@@ -74,7 +72,6 @@ class RouteWindow(Window):
         self.resent: dict[int, Refused] = {}
         self.to_split: list[Flow] = []
         self._queue = queue
-        self._properties_of = partial(identity_properties, hop=log.hop)
         self._next_hop = next_hop
         self._running = asyncio.Event()
         self._running.set()
@@ -117,10 +114,10 @@ class RouteWindow(Window):
     def _numbered(self, via: str) -> Callable[[Message, Sequence[int]], dict[int, Any]]:
         """Returns what makes the properties of a message with this number of the link."""
         if not via:
-            return self._properties_of
+            return self.properties_of
 
         def properties_of(message: Message, identifiers: Sequence[int]) -> dict[int, Any]:
-            properties = self._properties_of(message, identifiers)
+            properties = self.properties_of(message, identifiers)
             properties[USER_PROPERTY].append((VIA_PROPERTY, via))
             return properties
 

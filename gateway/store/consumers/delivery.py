@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gateway.message import Message
 from gateway.selectors import Selector, parse_selector
 from gateway.subscriptions import Subscription
+from wire.topics import matches
 
 ReasonToDrop = Callable[[Message], str | None]
 """Returns why a message that waits is dropped, None: it is not."""
@@ -104,11 +105,21 @@ class Subscriptions(dict[str, Subscription]):
 
     def granting(self, matching: Sequence[Subscription], position: int, message: Message) -> list[Subscription]:
         """Returns those of the subscriptions matching its topic name that take a message."""
-        found = [one for one in matching if one.since < position and one.not_from != message.publisher]
+        found = [
+            one
+            for one in matching
+            if (one.since < position or (one.earlier and _took_before(one, position, message.topic)))
+            and one.not_from != message.publisher
+        ]
         if self._selectors is None:
             return found
         selectors = self._selectors
         return [one for one in found if not one.select or selectors[one.topic_filter].passes(message)]
+
+
+def _took_before(subscription: Subscription, position: int, topic: str) -> bool:
+    """Whether a filter that a subscription has replaced took a message."""
+    return any(since < position and matches(one, topic) for one, since in subscription.earlier)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,55 @@
+"""What waits for a link while filters are replaced by others that cover them, or that they cover."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.support import until
+from tests.uplink.network.sites import message_to
+from tests.uplink.network.test_modes import pair, state_of
+
+
+@pytest.mark.parametrize("dialling", ["a", "m"])
+async def test_what_waits_for_a_filter_goes_when_the_one_that_covered_it_is_wanted_no_more(
+    tmp_path: Path, dialling: str
+) -> None:
+    a, m, link = await pair(tmp_path, dialling, "active-active")
+    async with a, m:
+        wide = await m.client("wide", "readings/+")
+        narrow = await m.client("narrow", "readings/1")
+        await a.wants("readings/+")
+        await link.cut()
+        await until(lambda: not state_of(a, m), "the link is down")
+        device = await a.client("device")
+        for number in range(20):
+            await device.publish(f"readings/{number % 2}", b"%d" % number)
+        await wide.unsubscribe("readings/+")
+        await link.open()
+        assert [int((await message_to(narrow)).payload) for _ in range(10)] == list(range(1, 20, 2))
+        await a.wants("readings/1")
+        if dialling == "a":  # the interest comes before what waits goes; a session goes on at once
+            assert m.broker.counters.messages_stored == 10
+    await link.cut()
+
+
+@pytest.mark.parametrize("dialling", ["a", "m"])
+async def test_what_waits_for_a_filter_goes_when_a_wider_one_takes_its_place_and_nothing_older_for_that_one(
+    tmp_path: Path, dialling: str
+) -> None:
+    a, m, link = await pair(tmp_path, dialling, "active-active")
+    async with a, m:
+        narrow = await m.client("narrow", "readings/1")
+        await a.wants("readings/1")
+        await link.cut()
+        await until(lambda: not state_of(a, m), "the link is down")
+        device = await a.client("device")
+        for number in range(20):
+            await device.publish(f"readings/{number % 2}", b"%d" % number)
+        wide = await m.client("wide", "readings/+")
+        await link.open()
+        assert [int((await message_to(narrow)).payload) for _ in range(10)] == list(range(1, 20, 2))
+        await a.wants("readings/+")
+        await device.publish("readings/0", b"20")
+        assert [int((await message_to(wide)).payload) for _ in range(11)] == [*range(1, 20, 2), 20]
+        assert m.broker.counters.messages_stored == 11
+    await link.cut()
