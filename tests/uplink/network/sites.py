@@ -35,9 +35,9 @@ class Site:
         self.port = free_port()
         self._folder = folder / name
         self._folder.mkdir(parents=True, exist_ok=True)
-        rules = self._folder / "rules"
-        rules.write_text(keys.pop("rules", RULES))
-        self._keys = {"acl": str(rules), **keys}
+        self._rules = self._folder / "rules"
+        self._rules.write_text(keys.pop("rules", RULES))
+        self._keys = {"acl": str(self._rules), **keys}
         self._routes: list[RouteConfig] = []
         self._open = AsyncExitStack()
         self.broker: Broker
@@ -59,6 +59,11 @@ class Site:
     def expect(self, **about: Any) -> None:
         """Has settings of a neighbour that dials it."""
         self._keys["neighbour"] = [*self._keys.get("neighbour", []), NeighbourConfig(**about)]
+
+    def give_rules(self, rules: str) -> None:
+        """Has other access rules from now on, as after a SIGHUP."""
+        self._rules.write_text(rules)
+        self.broker.reload()
 
     async def start(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -86,6 +91,11 @@ class Site:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    @property
+    def problem(self) -> str:
+        """What its first route says that is wrong."""
+        return self.routes.status()[0].problem
 
     async def client(self, name: str, *filters: str, options: int = 2, **keys: Any) -> Client:
         """A client that is connected, and has subscribed to these filters."""
