@@ -1,7 +1,7 @@
 """A real mosquitto as a neighbour: it knows nothing of links, and gets plain SUBSCRIBEs."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,8 @@ from tests.uplink.network.sites import Site, message_to, next_of
 from tools.lab.testing.client import Client
 from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.network_link import NetworkLink
-from wire.codec.decoder import Decoder
-from wire.codec.packets import Publish, Suback, Subscribe, Unsubscribe
+from wire.codec.decoder import PacketDecoder
+from wire.codec.packets import TO_SERVER, Publish, Suback, Subscribe, Unsubscribe
 from wire.properties import RESPONSE_TOPIC
 
 KEPT = {"session_expiry_s": 1000, "clean_start": False}
@@ -61,12 +61,12 @@ class Wiretap:
         self.line = NetworkLink("127.0.0.1", port, tap=self._note)
         self.filters: set[str] = set()
         self.packets: list[Subscribe | Unsubscribe] = []
-        self._decoders: dict[object, Decoder] = {}
+        self._decoders: dict[object, PacketDecoder] = {}
 
     def _note(self, connection: object, from_near: bool, data: bytes) -> None:
         if not from_near:
             return
-        decoder = self._decoders.setdefault(connection, Decoder(to_server=True))
+        decoder = self._decoders.setdefault(connection, PacketDecoder(TO_SERVER))
         decoder.feed(data)
         while (packet := decoder.next_packet()) is not None:
             if isinstance(packet, Subscribe):
@@ -154,8 +154,8 @@ async def test_requests_and_answers_go_both_ways_through_a_broker_between_two_ga
     tmp_path: Path, broker: Mosquitto, qos: int
 ) -> None:
     a, b = Site(tmp_path, "a"), Site(tmp_path, "b")
-    a.dial(broker.port, None, filters=("requests/#", "responses/#"))
-    b.dial(broker.port, None, filters=("requests/#", "responses/#"))
+    for site in (a, b):
+        site.dial(broker.port, None, filters=("requests/#", "responses/#"), qos0="online")
     async with a, b:
         ends = {}
         for site, other in ((a, b), (b, a)):
@@ -227,11 +227,12 @@ async def test_interest_that_changes_while_the_broker_is_away_is_told_when_it_is
         assert a.broker.counters.messages_stored - before == 2
 
 
-async def test_a_gateway_whose_store_is_older_than_the_brokers_session_ends_what_it_has_no_use_for(
+async def test_what_is_wanted_no_more_when_a_gateway_starts_ends_at_the_broker(
     tmp_path: Path, broker: Mosquitto
 ) -> None:
     (a,) = chain(tmp_path, broker, "a")
     async with a:
+        await a.linked()
         reader = await a.client("reader", "stale", "kept", session_expiry_s=0)
         await carries(broker, a, reader, "kept")
     async with a:  # the reader's session has ended with its connection
