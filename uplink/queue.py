@@ -36,7 +36,7 @@ from gateway.routes import (
 from uplink.batch import batch_topic
 from uplink.batch_cursor import BatchCursor, BatchPublish, batches_in_flight
 from uplink.config import INFLIGHT_WINDOW_MAX, RouteConfig
-from uplink.heard import HeardInterest
+from uplink.heard import AskedFilters, HeardInterest
 from uplink.lanes.keeper import LaneKeeper
 from uplink.lanes.lanes import WINDOW_MOST, Lanes
 from uplink.lanes.pace import BackfillPace
@@ -163,6 +163,7 @@ class RouteQueue:
         self._network = network
         self._gateway_name = gateway_name
         self.interest = HeardInterest(log, session, network)
+        self.asked = AskedFilters(log, f"{session}asked{ROUTE_END}")
         self._begin_link_to(config)
         self._qos_0 = "store" if config is None else config.qos0
         self._statement_topic = statement_topic(gateway_name, name)
@@ -557,6 +558,7 @@ class RouteQueue:
         self._end_numbers()
         self._log.routes.forget(self.consumer)
         self.interest.forget()
+        self.asked.remove(list(self.asked.filters))
         for cursor in self.cursors:
             cursor.drop()
         await self._log.submit([])

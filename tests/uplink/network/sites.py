@@ -1,6 +1,7 @@
 """Gateways in the test's own event loop that are neighbours of each other."""
 
 import asyncio
+import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +16,7 @@ from tools.lab.testing.client import Client
 from tools.lab.testing.process import free_port
 from uplink.config import RouteConfig, RouteNeighbourConfig
 from uplink.routes import Routes
-from wire.codec.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
+from wire.codec.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Unsuback
 
 Kind = TypeVar("Kind")
 RULES = "allow * publish,subscribe #\nallow - identify *\nallow - neighbour *\n"
@@ -115,6 +116,11 @@ class Site:
         wanted = set(topic_filters)
         await until(lambda: self.wanted_by_neighbours() == wanted, f"{self.name}: {wanted} and nothing else is wanted")
 
+    def received(self, *qos: int) -> int:
+        """How many messages of these QoS levels, of all without any, the site has received."""
+        counts = self.broker.counters.messages_received
+        return sum(counts[level] for level in qos or (0, 1, 2))
+
     def wanted_by_neighbours(self) -> set[str]:
         """The filters that neighbours of the site want."""
         found: set[str] = set()
@@ -126,8 +132,8 @@ class Site:
         return found
 
 
-async def next_of(client: Client, kind: type[Kind]) -> Kind:
-    """Returns the next packet of a kind; acknowledges messages, and takes answers to what the client has sent."""
+async def next_of(client: Client, *kinds: type[Kind]) -> Kind:
+    """Returns the next packet of some kinds; acknowledges messages, and takes answers to what the client has sent."""
     while True:
         event = await client.event()
         if isinstance(event, Publish) and event.packet_identifier is not None:
@@ -137,14 +143,34 @@ async def next_of(client: Client, kind: type[Kind]) -> Kind:
         if isinstance(event, Pubrel):
             client.protocol.pubcomp(event.packet_identifier)
             client.flush()
-        if isinstance(event, kind):
+        if isinstance(event, kinds):
             return event
-        assert isinstance(event, Puback | Pubrec | Pubrel | Pubcomp), f"{kind.__name__} expected, got {event!r}"
+        assert isinstance(event, Puback | Pubrec | Pubrel | Pubcomp), f"{kinds} expected, got {event!r}"
 
 
 async def message_to(client: Client) -> Publish:
     """Returns the next message to a client."""
     return await next_of(client, Publish)
+
+
+async def all_to(client: Client) -> list[Publish]:
+    """Returns the messages that wait for a client: those before one that it sends to itself now."""
+    marker = f"marker/{client.protocol.client_id}/{os.urandom(4).hex()}"
+    client.protocol.subscribe([(marker, 1)])
+    client.flush()
+    found: list[Publish] = []
+    while True:
+        event = await next_of(client, Publish, Suback)
+        if isinstance(event, Suback):
+            client.send(marker, qos=1)
+        elif event.topic == marker:
+            break
+        else:
+            found.append(event)
+    client.protocol.unsubscribe([marker])
+    client.flush()
+    await next_of(client, Unsuback)
+    return found
 
 
 async def _end(task: "asyncio.Task[None]") -> None:

@@ -111,7 +111,7 @@ async def test_filters_that_overlap_bring_each_message_once(tmp_path: Path, brok
         for number in range(20):
             await sender.publish(("t/x", "t/y", "s/x")[number % 3], b"%d" % number)
         expected = [number for number in range(20) if number % 3 != 1]
-        found = []
+        found: list[int] = []
         while len(found) < len(expected):
             packet = await message_to(two)
             if packet.topic != "marker":
@@ -197,7 +197,7 @@ async def test_a_broker_that_restarts_keeps_what_is_for_a_gateway_and_the_gatewa
         broker.start()
         await b.start()
         reader = await b.client("reader", **KEPT)
-        found = []
+        found: list[int] = []
         while len(found) < 40:
             packet = await message_to(reader)
             if packet.topic == "orders/1":
