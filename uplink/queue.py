@@ -137,7 +137,7 @@ class RouteQueue:
     ``publisher`` is the route as the publisher of what comes down. ``sender`` sends over the connection that the route
     has now. ``cursor`` hands out the messages as they are stored, but for those of the backfill, which ``backfill``
     hands out, if there is one. ``lanes`` puts both together, as the route sends them. ``outlet`` is what the sender
-    fetches from, and ``batches`` the same if it has batches. ``numbers`` give the messages of each lane their numbers
+    fetches from, and ``batches`` the same if it has batches. ``is_to_gateway``: the other end says what it wants. ``numbers`` give the messages of each lane their numbers
     of the link, those of the live lane first.
     """
 
@@ -213,11 +213,11 @@ class RouteQueue:
         """Returns why a message does not go over the link: its neighbour is away, or a condition holds it back."""
         if message.topic == self._statement_topic:
             return None
-        if self._is_passive and self._is_away and not self._is_always(message):
+        if self._is_passive and self._is_away and not self.is_always(message):
             return UNROUTED
         return None if self._conditions.passes(message) else FILTERED
 
-    def _is_always(self, message: Message) -> bool:
+    def is_always(self, message: Message) -> bool:
         """Whether the route sends a message also if its neighbour does not want it."""
         always = (*self._log.routes.filters_of(self.consumer), self._statement_topic)
         return any(matches(topic_filter, message.topic) for topic_filter in always)
@@ -226,11 +226,11 @@ class RouteQueue:
         """A connection begins. What waits for a neighbour of mode active-passive is not for it; ``theirs`` are its
         settings, None for those of an ordinary broker.
         """
-        self._is_away = False
+        self._is_away, self.is_to_gateway = False, theirs is not None
         self._conditions = Conditions(self._outgoing, theirs.incoming if theirs else ())
         if self._is_passive:
             for cursor in self.cursors:
-                cursor.drop_up_to(self._log.head, self._is_always)
+                cursor.drop_up_to(self._log.head, self.is_always)
         self.watch.select(self._leaves_out, self._link_drops)
 
     def end_link(self) -> None:
@@ -428,7 +428,7 @@ class RouteQueue:
         self._outgoing = () if config is None else tuple(config.outgoing)
         self._conditions = Conditions(self._outgoing)
         self._is_passive = bool(config and config.neighbour and config.neighbour.mode == "active-passive")
-        self._is_away = True
+        self._is_away, self.is_to_gateway = True, False
         if config is None or config.neighbour is None:
             self.interest.give_side(None)
             return

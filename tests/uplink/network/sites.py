@@ -5,7 +5,7 @@ import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from gateway.broker import Broker
 from gateway.config.network import NeighbourConfig
@@ -132,8 +132,8 @@ class Site:
         return found
 
 
-async def next_of(client: Client, *kinds: type[Kind]) -> Kind:
-    """Returns the next packet of some kinds; acknowledges messages, and takes answers to what the client has sent."""
+async def next_of(client: Client, kind: type[Kind]) -> Kind:
+    """Returns the next packet of a kind; acknowledges messages, and takes answers to what the client has sent."""
     while True:
         event = await client.event()
         if isinstance(event, Publish) and event.packet_identifier is not None:
@@ -143,9 +143,9 @@ async def next_of(client: Client, *kinds: type[Kind]) -> Kind:
         if isinstance(event, Pubrel):
             client.protocol.pubcomp(event.packet_identifier)
             client.flush()
-        if isinstance(event, kinds):
+        if isinstance(event, kind):
             return event
-        assert isinstance(event, Puback | Pubrec | Pubrel | Pubcomp), f"{kinds} expected, got {event!r}"
+        assert isinstance(event, Puback | Pubrec | Pubrel | Pubcomp), f"{kind} expected, got {event!r}"
 
 
 async def message_to(client: Client) -> Publish:
@@ -156,21 +156,23 @@ async def message_to(client: Client) -> Publish:
 async def all_to(client: Client) -> list[Publish]:
     """Returns the messages that wait for a client: those before one that it sends to itself now."""
     marker = f"marker/{client.protocol.client_id}/{os.urandom(4).hex()}"
+    found: list[Publish] = []
     client.protocol.subscribe([(marker, 1)])
     client.flush()
-    found: list[Publish] = []
-    while True:
-        event = await next_of(client, Publish, Suback)
-        if isinstance(event, Suback):
-            client.send(marker, qos=1)
-        elif event.topic == marker:
-            break
-        else:
-            found.append(event)
+    while not isinstance(packet := await _next_message_or(client, Suback), Suback):
+        found.append(packet)
+    client.send(marker, qos=1)
+    while (packet := await message_to(client)).topic != marker:
+        found.append(packet)
     client.protocol.unsubscribe([marker])
     client.flush()
     await next_of(client, Unsuback)
     return found
+
+
+async def _next_message_or(client: Client, kind: type[Kind]) -> Kind | Publish:
+    packet: Kind | Publish = await next_of(client, cast("type[Kind | Publish]", kind | Publish))
+    return packet
 
 
 async def _end(task: "asyncio.Task[None]") -> None:

@@ -1,12 +1,11 @@
 """Subscribers that are away, and the QoS with which messages cross a network."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from tests.gateway.support import until
-from tests.uplink.network.sites import Site, message_to
+from tests.uplink.network.sites import message_to
 from tests.uplink.network.test_chain import chain
 
 DIALLING = pytest.mark.parametrize("dialling", ["outer", "middle"])

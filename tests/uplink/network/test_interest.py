@@ -77,6 +77,7 @@ async def test_a_message_on_its_way_when_the_last_subscriber_goes_holds_nothing_
     async with a, b:
         device = await a.client("device")
         reader = await b.client("reader", "steady")
+        await a.wants("steady")
         for number in range(50):
             passing = await b.client(f"passing {number}", "passing", session_expiry_s=0)
             await a.wants("steady", "passing")
@@ -88,6 +89,22 @@ async def test_a_message_on_its_way_when_the_last_subscriber_goes_holds_nothing_
             assert (packet.topic, packet.payload) == ("steady", b"%d" % number)
         await a.wants("steady")
         assert [status.stands for status in (*a.routes.status(), *b.routes.status())] == [False]
+
+
+async def test_what_is_always_carried_waits_for_a_subscriber_and_holds_up_what_comes_behind_it(tmp_path: Path) -> None:
+    a, b = Site(tmp_path, "a"), Site(tmp_path, "b")
+    a.dial(b.port, "b", filters=("always/#",))
+    async with a, b:
+        reader = await b.client("reader", "steady")
+        await a.wants("steady")
+        device = await a.client("device")
+        for qos in (1, 2):
+            device.send("always/1", b"%d" % qos, qos=qos)
+            device.send("steady", b"%d" % qos, qos=qos)
+        await until(lambda: a.routes.status()[0].stands, "the route waits for a subscriber")
+        late = await b.client("late", "always/#")
+        assert [(await message_to(late)).payload for _ in range(2)] == [b"1", b"2"]
+        assert [(await message_to(reader)).payload for _ in range(2)] == [b"1", b"2"]
 
 
 @DIALLING

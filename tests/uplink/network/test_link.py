@@ -7,18 +7,16 @@ import pytest
 from gateway.auth.accounts import make_account, save_account
 from tests.gateway.support import until
 from tests.support.mosquitto import mosquitto
-from tests.uplink.network.sites import RULES, Site, message_to, next_of
+from tests.uplink.network.sites import RULES, Site, message_to
 from tests.uplink.support import of_3_1_1
 from tools.lab.testing.client import Client
-from wire.codec.packets import Connack, Suback
+from wire.codec.packets import Connack
 from wire.errors import Closed
-from wire.properties import REASON_STRING, USER_PROPERTY
+from wire.properties import REASON_STRING
 from wire.reasons import (
     CLIENT_IDENTIFIER_NOT_VALID,
     IMPLEMENTATION_SPECIFIC_ERROR,
     NOT_AUTHORIZED,
-    SESSION_TAKEN_OVER,
-    TOPIC_NAME_INVALID,
 )
 
 OPEN = "allow * publish,subscribe #\nallow - identify *\n"
@@ -180,7 +178,9 @@ async def test_a_neighbours_session_is_kept_from_a_client_of_another_user(tmp_pa
         await m.wants("orders")
         mallory = Client("a-to-m", username="mallory", password=b"mallory")
         assert (await refused(m, mallory)).reason_code == CLIENT_IDENTIFIER_NOT_VALID
-        mallory = Client("other", username="mallory", password=b"mallory", user_properties=[("hf-link", '{"name":"a"}')])
+        mallory = Client(
+            "other", username="mallory", password=b"mallory", user_properties=[("hf-link", '{"name":"a"}')]
+        )
         assert (await refused(m, mallory)).reason_code == NOT_AUTHORIZED
         device = await Client("device", username="mallory", password=b"mallory").connect(m.port)
         await device.publish("orders", b"1")

@@ -158,7 +158,7 @@ async def test_requests_and_answers_go_both_ways_through_a_broker_between_two_ga
         site.dial(broker.port, None, filters=("requests/#", "responses/#"), qos0="online")
     async with a, b:
         ends = {}
-        for site, other in ((a, b), (b, a)):
+        for site in (a, b):
             ends[site] = await site.client("service", f"requests/{site.name}")
             await carries(broker, site, ends[site], f"requests/{site.name}")
         for site, other in ((a, b), (b, a)):
