@@ -1,7 +1,9 @@
-"""What the neighbour at the other end of a route wants. It is kept in the store, as a session's subscriptions are."""
+"""What the two ends of a route want of each other. It is kept in the store, as a session's subscriptions are."""
 
+import asyncio
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 from gateway.routes import (
     Heard,
@@ -121,3 +123,44 @@ class HeardInterest:
         for topic_filter in removed:
             self._network.want_no_more(topic_filter, self.side)
         self._network.tell()
+
+
+class AskedFilters:
+    """The topic filters for which a route has asked an ordinary broker since the note of the route was saved.
+
+    After a crash the broker's session may have them, so that the route ends those that it has no use for.
+
+    Args:
+        log: the gateway's store.
+        session: a name in the table of sessions.
+    """
+
+    def __init__(self, log: MessageLog, session: str) -> None:
+        self._log = log
+        self._session = session
+        stored = log.sessions.pop(session, None)
+        self.filters: dict[str, None] = {} if stored is None else dict.fromkeys(stored.subscriptions)
+
+    def add(self, topic_filters: Iterable[str]) -> None:
+        """Notes filters. They are durable soon: the requests do not wait for it, and no message overtakes them."""
+        added = [one for one in topic_filters if one not in self.filters]
+        if not added:
+            return
+        self.filters.update(dict.fromkeys(added))
+        rows = {one: Subscription(one, QOS) for one in added} | {"": SessionDescription(NEVER_EXPIRES_S, None)}
+        self._log.submit([SaveSession(self._session, rows)]).add_done_callback(_ignore)
+
+    def remove(self, topic_filters: Iterable[str]) -> None:
+        """Forgets filters: the note of the route has them."""
+        removed = list(topic_filters)
+        for topic_filter in removed:
+            del self.filters[topic_filter]
+        if removed:
+            rows = dict.fromkeys(removed)
+            self._log.defer(SaveSession(self._session, rows) if self.filters else remove_session(self._session))
+
+
+def _ignore(done: "asyncio.Future[list[Any]]") -> None:
+    """What could not be written is asked for all the same; the log says why it failed."""
+    if not done.cancelled():
+        done.exception()

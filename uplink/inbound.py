@@ -66,6 +66,7 @@ class Inbound:
         self._services = services
         self._config = config
         self._publisher = queue.publisher
+        self._asked = queue.asked
         self._state = queue.state
         self._notes = notes
         self._client, self._remote, self._connack, _ = accepted
@@ -102,7 +103,7 @@ class Inbound:
         if not is_present and self._publisher.incoming:
             await self._services.log.submit([qos2.forget_incoming(self._publisher.client_id)])
             self._publisher.incoming.clear()
-        former = note.subscribed if is_present else ()
+        former = (*note.subscribed, *self._asked.filters) if is_present else ()
         note.subscribed = tuple(dict.fromkeys([*former, *self._config.subscribe]))
         await self._notes.save()
         self._remote.may_take = self._may_take
@@ -227,6 +228,7 @@ class Inbound:
 
     async def _save_subscribed(self) -> None:
         """Notes which filters the session of an ordinary broker may have. Raises sqlite3.Error."""
+        asked = list(self._asked.filters)
         if self._end is None:
             self._notes.note.subscribed = tuple(self._subscribed)
         elif self._end.theirs is None:
@@ -234,6 +236,7 @@ class Inbound:
         else:
             self._notes.note.subscribed = ()
         await self._notes.save()
+        self._asked.remove(asked)
 
     def _tell(self) -> None:
         """Says which subscriptions the broker does not serve as asked."""

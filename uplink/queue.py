@@ -37,7 +37,7 @@ from gateway.routes import (
 from uplink.batch import batch_topic
 from uplink.batch_cursor import BatchCursor, BatchPublish, batches_in_flight
 from uplink.config import INFLIGHT_WINDOW_MAX, RouteConfig
-from uplink.heard import HeardInterest
+from uplink.heard import AskedFilters, HeardInterest
 from uplink.lanes.keeper import LaneKeeper
 from uplink.lanes.lanes import WINDOW_MOST, Lanes
 from uplink.lanes.pace import BackfillPace
@@ -139,7 +139,7 @@ class RouteQueue:
     ``publisher`` is the route as the publisher of what comes down. ``sender`` sends over the connection that the route
     has now. ``cursor`` hands out the messages as they are stored, but for those of the backfill, which ``backfill``
     hands out, if there is one. ``lanes`` puts both together, as the route sends them. ``outlet`` is what the sender
-    fetches from, and ``batches`` the same if it has batches. ``numbers`` give the messages of each lane their numbers
+    fetches from, and ``batches`` the same if it has batches. ``is_to_gateway``: the other end says what it wants. ``numbers`` give the messages of each lane their numbers
     of the link, those of the live lane first.
     """
 
@@ -165,6 +165,7 @@ class RouteQueue:
         self._network = network
         self._gateway_name = gateway_name
         self.interest = HeardInterest(log, session, network)
+        self.asked = AskedFilters(log, f"{session}asked{ROUTE_END}")
         self._begin_link_to(config)
         self._qos_0 = "store" if config is None else config.qos0
         self._statement_topic = statement_topic(gateway_name, name)
@@ -214,11 +215,11 @@ class RouteQueue:
         """Returns why a message does not go over the link: its neighbour is away, or a condition holds it back."""
         if message.topic == self._statement_topic:
             return None
-        if self._is_passive and self._is_away and not self._is_always(message):
+        if self._is_passive and self._is_away and not self.is_always(message):
             return UNROUTED
         return None if self._conditions.passes(message) else FILTERED
 
-    def _is_always(self, message: Message) -> bool:
+    def is_always(self, message: Message) -> bool:
         """Whether the route sends a message also if its neighbour does not want it."""
         always = (*self._log.routes.filters_of(self.consumer), self._statement_topic)
         return any(matches(topic_filter, message.topic) for topic_filter in always)
@@ -227,11 +228,11 @@ class RouteQueue:
         """A connection begins. What waits for a neighbour of mode active-passive is not for it; ``theirs`` are its
         settings, None for those of an ordinary broker.
         """
-        self._is_away = False
+        self._is_away, self.is_to_gateway = False, theirs is not None
         self._conditions = Conditions(self._outgoing, theirs.incoming if theirs else ())
         if self._is_passive:
             for cursor in self.cursors:
-                cursor.drop_up_to(self._log.head, self._is_always)
+                cursor.drop_up_to(self._log.head, self.is_always)
         self.watch.select(self._leaves_out, self._link_drops)
 
     def end_link(self) -> None:
@@ -429,7 +430,7 @@ class RouteQueue:
         self._outgoing = () if config is None else tuple(config.outgoing)
         self._conditions = Conditions(self._outgoing)
         self._is_passive = bool(config and config.neighbour and config.neighbour.mode == "active-passive")
-        self._is_away = True
+        self._is_away, self.is_to_gateway = True, False
         if config is None or config.neighbour is None:
             self.interest.give_side(None)
             return
@@ -577,6 +578,7 @@ class RouteQueue:
         self._end_numbers()
         self._log.routes.forget(self.consumer)
         self.interest.forget()
+        self.asked.remove(list(self.asked.filters))
         for cursor in self.cursors:
             cursor.drop()
         await self._log.submit([])

@@ -201,7 +201,7 @@ class Route:
 
     def _inbound(self, accepted: Accepted) -> Inbound | None:
         """Returns what takes the broker's messages, None if there are no subscriptions, and were none."""
-        has_any = self.config.receives or self._notes.note.subscribed
+        has_any = self.config.receives or self._notes.note.subscribed or self.queue.asked.filters
         if self._services is None or not has_any or accepted.client.protocol_level != MQTT_5:
             return None
         return Inbound(self._services, self.config, self.queue, self._notes, accepted, self._backoff, self._end)

@@ -293,11 +293,14 @@ class Intake:
 
     def _is_wanted(self, topic: str) -> bool:
         """Whether a consumer takes a topic; if none does, a server of MQTT 5 says so [section 3.4.2.1]; no client may.
+        A neighbour that sends what a summary asks for is not told: it would keep the message for a consumer.
 
         The takers are found now, so that they count for this client's slice and not for the commit.
         """
-        has_takers = bool(self._services.log.audience.takers(topic))
-        return has_takers or self._is_from_broker or self._protocol.protocol_level != MQTT_5
+        if self._services.log.audience.takers(topic) or self._is_from_broker:
+            return True
+        is_in_summary = self._is_link and self._services.network.has_in_summary(topic)
+        return is_in_summary or self._protocol.protocol_level != MQTT_5
 
     def _add_waiting(self, packet: Publish, message: Message, came_ms: int) -> None:
         if not self._waiting:

@@ -21,7 +21,7 @@ from gateway.network.zones import LOCAL, Side, Zone
 from gateway.pace import Slice
 from gateway.subscriptions import Subscription
 from wire.reserved import RESERVED_TOPICS
-from wire.topics import parse_shared
+from wire.topics import matches, parse_shared
 
 UNTOLD = ("$SYS/", RESERVED_TOPICS)
 """Beginnings of topic filters that are for this gateway's own topics: no neighbour is told them."""
@@ -83,7 +83,8 @@ class Network:
         self._telling: asyncio.Handle | None = None
         self._leaving: list[tuple[list[str], Side]] = []
         self._sweep: asyncio.Task[None] | None = None
-        for topic_filter in summary:
+        self._summary = tuple(summary)
+        for topic_filter in self._summary:
             self.interest.want(topic_filter, LOCAL)
 
     def neighbour(self, name: str) -> NeighbourConfig:
@@ -108,6 +109,10 @@ class Network:
         found = self._publishers.setdefault(side, set())
         found.add(publisher)
         return found
+
+    def has_in_summary(self, topic: str) -> bool:
+        """Whether neighbours send messages of a topic although no consumer here may want them."""
+        return any(matches(topic_filter, topic) for topic_filter in self._summary)
 
     def want(self, topic_filter: str, side: Side) -> None:
         """One consumer more of a side wants a filter, which may be a shared one."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections.abc import Callable
 
@@ -36,7 +37,8 @@ class Answers:
 
     - Success: the broker has custody, and the cursor moves.
     - 0x97 Quota exceeded, and 0x10 No matching subscribers where the route needs one: the broker does not have the
-      message. All messages answered so go again after a pause, in their order.
+      message. All messages answered so go again after a pause, in their order. But a gateway answers 0x10 too if the
+      last subscriber has gone while the message was on its way: what is not always carried has found its end then.
     - Other reason codes from 0x80 on: the broker will never take the message. It is set aside, and the rest goes on.
       Of a batch the halves go instead, until the message is found. But if the broker refuses the topic of the batches
       (0x87, 0x90), the route stands: that says nothing about the messages.
@@ -69,6 +71,9 @@ class Answers:
         self._window = window
         self._sender = sender
         self._remote = remote
+        self._log = log
+        self._queue = queue
+        self._looking: set[asyncio.Task[None]] = set()
         self._refusals = queue.refusals
         self._lanes = queue.lanes
         self._state = queue.state
@@ -99,7 +104,12 @@ class Answers:
             if code == QUOTA_EXCEEDED:
                 self._send_later([packet.packet_identifier], f"the broker says {describe(code)}")
             elif code == NO_MATCHING_SUBSCRIBERS and self._has_to_wait(packet):
-                self._wait_for_subscriber(packet)
+                if self._queue.is_to_gateway:
+                    looking = asyncio.get_running_loop().create_task(self._wait_if_always_carried(packet))
+                    self._looking.add(looking)
+                    looking.add_done_callback(self._looking.discard)
+                else:
+                    self._wait_for_subscriber(packet)
             elif code >= UNSPECIFIED_ERROR:
                 self._refuse(packet)
             else:
@@ -109,6 +119,8 @@ class Answers:
 
     def stop(self) -> None:
         """The connection has ended: its sender hands back what is not acknowledged."""
+        for looking in self._looking:
+            looking.cancel()
         if self._pause is not None:
             self._pause.cancel()
             self._state.stands = ""
@@ -162,6 +174,17 @@ class Answers:
 
     def _has_to_wait(self, packet: Puback | Pubrec) -> bool:
         return self._needs_subscriber and not self._is_statement(packet, is_own=False)
+
+    async def _wait_if_always_carried(self, packet: Puback | Pubrec) -> None:
+        try:
+            message = await self._log.read_one(self._window.place_of(packet.packet_identifier)[0])
+        except sqlite3.Error as error:
+            self._remote.close(f"a message that no client wants cannot be read: {error}")
+            return
+        if message is not None and self._queue.is_always(message):
+            self._wait_for_subscriber(packet)
+        else:
+            self._acknowledge(packet.TYPE, [packet.packet_identifier])
 
     def _wait_for_subscriber(self, packet: Puback | Pubrec) -> None:
         if isinstance(packet, Puback):

@@ -1,6 +1,6 @@
 """The topic filters to which a route SUBSCRIBEs at an ordinary broker: they cover an interest without overlaps."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gateway.routes import FilterTree, disjoint
 
@@ -12,35 +12,59 @@ class Cover:
     """
 
     def __init__(self, filters: Iterable[str]) -> None:
-        self._wanted = dict.fromkeys(filters)
+        self._wanted: FilterTree[bool] = FilterTree()
+        for topic_filter in filters:
+            self._wanted.put(topic_filter, True)
         self._tree: FilterTree[bool] = FilterTree()
         self.filters: dict[str, None] = {}
+        self._changes: dict[str, bool] = {}  # of the cover: filters that it has now, and those that it no longer has
         self._renew()
 
-    def change(self, added: Iterable[str], removed: Iterable[str]) -> tuple[list[str], list[str]]:
+    def change(self, added: Sequence[str], removed: Sequence[str]) -> tuple[list[str], list[str]]:
         """Changes the interest; returns the filters that the cover has now, and those that it no longer has."""
-        before = self.filters
+        self._changes = {}
+        for topic_filter in added:
+            self._wanted.put(topic_filter, True)
         for topic_filter in removed:
-            self._wanted.pop(topic_filter, None)
-        added = list(added)
-        self._wanted.update(dict.fromkeys(added))
-        is_apart = all(topic_filter not in before for topic_filter in removed)
-        if is_apart and all(self._fits(topic_filter) for topic_filter in added):
-            new = [one for one in added if one not in before and next(self._tree.covering(one), None) is None]
-            for topic_filter in new:
-                self._tree.put(topic_filter, True)
-            self.filters = before | dict.fromkeys(new)
-        else:
+            self._wanted.remove(topic_filter)
+        if not (all(map(self._leave, removed)) and all(map(self._enter, added))):
             self._renew()
-        return [one for one in self.filters if one not in before], [one for one in before if one not in self.filters]
+        changes = self._changes
+        return [one for one, is_there in changes.items() if is_there], [one for one in changes if not changes[one]]
 
-    def _fits(self, topic_filter: str) -> bool:
-        """Whether the cover has a filter already, or can have it besides the others."""
-        is_covered = topic_filter in self.filters or next(self._tree.covering(topic_filter), None) is not None
-        return is_covered or next(self._tree.overlapping(topic_filter), None) is None
+    def _enter(self, topic_filter: str) -> bool:
+        """Adds a filter to the cover unless it is covered; returns False if it overlaps others."""
+        if topic_filter in self.filters or next(self._tree.covering(topic_filter), None):
+            return True
+        if next(self._tree.overlapping(topic_filter), None):
+            return False
+        self._put(topic_filter)
+        return True
+
+    def _leave(self, topic_filter: str) -> bool:
+        """Removes a filter from the cover; returns False if the cover has it, or a wider one, for others too."""
+        if topic_filter not in self.filters or next(self._wanted.covered(topic_filter), None):
+            return False
+        self._take_out(topic_filter)
+        return True
 
     def _renew(self) -> None:
-        self.filters = dict.fromkeys(sorted(disjoint(self._wanted)))
-        self._tree = FilterTree()
-        for topic_filter in self.filters:
-            self._tree.put(topic_filter, True)
+        wanted = disjoint(topic_filter for topic_filter, _ in self._wanted.items())
+        for topic_filter in [one for one in self.filters if one not in wanted]:
+            self._take_out(topic_filter)
+        for topic_filter in sorted(wanted - self.filters.keys()):
+            self._put(topic_filter)
+
+    def _put(self, topic_filter: str) -> None:
+        self.filters[topic_filter] = None
+        self._tree.put(topic_filter, True)
+        self._note(topic_filter, is_there=True)
+
+    def _take_out(self, topic_filter: str) -> None:
+        del self.filters[topic_filter]
+        self._tree.remove(topic_filter)
+        self._note(topic_filter, is_there=False)
+
+    def _note(self, topic_filter: str, *, is_there: bool) -> None:
+        if self._changes.pop(topic_filter, is_there) == is_there:
+            self._changes[topic_filter] = is_there

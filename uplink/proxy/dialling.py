@@ -4,7 +4,7 @@ The subscriptions are in the session that the neighbour keeps for the route. Ove
 is asked for. A gateway says in its CONNACK a sum of the filters that the session has. Requests are carried out in their
 order, so this is the sum of the answered ones and of some without an answer. If it is another one, all filters are
 asked for, and then all others ended. An ordinary broker says no sum: the route notes on disk which filters its session
-may have.
+may have, those of a connection's beginning in its note, and later ones in the store.
 
 ::
 
@@ -243,6 +243,8 @@ class DiallingEnd:
         assert self._requests is not None
         added = [one for one in added if one not in self._refused]
         self._expected.update(dict.fromkeys(added))
+        if self.theirs is None:
+            self._queue.asked.add(added)
         for topic_filter in removed:
             del self._expected[topic_filter]
         self._requests.subscribe(added)

@@ -1,10 +1,11 @@
 """Gateways in the test's own event loop that are neighbours of each other."""
 
 import asyncio
+import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from gateway.broker import Broker
 from gateway.config.network import NeighbourConfig
@@ -15,7 +16,7 @@ from tools.lab.testing.client import Client
 from tools.lab.testing.process import free_port
 from uplink.config import RouteConfig, RouteNeighbourConfig
 from uplink.routes import Routes
-from wire.codec.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
+from wire.codec.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Unsuback
 
 Kind = TypeVar("Kind")
 RULES = "allow * publish,subscribe #\nallow - identify *\nallow - neighbour *\n"
@@ -35,9 +36,9 @@ class Site:
         self.port = free_port()
         self._folder = folder / name
         self._folder.mkdir(parents=True, exist_ok=True)
-        rules = self._folder / "rules"
-        rules.write_text(keys.pop("rules", RULES))
-        self._keys = {"acl": str(rules), **keys}
+        self._rules = self._folder / "rules"
+        self._rules.write_text(keys.pop("rules", RULES))
+        self._keys = {"acl": str(self._rules), **keys}
         self._routes: list[RouteConfig] = []
         self._open = AsyncExitStack()
         self.broker: Broker
@@ -59,6 +60,11 @@ class Site:
     def expect(self, **about: Any) -> None:
         """Has settings of a neighbour that dials it."""
         self._keys["neighbour"] = [*self._keys.get("neighbour", []), NeighbourConfig(**about)]
+
+    def give_rules(self, rules: str) -> None:
+        """Has other access rules from now on, as after a SIGHUP."""
+        self._rules.write_text(rules)
+        self.broker.reload()
 
     async def start(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -87,6 +93,11 @@ class Site:
     ) -> None:
         await self.stop()
 
+    @property
+    def problem(self) -> str:
+        """What its first route says that is wrong."""
+        return self.routes.status()[0].problem
+
     async def client(self, name: str, *filters: str, options: int = 2, **keys: Any) -> Client:
         """A client that is connected, and has subscribed to these filters."""
         client = await Client(name, **keys).connect(self.port)
@@ -104,6 +115,11 @@ class Site:
         """Returns when these filters, and no others, are wanted by neighbours of the site."""
         wanted = set(topic_filters)
         await until(lambda: self.wanted_by_neighbours() == wanted, f"{self.name}: {wanted} and nothing else is wanted")
+
+    def received(self, *qos: int) -> int:
+        """How many messages of these QoS levels, of all without any, the site has received."""
+        counts = self.broker.counters.messages_received
+        return sum(counts[level] for level in qos or (0, 1, 2))
 
     def wanted_by_neighbours(self) -> set[str]:
         """The filters that neighbours of the site want."""
@@ -129,12 +145,34 @@ async def next_of(client: Client, kind: type[Kind]) -> Kind:
             client.flush()
         if isinstance(event, kind):
             return event
-        assert isinstance(event, Puback | Pubrec | Pubrel | Pubcomp), f"{kind.__name__} expected, got {event!r}"
+        assert isinstance(event, Puback | Pubrec | Pubrel | Pubcomp), f"{kind} expected, got {event!r}"
 
 
 async def message_to(client: Client) -> Publish:
     """Returns the next message to a client."""
     return await next_of(client, Publish)
+
+
+async def all_to(client: Client) -> list[Publish]:
+    """Returns the messages that wait for a client: those before one that it sends to itself now."""
+    marker = f"marker/{client.protocol.client_id}/{os.urandom(4).hex()}"
+    found: list[Publish] = []
+    client.protocol.subscribe([(marker, 1)])
+    client.flush()
+    while not isinstance(packet := await _next_message_or(client, Suback), Suback):
+        found.append(packet)
+    client.send(marker, qos=1)
+    while (packet := await message_to(client)).topic != marker:
+        found.append(packet)
+    client.protocol.unsubscribe([marker])
+    client.flush()
+    await next_of(client, Unsuback)
+    return found
+
+
+async def _next_message_or(client: Client, kind: type[Kind]) -> Kind | Publish:
+    packet: Kind | Publish = await next_of(client, cast("type[Kind | Publish]", kind | Publish))
+    return packet
 
 
 async def _end(task: "asyncio.Task[None]") -> None:
