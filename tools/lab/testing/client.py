@@ -34,7 +34,8 @@ class Client:
     Args:
         client_id: of its CONNECT.
         options: more arguments of `ClientConnection`, and `wishes`: what its CONNECT says about message identities
-            (docs/reference/wire.md), and `address`: the address of this machine from which it connects.
+            (docs/reference/wire.md), `user_properties`: pairs of texts that its CONNECT has besides, and `address`: the
+            address of this machine from which it connects.
 
     Attributes:
         protocol: the protocol core; what it has to send goes out with `flush`.
@@ -46,7 +47,8 @@ class Client:
 
     def __init__(self, client_id: str = "client", **options: Any) -> None:
         self._address = options.pop("address", None)
-        self._wishes = [(WISH_PROPERTY, wish) for wish in options.pop("wishes", ())]
+        wishes = [(WISH_PROPERTY, wish) for wish in options.pop("wishes", ())]
+        self._user_properties = wishes + list(options.pop("user_properties", ()))
         self._unread = b""
         self._markers = 0
         self.protocol = ClientConnection(client_id, **options)
@@ -74,7 +76,7 @@ class Client:
     def _begin(self, line: Line) -> None:
         self.line = line
         _open_clients.add(self)
-        self.protocol.connect(_now_ms(), {USER_PROPERTY: self._wishes} if self._wishes else {})
+        self.protocol.connect(_now_ms(), {USER_PROPERTY: self._user_properties} if self._user_properties else {})
         self.flush()
 
     def flush(self) -> None:
