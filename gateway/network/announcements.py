@@ -15,8 +15,7 @@ A filter never holds U+0000 [MQTT-1.5.4-2]. The filters of a whole interest are 
 this order has much text in common: so a filter takes some five bytes.
 
 A neighbour that connects again names the book and the serial that it has, and gets what has changed since. Where that
-is unknown, it gets the whole interest, and works out itself what has changed. A gateway that has set a link aside
-announces a whole interest without filters, under a book of zeros.
+is unknown, it gets the whole interest, and works out itself what has changed.
 
 Source: RFC 1950 for zlib.
 """
@@ -102,11 +101,6 @@ class Announcer:
         missed = [self._changes[place] for place in range(len(self._changes) - behind, len(self._changes))]
         texts = list(_texts(missed, side))
         return _encode(_CHANGES, mark, texts, piece_size) if texts else iter(())
-
-
-def nothing() -> bytes:
-    """Returns the announcement of a gateway that has set the link aside."""
-    return next(_encode(_WHOLE, Mark(), [], PIECE_SIZE))
 
 
 class Heard:

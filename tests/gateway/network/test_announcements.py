@@ -16,7 +16,6 @@ from gateway.network.announcements import (
     Heard,
     Mark,
     decode_mark,
-    nothing,
 )
 from gateway.network.interest import LOCAL, Interest
 from gateway.network.zones import Side
@@ -150,15 +149,6 @@ def test_a_piece_of_an_earlier_connection_does_not_go_on_over_the_next_one() -> 
     neighbours.heard.take(first)
     neighbours.heard.begin()
     neighbours.tell(piece_size=1)
-    neighbours.check()
-
-
-def test_a_gateway_that_has_set_the_link_aside_wants_nothing_and_then_everything_again() -> None:
-    neighbours = Neighbours()
-    neighbours.want("a")
-    neighbours.tell()
-    assert neighbours.heard.take(nothing()) == ([], ["a"])
-    neighbours.tell()
     neighbours.check()
 
 
