@@ -21,6 +21,7 @@ from gateway.limits import Limits
 from gateway.listeners.listeners import Listeners
 from gateway.message import message_from
 from gateway.network import Network
+from gateway.observe.links import Links
 from gateway.observe.overview import Overview
 from gateway.observe.sys_topics import Announcer
 from gateway.pace import Paces, Shifts, TimeShares
@@ -89,7 +90,8 @@ class Broker:
             shifts=shifts,
         )
         self.listeners = Listeners(config, self.connect)
-        self.overview = Overview(folder, log, self.sessions, self.publishing, self.limits)
+        self.links = Links(config.name, self.network, self.sessions, log)
+        self.overview = Overview(folder, log, self.sessions, self.publishing, self.limits, self.links)
         self._announcer = Announcer(self.publishing, log.counters, self.overview.state)
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._closing = False

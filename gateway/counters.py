@@ -54,6 +54,10 @@ class Counters:
     links_rejected: int = 0
     messages_returned: int = 0
     messages_duplicate: int = 0
+    announcements_sent: int = 0
+    announcements_received: int = 0
+    link_states_sent: int = 0
+    link_states_received: int = 0
     qos_0_stored: int = 0
     messages_dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DROP_REASONS, 0))
     commit_s: Histogram = field(default_factory=lambda: Histogram(COMMIT_BOUNDS_S))
@@ -137,6 +141,45 @@ class RouteState:
         return max(0.0, time.time() - self.oldest_ms / 1000) if self.oldest_ms else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """How the link to one neighbour is doing, as this gateway sees it.
+
+    ``name`` is "" for a neighbour that is configured here and has not dialled. ``consumer`` is the name of the link in
+    the table ``dropped``. ``neighbour`` is the gateway at the other end, or the URL of an ordinary broker, ``server``
+    the URL to which the link is connected, if this gateway dials. ``since_ms`` is since when it is connected, or is not
+    (Unix time, 0: it is not known). ``set_aside`` says why it carries no messages ("": it carries them).
+    ``waiting_messages`` and ``waiting_bytes`` are what the neighbour has not acknowledged: exact if ``is_counted``, or
+    else the most that it can be. ``wanted`` is how many topic filters the neighbour wants here, and ``asked`` how many
+    this gateway wants there. ``refused`` are those that the neighbour refuses, with the reasons, and ``problem`` is why
+    the link is down.
+
+    Two fields have their defaults unless the store was asked: ``oldest_ms``, when the first gateway accepted the oldest
+    message that waits (Unix time, 0: none waits), and ``dropped``, the messages in the consumer's ranges by reason.
+    """
+
+    name: str
+    consumer: str
+    neighbour: str
+    is_dialled_here: bool
+    server: str
+    zone: str
+    hops: str
+    mode: str
+    connected: bool
+    since_ms: int
+    set_aside: str
+    waiting_messages: int
+    waiting_bytes: int
+    is_counted: bool
+    wanted: int
+    asked: int
+    refused: tuple[str, ...] = ()
+    problem: str = ""
+    oldest_ms: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class State:
     """The gateway's state at one moment. ``subscriptions`` includes the shared ones."""
@@ -150,6 +193,7 @@ class State:
     stored_messages: int = 0
     stored_bytes: int = 0
     routes: list[RouteState] = field(default_factory=list)
+    links: list[LinkStatus] = field(default_factory=list)
 
     @property
     def sessions_away(self) -> int:

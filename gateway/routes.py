@@ -8,7 +8,7 @@ from gateway.config.network import Hops, Mode, SelectConfig, ZoneName, errors_in
 from gateway.config.pem import load_authorities, load_own, reason_of
 from gateway.connection.publish_in import Intake, Topics
 from gateway.connection.services import Services
-from gateway.counters import RouteState
+from gateway.counters import Counters, LinkStatus, RouteState
 from gateway.delivery import Peer, Sender, Window
 from gateway.errors import ConfigError, ListenError
 from gateway.filters.filter_tree import FilterTree
@@ -34,6 +34,7 @@ from gateway.network.link import (
 )
 from gateway.network.topology import BadLinkStates
 from gateway.network.zones import Side, Zone
+from gateway.observe.links import Links
 from gateway.pace import Shift, Slice
 from gateway.selectors import Selector
 from gateway.signals import Signal
@@ -113,6 +114,7 @@ __all__ = [
     "ConfigError",
     "ConfigSource",
     "Count",
+    "Counters",
     "Cursor",
     "Delivery",
     "DeliveryRun",
@@ -130,6 +132,8 @@ __all__ = [
     "Intake",
     "LaneCursor",
     "LinkSettings",
+    "LinkStatus",
+    "Links",
     "ListenError",
     "Message",
     "MessageLog",

@@ -1,7 +1,7 @@
 """A Unix socket in the store's folder, through which commands talk with the gateway that runs.
 
 A command connects, sends one request, gets one answer, and the connection ends. Both are one line of JSON. A request is
-``{"do": NAME, "route": NAME, "file": PATH}``; the answer is ``{"result": …}`` or ``{"error": TEXT}``. Only the
+``{"do": NAME, "route": NAME, "file": PATH, …}``; the answer is ``{"result": …}`` or ``{"error": TEXT}``. Only the
 gateway's user, and root, can connect.
 """
 
@@ -14,16 +14,17 @@ import socket
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from gateway.routes import ListenError
+from gateway.routes import Links, ListenError
 from uplink.carry import BadBacklogFile, ExportFailed, Imports, ImportStopped
 from uplink.routes import NoSuchRoute, Routes
 
 SOCKET = "control"
-REQUEST_BYTES_MAX = 64 * 1024
+REQUEST_BYTES_MAX = 256 * 1024
+FILTERS_MOST = 1000  # of a network, in an answer
 ANSWER_DEADLINE_S = 120.0  # a request may have to read a long log
 FILE_DEADLINE_S = 24 * 3600.0  # a file may be large, and its medium slow
 CONNECT_DEADLINE_S = 10.0
@@ -41,6 +42,9 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
     do: str
     route: str = ""
     file: str = ""
+    filter: str = ""
+    after: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=FILTERS_MOST)] = FILTERS_MOST
 
 
 class Control:
@@ -50,12 +54,14 @@ class Control:
         folder: the store's folder.
         routes: the gateway's routes.
         imports: imports backlogs of other gateways.
+        links: the links to neighbours.
     """
 
-    def __init__(self, folder: Path, routes: Routes, imports: Imports) -> None:
+    def __init__(self, folder: Path, routes: Routes, imports: Imports, links: Links) -> None:
         self._folder = folder
         self._routes = routes
         self._imports = imports
+        self._links = links
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -112,6 +118,10 @@ class Control:
                 return await routes.forget(request.route)
             case "export":
                 return await routes.export(request.route, _absolute(request.file))
+            case "network":
+                return await self._links.describe()
+            case "interest":
+                return await self._links.interest(request.filter, request.after, request.limit)
             case "import":
                 return await self._imports.import_file(_absolute(request.file))
         raise ValueError(f"no request is named {request.do!r}")
@@ -123,19 +133,21 @@ def _absolute(file: str) -> Path:
     return path
 
 
-def ask(folder: Path, do: str, route: str = "", file: str = "") -> Any:
+def ask(folder: Path, do: str, route: str = "", file: str = "", **keys: Any) -> Any:
     """Asks the gateway that uses a store; returns its answer, as JSON's types. Blocks.
 
     Args:
         folder: the store's folder.
-        do: ``status``, ``refused``, ``resend``, ``discard``, ``forget``, ``export`` or ``import``.
+        do: ``status``, ``refused``, ``resend``, ``discard``, ``forget``, ``export``, ``import``, ``network`` or
+            ``interest``.
         route: the route's name.
         file: the absolute path of a file to export to, or to import.
+        keys: more keys of a `Request`.
 
     Raises:
         ControlFailed: no gateway runs on this store, or it could not do it.
     """
-    request = msgspec.json.encode(Request(do, route, file)) + b"\n"
+    request = msgspec.json.encode(Request(do, route, file, **keys)) + b"\n"
     try:
         with _short(folder) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(FILE_DEADLINE_S if file else ANSWER_DEADLINE_S)

@@ -89,6 +89,7 @@ class Inbound:
         self._subscribed: dict[str, None] = {}  # topic filters of the session
         at_once = 1 if end is None else end.at_once
         self.requests = Requests(config.name, self._client, self._remote, at_once, self._note_answer)
+        self._is_begun = False
         self._following: asyncio.Task[None] | None = None  # what the neighbour wants newly
         self._is_stopping = False
         self._others: list[Step] = []
@@ -121,6 +122,7 @@ class Inbound:
         if self._config.direction == "in":
             self._backoff.reset()
         self._tell()
+        self._is_begun = True
 
     def use(self, window: Window) -> None:
         """Keeps messages of this window from using the packet identifiers of requests."""
@@ -219,7 +221,9 @@ class Inbound:
 
     def _note_answer(self, asked: Asked, granted: Sequence[str]) -> None:
         if self._end is not None:
-            self._end.note_answer(asked, granted)
+            self._end.note_answer(asked, granted, self.requests.refused)
+            if self._is_begun and (problem := self.requests.problem_with(asked.topic_filters)):
+                logger.warning("route %s: %s", self._state.name, problem)
         elif asked.is_subscribe:
             self._subscribed.update(dict.fromkeys(granted))
         else:  # one that is refused is asked for again over the next connection
@@ -239,11 +243,14 @@ class Inbound:
         self._asked.remove(asked)
 
     def _tell(self) -> None:
-        """Says which subscriptions the broker does not serve as asked."""
-        self._state.receive_problem = self.requests.problem
-        if self.requests.problem:
-            self._state.note_error(self.requests.problem)
-            logger.warning("route %s: %s", self._state.name, self.requests.problem)
+        """Says which subscriptions the broker does not serve as asked. It is no fault here if a neighbour refuses what
+        clients want.
+        """
+        configured = (*self._config.subscribe, *self._services.config.network.summary)
+        self._state.receive_problem = self.requests.problem_with(configured)
+        if problem := self.requests.problem_with(self.requests.refused):
+            self._state.note_error(problem)
+            logger.warning("route %s: %s", self._state.name, problem)
         self._note_taken()
         if self.requests.remark:
             logger.warning("route %s: %s", self._state.name, self._state.receive_note)

@@ -71,7 +71,7 @@ class Route:
         client_id = config.client_id(gateway_name)
         self._end: DiallingEnd | None = None
         if config.neighbour is not None and network is not None:
-            self._end = DiallingEnd(config, client_id, network, self.queue)
+            self._end = DiallingEnd(config, client_id, network, self.queue, log.counters, lambda: self.problem)
         link = self._end.properties if self._end is not None and self._end.expects_gateway else None
         self._connector = Connector(config, client_id, self._notes, self.queue, packet_size, link)
         self._log = log
@@ -79,6 +79,11 @@ class Route:
         self._suspicion = Suspicion()
         self._said = ""
         self._has_connected = False
+
+    @property
+    def link(self) -> DiallingEnd | None:
+        """This end of the link, None if the broker is no neighbour."""
+        return self._end
 
     @property
     def problem(self) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from gateway.routes import Endings, MessageLog, RouteState, Services, Signal
 from uplink.carry import export_backlog
 from uplink.config import RouteConfig
+from uplink.proxy.dialling import DiallingEnd
 from uplink.queue import ROUTE_PREFIX, RefusedMessage, RouteQueue, RouteStatus
 from uplink.route import Route
 
@@ -198,6 +199,10 @@ class Routes:
             await queue.forget(self._endings)
         logger.info("route %s is forgotten: %d messages waited for it", name, queue.state.backlog_messages)
         return queue.state.backlog_messages
+
+    def links(self) -> list[DiallingEnd]:
+        """Returns the ends of the links that this gateway dials."""
+        return [route.link for route in self._serving.values() if route.link is not None]
 
     def queues(self) -> list[RouteQueue]:
         """Returns what waits for each configured route."""

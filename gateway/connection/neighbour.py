@@ -5,6 +5,7 @@ it has not heard, right behind its CONNACK, then each change, ahead of all messa
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -106,7 +107,9 @@ class ListeningEnd:
     ) -> None:
         assert session.link is not None
         self.name = session.client_id
-        self.neighbour, self.zone = session.link.name, session.link.as_zone
+        self.neighbour, self.zone, self.mode = session.link.name, session.link.as_zone, session.link.mode
+        self.since_ms = int(time.time() * 1000)
+        self._counters = services.counters
         self._subscribers = services.subscribers
         self._network = services.network
         self._session = session
@@ -127,13 +130,18 @@ class ListeningEnd:
         self._network.link_up(self)
         mark = self._network.announcer.mark()
         for payload in self._news():
-            self._send(INTEREST_TOPIC, payload)
+            self._announce(payload)
             if slice_.is_over:
                 await slice_.give_way()
                 if not self._protocol.connected:
                     return
         self._heard, self._is_begun = mark, True
         self.catch_up()
+
+    @property
+    def wanted_count(self) -> int:
+        """How many topic filters the neighbour wants here."""
+        return self._session.asked.count
 
     def tell(self, changes: Sequence[Change]) -> None:
         """Announces what has changed."""
@@ -145,7 +153,7 @@ class ListeningEnd:
         mark = self._network.announcer.mark()
         if self._is_begun and mark != self._heard:
             for payload in self._news():
-                self._send(INTEREST_TOPIC, payload)
+                self._announce(payload)
             self._heard = mark
 
     def stop(self) -> None:
@@ -154,11 +162,13 @@ class ListeningEnd:
 
     def tell_links(self, payload: bytes) -> None:
         """Tells the neighbour link states."""
+        self._counters.link_states_sent += 1
         self._send(LINKS_TOPIC, payload)
 
     def hear(self, packet: Publish) -> bool:
         """Takes what the neighbour tells of its network; returns whether the packet is that. Raises BadLinkStates."""
         if packet.topic == LINKS_TOPIC:
+            self._counters.link_states_received += 1
             self._network.hear_links(self, packet.payload)
         return packet.topic == LINKS_TOPIC
 
@@ -182,6 +192,10 @@ class ListeningEnd:
 
     def _news(self) -> Iterator[bytes]:
         return self._network.announcer.news(self._session.side, self._heard, self._piece_size)
+
+    def _announce(self, payload: bytes) -> None:
+        self._counters.announcements_sent += 1
+        self._send(INTEREST_TOPIC, payload)
 
     def _send(self, topic: str, payload: bytes) -> None:
         if self._protocol.connected:

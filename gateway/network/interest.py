@@ -9,6 +9,7 @@ but one: the only side that wants it. So one `Scope` for each filter serves all 
 This module does no input and no output. It is the same algorithm for one neighbour and for a thousand.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
@@ -70,6 +71,7 @@ class Interest:
 
     def __init__(self) -> None:
         self._wanted: FilterTree[_Wanted] = FilterTree()
+        self._told: Counter[Scope] = Counter()  # how many filters are told to these sides
 
     def want(self, topic_filter: str, side: Side) -> list[Change]:
         """One consumer more of a side wants a filter. Returns what changes, what is newly told first."""
@@ -102,6 +104,24 @@ class Interest:
         """Yields the filters that a side is told."""
         return (topic_filter for topic_filter, wanted in self._wanted.items() if wanted.told.includes(side))
 
+    def count_told(self, side: Side) -> int:
+        """Returns how many filters a side is told."""
+        return sum(count for scope, count in self._told.items() if scope.includes(side))
+
+    def is_told(self, topic_filter: str, side: Side) -> bool:
+        """Returns whether a side is told a filter."""
+        wanted = self._wanted.get(topic_filter)
+        return wanted is not None and wanted.told.includes(side)
+
+    def count_local(self, topic_filter: str) -> int:
+        """Returns how many consumers of this gateway want a filter."""
+        wanted = self._wanted.get(topic_filter)
+        return 0 if wanted is None else dict(wanted.sides).get(LOCAL, 0)
+
+    def filters(self) -> list[str]:
+        """Returns all filters that are wanted."""
+        return [topic_filter for topic_filter, _ in self._wanted.items()]
+
     def _count(self, topic_filter: str, wanted: _Wanted, side: Side, change: int) -> list[Change]:
         before = wanted.useful
         wanted.sides = _counted(wanted.sides, side, change)
@@ -113,6 +133,11 @@ class Interest:
             is_enough = wanted.useful == EVERYWHERE  # then no side is told what this filter covers
             for other, covered in self._wanted.covered(topic_filter):
                 changes += _tell(other, covered, NOWHERE if is_enough else self._uncovered(other))
+        for _, told_before, told in changes:
+            self._told[told] += 1
+            self._told[told_before] -= 1
+            if not self._told[told_before]:
+                del self._told[told_before]
         return _in_order(changes)
 
     def _uncovered(self, topic_filter: str) -> Scope:

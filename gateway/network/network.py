@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from gateway.config.network import NeighbourConfig
+from gateway.log_fields import about
 from gateway.network.announcements import Announcer
 from gateway.network.conditions import Conditions
 from gateway.network.interest import Change, Interest
@@ -45,6 +46,17 @@ class LinkEnd(Protocol):
 
     @property
     def zone(self) -> Zone: ...
+
+    @property
+    def mode(self) -> str: ...
+
+    @property
+    def since_ms(self) -> int:
+        """Since when the link is up, as Unix time."""
+
+    @property
+    def wanted_count(self) -> int:
+        """How many topic filters the other end wants here."""
 
     def tell(self, changes: Sequence[Change]) -> None:
         """Tells the other end what has changed."""
@@ -172,6 +184,8 @@ class Network:
     def link_up(self, end: LinkEnd) -> None:
         """A link has come up: it is told of changes from now on, and link states go over it."""
         self.ends[end.name] = end
+        asked = self.interest.count_told(end.zone.side(end.name))
+        logger.info("link up", extra=about(**_fields(end), wanted=end.wanted_count, asked=asked))
         if end.neighbour:
             self._flood(self._states.link_up(end.name, end.neighbour, end.zone), but=end)
             for payload in encode(self._states.whole()):
@@ -182,6 +196,7 @@ class Network:
         """A link has gone down."""
         if self.ends.get(end.name) is end:
             del self.ends[end.name]
+            logger.info("link down", extra=about(**_fields(end)))
             self._flood(self._states.link_down(end.name))
             self._look_soon()
 
@@ -195,6 +210,17 @@ class Network:
     def circles(self) -> list[str]:
         """Returns why links of this gateway are set aside, a sentence for each."""
         return [str(circle) for circle in self._states.circles() if circle.links[-1] in self.aside]
+
+    def why_aside(self, link: str) -> str:
+        """Returns why a link of this gateway is set aside, "" if it is not."""
+        if link not in self.aside:
+            return ""
+        circles = (circle for circle in self._states.circles() if circle.links[-1] == link)
+        return next(map(str, circles), f"{link} is set aside until the link states are known")
+
+    def expected(self) -> list[NeighbourConfig]:
+        """Returns the settings of the neighbours that the configuration names and that dial this gateway."""
+        return list(self._neighbours.values())
 
     @property
     def problem(self) -> str:
@@ -264,3 +290,9 @@ class Network:
                     await slice_.give_way()
             self._leaving.pop(0)
         self._sweep = None
+
+
+def _fields(end: LinkEnd) -> dict[str, str]:
+    """Returns the fields of a line about a link."""
+    neighbour = end.neighbour or "an ordinary broker"
+    return {"link": end.name, "neighbour": neighbour, "zone": end.zone.name, "mode": end.mode}

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.counters import Counters, Histogram, RouteState, State
+from gateway.counters import Counters, Histogram, LinkStatus, RouteState, State
 from wire.reasons import describe
 
 COUNTERS = {
@@ -25,6 +25,10 @@ COUNTERS = {
     "qos_0_stored": "Messages of QoS 0 that were stored for routes.",
     "messages_returned": "Messages that came back by way of other gateways, and were not stored again.",
     "messages_duplicate": "Messages that came over a link before, and were not stored again.",
+    "announcements_sent": "Payloads in which this gateway has told neighbours what is wanted here.",
+    "announcements_received": "Payloads in which neighbours have told what they want.",
+    "link_states_sent": "Payloads with link states that this gateway has sent.",
+    "link_states_received": "Payloads with link states that neighbours have sent.",
 }
 GAUGES = {
     "connections": "Connected clients.",
@@ -73,6 +77,22 @@ ROUTE_COUNTERS = {
     "qos_0_dropped": "Messages of QoS 0 that a route has not sent.",
     "received_messages": "Messages that came down over a route.",
 }
+LINK_GAUGES: dict[str, tuple[str, Callable[[LinkStatus], float]]] = {
+    "connected": ("Whether a link is up.", lambda link: float(link.connected)),
+    "set_aside": (
+        "Whether a link carries no messages, as it closes a circle.",
+        lambda link: float(bool(link.set_aside)),
+    ),
+    "filters_wanted": ("Topic filters that the neighbour wants here.", lambda link: link.wanted),
+    "filters_asked": ("Topic filters that this gateway wants of the neighbour.", lambda link: link.asked),
+    "filters_refused": ("Those of them that the neighbour refuses.", lambda link: len(link.refused)),
+    "backlog_messages": ("Messages that wait for the neighbour.", lambda link: link.waiting_messages),
+    "backlog_bytes": (
+        "Payload, topic names and properties of the messages that wait for the neighbour, in bytes.",
+        lambda link: link.waiting_bytes,
+    ),
+}
+LINK_LABELS = ("link", "neighbour", "zone", "mode")
 
 
 class Metrics(Collector):
@@ -108,6 +128,7 @@ class Metrics(Collector):
         yield _by("messages_dropped", "Messages dropped.", "reason", counters.messages_dropped)
         yield _histogram("commit_seconds", "Time a commit took, its sync included.", counters.commit_s)
         yield from _routes(state)
+        yield from _links(state)
 
 
 def _by(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
@@ -133,3 +154,11 @@ def _routes(state: State) -> Iterator[Metric]:
         yield gauge
     for name, text in ROUTE_COUNTERS.items():
         yield _by(f"route_{name}", text, "route", {route.name: getattr(route, name) for route in state.routes})
+
+
+def _links(state: State) -> Iterator[Metric]:
+    for name, (text, value_of) in LINK_GAUGES.items():
+        gauge = GaugeMetricFamily(f"holdfast_link_{name}", text, labels=LINK_LABELS)
+        for link in state.links:
+            gauge.add_metric([link.name, link.neighbour, link.zone, link.mode], value_of(link))
+        yield gauge

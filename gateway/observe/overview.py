@@ -1,13 +1,18 @@
 """The gateway's state: numbers, notes and problems."""
 
 import contextlib
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from gateway.counters import RouteState, State
+from gateway.counters import LinkStatus, RouteState, State
 from gateway.limits import Limits
+from gateway.observe.links import Links
 from gateway.sessions.publishing import Publishing
 from gateway.sessions.registry import Sessions
 from gateway.store import MessageLog
+
+REFUSED_SAID = 10  # topic filters in a line
 
 
 class Overview:
@@ -19,16 +24,18 @@ class Overview:
         sessions: all sessions.
         publishing: has the gateway's own retained messages.
         limits: says whether the store drops or refuses.
+        links: the links to neighbours.
     """
 
     def __init__(
-        self, folder: Path, log: MessageLog, sessions: Sessions, publishing: Publishing, limits: Limits
+        self, folder: Path, log: MessageLog, sessions: Sessions, publishing: Publishing, limits: Limits, links: Links
     ) -> None:
         self._folder = folder
         self._log = log
         self._sessions = sessions
         self._publishing = publishing
         self._limits = limits
+        self._links = links
         self._connections_most = 0
         self.routes: list[RouteState] = []
         """The states of the gateway's routes, which the routes keep up to date."""
@@ -51,6 +58,7 @@ class Overview:
             stored_messages=log.stored_count,
             stored_bytes=sum(map(_size_of, self._folder.glob("*"))),
             routes=self.routes,
+            links=self._links.status(),
         )
 
     def notes(self) -> list[str]:
@@ -64,6 +72,7 @@ class Overview:
                 if route.refused_messages
             ]
             + [f"route {route.name}: {route.receive_note}" for route in self.routes if route.receive_note]
+            + [note for link in self._links.status() for note in _notes_on(link)]
         )
 
     def problems(self) -> list[str]:
@@ -78,8 +87,26 @@ class Overview:
             for problem in (route.stands, route.receive_problem)
             if problem
         ]
-        found = (store, full, damage if log.is_damaged else "", self.not_reloaded, *routes)
+        network = f"network: {self._links.problem}" if self._links.problem else ""
+        found = (store, full, damage if log.is_damaged else "", self.not_reloaded, *routes, network)
         return [problem for problem in found if problem]
+
+
+def _notes_on(link: LinkStatus) -> Iterator[str]:
+    """Yields what an operator should know of a link."""
+    name = f"link {link.name} to {link.neighbour}" if link.name else f"link to {link.neighbour}"
+    if not link.connected:
+        since = f" since {_utc_of(link.since_ms)}" if link.since_ms else ""
+        yield f"{name}: down{since}: {link.problem}"
+    if link.set_aside:
+        yield f"network: {link.set_aside}"
+    if link.refused:
+        more = f", and {len(link.refused) - REFUSED_SAID} more" if len(link.refused) > REFUSED_SAID else ""
+        yield f"{name}: the neighbour refuses {', '.join(link.refused[:REFUSED_SAID])}{more}"
+
+
+def _utc_of(unix_ms: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_ms / 1000))
 
 
 def _size_of(file: Path) -> int:

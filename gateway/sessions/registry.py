@@ -232,7 +232,11 @@ class Sessions:
         return True
 
     def _note_away(self, session: Session) -> None:
-        if session.link is not None and session.link.mode == "active-passive":
+        if session.link is None:
+            return
+        if not session.cursor.tally.counts:  # what waits for a neighbour that is away is shown
+            self._until_closed(self._log.count_backlog(session.cursor))
+        if session.link.mode == "active-passive":
             self._until_closed(drop_while_away(session))
 
     def _settle(self, cursors: list[Cursor]) -> None:

@@ -399,6 +399,10 @@ class Database:
         """Returns ranges of drops since a time, and where the next call goes on (``drops.changed_since``)."""
         return drops.changed_since(self._reader, consumer, since_ms, until_ms)
 
+    def count_dropped(self, consumers: Sequence[str]) -> dict[str, dict[str, int]]:
+        """Returns how many messages consumers did not get, by reason (``drops.counted_of``)."""
+        return drops.counted_of(self._reader, consumers)
+
     def size_of_state(self) -> int:
         """Returns the bytes of all tables but messages and retained messages (``schema.size_of_state``)."""
         return schema.size_of_state(self._reader)

@@ -339,10 +339,12 @@ class MessageLog:
     async def read_dropped(self, consumer: str, since_ms: int, until_ms: int) -> tuple[list[DroppedRow], int]:
         """Returns the ranges of a consumer, and of messages without one, that are new or have grown since a Unix time.
 
-        The second value is ``since_ms`` of the next call: ``until_ms``, or an earlier time if there are more ranges.
-        Raises sqlite3.Error.
-        """
+        The second value is ``since_ms`` of the next call: ``until_ms``, or an earlier time. Raises sqlite3.Error."""
         return await self._reader.read_dropped(consumer, since_ms, until_ms)
+
+    async def count_dropped(self, consumers: Sequence[str]) -> dict[str, dict[str, int]]:
+        """Returns how many messages consumers did not get, by consumer and reason. Raises sqlite3.Error."""
+        return await self._reader.count_dropped(consumers)
 
     def save_with(self, consumer: str, works: Callable[[], list[Work]] | None) -> None:
         """Writes these works, as they are then, in each transaction that saves a consumer's place; None ends it."""
@@ -380,9 +382,7 @@ class MessageLog:
 
     @property
     def room_bytes(self) -> int:
-        """Bytes that are free in the store's file and on its disk; below 0 there is too little left to trim the log
-        safely.
-        """
+        """Bytes that are free in the store's file and on its disk; below 0 they are too few to trim the log safely."""
         return self._database.free_bytes + self._disk_bytes
 
     def look_at_disk(self) -> None:
@@ -390,9 +390,8 @@ class MessageLog:
         self._disk_bytes = room_bytes(self.folder)
 
     def make_room(self) -> tuple[int, int]:
-        """Takes out what no consumer needs, also from the middle of the log: the store is nearly full.
-
-        Returns how many messages, and how many bytes, the sweep has still to look at.
+        """Takes out what no consumer needs, also from the middle of the log: the store is nearly full. Returns how many
+        messages, and how many bytes, the sweep has still to look at.
         """
         self.seen.make_room()
         return self._compaction.make_room()

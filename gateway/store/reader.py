@@ -118,6 +118,11 @@ class Reader:
         )
         return found
 
+    async def count_dropped(self, consumers: Sequence[str]) -> dict[str, dict[str, int]]:
+        """Returns how many messages consumers did not get, by reason. Raises sqlite3.Error."""
+        found: dict[str, dict[str, int]] = await self._on_thread(self._database.count_dropped, consumers)
+        return found
+
     async def size_of_state(self) -> int:
         """Returns the bytes of all rows but messages and retained messages. Raises sqlite3.Error."""
         return int(await self._on_thread(self._database.size_of_state))

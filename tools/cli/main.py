@@ -178,6 +178,9 @@ COMMANDS = {
         "Find what is wrong in a network of gateways before any of them starts.",
         "gateway",
     ),
+    "network show": Command(
+        "tools.cli.network.show:show", "Show the links of a gateway, and what is wanted over them.", "gateway"
+    ),
     "uplink status": Command("tools.cli.uplink.status:status", "Show links and backlogs of the routes.", "gateway"),
     "uplink refused": Command(
         "tools.cli.uplink.refused:list_refused", "List the messages that next brokers will never take.", "gateway"

@@ -13,7 +13,8 @@ may have, those of a connection's beginning in its note, and later ones in the s
 """
 
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -24,8 +25,11 @@ from gateway.routes import (
     LINKS_TOPIC,
     BadLink,
     Change,
+    Counters,
+    Cursor,
     FilterSum,
     LinkSettings,
+    LinkStatus,
     Network,
     Side,
     Zone,
@@ -54,22 +58,37 @@ class DiallingEnd:
         link: the link's name, which is the route's client identifier.
         network: what is wanted here.
         queue: what waits for the neighbour, and what it wants.
+        counters: count what goes over the link.
+        problem: returns why the link is down.
     """
 
-    def __init__(self, config: RouteConfig, link: str, network: Network, queue: RouteQueue) -> None:
+    def __init__(
+        self,
+        config: RouteConfig,
+        link: str,
+        network: Network,
+        queue: RouteQueue,
+        counters: Counters,
+        problem: Callable[[], str],
+    ) -> None:
         assert config.neighbour is not None
         self.name = link
+        self._config = config
         self._neighbour = config.neighbour
         self._always = dict.fromkeys(config.subscribe)
         self._network = network
         self._queue = queue
+        self._counters = counters
+        self._problem = problem
         self._heard = queue.interest
         self._ours = config.link_settings(network.gateway)
         self._side = self._ours.side(link)
         self._asked: dict[str, None] | None = None  # the filters of the session, as answered; None: they are not known
         self._said: dict[str, None] = {}  # those of which the CONNECT has the sum
         self._expected: dict[str, None] = {}  # the same when all requests are answered
-        self._refused: dict[str, None] = {}  # not asked for again over this connection
+        self._refused: dict[str, str] = {}  # with the reasons; not asked for again over this connection
+        self._is_up = False
+        self.since_ms = 0
         self._unanswered: list[Asked] = []  # over the last connection
         self._requests: Requests | None = None
         self._cover: Cover | None = None
@@ -90,6 +109,57 @@ class DiallingEnd:
     def expects_gateway(self) -> bool:
         """Whether the other end is to be a gateway, and not an ordinary broker."""
         return self._neighbour.name is not None
+
+    @property
+    def mode(self) -> str:
+        """The link's mode."""
+        return self._ours.mode
+
+    @property
+    def cursor(self) -> Cursor:
+        """Hands out the messages for the neighbour."""
+        return self._queue.cursor
+
+    @property
+    def wanted_count(self) -> int:
+        """How many topic filters the neighbour wants here."""
+        return len(self._heard.subscriptions)
+
+    def status(self) -> LinkStatus:
+        """Returns how the link is doing."""
+        state = self._queue.state
+        return LinkStatus(
+            self.name,
+            self._queue.consumer,
+            self._neighbour.name or self._config.broker,
+            is_dialled_here=True,
+            server=state.server if self._is_up else "",
+            zone=self._ours.zone,
+            hops=self._ours.hops,
+            mode=self._ours.mode,
+            connected=self._is_up,
+            since_ms=self.since_ms,
+            set_aside=self._network.why_aside(self.name),
+            waiting_messages=state.backlog_messages,
+            waiting_bytes=state.backlog_bytes,
+            is_counted=True,
+            wanted=self.wanted_count,
+            asked=len(self._asked or ()),
+            refused=tuple(f"{one!r} ({reason})" for one, reason in self._refused.items()),
+            problem="" if self._is_up else self._problem() or "it has not connected yet",
+        )
+
+    def is_wanted(self, topic_filter: str) -> bool:
+        """Whether the neighbour wants a filter here."""
+        return topic_filter in self._heard.subscriptions
+
+    def is_asked(self, topic_filter: str) -> bool:
+        """Whether the neighbour has accepted a filter of this gateway."""
+        return self._asked is not None and topic_filter in self._asked
+
+    def filters_beside(self) -> Iterable[str]:
+        """Returns the filters of both, of which the gateway may not count some."""
+        return [*(self._asked or ()), *(self._heard.subscriptions if self._heard.is_aside else ())]
 
     def properties(self) -> list[tuple[str, str]]:
         """Returns the user properties for a CONNECT to a gateway."""
@@ -136,6 +206,7 @@ class DiallingEnd:
         self._ask(added, [one for one in expected if one not in wanted])
         if not is_known:
             requests.end_others()
+        self._note_up(is_up=True)
         self._network.link_up(self)
         requests.flush()
 
@@ -144,6 +215,7 @@ class DiallingEnd:
         if self._requests is not None:
             self._unanswered = self._requests.waiting
         self._requests = None
+        self._note_up(is_up=False)
         self._network.link_down(self)
 
     @property
@@ -159,6 +231,7 @@ class DiallingEnd:
     def tell_links(self, payload: bytes) -> None:
         """Tells the neighbour link states."""
         if self._requests is not None and self._requests.is_open:
+            self._counters.link_states_sent += 1
             self._requests.tell(LINKS_TOPIC, payload)
 
     def hear(self, topic: str, payload: bytes) -> Coroutine[None, None, None] | None:
@@ -167,8 +240,10 @@ class DiallingEnd:
         Raises BadAnnouncement, BadLinkStates.
         """
         if topic == INTEREST_TOPIC:
+            self._counters.announcements_received += 1
             return self._queue.hear(payload)
         if topic == LINKS_TOPIC:
+            self._counters.link_states_received += 1
             self._network.hear_links(self, payload)
         return None
 
@@ -187,20 +262,22 @@ class DiallingEnd:
         added, removed = [one for one in now if now[one]], [one for one in now if not now[one]]
         if self._cover is not None:
             added, removed = self._cover.change(added, removed)
+        for topic_filter in removed:
+            self._refused.pop(topic_filter, None)
         expected = self._expected
         self._ask([one for one in added if one not in expected], [one for one in removed if one in expected])
         self._requests.flush()
 
-    def note_answer(self, asked: Asked, granted: Sequence[str]) -> None:
-        """The neighbour has answered a request; these of its filters were not refused."""
+    def note_answer(self, asked: Asked, granted: Sequence[str], refused: Mapping[str, str]) -> None:
+        """The neighbour has granted some filters of a request; ``refused`` has the reasons for the others."""
         if self._asked is None or asked.ends_others:
             return
         if asked.is_subscribe:
             self._asked.update(dict.fromkeys(granted))
-            refused = [one for one in asked.topic_filters if one not in self._asked]
-            self._refused.update(dict.fromkeys(refused))
-            for topic_filter in refused:
-                self._expected.pop(topic_filter, None)
+            for topic_filter in asked.topic_filters:
+                if topic_filter not in self._asked:
+                    self._refused[topic_filter] = refused[topic_filter]
+                    self._expected.pop(topic_filter, None)
         else:
             for topic_filter in granted:
                 self._asked.pop(topic_filter, None)
@@ -208,6 +285,10 @@ class DiallingEnd:
     def session_filters(self) -> list[str]:
         """Returns the filters that the session may have, for the note of a route to an ordinary broker."""
         return list((self._asked or {}) | self._expected)
+
+    def _note_up(self, *, is_up: bool) -> None:
+        if is_up != self._is_up:
+            self._is_up, self.since_ms = is_up, int(time.time() * 1000)
 
     def _begin_wanted(self) -> dict[str, None]:
         wanted = self._wanted()

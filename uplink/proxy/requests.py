@@ -45,7 +45,8 @@ class Requests:
         answered: called with each packet that is answered, and the filters in it that were not refused.
 
     ``reserve`` is called with the packet identifier of each request, and ``release`` when it is answered: messages must
-    not use it meanwhile. ``refused`` and ``lower`` name the filters that the broker does not serve as asked for.
+    not use it meanwhile. ``refused`` has the filters that the broker refuses, each with the reason, and ``lower`` names
+    those for which it grants a lower QoS.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Requests:
         at_once: int,
         answered: Callable[[Asked, list[str]], None],
     ) -> None:
-        self.refused: list[str] = []
+        self.refused: dict[str, str] = {}
         self.lower: list[str] = []
         self.reserve: Callable[[int], None] = _ignore
         self.release: Callable[[int], None] = _ignore
@@ -74,7 +75,7 @@ class Requests:
             try:
                 self._note(self._client.subscribe([(one, OPTIONS) for one in some]), Asked(some, True))
             except WireError as error:  # the CONNACK says that the broker does not serve it
-                self.refused += [f"{one!r} ({error})" for one in some]
+                self.refused.update(dict.fromkeys(some, str(error)))
                 self._answered(Asked(some, True), [])
 
     def unsubscribe(self, topic_filters: Iterable[str]) -> None:
@@ -130,18 +131,16 @@ class Requests:
                 if asked.is_subscribe and code < QOS:
                     self.lower.append(f"{topic_filter!r} (QoS {code})")
             elif asked.is_subscribe:
-                self.refused.append(f"{topic_filter!r} ({describe(code)})")
+                self.refused[topic_filter] = describe(code)
             else:
                 logger.warning("route %s: %r is not unsubscribed: %s", self._name, topic_filter, describe(code))
         self._answered(asked, granted)
         self._is_changed.set()
 
-    @property
-    def problem(self) -> str:
-        """What the broker does not serve, "" if it serves everything."""
-        if not self.refused:
-            return ""
-        return f"the broker does not let the route subscribe to {_shortened(self.refused)}"
+    def problem_with(self, topic_filters: Iterable[str]) -> str:
+        """Returns which of these filters the broker refuses, "" if it refuses none."""
+        refused = [f"{one!r} ({self.refused[one]})" for one in topic_filters if one in self.refused]
+        return f"the broker does not let the route subscribe to {_shortened(refused)}" if refused else ""
 
     @property
     def remark(self) -> str:

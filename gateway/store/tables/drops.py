@@ -9,6 +9,7 @@ A route that sends every tenth message leaves a gap of nine before each, which w
 ``selected`` takes all that is left out of an origin's epoch in an hour, and counts it; the others in it were sent.
 """
 
+import json
 import sqlite3
 import time
 from collections import Counter
@@ -80,6 +81,11 @@ WHERE reason IN ({", ".join("?" * len(DROP_REASONS))}) AND consumer IN (?, ?) AN
 ORDER BY until_ms LIMIT ?
 """
 CHANGED_MOST = 10_000
+COUNTED = f"""
+SELECT consumer, reason, sum(messages) FROM dropped
+WHERE reason IN ({", ".join("?" * len(DROP_REASONS))}) AND consumer IN (SELECT value FROM json_each(?))
+GROUP BY consumer, reason
+"""
 
 DroppedRow = tuple[str, str, str, int, int, int, int]
 """Reason, consumer, origin, epoch, first, last and messages of a range."""
@@ -105,6 +111,14 @@ def changed_since(
     """
     rows = connection.execute(CHANGED, (*DROP_REASONS, consumer, GATEWAY, since_ms, CHANGED_MOST)).fetchall()
     return [row[:7] for row in rows], until_ms if len(rows) < CHANGED_MOST else rows[-1][7]
+
+
+def counted_of(connection: sqlite3.Connection, consumers: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Returns how many messages each of these consumers did not get, by reason; those without any are left out."""
+    found: dict[str, dict[str, int]] = {}
+    for consumer, reason, messages in connection.execute(COUNTED, (*DROP_REASONS, json.dumps(consumers))):
+        found.setdefault(consumer, {})[reason] = messages
+    return found
 
 
 @dataclass(frozen=True)

@@ -257,3 +257,21 @@ def test_a_filter_that_a_wider_one_covers_comes_and_goes_without_a_look_at_those
 
 def _has(filters: set[str], name: str) -> bool:
     return any(matches(one, name) for one in filters)
+
+
+def test_as_many_filters_are_counted_for_a_side_as_it_is_told(seed: int) -> None:
+    chance = random.Random(seed)
+    sides: list[Side] = [LOCAL, ("link", "a"), ("link", "b"), ("zone", "z")]
+    interest, wanted = Interest(), list[tuple[str, Side]]()
+    for _ in range(500):
+        if wanted and chance.random() < 0.45:
+            interest.want_no_more(*wanted.pop(chance.randrange(len(wanted))))
+        else:
+            wanted.append((chance.choice(FILTERS), chance.choice(sides)))
+            interest.want(*wanted[-1])
+        for side in [*sides[1:], ("link", "new")]:
+            told = set(interest.told_to(side))
+            assert interest.count_told(side) == len(told)
+            assert {one for one in FILTERS if interest.is_told(one, side)} == told
+        assert set(interest.filters()) == {topic_filter for topic_filter, _ in wanted}
+        assert all(interest.count_local(one) == wanted.count((one, LOCAL)) for one in FILTERS)

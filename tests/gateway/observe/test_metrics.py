@@ -5,11 +5,12 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.counters import Counters, Histogram, RouteState, State
+from gateway.counters import Counters, Histogram, LinkStatus, RouteState, State
 from gateway.errors import ListenError
 from gateway.observe.health import LIMITS, HealthServer
 from gateway.observe.metrics import Metrics
@@ -117,6 +118,39 @@ def test_each_route_shows_its_backlog() -> None:
     assert shown["holdfast_route_retries_total", "central"] == 7
     assert shown["holdfast_route_connected", 'a "b"\n'] == 1
     assert shown["holdfast_route_backlog_age_seconds", 'a "b"\n'] == 0
+
+
+def test_each_link_shows_its_neighbour_and_what_is_wanted_over_it() -> None:
+    up = LinkStatus(
+        "A-to-m",
+        "session/A-to-m",
+        "A",
+        is_dialled_here=False,
+        server="",
+        zone="plant",
+        hops="multi",
+        mode="active-active",
+        connected=True,
+        since_ms=0,
+        set_aside="",
+        waiting_messages=3,
+        waiting_bytes=90,
+        is_counted=True,
+        wanted=7,
+        asked=2,
+    )
+    aside = replace(up, name="B-to-m", neighbour="B", set_aside="it closes a circle", refused=("'x' (not authorized)",))
+    shown = samples(Metrics(Counters(announcements_sent=5), lambda: State(links=[up, aside])))
+    labels = ("A-to-m", "active-active", "A", "plant")
+    assert shown["holdfast_link_connected", *labels] == 1
+    assert shown["holdfast_link_set_aside", *labels] == 0
+    assert shown["holdfast_link_filters_wanted", *labels] == 7
+    assert shown["holdfast_link_filters_asked", *labels] == 2
+    assert shown["holdfast_link_backlog_messages", *labels] == 3
+    assert shown["holdfast_link_backlog_bytes", *labels] == 90
+    assert shown["holdfast_link_set_aside", "B-to-m", "active-active", "B", "plant"] == 1
+    assert shown["holdfast_link_filters_refused", "B-to-m", "active-active", "B", "plant"] == 1
+    assert shown["holdfast_announcements_sent_total",] == 5
 
 
 async def test_metrics_are_served() -> None:

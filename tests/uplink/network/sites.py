@@ -74,6 +74,7 @@ class Site:
             stack.push_async_callback(log.close)
             self.broker = Broker(config, log)
             self.routes = Routes(self._routes, self.name, log, self.broker.endings, self.broker.services)
+            self.broker.links.dialled, self.broker.overview.routes = self.routes.links, self.routes.states
             await self.broker.start()
             stack.push_async_callback(self.broker.close)
             running = asyncio.create_task(self.routes.run())

@@ -81,6 +81,7 @@ async def _serve(path: Path, configuration: Configuration) -> None:
         broker = Broker(config, log)
         routes = Routes(configuration.routes, config.name, log, broker.endings, broker.services)
         broker.overview.routes = routes.states
+        broker.links.dialled = routes.links
         await broker.start()
         imports = Imports(
             Path(store.path),
@@ -88,7 +89,7 @@ async def _serve(path: Path, configuration: Configuration) -> None:
             broker.publishing.publish,
             lambda topic: broker.limits.verdict(topic, "") is Verdict.TAKE,
         )
-        control = Control(Path(store.path), routes, imports)
+        control = Control(Path(store.path), routes, imports, broker.links)
         async with _watched(path, configuration, broker, routes), control.opened(), asyncio.TaskGroup() as group:
             _collect_less_often()
             logger.info("ready", extra=_about_start(broker, configuration))

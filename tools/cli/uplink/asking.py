@@ -16,8 +16,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON array with on
 DEFAULT_CONFIG = DEFAULT_PATH
 
 
-def answer(command: str, config: Path, do: str, route: str = "", file: str = "") -> Any:
-    """Returns the answer of the gateway to a request, as JSON's types.
+def answer(command: str, config: Path, do: str, route: str = "", file: str = "", **keys: Any) -> Any:
+    """Returns the answer of the gateway to a request, as JSON's types; ``keys`` are more keys of the request.
 
     Ends the command with exit code 2 if the configuration cannot be read, and with 1 if no gateway runs or it cannot do
     what it is asked.
@@ -25,6 +25,6 @@ def answer(command: str, config: Path, do: str, route: str = "", file: str = "")
     with failing_on(GatewayError, command=command):
         gateway_config, _ = load(config)
     try:
-        return ask(Path(gateway_config.store.path), do, route, file)
+        return ask(Path(gateway_config.store.path), do, route, file, **keys)
     except ControlFailed as error:
         fail(command, str(error), 1)

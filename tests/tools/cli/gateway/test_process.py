@@ -32,11 +32,11 @@ HOLDFAST = (sys.executable, "-m", "tools.cli.main")
 class Gateway:
     """A running gateway; ``config`` stands before its own tables."""
 
-    def __init__(self, folder: Path, config: str = "", listener: str = "") -> None:
+    def __init__(self, folder: Path, config: str = "", listener: str = "", name: str = "garage") -> None:
         self.port, self.metrics_port = free_port(), free_port()
         self.path = folder / "gateway.toml"
         self.path.write_text(
-            f'name = "garage"\n{config}\n[log]\nformat = "json"\n[metrics]\nport = {self.metrics_port}\n'
+            f'name = "{name}"\n{config}\n[log]\nformat = "json"\n[metrics]\nport = {self.metrics_port}\n'
             f'[store]\npath = "store"\n[[listener]]\nkind = "tcp"\nport = {self.port}\n{listener}'
         )
         self._process: Process
