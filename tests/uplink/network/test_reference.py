@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from gateway.config.network import SelectConfig
+from tests.gateway.support import until
+from tests.support.mosquitto import mosquitto
 from tests.uplink.network.sites import Site
 from tools.cli.paths import source_root
 from tools.lab.testing.client import Client
@@ -146,6 +148,33 @@ async def test_a_neighbour_whose_session_would_end_with_its_connection_is_refuse
         text = "a neighbour needs a session that outlives its connection"
         assert (connack.reason_code, connack.properties[REASON_STRING]) == (0x83, text)
         assert text in PAGE
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ({}, "expected the gateway 'M', and 'N' answers [neighbour.name]"),
+        ({"zone": "plant"}, "the server says: the link: zone is 'default' here and 'plant' at 'A'"),
+    ],
+)
+async def test_a_route_to_another_gateway_than_the_one_it_expects_says_so(
+    tmp_path: Path, answer: dict[str, str], problem: str
+) -> None:
+    a, n = Site(tmp_path, "A"), Site(tmp_path, "N")
+    a.dial(n.port, "M", **answer)
+    async with a, n:
+        await until(lambda: problem in a.routes.states[0].last_error, problem)
+    assert problem.removeprefix("the server says: ") in PAGE
+
+
+async def test_a_route_to_an_ordinary_broker_that_expects_a_gateway_says_so(tmp_path: Path) -> None:
+    problem = "expected the gateway 'M', and an ordinary broker answers [neighbour.name]"
+    a = Site(tmp_path, "A")
+    with mosquitto(tmp_path) as port:
+        a.dial(port, "M")
+        async with a:
+            await until(lambda: problem in a.routes.states[0].last_error, problem)
+    assert problem in PAGE
 
 
 async def test_link_states_that_are_not_valid_end_the_connection_with_the_reason(tmp_path: Path) -> None:
