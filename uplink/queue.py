@@ -139,8 +139,8 @@ class RouteQueue:
     ``publisher`` is the route as the publisher of what comes down. ``sender`` sends over the connection that the route
     has now. ``cursor`` hands out the messages as they are stored, but for those of the backfill, which ``backfill``
     hands out, if there is one. ``lanes`` puts both together, as the route sends them. ``outlet`` is what the sender
-    fetches from, and ``batches`` the same if it has batches. ``is_to_gateway``: the other end says what it wants. ``numbers`` give the messages of each lane their numbers
-    of the link, those of the live lane first.
+    fetches from, and ``batches`` the same if it has batches. ``is_to_gateway``: the other end says what it wants.
+    ``numbers`` give the messages of each lane their numbers of the link, those of the live lane first.
     """
 
     def __init__(

@@ -1,14 +1,12 @@
 """Messages that come down over a route, from a broker whose answers the test chooses."""
 
 import asyncio
-import functools
 from pathlib import Path
 
 import pytest
 
 from gateway.config.kinds import WhenFull
 from gateway.config.schema import StoreConfig
-from gateway.routes import Intake
 from tests.gateway.connection.test_custody import commits_held_up
 from tests.gateway.store.support import messages_in, stored
 from tests.gateway.support import connected, subscribed, user_property
@@ -17,7 +15,7 @@ from tests.support.mosquitto import mosquitto
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
 from tests.uplink.inbound_support import command, connection_of, receiving, receiving_config, route_of
 from tests.uplink.support import of_3_1_1, route_config, serving, until
-from uplink import inbound
+from uplink.config import RouteNeighbourConfig
 from uplink.route import Route
 from uplink.routes import Routes
 from wire.codec.packets import NO_LOCAL, RETAIN_AS_PUBLISHED, RETAIN_IF_NEW, Publish, Subscribe, Unsubscribe
@@ -281,14 +279,17 @@ async def test_what_came_down_is_no_part_of_the_backlog_and_a_forgotten_route_le
 
 
 async def test_what_came_over_a_link_before_is_acknowledged_when_it_comes_again_and_not_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """As after a failover: in another session, with another packet identifier."""
-    monkeypatch.setattr(inbound, "Intake", functools.partial(Intake, is_link=True))
     properties = {USER_PROPERTY: [(IDENTITY_PROPERTY, "0000001f/7/server")]}
     first, again = command(5), command(6, 2)
     first.properties, again.properties = properties, properties
-    async with scripted_broker() as central, receiving(tmp_path, central.port) as (broker, _):
+    neighbour = RouteNeighbourConfig()
+    async with (
+        scripted_broker() as central,
+        receiving(tmp_path, central.port, direction="out", neighbour=neighbour) as (broker, _),
+    ):
         central.command(first)
         await until(lambda: central.pubacks == [5])
         central.command(again, command(7))

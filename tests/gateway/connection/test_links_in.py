@@ -1,7 +1,6 @@
 """What comes over a link: a message that came before is acknowledged when that is durable, and not stored again."""
 
 import asyncio
-import functools
 import random
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ MANY = 100
 @pytest.fixture(autouse=True)
 def links(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every client is another gateway."""
-    monkeypatch.setattr(connection, "Intake", functools.partial(Intake, is_link=True))
+    monkeypatch.setattr(connection, "Intake", lambda *parts, **options: Intake(*parts, **{**options, "is_link": True}))
 
 
 def rules(folder: Path) -> str:

@@ -158,7 +158,7 @@ async def test_a_reconnect_with_unchanged_interest_takes_few_bytes(tmp_path: Pat
         await link.cut()
         sizes.clear()
         await link.open()
-        await until(lambda: dialler.routes.states[0].reconnects == 1, "the link is up again")
+        await until(lambda: dialler.routes.states[0].reconnects > 0, "the link is up again")
         reader = await a.client("last", "last")
         await until(lambda: "last" in m.wanted_by_neighbours(), "what follows is told")
         await reader.disconnect()

@@ -22,6 +22,8 @@ from wire.reasons import (
 OPEN = "allow * publish,subscribe #\nallow - identify *\n"
 WHOLE = '{"name":"x"}'
 
+ONE_CONDITION = '{"topic":"a","select":"a = 1"}'
+
 
 async def says(site: Site, *parts: str) -> None:
     """Returns when a site's route says all of this as its problem."""
@@ -78,7 +80,7 @@ async def test_a_broker_of_mqtt_3_1_1_is_no_neighbour(tmp_path: Path) -> None:
             async with a:
                 await says(a, "MQTT 3.1.1")
                 device = await a.client("device")
-                assert (await device.publish("orders")).reason_code == 0x10  # no one is known to want it
+                assert (await device.publish("orders")).reason_code == 0x10  # no client is known to want it
 
 
 async def test_a_gateway_that_is_named_like_this_one_is_no_neighbour(tmp_path: Path) -> None:
@@ -122,7 +124,10 @@ async def test_ends_that_disagree_are_no_neighbours_and_are_told_what_both_have(
         ('{"name":"%s"}' % ("x" * 200), "expected a name of 1 to 128 bytes"),
         ('{"name":"x","incoming":[{"topic":"a/#/b","select":"a = 1"}]}', "incoming 'a/#/b'"),
         ('{"name":"x","incoming":[{"topic":"a","select":"a ="}]}', "incoming 'a'"),
-        ('{"name":"x","incoming":[%s]}' % ",".join(['{"topic":"a","select":"a = 1"}'] * 101), "expected 100 at most"),
+        (
+            '{"name":"x","incoming":[' + ",".join(['{"topic":"a","select":"a = 1"}'] * 101) + "]}",
+            "expected 100 at most",
+        ),
         ("{" * 50_000, "hf-link"),
     ],
 )
