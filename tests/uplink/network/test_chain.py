@@ -155,6 +155,7 @@ async def test_a_reconnect_with_unchanged_interest_takes_few_bytes(tmp_path: Pat
         for site in (a, m):
             await site.client("reader", *(f"{site.name}/topic/number/{number}" for number in range(2000)))
         await until(lambda: len(a.wanted_by_neighbours()) == len(m.wanted_by_neighbours()) == 2000, "all is told")
+        await until(lambda: dialler.routes.states[0].connected, "all is answered")
         await link.cut()
         sizes.clear()
         await link.open()
