@@ -166,6 +166,15 @@ def test_a_message_that_overtakes_another_in_a_mosquitto_is_no_disorder(tmp_path
     assert Judged(tmp_path, Plan(3, [Link(0, 1)], (1, 2))).outcome([1, 2, 5, 3, 4]).holds
 
 
+def test_a_message_that_overtakes_another_when_a_circle_has_changed_the_way_is_told_and_no_disorder(
+    tmp_path: Path,
+) -> None:
+    judged = Judged(tmp_path)
+    judged.site.has_changed_ways = True
+    outcome = judged.outcome([1, 2, 5, 3, 4])
+    assert (outcome.holds, outcome.disorder, outcome.rerouted) == (True, 0, 2)
+
+
 def test_a_traceback_in_a_gateways_log_is_a_violation(tmp_path: Path) -> None:
     judged = Judged(tmp_path)
     (tmp_path / "g1" / "log").write_text("Traceback (most recent call last):\nOSError: disk I/O error\n")

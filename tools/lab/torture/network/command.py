@@ -72,5 +72,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
         f"{outcome.disorder} out of order, {outcome.untyped} missing without a range, {outcome.foreign} not for them"
     )
     yield f"{outcome.typed} missing with a range, where a link was active-passive; {outcome.marked} came again at QoS 1"
+    if outcome.rerouted:
+        yield f"{outcome.rerouted} were overtaken in runs in which a circle changed the way of messages"
     yield "HOLDS" if outcome.holds else "FAILS"
     yield from (f"  {violation}" for violation in outcome.violations)

@@ -88,6 +88,7 @@ async def failover(site: Site, chance: random.Random) -> None:
 
 async def circle(site: Site, chance: random.Random) -> None:
     """A link is added that closes a circle; while it is there another line of the circle may be cut."""
+    site.has_changed_ways = True
     line = next(lines[0] for link, lines in site.lines.items() if link.is_added)
     await line.open()
     await asyncio.sleep(chance.uniform(*CIRCLE_S))

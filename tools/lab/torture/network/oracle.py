@@ -22,6 +22,7 @@ class Outcome:
         untyped: those that did not come, where that is allowed, and no range says why.
         typed: those that did not come, where that is allowed, and a range says why.
         marked: those that came again, where that is allowed.
+        rerouted: those that another one has overtaken because a circle has changed their way, which is allowed.
         foreign: those that came to a subscriber that should not have them.
     """
 
@@ -35,6 +36,7 @@ class Outcome:
     untyped: int = 0
     typed: int = 0
     marked: int = 0
+    rerouted: int = 0
     foreign: int = 0
     violations: list[str] = field(default_factory=list)
 
@@ -80,6 +82,9 @@ def _judge_one(
     if None not in way:  # mosquitto lets new messages overtake those that wait
         accepted = [(publisher.name, number) for number in publisher.accepted]
         disorder = [number for _, number in overtaken_in(accepted, [(publisher.name, one) for one in numbers], 1)]
+    if site.has_changed_ways and way:
+        outcome.rerouted += len(disorder)
+        disorder = []
     wrong = [one for one in came if (one.epoch, one.topic) != (EPOCH, publisher.topic)]
     outcome.messages += len(expected)
     outcome.lost += len(lost)

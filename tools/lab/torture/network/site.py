@@ -120,6 +120,7 @@ class Site:
         broker: the ordinary broker, None without one.
         at: by the publisher's name, the number of its gateway.
         violations: what no count tells.
+        has_changed_ways: whether a circle has been closed, so that messages have gone another way.
     """
 
     def __init__(self, folder: Path, plan: Plan, messages: int, chance: random.Random) -> None:
@@ -129,6 +130,7 @@ class Site:
         self.broker = Mosquitto(folder) if plan.between else None
         self.broker_lines: list[NetworkLink] = []
         self.violations: list[str] = []
+        self.has_changed_ways = False
         self.subscribers: list[Subscriber] = []
         self.publishers: list[Publisher] = []
         self.at: dict[str, int] = {}
