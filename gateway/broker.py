@@ -26,6 +26,7 @@ from gateway.observe.overview import Overview
 from gateway.observe.sys_topics import Announcer
 from gateway.pace import Paces, Shifts, TimeShares
 from gateway.port import Port
+from gateway.sessions.copies import LinkCopies
 from gateway.sessions.devices import Devices
 from gateway.sessions.publishing import Publishing
 from gateway.sessions.registry import Sessions
@@ -60,11 +61,18 @@ class Broker:
         holdings, shifts, self._timers = Holdings(config.limits.kept_bytes), Shifts(), Timers()
         self._paces = Paces(config.limits.messages_per_s)
         self.network = Network(config.name, config.network.summary, config.neighbour)
+        self._copies = LinkCopies(log)
         self.subscribers = Subscribers(log, self.endings, shifts, self.network)
         self.publishing = Publishing(config.name, self.subscribers, log, self.limits, log.counters)
         self._wills = Wills(log, holdings, self._publish_will)
         self.sessions = Sessions(
-            log, self.subscribers, holdings, config.limits, self._wills.execute, lambda: self.limits.problem
+            log,
+            self.subscribers,
+            self._copies,
+            holdings,
+            config.limits,
+            self._wills.execute,
+            lambda: self.limits.problem,
         )
         folder = Path(config.store.path)
         self._devices = Devices(folder)
@@ -76,6 +84,7 @@ class Broker:
             counters=log.counters,
             log=log,
             network=self.network,
+            copies=self._copies,
             limits=self.limits,
             access_control=self._access_control,
             sessions=self.sessions,
@@ -132,6 +141,7 @@ class Broker:
             await asyncio.wait(self._connections.values())
         self._timers.close()
         self.network.close()
+        self._copies.close()
         await self.subscribers.close()
         await self.limits.close()
         await self.endings.close()

@@ -9,7 +9,7 @@ from gateway.config.pem import load_authorities, load_own, reason_of
 from gateway.connection.publish_in import Intake, Topics
 from gateway.connection.services import Services
 from gateway.counters import Counters, LinkStatus, RouteState
-from gateway.delivery import Peer, Sender, Window
+from gateway.delivery import Peer, RetainedCursor, RetainedSearch, Sender, Wanted, Window
 from gateway.errors import ConfigError, ListenError
 from gateway.filters.filter_tree import FilterTree
 from gateway.listeners.websocket_frames import FrameError, Frames, encode_frame
@@ -18,7 +18,7 @@ from gateway.network import Network
 from gateway.network.announcements import BadAnnouncement, Heard, decode_mark
 from gateway.network.conditions import Conditions
 from gateway.network.disjoint import disjoint
-from gateway.network.interest import Change
+from gateway.network.interest import Change, changes_for
 from gateway.network.link import (
     ANEW_PROPERTY,
     HEARD_PROPERTY,
@@ -37,6 +37,7 @@ from gateway.network.zones import Side, Zone
 from gateway.observe.links import Links
 from gateway.pace import Shift, Slice
 from gateway.selectors import Selector
+from gateway.sessions.copies import Copies
 from gateway.signals import Signal
 from gateway.store import (
     BACKFILL_PREFIX,
@@ -65,6 +66,7 @@ from gateway.store import (
     Numbering,
     OriginShares,
     Outgoing,
+    Owed,
     Piece,
     ReasonToDrop,
     Refused,
@@ -78,6 +80,7 @@ from gateway.store import (
     qos2,
     quarantine,
     remove_session,
+    retained,
     shelf,
     skip_ahead,
 )
@@ -113,6 +116,7 @@ __all__ = [
     "Conditions",
     "ConfigError",
     "ConfigSource",
+    "Copies",
     "Count",
     "Counters",
     "Cursor",
@@ -143,11 +147,14 @@ __all__ = [
     "Numbering",
     "OriginShares",
     "Outgoing",
+    "Owed",
     "Peer",
     "Piece",
     "ReasonToDrop",
     "Refused",
     "RefusedRow",
+    "RetainedCursor",
+    "RetainedSearch",
     "RouteState",
     "RunCursor",
     "SaveSession",
@@ -165,11 +172,13 @@ __all__ = [
     "Table",
     "Topics",
     "Trusting",
+    "Wanted",
     "Window",
     "Work",
     "Zone",
     "ZoneName",
     "beside",
+    "changes_for",
     "check_readable",
     "decode_link",
     "decode_mark",
@@ -188,6 +197,7 @@ __all__ = [
     "reason_of",
     "remember",
     "remove_session",
+    "retained",
     "shelf",
     "skip_ahead",
 ]

@@ -49,6 +49,11 @@ class HeardInterest:
         self.is_aside = False
 
     @property
+    def wanted_again(self) -> list[str]:
+        """The filters that the last announcement has withdrawn and told again."""
+        return self._heard.wanted_again
+
+    @property
     def mark(self) -> str:
         """How far the neighbour was heard."""
         return self._heard.mark.encode()

@@ -81,7 +81,7 @@ class Inbound:
             self._remote.topics,
             lambda _: None,  # a message of QoS 0 that cannot be taken ends no connection
             is_from_broker=True,
-            is_link=end is not None,
+            copies=services.copies.of(queue.publisher.client_id) if end is not None else None,
         )
         self._counted = 0  # of the messages that the intake has taken
         self._has_said_full = False

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Container, Coroutine, Iterator
 from dataclasses import dataclass
 
-import msgspec
-
 from gateway.routes import (
     BACKFILL_PREFIX,
     DONE,
@@ -42,8 +40,10 @@ from uplink.lanes.keeper import LaneKeeper
 from uplink.lanes.lanes import WINDOW_MOST, Lanes
 from uplink.lanes.pace import BackfillPace
 from uplink.numbers import LinkNumbers
+from uplink.proxy.owed import OwedRetained
 from uplink.refusals import Refusals
 from uplink.shape import CannotShape, ShapedCursor, Shaping
+from uplink.status import RefusedMessage, RouteStatus
 from uplink.watch import BacklogWatch
 from wire.codec.packets import MQTT_5
 from wire.link_numbers import statement_topic
@@ -54,54 +54,6 @@ Outlet = LaneCursor | ShapedCursor | BatchCursor | Lanes
 
 AT_ONCE = 100  # filters that a neighbour newly wants, or no longer; beyond it other tasks run in between
 ROUTE_PREFIX = "route/"  # of the names under which the log keeps the routes' cursors
-
-
-class RouteStatus(msgspec.Struct, frozen=True):
-    """How a route is doing.
-
-    ``broker`` is "" for a route that is no longer configured. ``server`` is the one of its servers to which it is
-    ``connected``, "" for none. ``stands``: the broker can be reached, and no message
-    goes out. ``received_messages`` came down since the start. ``oldest_ms``, ``acknowledged_ms`` and ``last_error_ms``
-    are Unix times, 0 for none. ``age_s`` is how long the oldest message waits, and ``drain_s`` how long it takes until
-    all that waits has gone, as fast as in the last minute; infinite if nothing has gone. ``problem`` is why the route
-    has no connection or stands, or what does not come down as asked for; "" if nothing is wrong. ``last_error`` is the
-    last error. ``order`` is the configured one, "" for a route that is no longer configured. ``live_messages`` and
-    ``backfill_messages`` are those of each lane.
-    """
-
-    name: str
-    broker: str
-    server: str
-    connected: bool
-    stands: bool
-    backlog_messages: int
-    backlog_bytes: int
-    oldest_ms: int
-    age_s: float
-    drain_s: float
-    acknowledged_ms: int
-    refused_messages: int
-    reconnects: int
-    retries: int
-    received_messages: int
-    problem: str
-    last_error: str
-    last_error_ms: int
-    order: str
-    live_messages: int
-    backfill_messages: int
-
-
-class RefusedMessage(msgspec.Struct, frozen=True):
-    """A message that a route has set aside; ``identity`` is (origin, epoch, seq)."""
-
-    route: str
-    position: int
-    reason: str
-    refused_ms: int
-    topic: str
-    bytes: int
-    identity: tuple[str, int, int]
 
 
 @dataclass(frozen=True)
@@ -166,6 +118,7 @@ class RouteQueue:
         self._gateway_name = gateway_name
         self.interest = HeardInterest(log, session, network)
         self.asked = AskedFilters(log, f"{session}asked{ROUTE_END}")
+        self.owed = OwedRetained(log, session, self.interest)
         self._begin_link_to(config)
         self._qos_0 = "store" if config is None else config.qos0
         self._statement_topic = statement_topic(gateway_name, name)
@@ -186,9 +139,7 @@ class RouteQueue:
         self.outgoing = Outgoing(log, session, flows)
         self.outgoing.number = self._number
         self.unwanted: set[int] = set()
-        self.watch = BacklogWatch(
-            self.state, log, self.cursors, config, self.keeper, self._leaves_out, self._link_drops
-        )
+        self.watch = self._watch(config)
 
     def _watch(self, config: RouteConfig | None) -> BacklogWatch:
         drops = self._leaves_out, self._link_drops
@@ -229,6 +180,8 @@ class RouteQueue:
         settings, None for those of an ordinary broker.
         """
         self._is_away, self.is_to_gateway = False, theirs is not None
+        if self._is_passive:
+            self.owed.want_all()
         self._conditions = Conditions(self._outgoing, theirs.incoming if theirs else ())
         if self._is_passive:
             for cursor in self.cursors:
@@ -253,11 +206,24 @@ class RouteQueue:
         is_shaped = self.shaping is not None and message.topic != self._statement_topic
         return self.shaping.shape(message) if self.shaping and is_shaped else message
 
+    def shape_retained(self, message: Message) -> Message | None:
+        """Returns a retained message as the route sends it, None if it does not go, or is not retained there."""
+        with contextlib.suppress(CannotShape):
+            shaped = None if self._leaves_out and self._leaves_out(message) else self.shape(message)
+            return shaped if shaped and shaped.retain else None
+        return None
+
+    def send_retained(self, sender: Sender) -> Coroutine[None, None, None]:
+        """Returns what sends the neighbour the retained messages that its new filters match, for ever."""
+        return self.owed.run(sender, self._not_from, self._conditions)
+
     def _number(self, delivery: Delivery) -> str:
         """Returns the numbers of the link of a message, or of those in a batch."""
         message = delivery.message
         if isinstance(message, BatchPublish):
             return message.via
+        if not delivery.number:
+            return ""
         return self.numbers_of(delivery.packet_identifier).via(delivery.number)
 
     def numbers_of(self, packet_identifier: int) -> LinkNumbers:
@@ -402,14 +368,13 @@ class RouteQueue:
             self.change_filters(config.sent, endings)
             if config.neighbour is None and self.interest.subscriptions:
                 self.interest.forget()
+                self.owed.forget()
                 for cursor in self.cursors:
                     endings.resubscribe(cursor, self._subscriptions(config.sent))
         for subscription in self._subscriptions(self._log.routes.filters_of(self.consumer)):
             for cursor in self.cursors:
                 cursor.subscribe(subscription)
-        self.watch = BacklogWatch(
-            self.state, self._log, self.cursors, config, self.keeper, self._leaves_out, self._link_drops
-        )
+        self.watch = self._watch(config)
 
     @property
     def has_session(self) -> bool:
@@ -429,7 +394,7 @@ class RouteQueue:
         self._not_from: Container[str] = (client_id,)
         self._outgoing = () if config is None else tuple(config.outgoing)
         self._conditions = Conditions(self._outgoing)
-        self._is_passive = bool(config and config.neighbour and config.neighbour.mode == "active-passive")
+        self._is_passive: bool = bool(config and config.neighbour and config.neighbour.mode == "active-passive")
         self._is_away, self.is_to_gateway = True, False
         if config is None or config.neighbour is None:
             self.interest.give_side(None)
@@ -444,6 +409,8 @@ class RouteQueue:
         matches is always carried, so a route with such filters goes on; the neighbour knows what it has had.
         """
         self.interest.set_aside(is_aside=is_aside)
+        if not is_aside:
+            self.owed.want_all()
         self.cursor.takes_new = not is_aside or bool(self._log.routes.filters_of(self.consumer))
 
     def hear(self, payload: bytes) -> Coroutine[None, None, None] | None:
@@ -453,6 +420,7 @@ class RouteQueue:
         neighbour may be taken before.
         """
         added, removed = self.interest.take(payload, min([cursor.position for cursor in self.cursors]))
+        self.owed.want([one.topic_filter for one in added] + self.interest.wanted_again)
         if len(added) + len(removed) > AT_ONCE:
             return self._follow_all(added, removed)
         self._follow(added, removed)
@@ -579,6 +547,7 @@ class RouteQueue:
         self._log.routes.forget(self.consumer)
         self.interest.forget()
         self.asked.remove(list(self.asked.filters))
+        self.owed.forget()
         for cursor in self.cursors:
             cursor.drop()
         await self._log.submit([])

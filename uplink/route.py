@@ -70,8 +70,11 @@ class Route:
         packet_size = MAXIMUM_PACKET_SIZE if services is None else services.config.limits.maximum_packet_size
         client_id = config.client_id(gateway_name)
         self._end: DiallingEnd | None = None
-        if config.neighbour is not None and network is not None:
-            self._end = DiallingEnd(config, client_id, network, self.queue, log.counters, lambda: self.problem)
+        if config.neighbour is not None and services is not None:
+            copies = services.copies.of(self.queue.publisher.client_id)
+            self._end = DiallingEnd(
+                config, client_id, services.network, self.queue, log.counters, lambda: self.problem, copies
+            )
         link = self._end.properties if self._end is not None and self._end.expects_gateway else None
         self._connector = Connector(config, client_id, self._notes, self.queue, packet_size, link)
         self._log = log
@@ -92,6 +95,8 @@ class Route:
 
     async def run(self) -> None:
         """Serves for ever: connects, forwards, and after each loss waits and connects again."""
+        if self._end is not None:
+            self._end.open()
         try:
             while True:
                 await self._serve_once()
@@ -130,6 +135,7 @@ class Route:
             self._note_connected(accepted)
             if not connack.session_present:
                 self.queue.end_set_aside()
+                self.queue.owed.want_all()
             window = RouteWindow(
                 client,
                 remote,
@@ -138,7 +144,7 @@ class Route:
                 session_present=connack.session_present,
                 next_hop=find_user_property(connack.properties, HOPS_PROPERTY) or "",
             )
-            sender = self.queue.sender = Sender(window, self._log, outlet, remote.close)
+            sender = self.queue.sender = Sender(window, self._log, outlet, remote.close, self.queue.owed.cursor())
             needs_subscriber = self.config.needs_subscriber
             begun = partial(self._note_answer, client)
             answers = Answers(
@@ -151,7 +157,8 @@ class Route:
                 inbound.pass_others_to(answers.handle)
             try:
                 resend = Resend(window, sender, self._log, self.queue)
-                await _work_until(remote.ended, [resend.run(), *(lane.run() for lane in self.queue.numbers)])
+                works = [resend.run(), self.queue.send_retained(sender), *(lane.run() for lane in self.queue.numbers)]
+                await _work_until(remote.ended, works)
             finally:
                 self._judge(client, remote, window, answers)
                 answers.stop()

@@ -9,8 +9,9 @@ from gateway.routes import Endings, MessageLog, RouteState, Services, Signal
 from uplink.carry import export_backlog
 from uplink.config import RouteConfig
 from uplink.proxy.dialling import DiallingEnd
-from uplink.queue import ROUTE_PREFIX, RefusedMessage, RouteQueue, RouteStatus
+from uplink.queue import ROUTE_PREFIX, RouteQueue
 from uplink.route import Route
+from uplink.status import RefusedMessage, RouteStatus
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +96,8 @@ class Routes:
             queue, config = queues.get(name), wanted.get(name)
             if queue is not None:
                 queue.change(config, self._endings)
+                if self._services and _has_neighbour(before.get(name)) and not _has_neighbour(config):
+                    self._services.copies.of(queue.publisher.client_id).clear()
             if config is not None:
                 self._serving[name] = self._route(config, queue)
                 what = "its settings have changed, it goes on at its place" if name in before else "it begins"
@@ -217,3 +220,7 @@ class Routes:
             names = ", ".join(map(repr, queues)) or "there are none"
             raise NoSuchRoute(f"no route {name!r}; the routes: {names}")
         return queues[name]
+
+
+def _has_neighbour(config: RouteConfig | None) -> bool:
+    return config is not None and config.neighbour is not None

@@ -450,7 +450,7 @@ class Client:
             topics,
             disconnect,
             keeps_identities=keeps,
-            is_link=end is not None,
+            copies=services.copies.of(session.client_id) if end is not None else None,
         )
         self._subscribing = Subscribing(services, session, permissions)
         has_identity = RECEIVE in wishes
@@ -558,7 +558,7 @@ class Client:
                     break
                 self._sender.send_now(message, grant)
         else:
-            self._session.owed.update(dict.fromkeys(owed))
+            self._session.owe(owed)
 
     async def _handle_unsubscribe(self, packet: Unsubscribe) -> None:
         if self._end is not None and (others := self._end.others_than(packet)) is not None:

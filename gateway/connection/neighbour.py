@@ -14,7 +14,7 @@ from gateway.auth.admission import Admitted, Refused
 from gateway.connection.services import Services
 from gateway.network import Network
 from gateway.network.announcements import PIECE_SIZE, decode_mark
-from gateway.network.interest import Change
+from gateway.network.interest import Change, changes_for
 from gateway.network.link import (
     ANEW_PROPERTY,
     HEARD_PROPERTY,
@@ -111,6 +111,8 @@ class ListeningEnd:
         self.since_ms = int(time.time() * 1000)
         self._counters = services.counters
         self._subscribers = services.subscribers
+        self._copies = services.copies.of(session.client_id)
+        self._copies.told = lambda topic: services.network.interest.told_of(topic, session.side)
         self._network = services.network
         self._session = session
         self._protocol = protocol
@@ -128,6 +130,7 @@ class ListeningEnd:
         slice_ = Slice()
         self._network.tell()
         self._network.link_up(self)
+        self._copies.compare()
         mark = self._network.announcer.mark()
         for payload in self._news():
             self._announce(payload)
@@ -145,6 +148,7 @@ class ListeningEnd:
 
     def tell(self, changes: Sequence[Change]) -> None:
         """Announces what has changed."""
+        self._copies.tell(*changes_for(self._session.side, changes))
         if self._is_begun and self._port.backlog <= BACKLOG_MAX:
             self.catch_up()
 

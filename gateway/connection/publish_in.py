@@ -11,8 +11,9 @@ from gateway.limits import Verdict
 from gateway.log_fields import about
 from gateway.message import Message, message_from
 from gateway.pace import Pace
+from gateway.sessions.copies import Copies
 from gateway.signals import Signal
-from gateway.store import AckBatch, Masks, PublishBatch, Standing, Work, masks_of, masks_of_batch, qos2
+from gateway.store import AckBatch, Masks, PublishBatch, Standing, Work, masks_of, masks_of_batch, qos2, retained
 from gateway.topic_memory import remember
 from wire.bulk.connection import BulkConnection
 from wire.bulk.reader import Publishes
@@ -100,7 +101,8 @@ class Intake:
         disconnect: ends the connection with a reason code.
         keeps_identities: whether the client would rather have a message refused than get a new identity.
         is_from_broker: whether a route's broker sends the messages.
-        is_link: whether another gateway sends them. A message that came over a link before is not stored again.
+        copies: the copies of the link, if another gateway sends the messages. One that came over a link before is not
+            stored again.
 
     ``taken`` is how many messages were taken.
     """
@@ -117,7 +119,7 @@ class Intake:
         *,
         keeps_identities: bool = False,
         is_from_broker: bool = False,
-        is_link: bool = False,
+        copies: Copies | None = None,
     ) -> None:
         self._services = services
         self._protocol = protocol
@@ -136,7 +138,7 @@ class Intake:
         self._keeps_identities = keeps_identities
         self._is_from_broker = is_from_broker
         self._seen = services.log.seen
-        self._is_link = is_link
+        self._copies = copies
         self._awaits_commit = False  # of a message with the same identity as the first that waits
         self.taken = 0
         self._has_replaced = False
@@ -156,11 +158,11 @@ class Intake:
         elif message.has_passed(self._services.log.hop):
             self._answer_returned(packet)
         elif packet.packet_identifier is None:
-            if self._is_link and message.origin and self._is_repeated_qos_0(message):
+            if self._copies is not None and message.origin and self._is_repeated_qos_0(message):
                 return
             self._has_offered = True
             self.taken += 1
-            work = self._services.publishing.publish(message)
+            work = self._services.publishing.publish(message, self._copies)
             if work and work[0] is message:
                 self._acks.add(_answer_nothing, *work)
             else:
@@ -223,14 +225,16 @@ class Intake:
         assert packet_identifier is not None
         masks: Masks = {}
         self._awaits_commit = False
-        if self._is_link and message.origin:
+        if self._copies is not None and message.origin:
             masks = masks_of([(message.origin, message.epoch, message.seq)])
             standing = self._seen.standing(masks)
             self._awaits_commit = standing is Standing.PENDING
             if self._awaits_commit:
                 return False
-            if standing is Standing.STORED and not self._is_lost_copy(message):
-                self._answer_repeated(packet.qos, [packet_identifier])
+            is_known = standing is Standing.STORED
+            if (is_known and packet.dup and packet.qos == 1) or self._is_repeated(message, is_known=is_known):
+                work: list[Work] = [retained.KeepCopy(message)] if message.retain and not message.payload else []
+                self._answer_repeated(packet.qos, [packet_identifier], *work)
                 return True
         verdict = self._services.limits.verdict(message.topic, message.owner, message.publisher)
         if self._is_from_broker:
@@ -257,11 +261,15 @@ class Intake:
         """
         self.taken += len(identifiers)
         code = SUCCESS if self._is_wanted(next(iter(part.topics))) else NO_MATCHING_SUBSCRIBERS
-        work = self._services.publishing.publish(part)
+        work = self._services.publishing.publish(part, self._copies)
         if masks and code == SUCCESS:
             work.append(self._seen.note(masks))
         elif masks:
             work.remove(part)
+        copies = self._copies if isinstance(part, Message) and part.retain else None
+        if copies is not None:
+            (topic,) = part.topics
+            self._acks.add(lambda: copies.note_kept(topic))
         if qos == 1:
             self._acks.add(lambda: self._answer(PUBACK, identifiers, code, remark=remark), *work)
         else:
@@ -270,26 +278,36 @@ class Intake:
                 notes.append(qos2.note_incoming(self._session.client_id, identifiers))
             self._acks.add(lambda: self._received(identifiers, code, remark), *work, *notes)
 
-    def _is_lost_copy(self, message: Message) -> bool:
-        """Whether a message that came before is to be retained, and its topic has no retained message now.
+    def _is_repeated(self, message: Message, *, is_known: bool) -> bool:
+        """Whether a message that came over the link is not to be published, as it came before.
 
-        The former copy went with the interest in it, which is back.
+        One that is to be retained is not, if its topic has no retained message now: the former copy went with the
+        interest in it, which is back. If the topic has this message it is, also where its identity is not known.
         """
-        return message.retain and bool(message.payload) and self._services.log.retained_size(message.topic) is None
+        if not (message.retain and message.payload):
+            return is_known
+        assert self._copies is not None
+        source = self._services.log.retained_source(message.topic)
+        if source is None or self._copies.is_outdated(message.topic):
+            return False
+        return is_known or source.identity == (message.origin, message.epoch, message.seq)
 
     def _is_repeated_qos_0(self, message: Message) -> bool:
         is_new = self._seen.take_qos_0(masks_of([(message.origin, message.epoch, message.seq)]))
-        is_repeated = not is_new and not self._is_lost_copy(message)
+        is_repeated = self._is_repeated(message, is_known=not is_new)
         self._services.counters.messages_duplicate += is_repeated
         return is_repeated
 
-    def _answer_repeated(self, qos: int, identifiers: list[int]) -> None:
-        """Accepts messages that came over a link before and are durable, and stores nothing."""
+    def _answer_repeated(self, qos: int, identifiers: list[int], *work: Work) -> None:
+        """Accepts messages that came over a link before and are durable, and does not store them again.
+
+        ``work`` clears a retained message, if one of them does: an older one may have come again before it.
+        """
         self._services.counters.messages_duplicate += len(identifiers)
         if qos == 1:
-            self._acks.add(lambda: self._answer(PUBACK, identifiers))
+            self._acks.add(lambda: self._answer(PUBACK, identifiers), *work)
         else:
-            self._acks.add(lambda: self._received(identifiers, SUCCESS, ""))
+            self._acks.add(lambda: self._received(identifiers, SUCCESS, ""), *work)
 
     def _is_wanted(self, topic: str) -> bool:
         """Whether a consumer takes a topic; if none does, a server of MQTT 5 says so [section 3.4.2.1]; no client may.
@@ -299,7 +317,7 @@ class Intake:
         """
         if self._services.log.audience.takers(topic) or self._is_from_broker:
             return True
-        is_in_summary = self._is_link and self._services.network.has_in_summary(topic)
+        is_in_summary = self._copies is not None and self._services.network.has_in_summary(topic)
         return is_in_summary or self._protocol.protocol_level != MQTT_5
 
     def _add_waiting(self, packet: Publish, message: Message, came_ms: int) -> None:
@@ -360,7 +378,7 @@ class Intake:
             content_size=publishes.content_size,
             owner=self._session.holding.owner,
         )
-        if self._is_link and publishes.identities:
+        if self._copies is not None and publishes.identities:
             self._take_new_ones(batch, publishes)
         else:
             self._store(batch, publishes.qos, identifiers, {})

@@ -9,6 +9,7 @@ from gateway.holdings import Holdings
 from gateway.limits import Limits
 from gateway.network import Network
 from gateway.pace import Paces, Shifts, TimeShares
+from gateway.sessions.copies import LinkCopies
 from gateway.sessions.devices import Devices
 from gateway.sessions.publishing import Publishing
 from gateway.sessions.registry import Sessions
@@ -26,6 +27,7 @@ class Services:
     counters: Counters
     log: MessageLog
     network: Network
+    copies: LinkCopies
     limits: Limits
     access_control: AccessControl
     sessions: Sessions

@@ -1,16 +1,13 @@
 """SUBSCRIBE and UNSUBSCRIBE: saved, then acknowledged; then the retained messages of new subscriptions are sent."""
 
 import sqlite3
-import time
-from collections import deque
 from collections.abc import AsyncIterator
-from itertools import islice
 from typing import NamedTuple
 
 from gateway.auth.permissions import Permissions
 from gateway.connection.services import Services
+from gateway.delivery import RetainedSearch, Wanted
 from gateway.message import Message
-from gateway.network.conditions import Conditions
 from gateway.pace import Slice
 from gateway.selectors import BadSelector, Selector, parse_selector
 from gateway.sessions.session import Session
@@ -21,8 +18,12 @@ from wire.reasons import NO_SUBSCRIPTION_EXISTED, NOT_AUTHORIZED, QUOTA_EXCEEDED
 from wire.topics import matches
 
 SELECT_PROPERTY = "hf-select"  # the user property of a SUBSCRIBE that has a selector for its subscriptions
-READ_MOST = 100  # retained messages in memory at once, while a selector looks at them
 FILTERS_AT_ONCE = 100  # each is checked against all access rules; other tasks run in between
+
+
+class _NewSearch(NamedTuple):
+    wanted: Wanted
+    is_new: bool
 
 
 class Subscribing:
@@ -49,7 +50,7 @@ class Subscribing:
         select = selector.text if selector else ""
         identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER, [0])[0]
         codes = []
-        searches: dict[str, _Search] = {}
+        searches: dict[str, _NewSearch] = {}
         slice_ = Slice()
         for number, (topic_filter, options) in enumerate(packet.filters, 1):
             if number % FILTERS_AT_ONCE == 0 or slice_.is_over:
@@ -71,7 +72,8 @@ class Subscribing:
                 self._services.limits.count_again([self._session.cursor])
             if _wants_retained(topic_filter, options, is_new):
                 is_new |= topic_filter in searches and searches[topic_filter].is_new
-                searches[topic_filter] = _Search(options & 3, is_new, self._services.log.head)
+                wanted = Wanted(topic_filter, options & 3, self._services.log.head)
+                searches[topic_filter] = _NewSearch(wanted, is_new)
         owed: list[Owed] = []
         try:
             refused = await self._find_all(searches, identifier, selector, owed)
@@ -90,86 +92,50 @@ class Subscribing:
         return self._services.sessions.get(self._session.client_id) is not self._session
 
     async def _find_all(
-        self, searches: dict[str, "_Search"], identifier: int, selector: Selector | None, owed: list[Owed]
+        self, wanted: dict[str, _NewSearch], identifier: int, selector: Selector | None, owed: list[Owed]
     ) -> set[str]:
         """Finds the retained messages that filters match; returns the filters that match too many."""
         refused: set[str] = set()
-        if searches:
-            await self._services.log.submit([])  # deferred work is written with it, and found below
-        waiting = deque(searches.items())
-        while waiting:
-            now_ms = int(time.time() * 1000)
-            together = [retained.Search(one, search.since) for one, search in islice(waiting, FILTERS_AT_ONCE)]
-            for piece in await self._services.log.find_retained(together, now_ms):
-                topic_filter, search = waiting.popleft()
-                before = len(owed)
-                if await self._owe_all(topic_filter, search, piece, now_ms, identifier, selector, owed):
-                    continue
-                self._give_back(owed, before)
-                if not self._has_ended():
-                    refused.add(topic_filter)
-                    if search.is_new:
-                        self._session.note_change(topic_filter)
-                        self._services.subscribers.unsubscribe(self._session, topic_filter)
+        if not wanted or self._session.is_aside:
+            return refused
+        session = self._session
+        await self._services.copies.settle()
+        conditions = [one for one in (selector, session.conditions) if one]
+        not_from = session.cursor.not_from if session.link is not None else ()
+        search = RetainedSearch(self._services.log, session.client_id, identifier, not_from, conditions)
+        filter_now, first = "", 0
+        async for found in search.find(one.wanted for one in wanted.values()):
+            if found.topic_filter != filter_now:
+                filter_now, first = found.topic_filter, len(owed)
+            if await self._owe(found.owed, owed):
+                continue
+            search.give_up(filter_now)
+            self._give_back(owed, first)
+            if not self._has_ended():
+                refused.add(filter_now)
+                if wanted[filter_now].is_new:
+                    session.note_change(filter_now)
+                    self._services.subscribers.unsubscribe(session, filter_now)
         return refused
 
-    async def _owe_all(
-        self,
-        topic_filter: str,
-        search: "_Search",
-        piece: retained.Piece,
-        now_ms: int,
-        identifier: int,
-        selector: Selector | None,
-        owed: list[Owed],
-    ) -> bool:
-        """Adds the retained messages of one filter to ``owed``, a piece at a time; other work uses the store in
-        between. ``piece`` is the first one.
+    async def _owe(self, found: list[Owed], owed: list[Owed]) -> bool:
+        """Adds a piece of a filter's retained messages to ``owed``.
 
-        Returns False, with some of them left out, if their owner holds too much or the session has ended.
+        Returns False if their owner holds too much or the session has ended.
         """
-        log = self._services.log
-        while await self._owe(piece.topics, search.qos, identifier, selector, owed):
-            if piece.end is None:
-                return True
-            [piece] = await log.find_retained([retained.Search(topic_filter, search.since, piece.end)], now_ms)
-        return False
-
-    async def _owe(
-        self, topics: list[tuple[str, int]], qos: int, identifier: int, selector: Selector | None, owed: list[Owed]
-    ) -> bool:
-        """Adds a piece of a filter's retained messages to ``owed``; returns False if they do not fit."""
         log, holding = self._services.log, self._session.holding
-        for selecting in (selector, self._session.conditions):
-            if topics and selecting:
-                topics = await self._select(topics, selecting)
-        found = [Owed(0, self._session.client_id, *one, qos, identifier) for one in topics]
         size = sum(one.size for one in found)
         if not holding.fits(size) or self._has_ended():
             return False
         holding.add(size)
         try:
-            if found and self._session.durable and qos:
+            if found and self._session.durable and found[0].qos:
                 await log.submit([retained.owe(found)])
         except sqlite3.Error:
             holding.add(-size)  # their numbers were not stored
             raise
         owed += found
         return True
-
-    async def _select(self, topics: list[tuple[str, int]], selector: Selector | Conditions) -> list[tuple[str, int]]:
-        """Returns those of the topics whose retained messages pass a selector, or the conditions of a link."""
-        positions = dict(topics)
-        selected = []
-        while positions:
-            slice_ = Slice()
-            for topic, found in (await self._services.log.read_retained(list(positions)[:READ_MOST])).items():
-                if slice_.is_over:
-                    await slice_.give_way()
-                position = positions.pop(topic)
-                if found is not None and selector.passes(found[1]):
-                    selected.append((topic, position))
-        return selected
 
     def _give_back(self, owed: list[Owed], first: int) -> None:
         """Frees what was found from index ``first`` on: it is not sent."""
@@ -226,14 +192,6 @@ def _selector_of(packet: Subscribe) -> Selector | None:
     if any(topic_filter.startswith("$share/") for topic_filter, _ in packet.filters):
         raise BadSelector("a shared subscription takes no selector")
     return parse_selector(texts[0])
-
-
-class _Search(NamedTuple):
-    """A subscription to which the retained messages are sent that were stored up to ``since``."""
-
-    qos: int
-    is_new: bool
-    since: int
 
 
 def _wants_retained(topic_filter: str, options: int, is_new: bool) -> bool:

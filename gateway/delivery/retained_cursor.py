@@ -2,13 +2,20 @@
 
 from collections.abc import Iterable
 from itertools import count
+from typing import Protocol
 
-from gateway.holdings import Holding
 from gateway.message import Message
 from gateway.store import Delivery, MessageLog, Owed, Work
 from gateway.store import retained as stored
 
 READ_MOST = 100  # messages in memory at once
+
+
+class Account(Protocol):
+    """What counts the messages of a session that are in memory."""
+
+    def add(self, size: int, /) -> None:
+        """Counts so many bytes more, or fewer."""
 
 
 class RetainedCursor:
@@ -26,7 +33,7 @@ class RetainedCursor:
 
     consumer = ""  # of the flows of retained messages
 
-    def __init__(self, log: MessageLog, owed: dict[Owed, None], account: Holding, *, durable: bool) -> None:
+    def __init__(self, log: MessageLog, owed: dict[Owed, None], account: Account, *, durable: bool) -> None:
         self.durable = durable
         self._account = account
         self._log = log

@@ -331,7 +331,7 @@ class Sender:
                 if source.again:
                     is_taken = delivery.packet_identifier in window.outgoing.flows  # by one of them, perhaps
                     await self._send_again_up_to(source, sys.maxsize if is_taken else delivery.position)
-                if isinstance(source.cursor, Cursor):
+                if isinstance(source.cursor, Cursor) and not delivery.dup:  # a neighbour may know it, without a copy
                     self._supersede_retained(delivery.message)
                 if flow := flows.get(delivery.packet_identifier):
                     await window.wait_for_room()
@@ -394,7 +394,7 @@ class Sender:
 
     async def _begin_flows(self, source: _Source, deliveries: list[Delivery]) -> dict[int, Flow]:
         """Notes the QoS 2 messages among some deliveries; then they are the session's and no longer the cursor's."""
-        works = self._window.take(deliveries)
+        works = [] if isinstance(source.cursor, RetainedCursor) else self._window.take(deliveries)
         chosen = [one for one in deliveries if one.qos == 2 and self._is_wanted(source, one)]
         if not chosen:
             return {}

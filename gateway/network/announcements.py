@@ -110,12 +110,14 @@ class Heard:
         filters: those that it wanted when it was heard last.
         mark: how far it was heard.
 
-    ``filters`` are those that it wants, ``mark`` how far it was heard.
+    ``filters`` are those that it wants, ``mark`` how far it was heard. ``wanted_again`` are those that it wanted before
+    the last announcement and wants still, and that it did not want in between: it lacks their retained messages.
     """
 
     def __init__(self, filters: Iterable[str] = (), mark: Mark | None = None) -> None:
         self.filters = dict.fromkeys(filters)
         self.mark = mark or Mark()
+        self.wanted_again: list[str] = []
         self._texts: list[str] = []  # of an announcement that goes on
         self._size = 0
 
@@ -138,7 +140,12 @@ class Heard:
             return [], []
         texts = self._texts
         self.begin()
-        added, removed = self._renewed(texts) if kind == _WHOLE else self._changed(mark, texts)
+        is_whole = kind == _WHOLE
+        added, removed = self._renewed(texts) if is_whole else self._changed(mark, texts)
+        is_cut_short = is_whole and mark.book == self.mark.book  # more has changed than the announcer keeps
+        mentioned = texts if is_cut_short else [text[1:] for text in texts] if not is_whole else ()
+        gone = set(removed)
+        self.wanted_again = [one for one in dict.fromkeys(mentioned) if one in self.filters and one not in gone]
         for topic_filter in removed:
             del self.filters[topic_filter]
         self.filters.update(dict.fromkeys(added))

@@ -122,6 +122,10 @@ class Interest:
         """Returns all filters that are wanted."""
         return [topic_filter for topic_filter, _ in self._wanted.items()]
 
+    def told_of(self, topic: str, side: Side) -> Iterator[str]:
+        """Yields the filters that a side is told and that match a topic name."""
+        return (topic_filter for topic_filter, wanted in self._wanted.match(topic) if wanted.told.includes(side))
+
     def _count(self, topic_filter: str, wanted: _Wanted, side: Side, change: int) -> list[Change]:
         before = wanted.useful
         wanted.sides = _counted(wanted.sides, side, change)
@@ -151,6 +155,12 @@ class Interest:
                 return NOWHERE
             uncovered = _only(useful.side)
         return uncovered
+
+
+def changes_for(side: Side, changes: Iterable[Change]) -> tuple[list[str], list[str]]:
+    """Returns the filters that a side is told newly, and those that it is told are wanted no more."""
+    now = {one: after.includes(side) for one, before, after in changes if before.includes(side) != after.includes(side)}
+    return [one for one in now if now[one]], [one for one in now if not now[one]]
 
 
 @lru_cache(SHARED_MAX)

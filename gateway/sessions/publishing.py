@@ -7,6 +7,7 @@ from gateway.auth.permissions import Permissions
 from gateway.counters import Counters
 from gateway.limits import Limits, Verdict
 from gateway.message import Message
+from gateway.sessions.copies import Copies
 from gateway.sessions.subscribers import Subscribers
 from gateway.store import GATEWAY, REJECTED, RETAINED, Cursor, Drop, MessageLog, PublishBatch, Work, retained
 from wire.connection.server import USER_PROPERTIES_MAX
@@ -86,11 +87,13 @@ class Publishing:
             message.renew(message.received_by, message.received_ms)
         self._log.drop(REJECTED, GATEWAY, message)
 
-    def publish(self, part: Message | PublishBatch) -> list[Work]:
+    def publish(self, part: Message | PublishBatch, copies: Copies | None = None) -> list[Work]:
         """Sends a message of QoS 0 to its subscribers; returns the work that the log has to store.
 
         Messages of QoS 1 and 2 reach their subscribers by cursors, when they are durable. The message comes first among
         the work. One of QoS 0 is among it only if a route takes it and the limits allow it.
+
+        ``copies`` are those of the link that it came over: it is retained only if it becomes one of them.
         """
         if isinstance(part, PublishBatch):
             return [part]
@@ -101,8 +104,12 @@ class Publishing:
             self._subscribers.offer(message)
             if takers := self._log.audience.takers_of_qos_0:
                 work += self._store_qos_0(message, takers)
+        if message.retain and copies is not None and not copies.wants(message.topic):
+            return work
         if message.retain and self._limits.may_keep(message):
-            work.append(retained.Keep(message))
+            work.append(retained.Keep(message) if copies is None else retained.KeepCopy(message))
+            if copies is not None:
+                copies.take(message.topic)
         elif message.retain and message.qos:
             work.append(Drop(REJECTED, RETAINED, message))
         elif message.retain:

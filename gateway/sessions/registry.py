@@ -11,6 +11,7 @@ from gateway.config.schema import LimitsConfig
 from gateway.holdings import Holding, Holdings
 from gateway.network.link import BadLink, LinkSettings, decode_link
 from gateway.sessions.absence import drop_while_away
+from gateway.sessions.copies import LinkCopies
 from gateway.sessions.session import LiveConnection, Session
 from gateway.sessions.subscribers import Subscribers
 from gateway.store import (
@@ -50,6 +51,7 @@ class Sessions:
     Args:
         log: the message log, in which each session has its cursor.
         subscribers: has the subscriptions of all sessions.
+        copies: the retained messages that came over links.
         holdings: counts the memory that is held for them.
         limits: how many durable sessions there may be, and how long one stays while its client is away.
         ended: called with the client identifier of a session that has ended.
@@ -60,12 +62,14 @@ class Sessions:
         self,
         log: MessageLog,
         subscribers: Subscribers,
+        copies: LinkCopies,
         holdings: Holdings,
         limits: LimitsConfig,
         ended: Callable[[str], None],
         problem: Callable[[], str],
     ) -> None:
         self._log = log
+        self._copies = copies
         self._holdings = holdings
         self._limits = limits
         self._ended = ended
@@ -237,6 +241,7 @@ class Sessions:
         if not session.cursor.tally.counts:  # what waits for a neighbour that is away is shown
             self._until_closed(self._log.count_backlog(session.cursor))
         if session.link.mode == "active-passive":
+            self._copies.of(session.client_id).clear()
             self._until_closed(drop_while_away(session))
 
     def _settle(self, cursors: list[Cursor]) -> None:
@@ -252,6 +257,8 @@ class Sessions:
         if session.expiry is not None:
             session.expiry.cancel()
         self._subscribers.end(session)
+        if session.link is not None:
+            self._copies.of(session.client_id).clear()
         session.outgoing.end()
         if session.durable:
             self._log.defer(remove_session(session.client_id))

@@ -118,6 +118,14 @@ class Session:
         """Returns the contents of its row ``name``, None for a subscription that has ended."""
         return self.subscription(name) if name else self._describe()
 
+    def owe(self, owed: list[Owed]) -> None:
+        """Owes retained messages that were found over a connection that has ended; the next may be here already."""
+        if self.sender is not None and self.sender.retained is not None:
+            self.sender.retained.add(owed)
+            self.sender.send_retained()
+        else:
+            self.owed.update(dict.fromkeys(owed))
+
     def subscription(self, topic_filter: str) -> Subscription | None:
         """Returns its subscription of a topic filter, its own or a shared one; None without one."""
         return self.shared.get(topic_filter) or self.cursor.filters.get(topic_filter)

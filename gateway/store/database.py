@@ -407,6 +407,10 @@ class Database:
         """Returns the bytes of all tables but messages and retained messages (``schema.size_of_state``)."""
         return schema.size_of_state(self._reader)
 
+    def retained_source(self, topic: str) -> retained.Source | None:
+        """Returns where a topic's retained message comes from, None if it has none."""
+        return retained.source_of(self._reader, topic)
+
     def find_retained(self, searches: Sequence[retained.Search], now_ms: int) -> list[retained.Piece]:
         """Returns a piece of the retained messages for each of the first searches (``retained.find``)."""
         return retained.find(self._reader, searches, now_ms)

@@ -47,7 +47,7 @@ from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import EVICTED, GATEWAY, SELECTED, Drop, DroppedRow, Epoch
 from gateway.store.tables.evicted import EvictedInFlight, EvictedMessage
 from gateway.store.tables.log_rows import Gaps, LogRow, Part, Work, is_qos_0, split, stored_size
-from gateway.store.tables.retained import Keep, Piece, Search
+from gateway.store.tables.retained import Keep, Piece, Search, Source
 from wire.hops import encode_hop
 
 ROWS_MOST = 32  # returned at once from memory
@@ -306,17 +306,15 @@ class MessageLog:
         return flows | {one.position for one in self.refused.of(consumer)}
 
     def retained_size(self, topic: str) -> int | None:
-        """Returns the bytes of a topic's retained message as of the last commit, None if it has none.
-
-        Reads the file. Raises sqlite3.Error.
-        """
+        """Returns the bytes of a topic's retained message in the file, None if it has none. Raises sqlite3.Error."""
         return self._database.retained_size(topic)
 
-    async def find_retained(self, searches: Sequence[Search], now_ms: int) -> list[Piece]:
-        """Returns a piece of the retained messages for each of the first searches, at least one (``retained.find``).
+    def retained_source(self, topic: str) -> Source | None:
+        """Returns where a topic's retained message comes from, None if it has none. Raises sqlite3.Error."""
+        return self._database.retained_source(topic)
 
-        Raises sqlite3.Error.
-        """
+    async def find_retained(self, searches: Sequence[Search], now_ms: int) -> list[Piece]:
+        """Returns a piece of what each of the first searches finds (``retained.find``). Raises sqlite3.Error."""
         return await self._reader.find_retained(searches, now_ms)
 
     async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:

@@ -12,7 +12,7 @@ from gateway.store.database import Database, MaintenanceWrite
 from gateway.store.group_commit import GroupCommit
 from gateway.store.tables.drops import Drops, Epoch
 from gateway.store.tables.log_rows import Gaps, Work
-from gateway.store.tables.retained import Extent, Keep
+from gateway.store.tables.retained import Extent, ForgetCopies, Keep, KeepCopy
 from gateway.store.tables.sessions import SaveSession
 from gateway.timers import Alarm
 
@@ -155,7 +155,7 @@ class Maintenance:
     def note_written(self, done: list[tuple[Any, Work]]) -> None:
         """Counts the retained messages in a commit's results and works, and plans to remove those that expire."""
         for result, work in done:
-            if isinstance(work, Keep | MaintenanceWrite):
+            if isinstance(work, Keep | ForgetCopies | MaintenanceWrite):
                 self.retained = Extent(self.retained.topics + result.topics, self.retained.bytes + result.bytes)
         for _, work in done:
             if isinstance(work, Keep) and work.message.expires_ms:
@@ -280,7 +280,7 @@ def _without_superseded(works: list[Work]) -> list[Work]:
 
 def _row_of(work: Work) -> Hashable:
     """Identifies the row that a work replaces; a work that replaces none is identified by itself."""
-    if isinstance(work, Keep):
+    if isinstance(work, Keep) and not isinstance(work, KeepCopy):
         return work.message.topic
     if isinstance(work, SaveSession):
         return work.client_id, *work.entries

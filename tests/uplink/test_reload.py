@@ -17,8 +17,8 @@ from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silen
 from tests.uplink.support import append, opened, raw_broker, route_config, until
 from uplink.config import RouteConfig
 from uplink.connect.remote import Remote
-from uplink.queue import RouteStatus
 from uplink.routes import Routes
+from uplink.status import RouteStatus
 from wire.bulk.column_batch import decode_batch
 
 

@@ -128,6 +128,9 @@ class Answers:
     def set_aside(self, packet_identifier: int, reason: str) -> None:
         """Sets a message aside over which the broker has ended the connection."""
         position, via = self._window.place_of(packet_identifier)
+        if self._window.give_up_retained(packet_identifier):
+            self._state.note_error(f"a retained message: {reason}")
+            return
         try:
             self._refusals.set_aside(position, reason, via)
         except TooManyRefused as error:
@@ -173,7 +176,9 @@ class Answers:
             self._pauses.reset()
 
     def _has_to_wait(self, packet: Puback | Pubrec) -> bool:
-        return self._needs_subscriber and not self._is_statement(packet, is_own=False)
+        if not self._needs_subscriber or self._window.is_retained(packet.packet_identifier):
+            return False
+        return not self._is_statement(packet, is_own=False)
 
     async def _wait_if_always_carried(self, packet: Puback | Pubrec) -> None:
         try:
@@ -196,8 +201,10 @@ class Answers:
 
     def _send_later(self, packet_identifiers: list[int], why: str) -> None:
         resent = [one for one in packet_identifiers if self._window.resent.pop(one, None)]  # these are still due
-        self._window.forget(resent)
-        self._again += [one for one in packet_identifiers if one not in resent]
+        owed = [one for one in packet_identifiers if self._window.is_retained(one)]
+        owed = [one for one in owed if one not in self._window.outgoing.flows]  # they go over the next connection
+        self._window.forget([*resent, *owed])
+        self._again += [one for one in packet_identifiers if one not in resent and one not in owed]
         if self._lanes is not None:
             self._lanes.pace.slow_down()
         self._stand(why)
@@ -232,6 +239,9 @@ class Answers:
             return
         if code in REFUSES_TOPIC and self._window.is_batch(packet_identifier):
             self._send_later([packet_identifier], f"the broker refuses the topic of the batches: {describe(code)}")
+            return
+        if self._window.give_up_retained(packet_identifier):
+            self._state.note_error(f"the broker refuses a retained message: {describe(code)}")
             return
         if self._window.split(packet_identifier):
             self._backoff.reset()

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gateway.routes import (
@@ -72,6 +72,7 @@ class RouteWindow(Window):
         self.resent: dict[int, Refused] = {}
         self.to_split: list[Flow] = []
         self._queue = queue
+        self._given: set[int] = set()  # packet identifiers of QoS 1 messages that no cursor of the route has
         self._next_hop = next_hop
         self._running = asyncio.Event()
         self._running.set()
@@ -97,6 +98,11 @@ class RouteWindow(Window):
         """
         if self._comes_from_there(message):
             return False
+        if self.is_retained(packet_identifier):
+            shaped = self._queue.shape_retained(message) if self.protocol.takes_retain else None
+            if shaped is None:
+                return False
+            message = shaped
         self._queue.state.retries += dup
         if grant.retain and not self.protocol.takes_retain:
             return self._set_aside(packet_identifier, NO_RETAIN, dup)
@@ -105,6 +111,9 @@ class RouteWindow(Window):
         try:
             self.send(message, grant, packet_identifier, dup and self.session_present, properties_of)
         except PacketTooLargeError as error:
+            if self.is_retained(packet_identifier):
+                self.drop(OVERSIZE, message)
+                return False
             if packet_identifier is not None and self.split(packet_identifier):
                 return packet_identifier in self.outgoing.flows
             return self._set_aside(packet_identifier, f"{OVERSIZE}: {error}", dup)
@@ -188,7 +197,7 @@ class RouteWindow(Window):
         """Returns what the PUBLISH of a flow carries; of a batch what is left of its messages."""
         if not flow.ranges:
             message = await super().message_of(flow)
-            return None if message is None else self.shape(flow.position, message, flow.via)
+            return message if message is None or flow.topic else self.shape(flow.position, message, flow.via)
         found = self.shape_all(flow, await self.outgoing.messages_of(flow))
         return self.batch_of(flow, found) if found else None
 
@@ -248,12 +257,14 @@ class RouteWindow(Window):
             return flow.position, flow.via
         if one := self.resent.get(packet_identifier):
             return one.position, one.row.via
+        if packet_identifier in self._given:
+            return 0, ""
         position, number = self._queue.outlet.place_of(packet_identifier)
         return position, self._queue.numbers_of(packet_identifier).via(number)
 
     def is_statement(self, packet_identifier: int, *, is_own: bool) -> bool:
         """Whether the QoS 1 message with a packet identifier in flight is a statement: one of the route, or any."""
-        others = (self.resent, self.outgoing.flows)
+        others = (self.resent, self._given, self.outgoing.flows)
         if self._queue.batches is not None or any(packet_identifier in one for one in others):
             return False
         return self._queue.numbers[0].is_statement(self._queue.outlet.place_of(packet_identifier)[0], is_own=is_own)
@@ -263,7 +274,36 @@ class RouteWindow(Window):
         for lane in self._queue.numbers:
             lane.note_refused()
 
+    def next_identifier(self) -> int:
+        identifier = super().next_identifier()
+        self._given.add(identifier)
+        return identifier
+
+    def forget(self, packet_identifiers: Iterable[int]) -> None:
+        packet_identifiers = list(packet_identifiers)
+        self._given.difference_update(packet_identifiers)
+        super().forget(packet_identifiers)
+
+    def is_retained(self, packet_identifier: int | None) -> bool:
+        """Whether a message with a packet identifier in flight is a retained one that the route owes its neighbour."""
+        if packet_identifier is None:
+            return False
+        if flow := self.outgoing.flows.get(packet_identifier):
+            return bool(flow.topic)
+        return packet_identifier in self._given and packet_identifier not in self.resent
+
+    def give_up_retained(self, packet_identifier: int) -> bool:
+        """Ends a retained message that the neighbour refuses; returns False if the message is another one."""
+        if not self.is_retained(packet_identifier):
+            return False
+        if packet_identifier in self.outgoing.flows:
+            self.handle_pubcomps([packet_identifier])
+        else:
+            self.handle_pubacks([packet_identifier])
+        return True
+
     def handle_pubacks(self, packet_identifiers: list[int]) -> None:
+        self._given.difference_update(packet_identifiers)
         super().handle_pubacks(packet_identifiers)
         self._note_acknowledged()
 

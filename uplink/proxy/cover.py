@@ -1,6 +1,6 @@
 """The topic filters to which a route SUBSCRIBEs at an ordinary broker: they cover an interest without overlaps."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gateway.routes import FilterTree, disjoint
 
@@ -31,6 +31,10 @@ class Cover:
             self._renew()
         changes = self._changes
         return [one for one, is_there in changes.items() if is_there], [one for one in changes if not changes[one]]
+
+    def of(self, topic: str) -> Iterator[str]:
+        """Yields the filter of the cover that matches a topic name, if one does."""
+        return (topic_filter for topic_filter, _ in self._tree.match(topic))
 
     def _enter(self, topic_filter: str) -> bool:
         """Adds a filter to the cover unless it is covered; returns False if it overlaps others."""

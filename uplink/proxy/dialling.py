@@ -14,7 +14,8 @@ may have, those of a connection's beginning in its note, and later ones in the s
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -25,6 +26,7 @@ from gateway.routes import (
     LINKS_TOPIC,
     BadLink,
     Change,
+    Copies,
     Counters,
     Cursor,
     FilterSum,
@@ -33,6 +35,7 @@ from gateway.routes import (
     Network,
     Side,
     Zone,
+    changes_for,
     decode_link,
     encode_link,
 )
@@ -43,6 +46,7 @@ from uplink.proxy.requests import Asked, Requests
 from uplink.queue import RouteQueue
 from wire.codec.packets import Connack
 from wire.identity import find_user_property
+from wire.topics import matches
 
 AT_ONCE_GATEWAY, AT_ONCE_BROKER = 1000, 8
 """The most filters in one packet. AWS IoT takes eight."""
@@ -60,6 +64,7 @@ class DiallingEnd:
         queue: what waits for the neighbour, and what it wants.
         counters: count what goes over the link.
         problem: returns why the link is down.
+        copies: the retained messages that came over the link.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class DiallingEnd:
         queue: RouteQueue,
         counters: Counters,
         problem: Callable[[], str],
+        copies: Copies,
     ) -> None:
         assert config.neighbour is not None
         self.name = link
@@ -80,9 +86,12 @@ class DiallingEnd:
         self._queue = queue
         self._counters = counters
         self._problem = problem
+        self._copies = copies
+        self._copies.told = self._told
         self._heard = queue.interest
         self._ours = config.link_settings(network.gateway)
         self._side = self._ours.side(link)
+        self._is_passive = self._neighbour.mode == "active-passive"
         self._asked: dict[str, None] | None = None  # the filters of the session, as answered; None: they are not known
         self._said: dict[str, None] = {}  # those of which the CONNECT has the sum
         self._expected: dict[str, None] = {}  # the same when all requests are answered
@@ -202,18 +211,34 @@ class DiallingEnd:
         self._expected = dict(self._asked or {})
         self._requests = requests
         expected = self._expected
+        lacking = [one for one in self._without_copies() if one in wanted and one in expected]
         added = sorted(one for one in wanted if one not in expected)  # the neighbour stores them faster in order
         self._ask(added, [one for one in expected if one not in wanted])
+        requests.subscribe(lacking, is_anew=True)
+        self._copies.compare()
         if not is_known:
             requests.end_others()
         self._note_up(is_up=True)
         self._network.link_up(self)
         requests.flush()
 
+    def _without_copies(self) -> list[str]:
+        """Returns the filters of the session whose copies are gone, or may not be on their way."""
+        if self._is_passive:
+            return list(self._expected)
+        return list(dict.fromkeys(chain.from_iterable(request.topic_filters for request in self._unanswered)))
+
+    def open(self) -> None:
+        """The route begins. In mode active-passive the connection of an earlier start has ended with that."""
+        if self._is_passive:
+            self._copies.clear()
+
     def end(self) -> None:
         """The connection has ended."""
         if self._requests is not None:
             self._unanswered = self._requests.waiting
+            if self._is_passive:
+                self._copies.clear()
         self._requests = None
         self._note_up(is_up=False)
         self._network.link_down(self)
@@ -255,15 +280,12 @@ class DiallingEnd:
         """Asks for what is newly wanted here, then ends what no longer is."""
         if self._requests is None or not self._requests.is_open:
             return
-        now: dict[str, bool] = {}
-        for topic_filter, before, after in changes:
-            if before.includes(self._side) != after.includes(self._side) and topic_filter not in self._always:
-                now[topic_filter] = after.includes(self._side)
-        added, removed = [one for one in now if now[one]], [one for one in now if not now[one]]
+        added, removed = [[one for one in some if one not in self._always] for some in changes_for(self._side, changes)]
         if self._cover is not None:
             added, removed = self._cover.change(added, removed)
         for topic_filter in removed:
             self._refused.pop(topic_filter, None)
+        self._copies.tell(added, removed)
         expected = self._expected
         self._ask([one for one in added if one not in expected], [one for one in removed if one in expected])
         self._requests.flush()
@@ -289,6 +311,13 @@ class DiallingEnd:
     def _note_up(self, *, is_up: bool) -> None:
         if is_up != self._is_up:
             self._is_up, self.since_ms = is_up, int(time.time() * 1000)
+
+    def _told(self, topic: str) -> Iterator[str]:
+        """Yields the filters that the neighbour was told and that match a topic name."""
+        if self._cover is not None:
+            return self._cover.of(topic)
+        always = (one for one in self._always if matches(one, topic))
+        return chain(self._network.interest.told_of(topic, self._side), always)
 
     def _begin_wanted(self) -> dict[str, None]:
         wanted = self._wanted()

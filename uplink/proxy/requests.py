@@ -15,7 +15,8 @@ from wire.properties import USER_PROPERTY
 from wire.reasons import UNSPECIFIED_ERROR, describe
 
 QOS = 2
-OPTIONS = QOS | NO_LOCAL | RETAIN_AS_PUBLISHED | RETAIN_IF_NEW
+OPTIONS_ANEW = QOS | NO_LOCAL | RETAIN_AS_PUBLISHED
+OPTIONS = OPTIONS_ANEW | RETAIN_IF_NEW
 ANSWER_DEADLINE_S = 10.0  # between two answers
 SIZE_PART = 2  # of the broker's Maximum Packet Size, at most, are the filters of a packet
 REFUSED_SAID = 10  # filters in a text
@@ -69,11 +70,12 @@ class Requests:
         self._waiting: dict[int, Asked] = {}  # by packet identifier
         self._is_changed = asyncio.Event()
 
-    def subscribe(self, topic_filters: Iterable[str]) -> None:
-        """Subscribes, with the retained messages of filters that are new to the session."""
+    def subscribe(self, topic_filters: Iterable[str], *, is_anew: bool = False) -> None:
+        """Subscribes, with the retained messages of filters that are new to the session, or of all of them."""
+        options = OPTIONS_ANEW if is_anew else OPTIONS
         for some in self._pieces(topic_filters):
             try:
-                self._note(self._client.subscribe([(one, OPTIONS) for one in some]), Asked(some, True))
+                self._note(self._client.subscribe([(one, options) for one in some]), Asked(some, True))
             except WireError as error:  # the CONNACK says that the broker does not serve it
                 self.refused.update(dict.fromkeys(some, str(error)))
                 self._answered(Asked(some, True), [])

@@ -2,7 +2,7 @@
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ CREATE TABLE owed (
 KEEP = "INSERT INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 CLEAR = "DELETE FROM retained WHERE topic = ?"
 # Without the plus signs SQLite considers the index of expiry, and plans the query anew each time it runs.
-FIND = """SELECT topic, position FROM retained
+FIND = """SELECT topic, position, publisher FROM retained
     WHERE topic >= ? AND topic < ? AND (+expires_ms = 0 OR +expires_ms > ?) ORDER BY topic"""
 SIZES = (0, 2, 4, 5, 9, 10)  # columns of a row: topic, payload, properties, origin, received_by, publisher
 SIZE = """length(topic) + length(payload) + length(properties) + length(origin) + length(received_by)
@@ -51,13 +51,18 @@ SIZE = """length(topic) + length(payload) + length(properties) + length(origin) 
 SIZE_OF = f"SELECT {SIZE} FROM retained WHERE topic = ?"
 MEASURE = f"SELECT count(*), coalesce(sum({SIZE}), 0) FROM retained"
 READ = "SELECT * FROM retained WHERE topic = ?"
+READ_SOURCE = "SELECT publisher, received_ms, origin, epoch, seq FROM retained WHERE topic = ?"
+FORGET_COPY = "DELETE FROM retained WHERE topic = ? AND publisher = ?"
 EXPIRED = "expires_ms > 0 AND expires_ms <= ?"
 EXPIRE = f"DELETE FROM retained WHERE {EXPIRED}"
 OWE = "INSERT INTO owed VALUES (?, ?, ?, ?, ?, ?)"
 FORGET_OWED = "DELETE FROM owed WHERE number = ?"
 FORGET_ALL_OWED = "DELETE FROM owed WHERE session = ?"
+FORGET_OWED_TOPIC = "DELETE FROM owed WHERE session = ? AND topic = ?"
 LAST_OWED = "SELECT coalesce(max(number), 0) FROM owed"
 BEHIND_ALL = b""  # SQLite sorts bytes behind any text
+EVERY_TOPIC = ""
+"""In place of a topic filter: all topic names, those with `$` too."""
 BEHIND_SLASH = "0"
 BEHIND_NAME = "\0"  # a name with this appended sorts directly behind it; no name contains it [MQTT-1.5.4-2]
 FIND_MOST = 500  # in one piece
@@ -129,16 +134,71 @@ class Keep:
         return Extent(topics, size)
 
 
+class Source(NamedTuple):
+    """Where a retained message comes from: its publisher, when its first gateway received it, and its identity."""
+
+    publisher: str
+    received_ms: int
+    origin: str
+    epoch: int
+    seq: int
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        return self.origin, self.epoch, self.seq
+
+    def is_newer_than(self, other: "Source") -> bool:
+        """Whether a message that came over a link replaces the retained message of its topic.
+
+        Messages of one origin have numbers, and those of one link come in order. Otherwise the one counts that was
+        received last, by the clocks of both gateways; so two gateways that have both messages keep the same one.
+        """
+        if self.identity[:2] == other.identity[:2]:
+            return self.seq >= other.seq
+        return self.publisher == other.publisher or self[1:] > other[1:]
+
+
+@dataclass(slots=True, frozen=True)
+class KeepCopy(Keep):
+    """As ``Keep``, for a message that came over a link: a newer message of another publisher stays."""
+
+    def __call__(self, connection: sqlite3.Connection) -> Extent:
+        before, message = source_of(connection, self.message.topic), self.message
+        identity = message.origin, message.epoch, message.seq
+        if before is None or Source(message.publisher, message.received_ms, *identity).is_newer_than(before):
+            return Keep.__call__(self, connection)
+        return Extent()
+
+
+@dataclass(slots=True, frozen=True)
+class ForgetCopies:
+    """Removes the retained messages of some topics, as far as they are of this publisher."""
+
+    publisher: str
+    topics: Sequence[str]
+
+    def __call__(self, connection: sqlite3.Connection) -> Extent:
+        topics = size = 0
+        for topic in self.topics:
+            before = size_of(connection, topic)
+            if before is not None and connection.execute(FORGET_COPY, (topic, self.publisher)).rowcount:
+                topics, size = topics - 1, size - before
+        return Extent(topics, size)
+
+
 class Search(NamedTuple):
     """What a filter matches of the retained messages up to the position ``since``.
 
     Messages behind it are not found: they are delivered as they were published. ``after`` is the name with which the
-    piece before ended, "" for the first piece.
+    piece before ended, "" for the first piece. Those of the publishers ``not_from`` are not found, and only those of
+    ``publisher`` if one is given. The filter may be EVERY_TOPIC.
     """
 
     topic_filter: str
     since: int
     after: str = ""
+    not_from: Container[str] = ()
+    publisher: str = ""
 
 
 class Piece(NamedTuple):
@@ -174,12 +234,17 @@ def _find(connection: sqlite3.Connection, search: Search, now_ms: int, slice_: S
     found: list[tuple[str, int]] = []
     from_name = search.after + BEHIND_NAME if search.after else first
     with contextlib.closing(connection.execute(FIND, (from_name, last, now_ms))) as rows:
-        for topic, position in rows:
-            if position <= search.since and matches(search.topic_filter, topic):
+        for topic, position, publisher in rows:
+            is_from = publisher == search.publisher if search.publisher else publisher not in search.not_from
+            if is_from and position <= search.since and _is_match(search.topic_filter, topic):
                 found.append((topic, position))
             if slice_.is_over or len(found) >= most:
                 return Piece(found, topic)
     return Piece(found, None)
+
+
+def _is_match(topic_filter: str, topic: str) -> bool:
+    return topic_filter == EVERY_TOPIC or matches(topic_filter, topic)
 
 
 def owe(owed: Sequence[Owed]) -> Write:
@@ -198,6 +263,16 @@ def forget_owed(numbers: Sequence[int]) -> Write:
     """Returns the work that forgets owed messages, by their numbers."""
     rows = [(number,) for number in numbers]
     return lambda connection: connection.executemany(FORGET_OWED, rows) and None
+
+
+def note_search(session: str) -> Write:
+    """Returns the work that notes that a route searches for what it owes: as what it owes of EVERY_TOPIC."""
+    return owe([Owed(0, session, EVERY_TOPIC, 0, 0, 0)])
+
+
+def forget_search(session: str) -> Write:
+    """Returns the work that forgets the note of a search, which is over."""
+    return lambda connection: connection.execute(FORGET_OWED_TOPIC, (session, EVERY_TOPIC)) and None
 
 
 def forget_all_owed(session: str) -> Write:
@@ -232,6 +307,12 @@ def size_of(connection: sqlite3.Connection, topic: str) -> int | None:
     return None if row is None else int(row[0])
 
 
+def source_of(connection: sqlite3.Connection, topic: str) -> Source | None:
+    """Returns where a topic's retained message comes from, None if it has none."""
+    row = first_row(connection, READ_SOURCE, (topic,))
+    return None if row is None else Source(*row)
+
+
 def read(connection: sqlite3.Connection, topics: Iterable[str], most: int) -> dict[str, tuple[int, Message] | None]:
     """Returns position and message by topic, None for a topic without one: of the first topics that fit so many bytes.
 
@@ -252,6 +333,8 @@ def read(connection: sqlite3.Connection, topics: Iterable[str], most: int) -> di
 
 def _range_of(topic_filter: str) -> tuple[str, str | bytes]:
     """Returns the first topic that a filter may match, and one behind the last."""
+    if topic_filter == EVERY_TOPIC:
+        return "", BEHIND_ALL
     levels = topic_filter.split("/")
     wild = next((index for index, level in enumerate(levels) if level in ("+", "#")), None)
     if wild is None:

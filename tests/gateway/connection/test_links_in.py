@@ -10,6 +10,7 @@ import pytest
 from gateway.broker import Broker
 from gateway.connection import connection
 from gateway.connection.publish_in import Intake
+from gateway.connection.services import Services
 from tests.gateway.connection.test_custody import commits_held_up
 from tests.gateway.store.support import disk_full, messages_in, stored
 from tests.gateway.support import Client, connected, running, subscribed, tcp_port, until
@@ -24,7 +25,14 @@ MANY = 100
 @pytest.fixture(autouse=True)
 def links(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every client is another gateway."""
-    monkeypatch.setattr(connection, "Intake", lambda *parts, **options: Intake(*parts, **{**options, "is_link": True}))
+    monkeypatch.setattr(connection, "Intake", linked)
+
+
+def linked(services: Services, *about: Any, **options: Any) -> Intake:
+    """What takes the messages of another gateway that was told every filter."""
+    copies = services.copies.of("link")
+    copies.told = lambda topic: [topic]
+    return Intake(services, *about, **{**options, "copies": copies})
 
 
 def rules(folder: Path) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -10,8 +11,8 @@ from typing import Any, Self, TypeVar, cast
 from gateway.broker import Broker
 from gateway.config.network import NeighbourConfig
 from gateway.config.schema import GatewayConfig, StoreConfig, TcpConfig
-from gateway.store import MessageLog
-from tests.gateway.support import tcp_port, until
+from gateway.store import MessageLog, retained
+from tests.gateway.support import LONG_S, tcp_port, until
 from tools.lab.testing.client import Client
 from tools.lab.testing.process import free_port
 from uplink.config import RouteConfig, RouteNeighbourConfig
@@ -122,6 +123,24 @@ class Site:
         counts = self.broker.counters.messages_received
         return sum(counts[level] for level in qos or (0, 1, 2))
 
+    async def kept(self) -> dict[str, bytes]:
+        """The payloads of its retained messages, by topic."""
+        log = self.broker.log
+        await log.submit([])
+        [piece] = await log.find_retained([retained.Search(retained.EVERY_TOPIC, log.head)], 0)
+        found: dict[str, bytes] = {}
+        while topics := [topic for topic, _ in piece.topics if topic not in found]:
+            for topic, one in (await log.read_retained(topics)).items():
+                found[topic] = one[1].payload if one else b""
+        return {topic: payload for topic, payload in found.items() if payload}
+
+    async def keeps(self, expected: dict[str, bytes]) -> None:
+        """Returns when it has these retained messages, by topic, and no others."""
+        deadline = time.monotonic() + LONG_S
+        while (kept := await self.kept()) != expected:
+            assert time.monotonic() < deadline, f"{self.name} keeps {kept}, expected {expected}"
+            await asyncio.sleep(0.005)
+
     def wanted_by_neighbours(self) -> set[str]:
         """The filters that neighbours of the site want."""
         found: set[str] = set()
@@ -146,7 +165,9 @@ async def next_of(client: Client, kind: type[Kind]) -> Kind:
             client.flush()
         if isinstance(event, kind):
             return event
-        assert isinstance(event, Puback | Pubrec | Pubrel | Pubcomp), f"{kind} expected, got {event!r}"
+        assert isinstance(event, Puback | Pubrec | Pubrel | Pubcomp | Suback | Unsuback), (
+            f"{kind} expected, got {event!r}"
+        )
 
 
 async def message_to(client: Client) -> Publish:

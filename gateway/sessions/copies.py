@@ -1,0 +1,201 @@
+"""Copies: the retained messages that came over links. None of them outlives the interest that brought it.
+
+A copy is kept up to date as long as a filter that the other end was told matches its topic. When the last such filter
+is withdrawn, the copy would become stale, so it is removed, and no message says so. It happens in the background::
+
+    filter withdrawn ─► sweep waits ─► what was taken before is written ─► copies found, slice by slice ─► removed
+
+If a filter is wanted again at once, the other end sends its retained messages anew, perhaps before the sweep is done.
+So a sweep lets stay what has come since it began, and `Copies.is_outdated` says of what it has not removed yet that it
+counts for nothing. A new subscriber waits for the sweeps (`LinkCopies.settle`), so that it gets no such copy.
+
+While a link is down its other end goes by what it was told, and keeps what comes for this gateway. So copies stay as
+well, and are compared with what is told when the link is up again. In mode active-passive the other end keeps nothing,
+so the copies go with the connection.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+from gateway.pace import Slice
+from gateway.store import MessageLog, retained
+from wire.topics import matches
+
+AT_ONCE = 100  # filters in one search
+
+logger = logging.getLogger(__name__)
+
+
+class _Sweep:
+    """Looks for copies below withdrawn filters.
+
+    ``told_since`` are filters that were told after it began: they keep no copy that was there before. ``left`` are
+    filters that it found told and that were withdrawn since: what is below them is left to the sweep for these, as a
+    filter that was told together with that keeps a copy. ``renewed`` are the topics of messages that came since.
+    ``removes_all``: whatever is told, all copies go.
+    """
+
+    def __init__(self, topic_filters: Iterable[str], *, removes_all: bool = False) -> None:
+        self.topic_filters = dict.fromkeys(topic_filters)
+        self.removes_all = removes_all
+        self.told_since: dict[str, None] = {}
+        self.left: dict[str, None] = {}
+        self.renewed: set[str] = set()
+
+    def is_below(self, topic: str) -> bool:
+        """Whether a topic is one of those that it looks at."""
+        return retained.EVERY_TOPIC in self.topic_filters or _is_below(topic, self.topic_filters)
+
+    def tell(self, added: Iterable[str], removed: Iterable[str]) -> None:
+        """Filters have been told, and others withdrawn."""
+        self.left.update((one, None) for one in removed if one not in self.told_since)
+        self.told_since.update(dict.fromkeys(added))
+
+    def removes(self, topic: str, told: Iterable[str]) -> bool:
+        """Whether it removes the copy of a topic, if there is one; ``told`` are the filters that match it now."""
+        if topic in self.renewed:
+            return False
+        if self.removes_all:
+            return True
+        return all(one in self.told_since for one in told) and not _is_below(topic, self.left)
+
+
+def _is_below(topic: str, topic_filters: dict[str, None]) -> bool:
+    return topic in topic_filters or any(matches(one, topic) for one in topic_filters if "+" in one or "#" in one)
+
+
+class Copies:
+    """The copies of one link.
+
+    Args:
+        log: has the retained messages.
+        publisher: the name that messages which come over the link have as their publisher.
+
+    ``told`` returns those filters that match a topic which the other end was told; the link's end sets it.
+    """
+
+    def __init__(self, log: MessageLog, publisher: str) -> None:
+        self.told: Callable[[str], Iterable[str]] = lambda _: ()
+        self._log = log
+        self._publisher = publisher
+        self._sweeps: list[_Sweep] = []  # that are not done, the oldest first
+        self._task: asyncio.Task[None] | None = None
+        self._has_taken = False
+
+    def wants(self, topic: str) -> bool:
+        """Whether a retained message of a topic becomes a copy."""
+        return next(iter(self.told(topic)), None) is not None
+
+    def tell(self, added: Iterable[str], removed: Iterable[str]) -> None:
+        """The other end is told new filters, and right behind them that others are wanted no more."""
+        for sweep in self._sweeps:
+            sweep.tell(added, removed)
+        if removed:
+            self._begin(_Sweep(removed))
+
+    def compare(self) -> None:
+        """The link is up: what no filter matches that the other end has been told is removed."""
+        self._begin(_Sweep([retained.EVERY_TOPIC]))
+
+    def clear(self) -> None:
+        """All copies are removed: the other end keeps nothing for this gateway, or sends everything anew."""
+        self._begin(_Sweep([retained.EVERY_TOPIC], removes_all=True))
+
+    def take(self, topic: str) -> None:
+        """A retained message has come, and is handed to the store behind what was handed to it before."""
+        self._has_taken = True
+        for sweep in self._sweeps:
+            sweep.renewed.add(topic)
+
+    def note_kept(self, topic: str) -> None:
+        """A retained message that has come is durable: its interest may have been withdrawn meanwhile."""
+        if not self.wants(topic):
+            self._begin(_Sweep([topic]))
+
+    def is_outdated(self, topic: str) -> bool:
+        """Whether the topic's copy, if there is one, is about to be removed."""
+        return any(sweep.is_below(topic) and sweep.removes(topic, self.told(topic)) for sweep in self._sweeps)
+
+    async def settle(self) -> None:
+        """Returns when the sweeps are done that have begun."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    def close(self) -> None:
+        """Stops; the next start compares anew."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self, sweep: _Sweep) -> None:
+        if not (self._has_taken or self._log.retained_count):
+            return
+        self._sweeps.append(sweep)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._sweeps:
+                await self._do(self._sweeps[0])
+                self._sweeps.pop(0)
+        except sqlite3.Error as error:
+            self._sweeps.clear()
+            logger.error("retained messages of %s that are no longer wanted stay: %s", self._publisher, error)
+        finally:
+            self._task = None
+
+    async def _do(self, sweep: _Sweep) -> None:
+        await self._log.submit([])  # what is deferred is written with it, and found below
+        slice_ = Slice()
+        searches = deque(
+            retained.Search(one, sys.maxsize, publisher=self._publisher) for one in list(sweep.topic_filters)
+        )
+        while searches:
+            for piece in await self._log.find_retained(list(islice(searches, AT_ONCE)), 0):
+                search = searches.popleft()
+                outdated = []
+                for topic, _ in piece.topics:
+                    if slice_.is_over:
+                        await slice_.give_way()
+                    if sweep.removes(topic, self.told(topic)):
+                        outdated.append(topic)
+                # One that has come while the others were looked at is behind this in the store, or not removed.
+                outdated = [topic for topic in outdated if topic not in sweep.renewed]
+                if outdated:
+                    await self._log.submit([retained.ForgetCopies(self._publisher, outdated)])
+                if piece.end is not None:
+                    searches.appendleft(search._replace(after=piece.end))
+
+
+class LinkCopies:
+    """The copies of all links.
+
+    Args:
+        log: has the retained messages.
+    """
+
+    def __init__(self, log: MessageLog) -> None:
+        self._log = log
+        self._by_publisher: dict[str, Copies] = {}
+
+    def of(self, publisher: str) -> Copies:
+        """Returns those of the link whose messages have this publisher."""
+        found = self._by_publisher.get(publisher)
+        if found is None:
+            found = self._by_publisher[publisher] = Copies(self._log, publisher)
+        return found
+
+    async def settle(self) -> None:
+        """Returns when the sweeps of all links are done that have begun."""
+        for copies in list(self._by_publisher.values()):
+            await copies.settle()
+
+    def close(self) -> None:
+        """Stops all sweeps."""
+        for copies in self._by_publisher.values():
+            copies.close()

@@ -1,0 +1,226 @@
+"""Retained messages over links: a gateway has copies of those that it wants, and no others."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.support import until
+from tests.support.mosquitto import mosquitto
+from tests.uplink.network.sites import Site, message_to
+from tests.uplink.network.test_chain import chain
+from tests.uplink.network.test_modes import PASSIVE, pair, state_of
+from tools.lab.testing.client import Client
+
+DURABLE = {"session_expiry_s": 1000, "clean_start": False}
+
+
+async def retain(client: Client, topic: str, payload: bytes, qos: int = 1) -> None:
+    """Publishes a retained message; one of QoS 1 or 2 is stored then."""
+    if qos == 2:
+        await client.publish_once(topic, payload, retain=True)
+    elif qos:
+        await client.publish(topic, payload, retain=True)
+    else:
+        client.send(topic, payload, qos=0, retain=True)
+
+
+@pytest.mark.parametrize("dialling", ["outer", "middle"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_a_new_subscriber_two_links_away_gets_the_retained_message_and_each_hop_a_copy(
+    tmp_path: Path, dialling: str, qos: int
+) -> None:
+    a, m, b = chain(tmp_path, dialling)
+    async with a, m, b:
+        for site in (a, m, b):
+            await site.linked()
+        device = await a.client("device")
+        await retain(device, "t", b"1", qos)
+        await retain(device, "other", b"2")
+        await a.keeps({"t": b"1", "other": b"2"})
+        reader = await b.client("reader", "t", session_expiry_s=0)
+        packet = await message_to(reader)
+        assert (packet.topic, packet.payload, packet.qos) == ("t", b"1", qos)
+        for site in (m, b):
+            await site.keeps({"t": b"1"})
+        late = await b.client("late", "t", session_expiry_s=0)
+        packet = await message_to(late)
+        assert (packet.payload, packet.retain) == (b"1", True)
+        await device.publish("t", b"live", retain=True)
+        assert [(await message_to(one)).payload for one in (reader, late)] == [b"live", b"live"]
+
+
+@pytest.mark.parametrize("dialling", ["outer", "middle"])
+async def test_copies_go_with_the_interest_that_brought_them_and_come_again_with_it(
+    tmp_path: Path, dialling: str
+) -> None:
+    a, m, b = chain(tmp_path, dialling)
+    async with a, m, b:
+        device = await a.client("device")
+        for topic in ("t/1", "t/2"):
+            await retain(device, topic, b"old")
+        reader = await b.client("reader", "t/+", session_expiry_s=0)
+        one = await b.client("one", "t/1", session_expiry_s=0)
+        for site in (m, b):
+            await site.keeps({"t/1": b"old", "t/2": b"old"})
+        reader.cut()
+        for site in (m, b):
+            await site.keeps({"t/1": b"old"})
+        await retain(device, "t/2", b"new")
+        one.cut()
+        for site in (m, b):
+            await site.keeps({})
+        await a.keeps({"t/1": b"old", "t/2": b"new"})
+        reader = await b.client("reader", "t/2", session_expiry_s=0)
+        assert (await message_to(reader)).payload == b"new"
+        await b.keeps({"t/2": b"new"})
+
+
+@pytest.mark.parametrize("dialling", ["outer", "middle"])
+async def test_an_empty_payload_clears_the_copies_over_all_hops(tmp_path: Path, dialling: str) -> None:
+    a, m, b = chain(tmp_path, dialling)
+    async with a, m, b:
+        device = await a.client("device")
+        await retain(device, "t", b"1")
+        reader = await b.client("reader", "t", session_expiry_s=0)
+        assert (await message_to(reader)).payload == b"1"
+        await retain(device, "t", b"")
+        assert (await message_to(reader)).payload == b""
+        for site in (a, m, b):
+            await site.keeps({})
+
+
+@pytest.mark.parametrize("dialling", ["outer", "middle"])
+async def test_a_filter_that_is_withdrawn_and_wanted_again_at_once_ends_with_the_newest_copy(
+    tmp_path: Path, dialling: str
+) -> None:
+    a, m, b = chain(tmp_path, dialling)
+    async with a, m, b:
+        device = await a.client("device")
+        other = await b.client("other", "other")
+        await a.wants("other")
+        for number in range(30):
+            await retain(device, "t", b"%d" % number)
+            other.protocol.subscribe([("t", 2)])
+            other.flush()
+            packet = await message_to(other)
+            while packet.payload != b"%d" % number:  # that of the round before was on its way when its filter went
+                assert packet.payload == b"%d" % (number - 1)
+                packet = await message_to(other)
+            if number < 29:
+                other.protocol.unsubscribe(["t"])
+                other.flush()
+        for site in (m, b):
+            await site.keeps({"t": b"29"})
+
+
+@pytest.mark.parametrize("dialling", ["a", "m"])
+async def test_a_message_that_a_client_of_this_gateway_has_retained_stays(tmp_path: Path, dialling: str) -> None:
+    a, m, link = await pair(tmp_path, dialling, "active-active")
+    async with a, m:
+        device, own = await a.client("device"), await m.client("own")
+        await retain(device, "t", b"far")
+        reader = await m.client("reader", "t", session_expiry_s=0)
+        assert (await message_to(reader)).payload == b"far"
+        await retain(own, "t", b"near")
+        assert (await message_to(reader)).payload == b"near"
+        reader.cut()
+        await a.wants()
+        await m.broker.services.copies.settle()
+        assert await m.kept() == {"t": b"near"}
+        reader = await m.client("reader", "t", "marker", session_expiry_s=0)
+        assert (await message_to(reader)).payload == b"near"
+        await a.wants("t", "marker")
+        await device.publish("marker")
+        assert (await message_to(reader)).topic == "marker"
+        assert await m.kept() == {"t": b"near"}
+    await link.cut()
+
+
+@pytest.mark.parametrize("dialling", ["a", "m"])
+async def test_in_active_passive_the_copies_go_with_the_connection_and_come_again_with_the_next(
+    tmp_path: Path, dialling: str
+) -> None:
+    a, m, link = await pair(tmp_path, dialling, PASSIVE)
+    async with a, m:
+        device = await a.client("device")
+        await retain(device, "t/1", b"1")
+        await retain(device, "t/2", b"2")
+        await m.client("reader", "t/+", session_expiry_s=0)
+        await m.keeps({"t/1": b"1", "t/2": b"2"})
+        await link.cut()
+        await until(lambda: not state_of(a, m), "the link is down")
+        await m.keeps({})
+        await retain(device, "t/1", b"")
+        await retain(device, "t/2", b"new")
+        await link.open()
+        await m.keeps({"t/2": b"new"})
+    await link.cut()
+
+
+@pytest.mark.parametrize("dialling", ["a", "m"])
+async def test_after_a_restart_the_copies_are_those_of_the_interest_that_is_left(tmp_path: Path, dialling: str) -> None:
+    a, m, link = await pair(tmp_path, dialling, "active-active")
+    async with a, m:
+        device = await a.client("device")
+        for topic in ("t", "u", "v"):
+            await retain(device, topic, b"1")
+        await m.client("reader", "t", **DURABLE)
+        other = await m.client("other", "u", **DURABLE)
+        assert (await message_to(other)).topic == "u"
+        await m.client("passing", "v", session_expiry_s=0)
+        await m.keeps({"t": b"1", "u": b"1", "v": b"1"})
+        await link.cut()
+        await until(lambda: not state_of(a, m), "the link is down")
+        await other.unsubscribe("u")
+        await m.stop()
+        await device.publish("t", b"", retain=True)
+        await m.start()
+        assert await m.kept() == {"t": b"1", "u": b"1", "v": b"1"}  # what a keeps for m is on its way
+        await link.open()
+        await m.keeps({})
+        await a.keeps({"u": b"1", "v": b"1"})
+    await link.cut()
+
+
+@pytest.mark.parametrize("dialling", ["a", "m"])
+@pytest.mark.parametrize("restarted", ["a", "m"])
+async def test_what_a_gateway_owes_survives_its_restart_and_that_of_its_neighbour(
+    tmp_path: Path, dialling: str, restarted: str
+) -> None:
+    a, m, link = await pair(tmp_path, dialling, "active-active")
+    async with a, m:
+        device = await a.client("device")
+        for number in range(2000):
+            device.send(f"t/{number}", b"x" * 100, qos=1 + number % 2, retain=True)
+        await until(lambda: a.broker.log.retained_count == 2000, "all are retained")
+        await m.client("reader", "t/#", **DURABLE)
+        site = {"a": a, "m": m}[restarted]
+        await until(lambda: m.broker.log.retained_count > 100, "some have come")
+        await site.stop()
+        await site.start()
+        await until(lambda: m.broker.log.retained_count == 2000, "all have come")
+    await link.cut()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_copies_cross_a_mosquitto_in_the_middle(tmp_path: Path, qos: int) -> None:
+    with mosquitto(tmp_path) as port:
+        a, b = Site(tmp_path, "a"), Site(tmp_path, "b")
+        a.dial(port, None, filters=("t/#",))
+        b.dial(port, None)
+        async with a, b:
+            device = await a.client("device")
+            for topic in ("t/1", "t/2", "u/1"):
+                await retain(device, topic, b"1", qos)
+            reader = await b.client("reader", "t/1", session_expiry_s=0)
+            assert (await message_to(reader)).payload == b"1"
+            await b.keeps({"t/1": b"1"})
+            wide = await b.client("wide", "t/+", session_expiry_s=0)
+            assert {(await message_to(wide)).topic for _ in range(2)} == {"t/1", "t/2"}
+            await b.keeps({"t/1": b"1", "t/2": b"1"})
+            await retain(device, "t/2", b"", qos)
+            await b.keeps({"t/1": b"1"})
+            reader.cut()
+            wide.cut()
+            await b.keeps({})
+            await a.keeps({"t/1": b"1", "u/1": b"1"})
