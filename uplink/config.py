@@ -70,6 +70,9 @@ class RouteNeighbourConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=Tr
     """The name of the gateway at the other end; the route checks it. Leave it out for an ordinary broker, such as
     mosquitto."""
 
+    fallback_names: tuple[NonEmpty, ...] = ()
+    """The names of the gateways at the `fallbacks` of the route, as far as these are others than `name`."""
+
     zone: ZoneName = "default"
     """The zone of the link."""
 

@@ -106,6 +106,7 @@ class RouteQueue:
         self.name = name
         self.consumer = ROUTE_PREFIX + name
         self._log = log
+        self._former_head = log.head
         self._broker = "" if config is None else config.broker
         if self.consumer not in log.routes.names():
             if BACKFILL_PREFIX + self.consumer in log.consumers():
@@ -166,9 +167,14 @@ class RouteQueue:
         """Returns why a message does not go over the link: its neighbour is away, or a condition holds it back."""
         if message.topic == self._statement_topic:
             return None
-        if self._is_passive and self._is_away and not self.is_always(message):
+        if self._is_passive and self._is_away and not self._has_former and not self.is_always(message):
             return UNROUTED
         return None if self._conditions.passes(message) else FILTERED
+
+    @property
+    def _has_former(self) -> bool:
+        """Whether messages wait that a former process may have handed out: so they may have arrived."""
+        return any(cursor.unread_from < self._former_head for cursor in self.cursors)
 
     def is_always(self, message: Message) -> bool:
         """Whether the route sends a message also if its neighbour does not want it."""

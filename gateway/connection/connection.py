@@ -292,7 +292,7 @@ class Connection:
             return None
         end = ListeningEnd(self._services, session, self._protocol, self._port, self._flush_unless_ended)
         if session.link.mode == "active-passive":
-            await drop_waiting(session.cursor)  # what came since the last look
+            await drop_waiting(session)  # what came since the last look
         await end.begin()
         if self._is_over():
             end.stop()

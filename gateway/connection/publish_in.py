@@ -10,10 +10,23 @@ from gateway.connection.services import Services
 from gateway.limits import Verdict
 from gateway.log_fields import about
 from gateway.message import Message, message_from
+from gateway.network.conditions import Conditions
 from gateway.pace import Pace
 from gateway.sessions.copies import Copies
 from gateway.signals import Signal
-from gateway.store import AckBatch, Masks, PublishBatch, Standing, Work, masks_of, masks_of_batch, qos2, retained
+from gateway.store import (
+    FILTERED,
+    GATEWAY,
+    AckBatch,
+    Masks,
+    PublishBatch,
+    Standing,
+    Work,
+    masks_of,
+    masks_of_batch,
+    qos2,
+    retained,
+)
 from gateway.topic_memory import remember
 from wire.bulk.connection import BulkConnection
 from wire.bulk.reader import Publishes
@@ -25,6 +38,7 @@ from wire.reasons import NO_MATCHING_SUBSCRIBERS, NOT_AUTHORIZED, QUOTA_EXCEEDED
 
 TOPICS_REMEMBERED = 4096
 ORIGINS_REMEMBERED = 1024
+UNCONDITIONAL = Conditions()
 logger = logging.getLogger(__name__)
 
 WAITING_MOST = 2000  # messages; an MQTT 5 client stops by itself, at our Receive Maximum
@@ -103,6 +117,7 @@ class Intake:
         is_from_broker: whether a route's broker sends the messages.
         copies: the copies of the link, if another gateway sends the messages. One that came over a link before is not
             stored again.
+        conditions: what messages have to pass on arrival. One that does not is accepted, and leaves a range.
 
     ``taken`` is how many messages were taken.
     """
@@ -120,6 +135,7 @@ class Intake:
         keeps_identities: bool = False,
         is_from_broker: bool = False,
         copies: Copies | None = None,
+        conditions: Conditions = UNCONDITIONAL,
     ) -> None:
         self._services = services
         self._protocol = protocol
@@ -139,6 +155,7 @@ class Intake:
         self._is_from_broker = is_from_broker
         self._seen = services.log.seen
         self._copies = copies
+        self._conditions = conditions
         self._awaits_commit = False  # of a message with the same identity as the first that waits
         self.taken = 0
         self._has_replaced = False
@@ -156,7 +173,11 @@ class Intake:
         if reason_code != SUCCESS:
             self._refuse(packet, message, reason_code)
         elif message.has_passed(self._services.log.hop):
-            self._answer_returned(packet)
+            self._services.counters.messages_returned += 1
+            self._accept_unstored(packet)
+        elif not self._conditions.passes(message):
+            self._services.log.drop(FILTERED, GATEWAY, message)
+            self._accept_unstored(packet)
         elif packet.packet_identifier is None:
             if self._copies is not None and message.origin and self._is_repeated_qos_0(message):
                 return
@@ -171,12 +192,10 @@ class Intake:
         elif self._waiting or not self._take(packet, message):
             self._add_waiting(packet, message, came_ms)
 
-    def _answer_returned(self, packet: Publish) -> None:
-        """Accepts a message that this gateway has stored and handed on before, and stores nothing.
-
-        Otherwise gateways that lead to each other would pass it round for ever.
+    def _accept_unstored(self, packet: Publish) -> None:
+        """Accepts a message and stores nothing: its conditions hold it back, or this gateway has stored it and handed
+        it on before. Otherwise gateways that lead to each other would pass it round for ever.
         """
-        self._services.counters.messages_returned += 1
         identifiers = [] if packet.packet_identifier is None else [packet.packet_identifier]
         if packet.qos == 1:
             self._acks.add(lambda: self._answer(PUBACK, identifiers))
@@ -355,6 +374,8 @@ class Intake:
     def may_take(self, topics: Iterable[str]) -> bool:
         """Whether messages of these topics may be stored now without a look at each of them."""
         if self._waiting or not self._services.log.audience.learn(topics):
+            return False
+        if any(map(self._conditions.concern, topics)):
             return False
         if len({self._is_wanted(topic) for topic in topics}) > 1:  # they get different answers
             return False

@@ -27,8 +27,15 @@ class Conditions:
 
     def passes(self, message: Message) -> bool:
         """Whether a message may go over the link."""
-        found = self._by_topic.get(message.topic)
+        return all(one.passes(message) for one in self._of(message.topic))
+
+    def concern(self, topic: str) -> bool:
+        """Whether messages of a topic have to pass any."""
+        return bool(self._selectors and self._of(topic))
+
+    def _of(self, topic: str) -> tuple[Selector, ...]:
+        found = self._by_topic.get(topic)
         if found is None:
-            found = tuple(one for topic_filter, one in self._selectors if matches(topic_filter, message.topic))
-            remember(self._by_topic, message.topic, found, TOPICS_REMEMBERED)
-        return all(one.passes(message) for one in found)
+            found = tuple(one for topic_filter, one in self._selectors if matches(topic_filter, topic))
+            remember(self._by_topic, topic, found, TOPICS_REMEMBERED)
+        return found

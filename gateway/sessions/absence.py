@@ -1,13 +1,14 @@
 """Neighbours of mode active-passive that are away: messages for them are dropped, and leave ranges ``unrouted``.
 
 What is in flight to a neighbour when its connection ends stays: it may have arrived, and goes again over the next one.
+After a start this may be all that waits, so nothing is dropped until that has gone.
 """
 
 import asyncio
 
 from gateway.message import Message
 from gateway.sessions.session import Session
-from gateway.store import UNROUTED, Backlog, Cursor
+from gateway.store import UNROUTED, Backlog
 
 PAUSE_S = 1.0  # between two looks at what has been stored meanwhile
 
@@ -15,13 +16,14 @@ PAUSE_S = 1.0  # between two looks at what has been stored meanwhile
 async def drop_while_away(session: Session) -> None:
     """Drops what waits for a neighbour's session until the neighbour connects. Raises sqlite3.Error."""
     while session.connection is None:
-        await drop_waiting(session.cursor)
+        await drop_waiting(session)
         await asyncio.sleep(PAUSE_S)
 
 
-async def drop_waiting(cursor: Cursor) -> None:
-    """Drops what waits for a consumer. Raises sqlite3.Error."""
-    await cursor.discard_oldest(_is_small_enough, _unrouted)
+async def drop_waiting(session: Session) -> None:
+    """Drops what waits for a neighbour's session. Raises sqlite3.Error."""
+    if session.cursor.unread_from >= session.former_head:
+        await session.cursor.discard_oldest(_is_small_enough, _unrouted)
 
 
 def _is_small_enough(_: Backlog) -> bool:

@@ -113,6 +113,7 @@ class Sessions:
         session.owed.update(dict.fromkeys(owed))
         session.holding.add(sum(one.size for one in owed))
         session.disconnected_ms = description.disconnected_ms
+        session.former_head = self._log.head
         session.note_description()
         session.note_saved(dict(session.unsaved))
         self._subscribers.give_link(session, _link_of(description))

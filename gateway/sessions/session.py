@@ -33,7 +33,8 @@ class Session:
     to the client, ``owed`` the retained messages to be sent. ``user`` is the user that made it, None without an
     account. ``link`` has the settings of the link whose other end it is, None for the session of an ordinary client;
     ``side`` is the link's, ``asked`` sums up its topic filters, ``conditions`` are those of both ends, and ``is_aside``
-    says that the link closes a circle, so that no new messages go over it. ``connection`` and ``sender`` are set while
+    says that the link closes a circle, so that no new messages go over it. Up to ``former_head`` messages were stored
+    when a former process had the session: it may have sent those that wait. ``connection`` and ``sender`` are set while
     the client is connected. ``unsaved`` has the rows that the store does not have yet, by topic filter, "" for the
     session itself, each with the number of its last change.
     """
@@ -56,6 +57,7 @@ class Session:
         self.asked = FilterSum()
         self.conditions = Conditions()
         self.is_aside = False
+        self.former_head = 0
         self.connection: LiveConnection | None = None
         self.sender: Sender | None = None
         self.disconnected_ms: int | None = None

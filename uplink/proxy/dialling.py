@@ -189,8 +189,10 @@ class DiallingEnd:
             theirs = decode_link(text)
         except BadLink as error:
             raise LinkDown(f"the neighbour's CONNACK: {error}") from error
-        if theirs.name != name:
-            raise LinkDown(f"expected the gateway {name!r}, and {theirs.name!r} answers [neighbour.name]")
+        names = name, *self._neighbour.fallback_names
+        if theirs.name not in names:
+            expected = " or ".join(map(repr, names))
+            raise LinkDown(f"expected the gateway {expected}, and {theirs.name!r} answers [neighbour.name]")
         if differing := self._ours.disagreement(theirs):
             raise LinkDown(f"the link: {differing}")
         self.theirs = theirs

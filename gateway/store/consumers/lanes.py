@@ -146,7 +146,8 @@ class LaneCursor(RunCursor):
     def drop_up_to(self, position: int, keeps: Callable[[Message], bool]) -> None:
         """Drops the messages that wait up to a position, from now on, as the cursor comes to them: ``unrouted``.
 
-        ``keeps`` says which ones are handed out all the same.
+        ``keeps`` says which ones are handed out all the same. So are those that a former process may have handed out:
+        they may have arrived.
         """
         self._unrouted_up_to, self._keeps = position, keeps
 
@@ -165,7 +166,7 @@ class LaneCursor(RunCursor):
         return super()._hand_out(upcoming, limit, may_have)
 
     def _is_unrouted(self, position: int, message: Message) -> bool:
-        if position > self._unrouted_up_to or position in self.passed or self._keeps(message):
+        if position > self._unrouted_up_to or self.may_have_sent(position) or self._keeps(message):
             return False
         return self.takes(position, message)
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections.abc import Collection, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -45,18 +46,30 @@ class Site:
         self.broker: Broker
         self.routes: Routes
 
-    def dial(self, port: int, neighbour: str | None, route: str = "", **keys: Any) -> None:
-        """Has a route to a neighbour; None: an ordinary broker."""
-        about = {key: keys.pop(key) for key in ("zone", "hops", "mode") if key in keys}
+    def dial(self, port: int, neighbour: str | None, route: str = "", *, is_link: bool = True, **keys: Any) -> None:
+        """Has a route to a neighbour; None: an ordinary broker. One that is no link follows no interest."""
+        about = {key: keys.pop(key) for key in ("zone", "hops", "mode", "fallback_names") if key in keys}
         config = {
             "name": route or f"to-{neighbour or 'broker'}",
             "broker": f"mqtt://127.0.0.1:{port}",
             "backoff_shortest_ms": 10,
             "backoff_longest_ms": 100,
-            "neighbour": RouteNeighbourConfig(neighbour, **about),
+            "neighbour": RouteNeighbourConfig(neighbour, **about) if is_link else None,
             **keys,
         }
         self._routes.append(RouteConfig(**config))
+
+    def dial_none(self) -> None:
+        """Has no route from now on."""
+        self._routes = []
+
+    def reload(self) -> None:
+        """Uses the routes that it has now, as after a SIGHUP."""
+        self.routes.reload(self._routes)
+
+    def expect_none(self) -> None:
+        """Has no settings of neighbours that dial it."""
+        del self._keys["neighbour"]
 
     def expect(self, **about: Any) -> None:
         """Has settings of a neighbour that dials it."""
@@ -143,13 +156,18 @@ class Site:
 
     def wanted_by_neighbours(self) -> set[str]:
         """The filters that neighbours of the site want."""
-        found: set[str] = set()
+        return {topic_filter for filters in self._wanted_by_each() for topic_filter in filters}
+
+    def times_wanted(self, topic_filter: str) -> int:
+        """How many neighbours of the site want a filter."""
+        return sum(topic_filter in filters for filters in self._wanted_by_each())
+
+    def _wanted_by_each(self) -> Iterator[Collection[str]]:
         for session in self.broker.sessions.all():
             if session.link is not None:
-                found.update(session.cursor.filters)
+                yield session.cursor.filters
         for route in self.routes.queues():
-            found.update(route.interest.subscriptions)
-        return found
+            yield route.interest.subscriptions
 
 
 async def next_of(client: Client, kind: type[Kind]) -> Kind:

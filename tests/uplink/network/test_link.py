@@ -1,6 +1,7 @@
 """Logins over which two gateways become neighbours, and those over which they do not."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,6 @@ from wire.reasons import (
 )
 
 OPEN = "allow * publish,subscribe #\nallow - identify *\n"
-WHOLE = '{"name":"x"}'
-
 ONE_CONDITION = '{"topic":"a","select":"a = 1"}'
 
 
@@ -100,7 +99,7 @@ async def test_a_gateway_that_is_named_like_this_one_is_no_neighbour(tmp_path: P
     ],
 )
 async def test_ends_that_disagree_are_no_neighbours_and_are_told_what_both_have(
-    tmp_path: Path, here: dict[str, str], there: dict[str, str], text: str
+    tmp_path: Path, here: dict[str, Any], there: dict[str, Any], text: str
 ) -> None:
     a, m = Site(tmp_path, "a"), Site(tmp_path, "m")
     a.dial(m.port, "m", **here)

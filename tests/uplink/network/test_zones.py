@@ -3,13 +3,14 @@
 from contextlib import AsyncExitStack
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from tests.uplink.network.sites import Site, all_to, message_to
 
 CITY = {"zone": "city", "hops": "one"}
 
 
-def link(dialler: Site, dialled: Site, **about: str) -> None:
+def link(dialler: Site, dialled: Site, **about: Any) -> None:
     dialler.dial(dialled.port, dialled.name, **about)
     dialled.expect(name=dialler.name, **about)
 

@@ -99,6 +99,10 @@ class NetworkLink:
         self._slow_ways = ()
         self._let_through(None)
 
+    def hold(self, ways: tuple[bool, ...] = BOTH_WAYS) -> None:
+        """Lets no byte through in some directions, until the connections are cut."""
+        self._slow_ways = ways
+
     def _let_through(self, size: int | None) -> None:
         for source, held in list(self._held.items()):
             released = bytes(held if size is None else held[:size])
