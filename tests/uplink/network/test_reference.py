@@ -158,7 +158,7 @@ async def test_a_neighbour_whose_session_would_end_with_its_connection_is_refuse
     ],
 )
 async def test_a_route_to_another_gateway_than_the_one_it_expects_says_so(
-    tmp_path: Path, answer: dict[str, str], problem: str
+    tmp_path: Path, answer: dict[str, Any], problem: str
 ) -> None:
     a, n = Site(tmp_path, "A"), Site(tmp_path, "N")
     a.dial(n.port, "M", **answer)
