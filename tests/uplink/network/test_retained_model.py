@@ -69,6 +69,7 @@ class World:
         self.sites = {name: Site(folder, name) for name in names}
         self.uplinks = {name: names[chance.randrange(place)] for place, name in enumerate(names) if place}
         self.links: list[NetworkLink] = []
+        self.down: set[NetworkLink] = set()
         self.readers: list[Reader] = []
         self.newest: dict[str, bytes] = {}
         self._published = 0
@@ -165,6 +166,9 @@ class World:
         await link.cut()
         if self._chance.random() < 0.5:
             await link.open()
+            self.down.discard(link)
+        else:
+            self.down.add(link)
 
     async def restart(self) -> None:
         name = self._chance.choice(list(self.sites))
@@ -179,9 +183,9 @@ class World:
 
     async def settle(self) -> None:
         """All links are up again; returns when each gateway has the retained messages that it is to have."""
-        for link in self.links:
-            await link.cut()
+        for link in self.down:
             await link.open()
+        self.down.clear()
         for site in self.sites.values():
             await site.linked()
         for name, site in self.sites.items():
